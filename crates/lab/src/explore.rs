@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use stateright::{Checker, HasDiscoveries, Model};
 
+use leasehold_core::Invalid;
+
 use crate::report::{Checked, Judged, Verdict};
 
 /// How long one model may take before it is cut.
@@ -20,15 +22,43 @@ pub(crate) struct Reached(Arc<AtomicU64>);
 
 impl Reached {
     pub(crate) fn note(&self, situation: u64) {
-        // Mostly it is known already, and a write would delay the other threads.
-        if !self.has(situation) {
-            self.0.fetch_or(1 << situation, Ordering::Relaxed);
+        self.note_all(1 << situation);
+    }
+
+    /// Notes situations, a bit each.
+    pub(crate) fn note_all(&self, situations: u64) {
+        // Mostly they are known already, and a write would delay the other threads.
+        if situations & !self.0.load(Ordering::Relaxed) != 0 {
+            self.0.fetch_or(situations, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn has(&self, situation: u64) -> bool {
+    fn has(&self, situation: u64) -> bool {
         self.0.load(Ordering::Relaxed) & (1 << situation) != 0
     }
+
+    /// Those of `all` that were not reached.
+    pub(crate) fn missed<S: Copy>(&self, all: &[S], number: impl Fn(S) -> u64) -> Vec<S> {
+        let missed = all
+            .iter()
+            .filter(|situation| !self.has(number(**situation)));
+        missed.copied().collect()
+    }
+}
+
+/// The setup of this name.
+///
+/// # Errors
+/// [`Invalid`] if there is none.
+pub(crate) fn named_setup<S>(
+    all: Vec<S>,
+    name_of: impl Fn(&S) -> &'static str,
+    name: &str,
+) -> Result<S, Invalid> {
+    let names: Vec<_> = all.iter().map(&name_of).collect();
+    let mut all = all.into_iter();
+    all.find(|setup| name_of(setup) == name)
+        .ok_or_else(|| Invalid::new("model", name, format!("must be one of {names:?}")))
 }
 
 /// Explores everything within the bounds. The name of a property is a word, then a space and its meaning. `lines` formats a

@@ -6,6 +6,7 @@
 //! | [`ladder`] | the well-known lock recipes, and their failures |
 //! | [`rules`] | model of the lock: every order of events, within bounds |
 //! | [`cache`] | model of a guarded cache entry: every order of events, within bounds |
+//! | [`quorum`] | model of a quorum: every order of events, within bounds |
 //! | [`storm`], [`parts`] | soak test: many processes, a few locks, faults of all kinds, and a judge |
 //! | [`scale`] | ten to a million clients that contend for one lock, in virtual time, compared with other ways to wait |
 //! | [`report`], [`check_table`] | the results of model checks, and their output |
@@ -23,6 +24,7 @@ pub mod ladder;
 mod output;
 pub mod parts;
 mod process;
+pub mod quorum;
 pub mod report;
 mod rng;
 pub mod rules;

@@ -29,6 +29,15 @@ impl Checked {
     }
 }
 
+/// The result of exploring one model, which has to reach situations `S`.
+#[derive(Debug, Clone)]
+pub struct Finding<S> {
+    /// The verdicts.
+    pub checked: Checked,
+    /// The situations that this model must reach and did not. If there are any, its verdicts are worth little.
+    pub missed: Vec<S>,
+}
+
 /// One property of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {

@@ -4,9 +4,9 @@
 
 use leasehold_lab::ladder::program::{Intent, Memory, Program};
 use leasehold_lab::ladder::property::LadderProperty::{
-    self, Child, Exclusion, LostUpdate, Ownership, Recovery, StaleWrite,
+    self, Child, Exclusion, FenceOrder, LostUpdate, Ownership, Recovery, StaleWrite,
 };
-use leasehold_lab::ladder::redis::{Key, RedisCommand, Reply, Tick};
+use leasehold_lab::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 use leasehold_lab::ladder::rungs::{self, Rung, RungBounds};
 use leasehold_lab::ladder::shortest::shortest;
 
@@ -26,6 +26,10 @@ enum Mistake {
     WritesWithoutFence,
     /// It gets the same fence each time.
     SameFence,
+    /// It proposes again with the token of its first number.
+    KeepsItsToken,
+    /// It counts the reply of a server with a higher counter as a vote.
+    CountsTheUnwilling,
     /// One server less than a majority is enough for it.
     LessThanMajority,
     /// It stops its child when the lock has expired. This is not a mistake, but the missing part of its rung.
@@ -50,7 +54,18 @@ impl Program for Mistaken {
             return intent;
         };
         let is_over = memory.holds_until.is_none_or(|until| until <= clock);
+        // A rung that proposes again has two tokens for each acquisition.
+        let first = |value| match value {
+            Value::Owner(client, nth) => Value::Owner(client, nth / 2 * 2),
+            value => value,
+        };
         let command = match (self.mistake, command) {
+            (Mistake::KeepsItsToken, RedisCommand::Propose(value, number, ticks)) => {
+                RedisCommand::Propose(first(value), number, ticks)
+            }
+            (Mistake::KeepsItsToken, RedisCommand::DeleteIf(value)) => {
+                RedisCommand::DeleteIf(first(value))
+            }
             (Mistake::DeletesAny, RedisCommand::DeleteIf(_)) => RedisCommand::Del(Key::Lock),
             (Mistake::NoTtl, RedisCommand::SetNxPx(value, _)) => {
                 RedisCommand::SetNx(Key::Lock, value)
@@ -79,6 +94,7 @@ impl Program for Mistaken {
             (Mistake::NoTtl, Reply::Int(1)) if memory.at == 0 => Reply::Ok,
             (Mistake::NoTtl, Reply::Int(_)) if memory.at == 0 => Reply::Nil,
             (Mistake::SameFence, Reply::Int(_)) if memory.at == 0 => Reply::Int(1),
+            (Mistake::CountsTheUnwilling, Reply::Int(_)) if memory.at < 3 => Reply::Ok,
             (_, reply) => reply,
         };
         let held = memory.holds_until;
@@ -92,6 +108,10 @@ impl Program for Mistaken {
 
     fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick) {
         self.rung.program.unanswered(memory, sent, clock);
+    }
+
+    fn fence(&self, memory: &Memory) -> Option<i16> {
+        self.rung.program.fence(memory)
     }
 }
 
@@ -153,6 +173,31 @@ fn redlock_breaks_with_each_of_these() {
     assert!(breaks(Mistake::LessThanMajority, Exclusion));
     assert!(breaks(Mistake::CountsFromTheAnswer, Exclusion));
     assert!(breaks(Mistake::DeletesAny, Ownership));
+}
+
+#[test]
+fn the_fenced_quorum_breaks_with_each_of_these() {
+    let breaks = |mistake, property| breaks("quorum", mistake, property);
+    assert!(breaks(Mistake::LessThanMajority, Exclusion));
+    assert!(breaks(Mistake::CountsFromTheAnswer, Exclusion));
+    assert!(breaks(Mistake::DeletesAny, Ownership));
+    assert!(breaks(Mistake::CountsTheUnwilling, FenceOrder));
+    assert!(breaks(Mistake::WritesWithoutFence, StaleWrite));
+    assert!(breaks(Mistake::WritesWithoutFence, LostUpdate));
+}
+
+/// A late release of the first attempt must not remove a vote of the second.
+#[test]
+fn a_token_of_a_quorum_is_for_one_attempt() {
+    // All at one time, or the search is long.
+    let at_once = |bounds| RungBounds {
+        rounds: 2,
+        horizon: 0,
+        ..bounds
+    };
+    let breaks = |mistake| breaks_within(at_once, "quorum", mistake, Exclusion);
+    assert!(breaks(Mistake::KeepsItsToken));
+    assert!(!breaks(Mistake::None));
 }
 
 #[test]

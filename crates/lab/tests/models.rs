@@ -3,51 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+#[macro_use]
+mod common;
+
 use std::time::Duration;
 
 use leasehold_core::{Fence, Held, LockName, Now, Outcome, Presence, Reply, Step, Waiter, World};
-use leasehold_lab::report::{Judged, Verdict};
-use leasehold_lab::rules::{Apply, Bounds, Finding, check_one, names};
+use leasehold_lab::report::Verdict;
+use leasehold_lab::rules::{Apply, Bounds, check_one, names};
 
 /// Every rule holds in every state of a model, which reaches its situations.
 #[track_caller]
 fn holds_in(model: &str) {
-    let Finding { checked, missed } = check_one(Bounds::Ci, model, World::apply).unwrap();
-    println!(
-        "{model}: {} states, depth {}, {:?}",
-        checked.states, checked.depth, checked.took
-    );
-    for judged in &checked.properties {
-        if let Verdict::Violated { trace, .. } = &judged.verdict {
-            panic!("{model}: {}\n{}", judged.name, trace.join("\n"));
-        }
-    }
-    let exhausted = |judged: &Judged| judged.verdict == Verdict::Exhausted;
-    assert!(checked.properties.iter().all(exhausted), "{model} was cut");
-    assert!(missed.is_empty(), "{model} never reached {missed:?}");
-    assert!(
-        checked.states > 300 && checked.depth > 10,
-        "{model}: {} states",
-        checked.states
-    );
-    assert_eq!(checked.properties.len(), 13, "{model}");
-}
-
-/// One test for each model, so that a broken rule can be tried on the most suitable model.
-macro_rules! models {
-    ($($test:ident $model:literal)*) => {
-        const TESTED: &[&str] = &[$($model),*];
-
-        mod every_rule_holds_within_the_bounds_of {
-            $(#[test]
-            fn $test() {
-                super::holds_in($model);
-            })*
-        }
-    };
+    let found = check_one(Bounds::Ci, model, World::apply).unwrap();
+    common::holds(found, 13, (300, 10));
 }
 
 models! {
+    every_rule_holds_within_the_bounds_of holds_in
     mutex "mutex"
     queue "queue"
     grant_and_claim "grant and claim"

@@ -27,8 +27,9 @@ use leasehold_core::cache::EntryState;
 
 pub use self::input::ApplyEntry;
 use self::input::CacheModel;
-pub use self::model::CacheFinding;
 pub use self::setup::CacheSituation;
+use crate::explore::named_setup;
+use crate::report::Finding;
 use crate::rules::Bounds;
 
 /// The names of the models.
@@ -41,10 +42,11 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
 ///
 /// # Errors
 /// [`Invalid`] if there is no such model.
-pub fn check_one(bounds: Bounds, name: &str, apply: ApplyEntry) -> Result<CacheFinding, Invalid> {
-    let mut all = configs::all(bounds).into_iter();
-    let setup = all.find(|setup| setup.name == name).ok_or_else(|| {
-        Invalid::new("model", name, format!("must be one of {:?}", names(bounds)))
-    })?;
+pub fn check_one(
+    bounds: Bounds,
+    name: &str,
+    apply: ApplyEntry,
+) -> Result<Finding<CacheSituation>, Invalid> {
+    let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
     Ok(CacheModel::new(setup, apply)?.explore())
 }

@@ -10,25 +10,15 @@ use super::setup::CacheSituation;
 use super::state::{Books, CacheClient, CachePhase, CacheState};
 use super::trace;
 use crate::explore::explore;
-use crate::report::Checked;
-
-/// The result of exploring one model.
-#[derive(Debug, Clone)]
-pub struct CacheFinding {
-    /// The verdicts.
-    pub checked: Checked,
-    /// The situations that this model must reach and did not. If there are any, its verdicts are worth little.
-    pub missed: Vec<CacheSituation>,
-}
+use crate::report::Finding;
 
 impl CacheModel {
     /// Explores everything within the bounds.
-    pub(super) fn explore(&self) -> CacheFinding {
+    pub(super) fn explore(&self) -> Finding<CacheSituation> {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
-        let missed = self.setup.reaches.iter();
-        let missed = missed.filter(|situation| !self.reached.has(**situation as u64));
-        CacheFinding {
-            missed: missed.copied().collect(),
+        let number = |situation| situation as u64;
+        Finding {
+            missed: self.reached.missed(self.setup.reaches, number),
             checked,
         }
     }

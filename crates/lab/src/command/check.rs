@@ -11,7 +11,8 @@ use crate::check_table;
 use crate::ladder::check::check_rung;
 use crate::ladder::rungs;
 use crate::output::{CommandError, CommandOutput, Terminal};
-use crate::report::{Checked, Verdict};
+use crate::quorum::{self, QuorumRules};
+use crate::report::{Checked, Finding, Verdict};
 use crate::rules;
 
 /// Explore all models, the recipes' and our own, to the end of their bounds
@@ -78,39 +79,48 @@ impl Check {
         (all, fine)
     }
 
-    /// The lock and cache models: pass if all is exhausted and each model reached its situations. Missed ones are named.
+    /// The lock, cache and quorum models: pass if all is exhausted and each model reached its situations. Missed ones are named.
     fn ours(&self, terminal: &Terminal) -> Result<(Vec<Checked>, bool, String), CommandError> {
         let bounds = if self.deep {
             rules::Bounds::Deep
         } else {
             rules::Bounds::Ci
         };
-        let mut all = Vec::new();
-        let mut missed = String::new();
-        let mut add = |name: &str, checked: Checked, never: Vec<String>| {
-            for situation in never {
-                // Writing to a String cannot fail.
-                let _infallible = writeln!(missed, "{name} never reached: {situation}");
-            }
-            all.push(checked);
-        };
-        let failed = |invalid: Invalid| CommandError::Failed(invalid.to_string());
-        let wanted = |name: &&str| self.wants(name);
-        for name in rules::names(bounds).into_iter().filter(wanted) {
-            (terminal.progress)(name);
-            let found = rules::check_one(bounds, name, World::apply).map_err(failed)?;
-            add(name, found.checked, output(&found.missed));
-        }
-        for name in cache::names(bounds).into_iter().filter(wanted) {
-            (terminal.progress)(name);
-            let found = cache::check_one(bounds, name, EntryState::apply).map_err(failed)?;
-            add(name, found.checked, output(&found.missed));
-        }
+        let (mut all, mut missed) = (Vec::new(), String::new());
+        let into = (&mut all, &mut missed);
+        self.add(rules::names(bounds), terminal, into, |name| {
+            rules::check_one(bounds, name, World::apply)
+        })?;
+        let into = (&mut all, &mut missed);
+        self.add(cache::names(bounds), terminal, into, |name| {
+            cache::check_one(bounds, name, EntryState::apply)
+        })?;
+        let into = (&mut all, &mut missed);
+        self.add(quorum::names(bounds), terminal, into, |name| {
+            quorum::check_one(bounds, name, QuorumRules::SOUND)
+        })?;
         let fine = missed.is_empty() && all.iter().all(Checked::is_exhausted);
         Ok((all, fine, missed))
     }
-}
 
-fn output(missed: &[impl Debug]) -> Vec<String> {
-    missed.iter().map(|it| format!("{it:?}")).collect()
+    /// Explores those of these models that are wanted. Adds their verdicts, and a line for each situation that one missed.
+    fn add<S: Debug>(
+        &self,
+        names: Vec<&'static str>,
+        terminal: &Terminal,
+        (all, missed): (&mut Vec<Checked>, &mut String),
+        check_one: impl Fn(&str) -> Result<Finding<S>, Invalid>,
+    ) -> Result<(), CommandError> {
+        for name in names.into_iter().filter(|name| self.wants(name)) {
+            (terminal.progress)(name);
+            let found = check_one(name);
+            let found = found.map_err(|invalid| CommandError::Failed(invalid.to_string()))?;
+            for situation in found.missed {
+                // Writing to a String cannot fail.
+                let _infallible = writeln!(missed, "{name} never reached: {situation:?}");
+            }
+            all.push(found.checked);
+        }
+        Ok(())
+    }
 }

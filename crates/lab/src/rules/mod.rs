@@ -30,8 +30,9 @@ use leasehold_core::Invalid;
 pub use self::configs::Bounds;
 pub use self::input::Apply;
 use self::input::LockModel;
-pub use self::model::Finding;
 pub use self::setup::Situation;
+use crate::explore::named_setup;
+use crate::report::Finding;
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {
@@ -45,12 +46,7 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
 ///
 /// # Errors
 /// [`Invalid`] if there is no such model.
-pub fn check_one(bounds: Bounds, name: &str, apply: Apply) -> Result<Finding, Invalid> {
-    let setup = configs::all(bounds)
-        .into_iter()
-        .find(|setup| setup.name == name);
-    let setup = setup.ok_or_else(|| {
-        Invalid::new("model", name, format!("must be one of {:?}", names(bounds)))
-    })?;
+pub fn check_one(bounds: Bounds, name: &str, apply: Apply) -> Result<Finding<Situation>, Invalid> {
+    let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
     Ok(LockModel::new(setup, apply)?.explore())
 }

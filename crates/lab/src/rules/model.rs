@@ -12,25 +12,15 @@ use super::state::{AcquisitionId, Client, Phase, State};
 use super::time::{NOW, TICK_MS};
 use super::trace;
 use crate::explore::explore;
-use crate::report::Checked;
-
-/// The result of exploring one model.
-#[derive(Debug, Clone)]
-pub struct Finding {
-    /// The verdicts.
-    pub checked: Checked,
-    /// The situations that this model must reach and did not. If there are any, its verdicts are worth little.
-    pub missed: Vec<Situation>,
-}
+use crate::report::Finding;
 
 impl LockModel {
     /// Explores everything within the bounds.
-    pub(super) fn explore(&self) -> Finding {
+    pub(super) fn explore(&self) -> Finding<Situation> {
         let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
-        let missed = self.setup.reaches.iter();
-        let missed = missed.filter(|situation| !self.reached.has(**situation as u64));
+        let number = |situation| situation as u64;
         Finding {
-            missed: missed.copied().collect(),
+            missed: self.reached.missed(self.setup.reaches, number),
             checked,
         }
     }

@@ -1,0 +1,278 @@
+//! The effects of one action. Each step of a node is [`QuorumModel::apply`](super::input::QuorumModel); the client's decisions are in
+//! `acquire` and `settle`.
+
+use leasehold_core::Reply;
+use leasehold_core::quorum::NoVote;
+
+use super::actions::QuorumAction;
+use super::input::{NUMBERS, QuorumModel};
+use super::judge;
+use super::node::lead;
+use super::numbers::{clock, settle, tick};
+use super::setup::{QuorumFault, QuorumSituation, Recalls};
+use super::state::{NODES, OwnerId, QuorumClient, QuorumPhase, QuorumState, Remembers, TakenBy};
+use super::turn::{QuorumStep, QuorumTurn};
+
+impl QuorumModel {
+    /// The state after `action`; `None` if it is out of bounds.
+    pub(super) fn step(&self, before: &QuorumState, action: QuorumAction) -> Option<QuorumStep> {
+        let mut turn = QuorumTurn::new(self, before);
+        turn.act(action)?;
+        turn.end_owners();
+        judge::settled(&mut turn.state, &self.setup);
+        let QuorumTurn {
+            mut state,
+            said,
+            reached,
+            ..
+        } = turn;
+        settle(&mut state, self.terms, &self.setup);
+        Some(QuorumStep {
+            state,
+            said,
+            reached: reached.into_inner(),
+        })
+    }
+}
+
+impl QuorumTurn<'_> {
+    pub(super) fn act(&mut self, action: QuorumAction) -> Option<()> {
+        match action {
+            QuorumAction::Begin { client } => {
+                self.name_owner(client)?;
+                self.acquire(client, false)?;
+            }
+            QuorumAction::Retry { client } => {
+                if self.state.client(client).attempt.is_some() {
+                    self.reached(QuorumSituation::AskedAgain);
+                    self.resume(client)?;
+                } else {
+                    self.acquire(client, false)?;
+                }
+            }
+            QuorumAction::Claim { client, node } => {
+                let fence = self.state.nodes[usize::from(node)].vote?.fence;
+                self.reached(QuorumSituation::Granted);
+                self.state.client_mut(client).granted = fence;
+                self.acquire(client, true)?;
+            }
+            QuorumAction::Arrive {
+                client,
+                node,
+                is_heard,
+            } => self.arrive(client, usize::from(node), is_heard)?,
+            QuorumAction::Fail {
+                client,
+                node,
+                is_late,
+            } => self.fail_request(client, usize::from(node), is_late)?,
+            QuorumAction::ArriveLate {
+                client,
+                node,
+                again,
+            } => self.arrive_late(client, usize::from(node), again)?,
+            QuorumAction::DropLate { client, node } => {
+                self.state.late[usize::from(client)][usize::from(node)] = None;
+            }
+            QuorumAction::GiveBack { client, node } => {
+                self.give_one_back(client, usize::from(node));
+            }
+            QuorumAction::Settle { client, node } => self.release_at(client, usize::from(node)),
+            QuorumAction::Release { client } => self.leave(client),
+            QuorumAction::Renew { client } => self.renew(client),
+            QuorumAction::Extend { client, node } => self.extend(client, usize::from(node))?,
+            QuorumAction::Crash { client } => self.crash(client),
+            QuorumAction::LoseMemory { node } => self.lose_memory(usize::from(node)),
+            QuorumAction::Break { node } => self.break_vote(usize::from(node))?,
+            QuorumAction::Jump { node } => self.jump(usize::from(node)),
+            QuorumAction::Stick { node } => {
+                self.state.spent += 1;
+                let is_foreign = self.model.setup.may(QuorumFault::ForeignVote);
+                self.state.nodes[usize::from(node)].taken = Some(if is_foreign {
+                    TakenBy::Program
+                } else {
+                    TakenBy::Stranger
+                });
+            }
+            QuorumAction::Hear { client } => self.state.client_mut(client).knows_waiters = true,
+            QuorumAction::Tick => self.tick()?,
+        }
+        Some(())
+    }
+
+    /// A fresh number for the owner that a client begins with.
+    fn name_owner(&mut self, client: u8) -> Option<()> {
+        let mut known = [false; NUMBERS as usize];
+        let mut state = self.state;
+        state.each_owner(|owner| {
+            if owner.client == client {
+                known[usize::from(owner.nth)] = true;
+            }
+        });
+        let nth = known.iter().position(|is_known| !is_known)?;
+        let it = self.state.client_mut(client);
+        it.nth = u8::try_from(nth).ok()?;
+        it.is_robbed = false;
+        Some(())
+    }
+
+    /// A node carries out the oldest proposal of a client. If the answer is not heard, the request has failed.
+    fn arrive(&mut self, client: u8, node: usize, is_heard: bool) -> Option<()> {
+        let it = self.state.client(client);
+        let asked = it.open[node][0];
+        let waits = self.waits_at(client, node);
+        let by = self.state.owner(client);
+        let reply = self.take(by, node, asked, waits);
+        if is_heard {
+            self.voted(client, node, asked, Some(&reply))
+        } else {
+            self.state.spent += 1;
+            self.reached(QuorumSituation::AnswerLost);
+            self.voted(client, node, asked, None)
+        }
+    }
+
+    /// Whether a proposal under way queues its owner at a node. That of an abandoned acquisition still does.
+    pub(super) fn waits_at(&self, client: u8, node: usize) -> bool {
+        let it = self.state.client(client);
+        match it.attempt {
+            Some(attempt) => attempt.waits && usize::from(attempt.lead) == node,
+            None => self.model.setup.waits && lead(it.silent) == node,
+        }
+    }
+
+    /// A node votes on a proposal.
+    pub(super) fn take(&mut self, by: OwnerId, node: usize, asked: u64, waits: bool) -> Reply {
+        let had_counter = self.state.nodes[node].counter.is_some();
+        let had_vote = self.state.nodes[node]
+            .vote
+            .is_some_and(|vote| vote.by == by);
+        let step = self.model.proposal(by, asked, waits);
+        let it = self.state.nodes[node];
+        let reply = self.model.apply(&mut self.state, node, &step).reply;
+        let votes = matches!(reply, Reply::Held(_));
+        if let Reply::NoVote(NoVote::Quarantined(_)) = reply {
+            self.reached(QuorumSituation::Quarantined);
+        }
+        if let (Remembers::Since(_), false) = (it.remembers, had_counter) {
+            match reply {
+                Reply::Held(_) => self.reached(QuorumSituation::TrustedAgain),
+                Reply::NoVote(NoVote::Behind(bounds)) if asked < bounds.least.get() => {
+                    self.reached(QuorumSituation::BelowFloor);
+                }
+                _ => {}
+            }
+        }
+        let certified = self.state.client(by.client).certified;
+        if votes && !had_vote && certified > 0 && self.state.is_current(by) {
+            self.reached(QuorumSituation::Repaired);
+            if asked > certified {
+                self.reached(QuorumSituation::RepairedAbove);
+            }
+        }
+        self.said = Some(reply.clone());
+        reply
+    }
+
+    fn tick(&mut self) -> Option<()> {
+        let before = self.state.nodes;
+        tick(&mut self.state, self.model.setup.ttl);
+        let mut pairs = before.iter().zip(&self.state.nodes);
+        if pairs.any(|(before, after)| before.vote.is_some() && after.vote.is_none()) {
+            self.reached(QuorumSituation::Expired);
+        }
+        for client in [0, 1] {
+            // A sign of waiters counts for less than a tick.
+            self.state.client_mut(client).knows_waiters = false;
+            let attempt = self.state.client(client).attempt;
+            if attempt.is_some_and(|attempt| attempt.age >= self.model.setup.ttl) {
+                // It has not waited for so long, and a lease would be over.
+                self.reached(QuorumSituation::TooLate);
+                self.state.client_mut(client).open = [[0; 2]; NODES];
+                self.fail(client)?;
+            }
+            if let QuorumPhase::Holding(left) = self.state.client(client).phase {
+                if left > 1 {
+                    self.state.client_mut(client).phase = QuorumPhase::Holding(left - 1);
+                } else {
+                    self.reached(QuorumSituation::DeadlinePassed);
+                    self.leave(client);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// A client whose owner has settled everywhere is idle.
+    pub(super) fn end_owners(&mut self) {
+        for client in [0, 1] {
+            self.skip_idle_steps(client);
+            let it = self.state.client(client);
+            if it.phase == QuorumPhase::Leaving && it.has_settled() {
+                let rested = self.model.rested(client, it);
+                *self.state.client_mut(client) = rested;
+            }
+        }
+    }
+}
+
+impl QuorumTurn<'_> {
+    /// Leaves out releases, and votes to give back, that would find nothing.
+    fn skip_idle_steps(&mut self, client: u8) {
+        let by = self.state.owner(client);
+        for node in 0..NODES {
+            let it = &self.state.nodes[node];
+            let late = self.state.late[usize::from(client)][node];
+            let is_late = late.is_some_and(|late| late.nth == by.nth);
+            let vote = it.vote.filter(|vote| vote.by == by);
+            let is_queued = it.queue.iter().flatten().any(|place| place.by == by);
+            let it = self.state.client_mut(client);
+            let is_open = it.open[node][0] > 0;
+            if vote.is_none() && !is_queued && !is_open && !is_late {
+                it.owed[node] = false;
+            }
+            let may_come = is_open || is_late;
+            let [first, second] = it.back[node];
+            let is_idle = |back| !may_come && vote.is_none_or(|vote| vote.fence != back);
+            it.back[node] = match (is_idle(first), is_idle(second)) {
+                (false, false) => [first, second],
+                (false, true) => [first, 0],
+                (true, false) => [second, 0],
+                (true, true) => [0; 2],
+            };
+        }
+    }
+}
+
+impl QuorumModel {
+    /// Whether this client cannot reach this node.
+    pub(super) fn is_cut(&self, client: u8, node: usize) -> bool {
+        self.setup.may(QuorumFault::Unreachable) && (client, node) == (1, 0)
+    }
+
+    /// A client that has just started.
+    pub(super) fn new_client(&self, client: u8) -> QuorumClient {
+        let ahead = self.setup.clients[usize::from(client)];
+        QuorumClient::new(clock(ahead))
+    }
+
+    /// A client whose owner is over.
+    fn rested(&self, client: u8, it: &QuorumClient) -> QuorumClient {
+        let new = self.new_client(client);
+        let learns = self.setup.recalls == Recalls::Clocks;
+        let remembers = self.setup.recalls != Recalls::Nothing;
+        QuorumClient {
+            silent: if remembers { it.silent } else { new.silent },
+            stuck: it.stuck.filter(|_| remembers),
+            knows_waiters: remembers && it.knows_waiters,
+            aim: if learns { it.aim } else { new.aim },
+            next: if learns { it.next } else { new.next },
+            ..new
+        }
+    }
+
+    /// Whether a fault that is counted may still happen.
+    pub(super) fn has_left(&self, state: &QuorumState, fault: QuorumFault) -> bool {
+        self.setup.may(fault) && state.spent < self.setup.times
+    }
+}

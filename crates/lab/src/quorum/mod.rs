@@ -1,0 +1,84 @@
+//! Model of a quorum: explores its rules under every order of events, within bounds. A node is core's `World`, and a client counts votes by
+//! core's `Round` and chooses numbers by core's `Proposer`. This module adds the rest of a client in the order of the shipped store,
+//! messages, time, and the properties.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `configs`, `setup` | the models: clocks, faults, situations to reach |
+//! | `state`, `symmetry`, `numbers` | the state at one moment, its names, and the passing of time |
+//! | `actions`, `turn`, `effects`, `faults` | the possible actions, and their effects |
+//! | `node` | the step of a node |
+//! | `round`, `propose`, `acquire`, `settle` | core's rounds and proposals; a client's acquisition; its renewals and releases |
+//! | `judge`, `liveness`, `hopeful` | the properties of each lease and vote; and whether there is a lease when faults stop |
+//! | `input`, `model`, `trace` | the exploration, and the trace to a violation |
+//!
+//! # Properties
+//!
+//! - **VQ1** At most one client relies on a lease, except one that a break or a clock has robbed of votes (QR1).
+//! - **VQ2** No two leases share a fence. Of two that exclude each other, the later one has the higher fence (QR2).
+//! - **VQ3** A lease that was asked for after another one was handed out has the higher fence (QR3).
+//! - **VQ4** No node keeps a vote or a place for an owner that has settled there, unless it crashed or a late request came. Nor does one
+//!   keep a vote for a waiter without the vote of the lead.
+//! - **VQ5** From each state, some client gets a lease once faults stop, also with one node whose vote never ends.
+//! - **VQ6** A client that knows of waiters gets no lease before the lead has answered.
+//!
+//! # Rules that it leaves out
+//!
+//! The shipped client has more rules. Tests of the shipped machine run these instead, above all its simulation (`simulation::quorum` of
+//! the library):
+//!
+//! - A proposal follows the release of this client's owner before it (V2). Here a client begins when the owner before has settled.
+//! - An owner asks again while its acquisition is under way, or after its lease came too late. A wake comes late.
+//! - A release, or a vote that is given back, is repeated until no earlier proposal can arrive (V1). Here each arrives once, and a vote
+//!   that comes later stays until its TTL is over.
+//! - A repair with other fences where a lease outlives its TTL: only one model has such repairs, and its leases last for a tick.
+//! - A renewal without an answer; locks that are kept or detached; several names; blocks; five nodes.
+
+mod acquire;
+mod actions;
+mod configs;
+mod effects;
+mod faults;
+mod hopeful;
+mod input;
+mod judge;
+mod liveness;
+mod model;
+mod node;
+mod numbers;
+mod propose;
+mod round;
+mod settle;
+mod setup;
+mod state;
+mod symmetry;
+mod trace;
+mod turn;
+
+use leasehold_core::Invalid;
+
+use self::input::QuorumModel;
+pub use self::input::{ClientRules, Counting, QuorumRules};
+pub use self::setup::QuorumSituation;
+use crate::explore::named_setup;
+use crate::report::Finding;
+use crate::rules::Bounds;
+
+/// The names of the models.
+pub fn names(bounds: Bounds) -> Vec<&'static str> {
+    let all = configs::all(bounds);
+    all.iter().map(|setup| setup.name).collect()
+}
+
+/// Explores the model of this name, with these rules.
+///
+/// # Errors
+/// [`Invalid`] if there is no such model.
+pub fn check_one(
+    bounds: Bounds,
+    name: &str,
+    rules: QuorumRules,
+) -> Result<Finding<QuorumSituation>, Invalid> {
+    let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
+    Ok(QuorumModel::new(setup, rules)?.explore())
+}

@@ -1,0 +1,182 @@
+//! One step of a node: core's rules take it, on a [`World`] that is made of the model's state.
+
+use leasehold_core::quorum::{Mark, Proposal};
+use leasehold_core::{
+    Block, Fence, Fences, Foreign, Holder, Mode, Now, Outcome, Step, UnknownPresence, Wait, Waiter,
+    World,
+};
+
+use super::input::QuorumModel;
+use super::numbers::{OLD_US, clock};
+use super::setup::TICK_MS;
+use super::state::{NODES, NodeState, OwnerId, Queued, QuorumState, Remembers, TakenBy, Vote};
+
+/// Longer than a model lasts.
+const ENDLESS_MS: u64 = 1 << 40;
+
+/// A fence as a block of one.
+pub(super) const fn one(fence: u64) -> Fences {
+    Fences {
+        first: Fence::new(fence),
+        block: Block::ONE,
+    }
+}
+
+impl QuorumModel {
+    /// A node that remembers everything. It has voted before, and holds nothing now.
+    pub(super) fn new_node(&self, node: usize) -> NodeState {
+        NodeState {
+            vote: None,
+            queue: [None; 2],
+            taken: None,
+            counter: Some(OLD_US),
+            remembers: Remembers::All,
+            ahead: self.setup.nodes[node],
+        }
+    }
+
+    /// The time on the clock of a node.
+    pub(super) fn now(node: &NodeState) -> Now {
+        Now::at_micros(clock(node.ahead))
+    }
+
+    /// The proposal of a fence by an owner.
+    pub(super) fn proposal(&self, by: OwnerId, fence: u64, waits: bool) -> Step {
+        Step::Propose(Proposal {
+            owner: self.owner(by).clone(),
+            ttl: self.ttl,
+            fences: one(fence),
+            terms: self.terms,
+            wait: waits.then_some(Wait { listening: true }),
+        })
+    }
+
+    /// A node takes a step.
+    pub(super) fn apply(&self, state: &mut QuorumState, node: usize, step: &Step) -> Outcome {
+        let it = &mut state.nodes[node];
+        let now = Self::now(it);
+        let mut world = self.world(it);
+        let outcome = (self.rules.node)(&mut world, now, &self.name, step, &UnknownPresence);
+        self.read(it, &mut world);
+        outcome
+    }
+
+    /// A node has lost its memory.
+    pub(super) fn lose_memory(&self, node: &mut NodeState) {
+        let now = Self::now(node);
+        let mark = (self.rules.lost)(self.terms, now.millis());
+        *node = NodeState {
+            vote: None,
+            queue: [None; 2],
+            counter: None,
+            remembers: match mark {
+                None => Remembers::Nothing,
+                Some(Mark { made_at_ms: 0, .. }) => Remembers::All,
+                Some(mark) => Remembers::Since(now.millis() - mark.made_at_ms),
+            },
+            ..*node
+        };
+    }
+
+    fn world(&self, node: &NodeState) -> World {
+        let now = Self::now(node);
+        let mark = |made_at_ms| Mark {
+            terms: self.terms,
+            made_at_ms,
+        };
+        let mut world = World::node(match node.remembers {
+            Remembers::Nothing => None,
+            Remembers::All => Some(mark(0)),
+            Remembers::Since(ago_ms) => Some(mark(now.millis() - ago_ms)),
+        });
+        if let (Some(memory), Some(counter)) = (&mut world.node, node.counter) {
+            memory.counter(&self.name).0 = Some(Fence::new(counter));
+        }
+        let is_used = node.vote.is_some() || node.taken.is_some() || node.queue[0].is_some();
+        if !is_used {
+            return world;
+        }
+        let lock = world.entry(&self.name);
+        lock.holders.extend(node.vote.map(|vote| Holder {
+            owner: self.owner(vote.by).clone(),
+            mode: Mode::Exclusive,
+            fences: one(vote.fence),
+            expires_at_ms: now.millis() + vote.left_ms,
+            kept: false,
+        }));
+        lock.queue
+            .extend(node.queue.iter().flatten().map(|place| Waiter {
+                owner: self.owner(place.by).clone(),
+                mode: Mode::Exclusive,
+                ttl: self.ttl,
+                block: Block::ONE,
+                listening: true,
+                seen_until_ms: now.millis() + place.left_ms,
+            }));
+        match node.taken {
+            None => {}
+            Some(TakenBy::Stranger) => lock.holders.push(Holder {
+                owner: self.stranger.clone(),
+                mode: Mode::Exclusive,
+                fences: one(1),
+                expires_at_ms: now.millis() + ENDLESS_MS,
+                kept: false,
+            }),
+            Some(TakenBy::Program) => {
+                lock.foreign = Some(Foreign {
+                    kind: "string".to_owned(),
+                    value: Vec::new(),
+                    expires_at_ms: None,
+                });
+            }
+        }
+        world
+    }
+
+    /// Takes a node's state back from core.
+    fn read(&self, node: &mut NodeState, world: &mut World) {
+        let now_ms = Self::now(node).millis();
+        let before: Vec<(OwnerId, bool)> = node.owners().collect();
+        let is_orphan = |by| before.contains(&(by, true));
+        let lock = world.get(&self.name);
+        let holder = lock.and_then(|lock| lock.holders.first());
+        node.vote = holder.and_then(|holder| {
+            let by = self.owner_id(&holder.owner)?;
+            Some(Vote {
+                by,
+                fence: holder.fences.first.get(),
+                left_ms: holder.expires_at_ms.saturating_sub(now_ms),
+                is_orphan: is_orphan(by),
+            })
+        });
+        node.queue = [None; 2];
+        let waiters = lock.into_iter().flat_map(|lock| &lock.queue);
+        let waiters = waiters.filter_map(|waiter| Some((self.owner_id(&waiter.owner)?, waiter)));
+        for (place, (by, waiter)) in node.queue.iter_mut().zip(waiters) {
+            let left_ms = waiter.seen_until_ms.saturating_sub(now_ms);
+            *place = Some(Queued {
+                by,
+                // All steps are taken at whole ticks.
+                left_ms: left_ms - left_ms % TICK_MS,
+                is_orphan: is_orphan(by),
+            });
+        }
+        let Some(memory) = &mut world.node else {
+            return;
+        };
+        node.remembers = match memory.mark {
+            None => Remembers::Nothing,
+            Some(Mark { made_at_ms: 0, .. }) => Remembers::All,
+            Some(mark) => Remembers::Since(now_ms.saturating_sub(mark.made_at_ms)),
+        };
+        node.counter = memory.counter(&self.name).0.map(Fence::get);
+    }
+}
+
+/// The nodes, in the order in which clients choose their lead.
+pub(super) fn lead(silent: [bool; NODES]) -> usize {
+    silent
+        .iter()
+        .position(|is_silent| !is_silent)
+        .unwrap_or_default()
+}

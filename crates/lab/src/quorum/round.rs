@@ -1,0 +1,94 @@
+//! Core's [`Round`] and [`Proposer`] in the model: they are made of its state for each use.
+
+use std::time::Duration;
+
+use leasehold_core::quorum::{NoVote, Proposer, Round, Verdict};
+use leasehold_core::{Acceptable, Block, Busy, Fence, Held, HolderIdentity, HolderView, Reply};
+
+use super::node::one;
+use super::state::{Attempting, NODES, Said};
+
+/// The verdict of core's round on what the nodes said. Their order does not matter, unless the round was refused.
+pub(super) fn verdict(attempt: &Attempting) -> Verdict {
+    let nodes = u8::try_from(NODES).unwrap_or(u8::MAX);
+    let asked = Fence::new(attempt.fence);
+    let mut round = Round::new(nodes, one(attempt.fence));
+    let mut verdict = Verdict::Open;
+    for (node, said) in attempt.said.iter().enumerate() {
+        let held = |fence| {
+            Reply::Held(Held {
+                fence: Some(Fence::new(fence)),
+                block: Block::ONE,
+                queued: 0,
+            })
+        };
+        let reply = match *said {
+            Said::Open => continue,
+            Said::For => held(attempt.fence),
+            Said::Higher(fence) => held(fence),
+            Said::Behind(least, most) => Reply::NoVote(NoVote::Behind(Acceptable {
+                least: Fence::new(least),
+                most: Fence::new(most),
+            })),
+            Said::Busy(_) | Said::Foreign { .. } => Reply::Busy(Busy {
+                holder: HolderView::new(
+                    HolderIdentity::Foreign {
+                        kind: String::new(),
+                        value: Vec::new(),
+                    },
+                    None,
+                    None,
+                    None,
+                ),
+                ahead: 0,
+                poll_after: Duration::ZERO,
+                at_us: 0,
+            }),
+            Said::NoVote => Reply::NoVote(NoVote::NotANode),
+            Said::Failed => {
+                verdict = round.silent(node);
+                continue;
+            }
+        };
+        verdict = round.heard(node, asked, &reply);
+    }
+    verdict
+}
+
+pub(super) fn behind(bounds: Acceptable) -> Said {
+    Said::Behind(bounds.least.get(), bounds.most.get())
+}
+
+/// Core's proposer, in the state of a client that aims at this number and has proposed all below `next`.
+pub(super) fn proposer(wall: u64, aim: u64, next: u64) -> Proposer {
+    let mut proposer = Proposer::default();
+    proposer.learn(
+        wall,
+        Acceptable {
+            least: Fence::new(if aim < wall { 0 } else { aim }),
+            most: if aim < wall {
+                Fence::new(aim)
+            } else {
+                Fence::MAX
+            },
+        },
+    );
+    if next > 0 {
+        let last = Fence::new(next - 1);
+        let only = Acceptable {
+            least: last,
+            most: last,
+        };
+        proposer.propose(Block::ONE, 0, Some(only));
+    }
+    proposer
+}
+
+/// The microseconds that a proposer adds to the client's clock.
+pub(super) fn lead_of(proposer: &Proposer) -> i64 {
+    /// Later than all that the model proposes.
+    const LATE: u64 = 1 << 50;
+    let fences = proposer.clone().propose(Block::ONE, LATE, None);
+    let first = i64::try_from(fences.first.get()).unwrap_or(i64::MAX);
+    first - i64::try_from(LATE).unwrap_or_default()
+}

@@ -1,0 +1,144 @@
+//! The client's part after an acquisition: renewals and repairs, releases, and votes that it gives back.
+
+use leasehold_core::{Fence, HolderIdentity, Reply, Step};
+
+use super::input::ClientRules;
+use super::setup::QuorumSituation;
+use super::state::{Extended, NODES, QuorumPhase, Renewing, put};
+use super::turn::QuorumTurn;
+
+impl QuorumTurn<'_> {
+    /// The owner is over: it releases at each node, after the answers to its proposals (V2).
+    pub(super) fn leave(&mut self, client: u8) {
+        self.lease_ended(client);
+        let it = self.state.client_mut(client);
+        it.attempt = None;
+        (it.certified, it.granted) = (0, 0);
+        it.keeps_votes = false;
+        it.renewal = None;
+        it.lacking = [false; NODES];
+        it.beyond = [None; NODES];
+        it.votes = [[0; 2]; NODES];
+        it.phase = QuorumPhase::Leaving;
+        it.owed = [true; NODES];
+    }
+
+    /// A node carries out the release of an owner.
+    pub(super) fn release_at(&mut self, client: u8, node: usize) {
+        self.state.client_mut(client).owed[node] = false;
+        if self.model.is_cut(client, node) {
+            return;
+        }
+        let owner = self.model.owner(self.state.owner(client)).clone();
+        let step = Step::Release {
+            owner,
+            keep: None,
+            fence: None,
+        };
+        let outcome = self.model.apply(&mut self.state, node, &step);
+        self.said = Some(outcome.reply);
+    }
+
+    /// A node frees a vote that its client gives back.
+    pub(super) fn give_one_back(&mut self, client: u8, node: usize) {
+        let back = &mut self.state.client_mut(client).back[node];
+        let [fence, next] = *back;
+        *back = [next, 0];
+        if self.model.is_cut(client, node) {
+            return;
+        }
+        let owner = self.model.owner(self.state.owner(client)).clone();
+        let step = Step::GiveBack {
+            owner,
+            fence: Fence::new(fence),
+        };
+        let outcome = self.model.apply(&mut self.state, node, &step);
+        self.said = Some(outcome.reply);
+    }
+
+    /// A holder renews its lease at all nodes.
+    pub(super) fn renew(&mut self, client: u8) {
+        self.state.client_mut(client).renewal = Some(Renewing {
+            age: 0,
+            at: [Extended::UnderWay; NODES],
+        });
+    }
+
+    /// A node carries out a renewal, and answers.
+    pub(super) fn extend(&mut self, client: u8, node: usize) -> Option<()> {
+        let it = self.state.client(client);
+        // A node knows the hold by the fence that it stores.
+        let fence = it.higher_at(node).unwrap_or(it.certified);
+        let step = Step::Extend {
+            owner: self.model.owner(self.state.owner(client)).clone(),
+            ttl: self.model.ttl,
+            fence: Some(Fence::new(fence)),
+        };
+        let reply = self.model.apply(&mut self.state, node, &step).reply;
+        let is_held = matches!(reply, Reply::Held(_));
+        let own = self.own_above(client, &reply);
+        self.said = Some(reply);
+        let it = self.state.client_mut(client);
+        if !is_held {
+            // Its vote may be newer than this renewal.
+            it.votes[node] = [own, 0];
+            it.lacking[node] |= own == 0;
+        }
+        let renewal = it.renewal.as_mut()?;
+        renewal.at[node] = if is_held {
+            Extended::Held
+        } else {
+            Extended::NotHeld
+        };
+        let renewal = *renewal;
+        let number = |is: Extended| renewal.at.iter().filter(|at| **at == is).count();
+        let is_enough = self.is_weak(ClientRules::RenewsByMinority);
+        if number(Extended::Held) > NODES / 2 || is_enough && is_held {
+            return self.renewed(client, renewal.age);
+        } else if number(Extended::NotHeld) > NODES / 2 {
+            self.leave(client);
+        }
+        Some(())
+    }
+
+    /// A majority has confirmed a renewal. The client asks the nodes that lack its vote for it.
+    fn renewed(&mut self, client: u8, age: u8) -> Option<()> {
+        self.reached(QuorumSituation::Renewed);
+        let ttl = self.model.setup.ttl;
+        let from_reply = self.is_weak(ClientRules::RenewsFromReply);
+        let it = self.state.client_mut(client);
+        it.renewal = None;
+        if let QuorumPhase::Holding(left) = &mut it.phase {
+            *left = (*left).max(if from_reply { ttl } else { ttl - age });
+        }
+        let certified = it.certified;
+        for node in 0..NODES {
+            let it = self.state.client_mut(client);
+            if !std::mem::take(&mut it.lacking[node]) {
+                continue;
+            }
+            let fence = match it.beyond[node].take() {
+                None => certified,
+                Some((least, most)) => self.within(client, least, most),
+            };
+            self.is_in_bounds(fence)?;
+            put(&mut self.state.client_mut(client).open[node], fence).then_some(())?;
+        }
+        Some(())
+    }
+
+    /// The fence above the certificate with which a node holds for this owner, as its refusal says; otherwise 0.
+    fn own_above(&self, client: u8, reply: &Reply) -> u64 {
+        let Reply::NotHeld(Some(holder)) = reply else {
+            return 0;
+        };
+        let own = self.model.owner(self.state.owner(client));
+        let is_own = matches!(&holder.who, HolderIdentity::Owner(by) if by == own);
+        let fence = holder.fence.filter(|_| is_own).map_or(0, Fence::get);
+        if fence > self.state.client(client).certified {
+            fence
+        } else {
+            0
+        }
+    }
+}

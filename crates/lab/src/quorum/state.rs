@@ -1,0 +1,375 @@
+//! The state of the quorum model: the nodes, the clients, the requests under way, and the judge's record. A node's part is what core's
+//! [`World`](leasehold_core::World) keeps of one lock; `node` gives it to core and takes it back.
+//!
+//! A number is a fence, in microseconds around the constant time of the model; 0 stands for none.
+
+use leasehold_core::quorum::Refusal;
+
+/// How many nodes there are.
+pub(super) const NODES: usize = 3;
+/// How many clients there are.
+pub(super) const CLIENTS: usize = 2;
+
+/// An owner: the client, and the number of the acquisition. Numbers are used again once no trace of an owner is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct OwnerId {
+    pub(super) client: u8,
+    pub(super) nth: u8,
+}
+
+/// A node's vote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Vote {
+    pub(super) by: OwnerId,
+    pub(super) fence: u64,
+    pub(super) left_ms: u64,
+    /// Its owner crashed, or its request came after the owner had settled: only time ends it.
+    pub(super) is_orphan: bool,
+}
+
+/// A place in the queue of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Queued {
+    pub(super) by: OwnerId,
+    pub(super) left_ms: u64,
+    pub(super) is_orphan: bool,
+}
+
+/// The knowledge of a node about its own past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Remembers {
+    /// It has forgotten nothing that could still matter.
+    All,
+    /// It has lost its memory and has not noticed yet.
+    Nothing,
+    /// It marked itself so many milliseconds ago.
+    Since(u64),
+}
+
+/// The holder that a node counts for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum TakenBy {
+    /// An owner of another client, whose vote is never given back.
+    Stranger,
+    /// Another program.
+    Program,
+}
+
+/// A node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct NodeState {
+    pub(super) vote: Option<Vote>,
+    pub(super) queue: [Option<Queued>; CLIENTS],
+    /// It counts the lock as taken for ever.
+    pub(super) taken: Option<TakenBy>,
+    /// The last number of its counter.
+    pub(super) counter: Option<u64>,
+    pub(super) remembers: Remembers,
+    /// How many ticks its clock is ahead of the model's.
+    pub(super) ahead: i8,
+}
+
+/// What a node said in the current round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Said {
+    /// It has not answered.
+    Open,
+    /// It holds the proposed fence for the owner.
+    For,
+    /// It holds a higher fence for the owner.
+    Higher(u64),
+    /// The proposal is outside of these bounds.
+    Behind(u64, u64),
+    /// Another owner holds it. Only the lead's is noted; none stands for the stranger.
+    Busy(Option<OwnerId>),
+    /// The lead says that another program holds it, and whether others wait.
+    Foreign { others_wait: bool },
+    /// It gives no vote.
+    NoVote,
+    /// The request failed.
+    Failed,
+}
+
+/// An acquisition in progress: the counterpart of the store's attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Attempting {
+    pub(super) fence: u64,
+    /// How many ticks ago its first request was sent.
+    pub(super) age: u8,
+    /// The highest fence of a lease that was handed out before.
+    pub(super) above: u64,
+    pub(super) rounds: u8,
+    pub(super) tries: u8,
+    pub(super) is_pausing: bool,
+    pub(super) lead: u8,
+    pub(super) waits: bool,
+    pub(super) is_claim: bool,
+    pub(super) said: [Said; NODES],
+    pub(super) refused: Option<Refusal>,
+}
+
+/// A renewal at one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Extended {
+    UnderWay,
+    Held,
+    NotHeld,
+}
+
+/// A renewal in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Renewing {
+    /// How many ticks ago it was sent.
+    pub(super) age: u8,
+    pub(super) at: [Extended; NODES],
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum QuorumPhase {
+    Idle,
+    /// An attempt is in progress.
+    Acquiring,
+    /// It was told that the lock is busy, and asks again later.
+    Waiting,
+    /// It relies on its lease for so many ticks more.
+    Holding(u8),
+    /// Its owner is over; its votes are given back.
+    Leaving,
+}
+
+/// A client, and the record of its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct QuorumClient {
+    pub(super) nth: u8,
+    pub(super) phase: QuorumPhase,
+    pub(super) attempt: Option<Attempting>,
+    /// The fence of its certificate.
+    pub(super) certified: u64,
+    /// It waits with the vote of the lead, and keeps its votes.
+    pub(super) keeps_votes: bool,
+    /// The fence by which the lead granted it the lock from the queue.
+    pub(super) granted: u64,
+    /// For each node, the fences of the votes that it may have given.
+    pub(super) votes: [[u64; 2]; NODES],
+    /// For each node, the proposal under way, and the next one.
+    pub(super) open: [[u64; 2]; NODES],
+    /// For each node, the votes that are being given back.
+    pub(super) back: [[u64; 2]; NODES],
+    /// The nodes to release at.
+    pub(super) owed: [bool; NODES],
+    /// The nodes that lack the vote of its certificate.
+    pub(super) lacking: [bool; NODES],
+    /// For each node, the bounds of the fences that it accepts, if that of the certificate is too low for it.
+    pub(super) beyond: [Option<(u64, u64)>; NODES],
+    pub(super) renewal: Option<Renewing>,
+    /// The nodes whose last request failed.
+    pub(super) silent: [bool; NODES],
+    /// The holder for whom the lead alone refused the lock, and whether that was in an earlier tick.
+    pub(super) stuck: Option<(Option<OwnerId>, bool)>,
+    /// It had a sign of waiters in this tick.
+    pub(super) knows_waiters: bool,
+    /// Its clock, and what it learned to add to it.
+    pub(super) aim: u64,
+    /// The number above its last proposal.
+    pub(super) next: u64,
+    /// A fault of the model's took a vote of it: exclusion no longer covers it.
+    pub(super) is_robbed: bool,
+    /// A refused round, and who voted for it: only for rules that count it.
+    pub(super) ghost: Option<(u64, [bool; NODES])>,
+}
+
+/// A proposal that its client no longer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct LateProposal {
+    pub(super) nth: u8,
+    pub(super) fence: u64,
+    pub(super) waits: bool,
+    pub(super) is_repeat: bool,
+}
+
+/// The judge's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct QuorumBooks {
+    /// The highest fence of a lease that was handed out.
+    pub(super) highest: u64,
+    /// The highest fence of a lease that has ended, and was not robbed.
+    pub(super) ended: u64,
+    /// The fences of leases that a later lease could still have; only where votes are robbed.
+    pub(super) given: [u64; 4],
+    /// The properties that the last step violated: a bit each.
+    pub(super) broken: u8,
+}
+
+/// Which names may be exchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Alike {
+    /// The clients have equal clocks and equal faults.
+    pub(super) clients: bool,
+    /// The nodes beside the lead have equal clocks, and none of them ever leads.
+    pub(super) nodes: bool,
+}
+
+/// The whole state of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QuorumState {
+    pub(super) nodes: [NodeState; NODES],
+    pub(super) clients: [QuorumClient; CLIENTS],
+    pub(super) late: [[Option<LateProposal>; NODES]; CLIENTS],
+    pub(super) books: QuorumBooks,
+    /// How often the fault that is counted has happened.
+    pub(super) spent: u8,
+    pub(super) alike: Alike,
+}
+
+impl NodeState {
+    /// The owners of its vote and of the places in its queue, and whether only time ends these.
+    pub(super) fn owners(&self) -> impl Iterator<Item = (OwnerId, bool)> {
+        let votes = self.vote.iter().map(|vote| (vote.by, vote.is_orphan));
+        let places = self.queue.iter().flatten();
+        votes.chain(places.map(|place| (place.by, place.is_orphan)))
+    }
+}
+
+impl QuorumClient {
+    /// A client that has just started.
+    pub(super) const fn new(wall: u64) -> Self {
+        Self {
+            nth: 0,
+            phase: QuorumPhase::Idle,
+            attempt: None,
+            certified: 0,
+            keeps_votes: false,
+            granted: 0,
+            votes: [[0; 2]; NODES],
+            open: [[0; 2]; NODES],
+            back: [[0; 2]; NODES],
+            owed: [false; NODES],
+            lacking: [false; NODES],
+            beyond: [None; NODES],
+            renewal: None,
+            silent: [false; NODES],
+            stuck: None,
+            knows_waiters: false,
+            aim: wall,
+            next: 0,
+            is_robbed: false,
+            ghost: None,
+        }
+    }
+
+    /// Whether it relies on a lease.
+    pub(super) const fn holds(&self) -> bool {
+        matches!(self.phase, QuorumPhase::Holding(_))
+    }
+
+    /// The highest fence that its owner may hold.
+    pub(super) fn highest(&self) -> u64 {
+        let votes = self.votes.iter().flatten().copied();
+        votes.chain([self.granted]).max().unwrap_or_default()
+    }
+
+    /// A node holds for its owner, with this fence or with a higher one of a later round.
+    pub(super) fn has_vote(&mut self, node: usize, fence: u64) {
+        let [first, second] = self.votes[node];
+        self.votes[node] = [fence.max(first).max(second), 0];
+    }
+
+    /// A node may hold for its owner. Returns whether there was room to note it.
+    pub(super) fn may_have_vote(&mut self, node: usize, fence: u64) -> bool {
+        put(&mut self.votes[node], fence)
+    }
+
+    /// The fence of the vote at a node that is above the certificate.
+    pub(super) fn higher_at(&self, node: usize) -> Option<u64> {
+        match self.votes[node] {
+            [vote, 0] if self.certified > 0 && vote > self.certified => Some(vote),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing of its owner is under way or to be done.
+    pub(super) fn has_settled(&self) -> bool {
+        let is_idle = self.open == [[0; 2]; NODES] && self.back == [[0; 2]; NODES];
+        is_idle && self.owed == [false; NODES]
+    }
+}
+
+/// Puts a number into the first free place. Returns whether there was one.
+pub(super) fn put(places: &mut [u64], number: u64) -> bool {
+    if places.contains(&number) {
+        return true;
+    }
+    match places.iter_mut().find(|place| **place == 0) {
+        Some(place) => *place = number,
+        None => return false,
+    }
+    true
+}
+
+impl QuorumState {
+    pub(super) fn client(&self, client: u8) -> &QuorumClient {
+        &self.clients[usize::from(client)]
+    }
+
+    pub(super) fn client_mut(&mut self, client: u8) -> &mut QuorumClient {
+        &mut self.clients[usize::from(client)]
+    }
+
+    /// How many requests are on their way to nodes.
+    pub(super) fn under_way(&self) -> usize {
+        let clients = self.clients.iter().map(|it| {
+            let numbers = it.open.iter().chain(&it.back).flatten();
+            let owed = it.owed.iter().filter(|owed| **owed).count();
+            let renewals = it.renewal.map_or(0, |renewal| {
+                let at = renewal.at.iter();
+                at.filter(|at| **at == Extended::UnderWay).count()
+            });
+            numbers.filter(|number| **number > 0).count() + owed + renewals
+        });
+        clients.sum()
+    }
+
+    /// The current owner of a client.
+    pub(super) fn owner(&self, client: u8) -> OwnerId {
+        let nth = self.client(client).nth;
+        OwnerId { client, nth }
+    }
+
+    /// Whether a client still acts for this owner.
+    pub(super) fn is_current(&self, owner: OwnerId) -> bool {
+        let client = self.client(owner.client);
+        client.nth == owner.nth && client.phase != QuorumPhase::Idle
+    }
+
+    /// Every place that names an owner.
+    pub(super) fn each_owner(&mut self, mut with: impl FnMut(&mut OwnerId)) {
+        for node in &mut self.nodes {
+            if let Some(vote) = &mut node.vote {
+                with(&mut vote.by);
+            }
+            for place in node.queue.iter_mut().flatten() {
+                with(&mut place.by);
+            }
+        }
+        for client in &mut self.clients {
+            if let Some((Some(by), _)) = &mut client.stuck {
+                with(by);
+            }
+            let attempt = client.attempt.iter_mut();
+            for said in attempt.flat_map(|attempt| &mut attempt.said) {
+                if let Said::Busy(Some(by)) = said {
+                    with(by);
+                }
+            }
+        }
+        for (client, late) in (0u8..).zip(&mut self.late) {
+            for message in late.iter_mut().flatten() {
+                let nth = message.nth;
+                let mut by = OwnerId { client, nth };
+                with(&mut by);
+                message.nth = by.nth;
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The checks of a sound model, for all kinds of models.
+
+use std::fmt::Debug;
+
+use leasehold_lab::report::{Finding, Verdict};
+
+/// Each of so many properties holds in every state of a model, which reaches its situations and has more than so many states
+/// and steps.
+#[track_caller]
+pub(crate) fn holds<S: Debug>(
+    found: Finding<S>,
+    properties: usize,
+    (states, depth): (usize, usize),
+) {
+    let Finding { checked, missed } = found;
+    let model = &checked.model;
+    println!(
+        "{model}: {} states, depth {}, {:?}",
+        checked.states, checked.depth, checked.took
+    );
+    for judged in &checked.properties {
+        if let Verdict::Violated { trace, .. } = &judged.verdict {
+            panic!("{model}: {}\n{}", judged.name, trace.join("\n"));
+        }
+    }
+    assert!(checked.is_exhausted(), "{model} was cut");
+    assert!(missed.is_empty(), "{model} never reached {missed:?}");
+    assert!(
+        checked.states > states && checked.depth > depth,
+        "{model}: {} states",
+        checked.states
+    );
+    assert_eq!(checked.properties.len(), properties, "{model}");
+}
+
+/// One test for each model, so that a broken rule can be tried on the most suitable model.
+macro_rules! models {
+    ($group:ident $holds_in:ident $($test:ident $model:literal)*) => {
+        const TESTED: &[&str] = &[$($model),*];
+
+        mod $group {
+            $(#[test]
+            fn $test() {
+                super::$holds_in($model);
+            })*
+        }
+    };
+}
