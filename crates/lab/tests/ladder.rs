@@ -3,14 +3,14 @@
 
 use leasehold_lab::ladder::check::{RungResult, check_rung, find_out};
 use leasehold_lab::ladder::property::LadderProperty::{
-    self, Child, Exclusion, LostUpdate, Ownership, Recovery, StaleWrite,
+    self, Child, Exclusion, FenceOrder, LostUpdate, Ownership, Recovery, StaleWrite,
 };
 use leasehold_lab::ladder::rungs::{self, Rung};
-use leasehold_lab::ladder::shortest::is_none_within;
+use leasehold_lab::ladder::shortest::{is_none_within, shortest};
 use leasehold_lab::report::{Checked, Judged, Verdict};
 
 /// Every rung, its violated property, and the length of the shortest trace.
-const STORIES: [(&str, &[(LadderProperty, usize)]); 20] = [
+const STORIES: [(&str, &[(LadderProperty, usize)]); 26] = [
     ("setnx-del", &[(Recovery, 6)]),
     (
         "multi-setnx-expire",
@@ -37,6 +37,20 @@ const STORIES: [(&str, &[(LadderProperty, usize)]); 20] = [
     ("redlock-restart", &[(Exclusion, 7)]),
     ("redlock-clock-jump", &[(Exclusion, 7)]),
     ("redlock-late-validity", &[(Exclusion, 8)]),
+    ("quorum", &[]),
+    ("quorum-restart", &[]),
+    ("quorum-clock-jump", &[]),
+    (
+        "quorum-no-quarantine",
+        &[
+            (Exclusion, 5),
+            (FenceOrder, 5),
+            (StaleWrite, 9),
+            (LostUpdate, 9),
+        ],
+    ),
+    ("quorum-early-counter", &[(FenceOrder, 7)]),
+    ("quorum-no-certificate", &[(FenceOrder, 8)]),
 ];
 
 #[test]
@@ -82,6 +96,25 @@ fn a_fence_at_first_touch_is_exhausted_within_its_bounds() {
 #[test]
 fn redlock_is_exhausted_within_its_bounds() {
     is_exhausted("redlock", 100_000);
+}
+
+#[test]
+fn the_fenced_quorum_is_exhausted_within_its_bounds() {
+    is_exhausted("quorum", 300_000);
+}
+
+#[test]
+fn quorum_with_a_quarantine_is_exhausted_within_its_bounds() {
+    is_exhausted("quorum-restart", 300_000);
+}
+
+/// The lock is held by two, so the resource has something to refuse.
+#[test]
+fn fences_of_a_quorum_hold_where_a_clock_jump_breaks_exclusion() {
+    is_exhausted("quorum-clock-jump", 100_000);
+    let rung = rungs::find("quorum-clock-jump").unwrap();
+    let two_holders = shortest(rung, rung.bounds, Exclusion).unwrap();
+    assert_eq!(two_holders.lines.len(), 5);
 }
 
 fn is_exhausted(name: &str, least: usize) {

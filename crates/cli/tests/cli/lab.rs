@@ -13,8 +13,8 @@ const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 /// A URL without a server, with a password that must not be shown.
 const NOWHERE: &str = "redis://user:S3CR3T@127.0.0.1:1/";
 
-/// All 20, in the order of the list.
-const RUNGS: [&str; 20] = [
+/// All 26, in the order of the list.
+const RUNGS: [&str; 26] = [
     "setnx-del",
     "multi-setnx-expire",
     "setnx-expire",
@@ -35,10 +35,23 @@ const RUNGS: [&str; 20] = [
     "redlock-restart",
     "redlock-clock-jump",
     "redlock-late-validity",
+    "quorum",
+    "quorum-restart",
+    "quorum-clock-jump",
+    "quorum-no-quarantine",
+    "quorum-early-counter",
+    "quorum-no-certificate",
 ];
 
 /// The protocols without a known fault.
-const HOLD: [&str; 3] = ["set-px-lua", "set-px-lua-fenced", "redlock"];
+const HOLD: [&str; 6] = [
+    "set-px-lua",
+    "set-px-lua-fenced",
+    "redlock",
+    "quorum",
+    "quorum-restart",
+    "quorum-clock-jump",
+];
 
 /// `leasehold lab words...`, on a host without a server, with a store that does not answer.
 fn without_server(words: &[&str]) -> Output {
@@ -99,10 +112,15 @@ fn the_list_has_each_rung_with_a_verdict_and_needs_no_server() {
         "{page}"
     );
     // One group for each place on the ladder, in their order.
-    let groups = page
-        .lines()
-        .filter_map(|line| line.strip_prefix('P')?.get(..1));
-    assert!(groups.is_sorted(), "{page}");
+    let groups = page.lines().filter_map(|line| {
+        line.strip_prefix('P')?
+            .split_once(' ')?
+            .0
+            .parse::<u8>()
+            .ok()
+    });
+    let groups: Vec<_> = groups.collect();
+    assert!(groups.is_sorted() && groups.last() == Some(&10), "{page}");
 }
 
 #[test]
@@ -133,6 +151,11 @@ fn a_story_is_shown_and_drawn_without_a_server() {
     let page = printed(&without_server(&["show", "redlock"]));
     assert!(
         page.contains("Exhausted within these bounds") && !page.contains("<--"),
+        "{page}"
+    );
+    let page = printed(&without_server(&["show", "quorum-no-certificate"]));
+    assert!(
+        page.contains("<take>") && page.contains("<-- acquired"),
         "{page}"
     );
     let said = refused(&without_server(&["show", "redlock", "--svg", "no.svg"]), 64);

@@ -46,6 +46,8 @@ pub enum LadderAction {
     Crash(u8),
     /// A server loses its data.
     Restart(u8),
+    /// A server ends its quarantine.
+    Rejoin(u8),
     /// A server's clock jumps ahead.
     Jump(u8),
 }
@@ -71,7 +73,10 @@ impl Model for Ladder {
             }
             others_are_new |= is_new;
         }
-        for server in 0..self.rung.servers {
+        for server in 0..self.rung.lock_servers() {
+            if state.away_until[server as usize].is_some_and(|until| until <= state.time) {
+                actions.push(LadderAction::Rejoin(server));
+            }
             if state.spent.restarts < bounds.restarts {
                 actions.push(LadderAction::Restart(server));
             }
@@ -107,6 +112,9 @@ fn always(property: LadderProperty) -> stateright::Property<Ladder> {
         LadderProperty::Ownership => |_, state| state.wrong & LadderProperty::Ownership.bit() == 0,
         LadderProperty::StaleWrite => {
             |_, state| state.wrong & LadderProperty::StaleWrite.bit() == 0
+        }
+        LadderProperty::FenceOrder => {
+            |_, state| state.wrong & LadderProperty::FenceOrder.bit() == 0
         }
         LadderProperty::LostUpdate => {
             |_, state| state.wrong & LadderProperty::LostUpdate.bit() == 0

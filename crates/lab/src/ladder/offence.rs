@@ -67,6 +67,11 @@ enum Offence {
     Stale {
         writer: u8,
     },
+    LowFence {
+        client: u8,
+        fence: i16,
+        earlier: i16,
+    },
     Lost {
         writer: u8,
         from: i16,
@@ -118,6 +123,15 @@ impl std::fmt::Display for Offence {
                 "A write of {}, which has lost the lock, lands on top of one of a later holder.",
                 name(writer)
             ),
+            Self::LowFence {
+                client,
+                fence,
+                earlier,
+            } => write!(
+                f,
+                "{} gets the lock with fence {fence}, and a holder before it had {earlier}.",
+                name(client)
+            ),
             Self::Lost {
                 writer,
                 from,
@@ -144,6 +158,7 @@ impl JudgedStep<'_> {
             LadderProperty::Recovery => self.locked_out(),
             LadderProperty::Ownership => self.removed(),
             LadderProperty::StaleWrite => self.stale_write(),
+            LadderProperty::FenceOrder => self.low_fence(),
             LadderProperty::LostUpdate => self.lost_update(),
             LadderProperty::Child => self.orphan(),
         }
@@ -196,18 +211,29 @@ impl JudgedStep<'_> {
     }
 
     fn stale_write(&self) -> Option<Offence> {
-        let writer = self.written()?.0;
-        (self.after.written < self.before.written).then_some(Offence::Stale { writer })
+        let (writer, ..) = self.written()?;
+        (self.after.written <= self.before.older).then_some(Offence::Stale { writer })
+    }
+
+    fn low_fence(&self) -> Option<Offence> {
+        let mut clients = (0..).zip(self.before.clients.iter().zip(&self.after.clients));
+        clients.find_map(|(client, (before, after))| {
+            let begins = before.memory.holds_until.is_none() && after.memory.holds_until.is_some();
+            let fence = self.rung.program.fence(&after.memory).filter(|_| begins)?;
+            let earlier = after.older_fence;
+            (fence <= earlier).then_some(Offence::LowFence {
+                client,
+                fence,
+                earlier,
+            })
+        })
     }
 
     fn lost_update(&self) -> Option<Offence> {
-        let (writer, Value::Number(version)) = self.written()? else {
+        let (writer, server, Value::Number(version)) = self.written()? else {
             return None;
         };
-        let current = match self.before.servers[0].get(Key::Data) {
-            Some(Value::Number(version)) => version,
-            _ => 0,
-        };
+        let current = self.before.servers[server as usize].number(Key::Data);
         (version != current + 1).then_some(Offence::Lost {
             writer,
             from: version - 1,
@@ -216,22 +242,22 @@ impl JudgedStep<'_> {
     }
 
     fn orphan(&self) -> Option<Offence> {
-        let of = self.written()?.0;
+        let (of, ..) = self.written()?;
         let mut holders = self.after.holders(self.rung);
         let holder = holders.next()?;
         let holds = holder == of || holders.any(|other| other == of);
         (!holds).then_some(Offence::Orphan { of, holder })
     }
 
-    /// The client that wrote the data in this step, and its value.
-    fn written(&self) -> Option<(u8, Value)> {
+    /// The client that wrote the data in this step, the server, and the value.
+    fn written(&self) -> Option<(u8, u8, Value)> {
         match carried_out(self.event)? {
             (
                 client,
-                _,
+                server,
                 RedisCommand::Set(Key::Data, value) | RedisCommand::WriteWithFence(_, value),
                 Reply::Ok,
-            ) => Some((client, value)),
+            ) => Some((client, server, value)),
             _ => None,
         }
     }

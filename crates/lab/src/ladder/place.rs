@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Client, Connection};
 
-use super::redis::{Key, Tick, Value};
+use super::redis::{Key, RedisCommand, Tick, Value};
 use super::wire::{Wire, stored};
 use crate::host_time;
 use crate::server::OwnServer;
@@ -113,15 +113,27 @@ impl RealServers {
         Ok(connection)
     }
 
-    /// Kills a server and starts it empty; on a foreign server it only deletes the lab's keys.
+    /// Kills a server and starts it empty; on a foreign server it only deletes the lab's keys. It executes the commands `first` before
+    /// any of a client that connects afterwards.
     ///
     /// # Errors
     /// When it cannot be started again.
-    pub fn restart_empty(&mut self, server: u8, wire: &Wire) -> Result<(), String> {
+    pub fn restart_empty(
+        &mut self,
+        server: u8,
+        wire: &Wire,
+        first: &[RedisCommand],
+    ) -> Result<(), String> {
         match &mut self.servers[usize::from(server)].own {
-            Some(own) => own.restart(),
-            None => delete_all(&mut self.connect(server)?, wire),
+            Some(own) => own.restart()?,
+            // The clients stay connected to a foreign server.
+            None => return forget(&mut self.connect(server)?, wire, first),
         }
+        let mut connection = self.connect(server)?;
+        for &command in first {
+            wire.ask(&mut connection, command)?;
+        }
+        Ok(())
     }
 
     /// Deletes the lab's keys on all servers.
@@ -206,6 +218,21 @@ pub fn jump(connection: &mut Connection, wire: &Wire, by: Tick) -> Result<(), St
             .map_err(|error| format!("cannot shorten a TTL: {error}"))?;
     }
     Ok(())
+}
+
+/// Deletes the lab's keys and executes these commands, in one step.
+fn forget(connection: &mut Connection, wire: &Wire, first: &[RedisCommand]) -> Result<(), String> {
+    let mut step = redis::pipe();
+    step.atomic();
+    step.cmd("DEL")
+        .arg(KEYS.map(|key| wire.key(key)).as_slice());
+    for words in first.iter().flat_map(|&command| wire.words(command)) {
+        let mut command = redis::Cmd::new();
+        command.arg(words);
+        step.add_command(command);
+    }
+    step.exec(connection)
+        .map_err(|error| format!("cannot delete the keys: {error}"))
 }
 
 /// Deletes the lab's keys.

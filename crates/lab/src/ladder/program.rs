@@ -28,7 +28,7 @@ pub struct Memory {
     /// Until when it believes to hold the lock, by its own clock; `None` if it does not. [`FOR_EVER`] without a deadline.
     pub holds_until: Option<Tick>,
     /// Other data: a value that it read, its fence, a version, a count of servers.
-    pub kept: [i16; 3],
+    pub kept: [i16; 5],
 }
 
 impl Memory {
@@ -44,6 +44,11 @@ impl Memory {
     /// The value that its acquisition writes into the lock, for rungs that distinguish owners.
     pub fn token(&self) -> Value {
         Value::Owner(self.client, self.nth)
+    }
+
+    /// The nth of so many servers that it asks. Each client begins with another one.
+    pub fn server(&self, nth: u8, of: u8) -> u8 {
+        (nth + self.client) % of
     }
 
     /// Continues at this point of its program.
@@ -103,6 +108,12 @@ pub trait Program: Debug + Sync {
 
     /// It received the reply to its command. `sent` is its clock's time of sending. Returns its conclusion, for people.
     fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str;
+
+    /// The fence of its hold, for the rungs that promise an order of fences.
+    fn fence(&self, memory: &Memory) -> Option<i16> {
+        let _ = memory;
+        None
+    }
 
     /// It stops waiting for a reply; the command may or may not be executed. `sent` is its clock's time of sending.
     fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick);

@@ -11,6 +11,8 @@ pub enum LadderProperty {
     Ownership,
     /// The resource accepts no write of an earlier holder after one of a later holder.
     StaleWrite,
+    /// A holder that asked for the lock after another one had got it has a higher fence.
+    FenceOrder,
     /// No write is accepted that was computed from a version other than the one it replaces.
     LostUpdate,
     /// No child writes while its wrapper has lost the lock and another client has it.
@@ -19,11 +21,12 @@ pub enum LadderProperty {
 
 impl LadderProperty {
     /// All properties.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Exclusion,
         Self::Recovery,
         Self::Ownership,
         Self::StaleWrite,
+        Self::FenceOrder,
         Self::LostUpdate,
         Self::Child,
     ];
@@ -35,6 +38,7 @@ impl LadderProperty {
             Self::Recovery => "recovery",
             Self::Ownership => "ownership",
             Self::StaleWrite => "stale write",
+            Self::FenceOrder => "fence order",
             Self::LostUpdate => "lost update",
             Self::Child => "child",
         }
@@ -50,6 +54,9 @@ impl LadderProperty {
             Self::Ownership => "nobody removes a lock that another client holds",
             Self::StaleWrite => {
                 "the resource takes no write of an earlier holder after one of a later holder"
+            }
+            Self::FenceOrder => {
+                "who asks for the lock after another has got it gets a higher fence"
             }
             Self::LostUpdate => {
                 "no write is taken that was computed from another version than the one it replaces"

@@ -1,5 +1,8 @@
 //! A model of Redis with a few keys: the effect of the rungs' commands, each atomic. `replay` sends the same commands to a real
 //! server and compares the replies.
+//!
+//! A quorum's vote is here as a script of five lines, since the ladder compares key by key with a real server. Core's rule has
+//! clocks and marks besides; `crates/lab/src/quorum` explores it.
 
 use std::fmt;
 
@@ -11,7 +14,7 @@ pub type Tick = i16;
 pub enum Key {
     /// The lock.
     Lock,
-    /// The last fence drawn for it.
+    /// The last fence drawn for it, or the highest number that got a vote.
     Fence,
     /// The protected data: a number that counts its writes.
     Data,
@@ -38,6 +41,8 @@ pub enum Value {
     Owner(u8, u8),
     /// A number: a time, a fence, a version.
     Number(i16),
+    /// The lock of a server in quarantine.
+    Nobody,
 }
 
 impl fmt::Display for Value {
@@ -45,6 +50,7 @@ impl fmt::Display for Value {
         match self {
             Self::Owner(client, nth) => write!(f, "c{}-{}", client + 1, nth + 1),
             Self::Number(number) => number.fmt(f),
+            Self::Nobody => f.write_str("nobody"),
         }
     }
 }
@@ -72,6 +78,9 @@ pub enum RedisCommand {
     DeleteIf(Value),
     /// A script: `SET lock value NX PX ticks`, and on success `INCR lock:fence`, which is the reply.
     TakeWithFence(Value, Tick),
+    /// A script: vote for a number. If the lock is free and the number is above `lock:fence`, set both, the lock with a TTL in
+    /// ticks. If the number is not above it, the reply is `lock:fence`.
+    Propose(Value, i16, Tick),
     /// A script: read the data, for a fence that is not below the highest seen, and raise that.
     ReadWithFence(i16),
     /// A script: write the data, for a fence that is not below the highest seen, and raise that.
@@ -190,6 +199,18 @@ impl ModelServer {
                 self.entries[Key::Fence as usize] = Some(KeyEntry { value, expires });
                 Reply::Int(fence)
             }
+            RedisCommand::Propose(value, number, ticks) => {
+                let counter = self.number(Key::Fence);
+                if self.get(Key::Lock).is_some() {
+                    return Reply::Nil;
+                }
+                if number <= counter {
+                    return Reply::Int(counter);
+                }
+                self.set(Key::Fence, Value::Number(number));
+                self.set_if_absent(Key::Lock, value, Some(now + ticks));
+                Reply::Ok
+            }
             RedisCommand::ReadWithFence(fence) => {
                 if self.admits(fence) {
                     self.bulk(Key::Data)
@@ -216,7 +237,8 @@ impl ModelServer {
         admitted
     }
 
-    fn number(&self, key: Key) -> i16 {
+    /// The number in a key; 0 if there is none.
+    pub fn number(&self, key: Key) -> i16 {
         match self.get(key) {
             Some(Value::Number(number)) => number,
             _ => 0,

@@ -82,6 +82,7 @@ fn story(ladder: &Ladder, actions: &[LadderAction], property: LadderProperty) ->
         rung: ladder.rung.name,
         clients: ladder.bounds.clients,
         servers: ladder.rung.servers,
+        lock_servers: ladder.rung.lock_servers(),
         lines,
     }
 }

@@ -9,7 +9,7 @@ use super::redis::{ModelServer, RedisCommand, Reply, Tick};
 use super::rungs::Rung;
 
 /// The most servers.
-pub const SERVERS: usize = 3;
+pub const SERVERS: usize = 4;
 
 /// The state at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct LadderState {
     pub servers: [ModelServer; SERVERS],
     /// How far the clock of each server has jumped ahead.
     pub jumped: [Tick; SERVERS],
+    /// When the quarantine of each server is over that waits for it.
+    pub away_until: [Option<Tick>; SERVERS],
     /// The clients.
     pub clients: [LadderClient; CLIENTS],
     /// The faults so far.
@@ -34,6 +36,10 @@ pub struct LadderState {
     pub turns: u8,
     /// The number of the hold in which the last accepted write was computed.
     pub written: u8,
+    /// How many holds were older than that of an accepted write, at most: they had begun before it was asked for.
+    pub older: u8,
+    /// The highest fence of a hold. Only if [`super::property::LadderProperty::FenceOrder`] is checked.
+    pub highest_fence: i16,
     /// The properties that the last step violated, a bit each.
     pub wrong: u8,
 }
@@ -51,6 +57,10 @@ pub struct LadderClient {
     pub late: Option<Flight>,
     /// The number of its hold.
     pub turn: u8,
+    /// How many holds had begun when it asked for its own.
+    pub older: u8,
+    /// The highest fence of these holds.
+    pub older_fence: i16,
 }
 
 /// A command in flight.
@@ -64,6 +74,8 @@ pub struct Flight {
     pub sent: Tick,
     /// The number of the hold in which it was computed.
     pub turn: u8,
+    /// How many holds had begun when that hold was asked for.
+    pub older: u8,
     /// The reply, once the command is executed and the reply is in flight.
     pub reply: Option<Reply>,
 }
@@ -92,11 +104,14 @@ impl LadderState {
             client_count: clients,
             servers: [ModelServer::default(); SERVERS],
             jumped: [0; SERVERS],
+            away_until: [None; SERVERS],
             clients: [LadderClient::default(); CLIENTS],
             spent: Spent::default(),
             taken: None,
             turns: 0,
             written: 0,
+            older: 0,
+            highest_fence: 0,
             wrong: 0,
         };
         for (client, slot) in (0..).zip(&mut state.clients) {
@@ -133,12 +148,14 @@ impl Hash for LadderState {
         for server in 0..self.server_count as usize {
             self.servers[server].hash(hasher);
             self.jumped[server].hash(hasher);
+            self.away_until[server].hash(hasher);
         }
         for client in &self.clients[..self.client_count as usize] {
             client.hash(hasher);
         }
         self.spent.hash(hasher);
         self.taken.hash(hasher);
-        [self.turns, self.written, self.wrong].hash(hasher);
+        self.highest_fence.hash(hasher);
+        [self.turns, self.written, self.older, self.wrong].hash(hasher);
     }
 }

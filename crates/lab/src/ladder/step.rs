@@ -1,10 +1,10 @@
 //! The effects of each action in a rung's model. The program decides the client's next action, and the model server its reply.
 
 use super::model::{Ladder, LadderAction};
-use super::program::{AT_REST, Intent, Memory};
+use super::program::{AT_REST, Intent, Memory, Program};
 use super::property::LadderProperty;
-use super::redis::{Key, RedisCommand, Reply};
-use super::rungs::RungBounds;
+use super::redis::{Key, RedisCommand, Reply, Tick};
+use super::rungs::{Comeback, RungBounds};
 use super::state::{Flight, LadderClient, LadderState};
 use super::trace::{LadderEvent, carried_out};
 
@@ -39,11 +39,8 @@ impl Ladder {
             LadderAction::ArriveLate(client) => (self.arrive_late(&mut state, client)?, ""),
             LadderAction::Do(client) => self.act(&mut state, client)?,
             LadderAction::Crash(client) => (crash(&mut state, client), ""),
-            LadderAction::Restart(server) => {
-                state.servers[server as usize].restart_empty();
-                state.spent.restarts += 1;
-                (LadderEvent::Restarts { server }, "")
-            }
+            LadderAction::Restart(server) => (self.restart(&mut state, server), ""),
+            LadderAction::Rejoin(server) => (self.rejoin(&mut state, server), ""),
             LadderAction::Jump(server) => {
                 let by = self.rung.ttl;
                 state.jumped[server as usize] += by;
@@ -67,6 +64,33 @@ impl Ladder {
             let now = state.server_clock(server);
             state.servers[server as usize].expire(now);
         }
+    }
+
+    fn restart(&self, state: &mut LadderState, server: u8) -> LadderEvent {
+        let (comes_back, ttl) = (self.rung.comes_back, self.rung.ttl);
+        let first = comes_back.at_first(ttl, self.highest_counter(state, server));
+        state.servers[server as usize].restart_empty();
+        if comes_back == Comeback::LearnsLast {
+            state.away_until[server as usize] = Some(state.time + ttl);
+        }
+        state.spent.restarts += 1;
+        execute(state, server, &first);
+        LadderEvent::Restarts { server, first }
+    }
+
+    fn rejoin(&self, state: &mut LadderState, server: u8) -> LadderEvent {
+        let highest = self.highest_counter(state, server);
+        let last = self.rung.comes_back.at_last(highest);
+        state.away_until[server as usize] = None;
+        execute(state, server, &last);
+        LadderEvent::Rejoins { server, last }
+    }
+
+    /// The highest counter of the other servers.
+    fn highest_counter(&self, state: &LadderState, server: u8) -> i16 {
+        let others = (0..self.rung.lock_servers()).filter(|&other| other != server);
+        let counters = others.map(|other| state.servers[other as usize].number(Key::Fence));
+        counters.max().unwrap_or_default()
     }
 
     fn ask(
@@ -159,8 +183,16 @@ impl Ladder {
     }
 
     /// The command that a client sends now.
-    fn next_command(&self, state: &LadderState, client: u8) -> Option<Flight> {
-        let it = &state.clients[client as usize];
+    fn next_command(&self, state: &mut LadderState, client: u8) -> Option<Flight> {
+        let it = &mut state.clients[client as usize];
+        if it.memory.at == 0 {
+            if self.counts_acquisitions() {
+                it.older = state.turns;
+            }
+            // It stays 0 if the property is not checked.
+            it.older_fence = state.highest_fence;
+        }
+        let it = *it;
         let sent = state.clock(self.rung, client);
         let Intent::Ask(server, command) = self.rung.program.intent(&it.memory, sent) else {
             return None;
@@ -170,6 +202,7 @@ impl Ladder {
             command,
             sent,
             turn: it.turn,
+            older: it.older,
             reply: None,
         })
     }
@@ -178,12 +211,15 @@ impl Ladder {
         let now = state.server_clock(flight.server);
         let reply = state.servers[flight.server as usize].apply(now, flight.command);
         if self.asks(LadderProperty::StaleWrite) {
-            if takes(flight.command, reply) {
+            if takes(flight.command, reply) && !self.counts_acquisitions() {
+                let it = &mut state.clients[client as usize];
+                it.older = state.turns;
                 state.turns += 1;
-                state.clients[client as usize].turn = state.turns;
+                it.turn = state.turns;
             }
             if writes(flight.command, reply) {
                 state.written = flight.turn;
+                state.older = state.older.max(flight.older);
             }
         }
         reply
@@ -204,6 +240,11 @@ impl Ladder {
         }
     }
 
+    /// On several servers a hold begins when its client has counted the votes, and not with the command of one server.
+    fn counts_acquisitions(&self) -> bool {
+        self.rung.lock_servers() > 1 && self.asks(LadderProperty::StaleWrite)
+    }
+
     fn asks(&self, property: LadderProperty) -> bool {
         self.properties.contains(&property)
     }
@@ -215,21 +256,48 @@ impl Ladder {
         flight: Flight,
         reply: Reply,
     ) -> &'static str {
-        let clock = state.clock(self.rung, client);
-        let it = &mut state.clients[client as usize];
-        let program = self.rung.program;
-        let note = program.answered(&mut it.memory, flight.sent, clock, reply);
-        self.begin_again(it);
-        note
+        self.conclude(state, client, |program, memory, clock| {
+            program.answered(memory, flight.sent, clock, reply)
+        })
     }
 
     fn unanswered(&self, state: &mut LadderState, client: u8, flight: Flight) -> &'static str {
+        self.conclude(state, client, |program, memory, clock| {
+            program.unanswered(memory, flight.sent, clock);
+            ""
+        })
+    }
+
+    /// A client has ended a request: its program draws a conclusion, with the client's clock.
+    fn conclude(
+        &self,
+        state: &mut LadderState,
+        client: u8,
+        by: impl FnOnce(&dyn Program, &mut Memory, Tick) -> &'static str,
+    ) -> &'static str {
         let clock = state.clock(self.rung, client);
+        let memory = &mut state.clients[client as usize].memory;
+        let held = memory.holds_until.is_some();
+        let note = by(self.rung.program, memory, clock);
+        self.count_acquisition(state, client, held);
+        self.begin_again(&mut state.clients[client as usize]);
+        note
+    }
+
+    /// Numbers a hold that has just begun, if the client did not hold the lock before.
+    fn count_acquisition(&self, state: &mut LadderState, client: u8, held: bool) {
         let it = &mut state.clients[client as usize];
-        let program = self.rung.program;
-        program.unanswered(&mut it.memory, flight.sent, clock);
-        self.begin_again(it);
-        ""
+        if held || it.memory.holds_until.is_none() {
+            return;
+        }
+        if self.counts_acquisitions() {
+            state.turns += 1;
+            it.turn = state.turns;
+        }
+        if self.asks(LadderProperty::FenceOrder) {
+            let fence = self.rung.program.fence(&it.memory).unwrap_or_default();
+            state.highest_fence = state.highest_fence.max(fence);
+        }
     }
 
     /// A client at rest begins its next acquisition.
@@ -238,6 +306,13 @@ impl Ladder {
         if it.memory.at == AT_REST && nth < self.bounds.rounds {
             it.memory = Memory::new(it.memory.client, nth);
         }
+    }
+}
+
+fn execute(state: &mut LadderState, server: u8, commands: &[RedisCommand]) {
+    let now = state.server_clock(server);
+    for &command in commands {
+        state.servers[server as usize].apply(now, command);
     }
 }
 

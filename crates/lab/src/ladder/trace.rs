@@ -12,6 +12,8 @@ pub struct Trace {
     pub clients: u8,
     /// How many servers.
     pub servers: u8,
+    /// How many of them keep the lock: the first ones. The other one, if any, has the protected data.
+    pub lock_servers: u8,
     /// The steps, in order.
     pub lines: Vec<Line>,
 }
@@ -89,6 +91,15 @@ pub enum LadderEvent {
     Restarts {
         /// The server.
         server: u8,
+        /// The commands that it executes before it serves clients again.
+        first: Vec<RedisCommand>,
+    },
+    /// A server ends its quarantine.
+    Rejoins {
+        /// The server.
+        server: u8,
+        /// The commands that it executes.
+        last: Vec<RedisCommand>,
     },
     /// A server's clock jumps ahead by so many ticks.
     ClockJumps {

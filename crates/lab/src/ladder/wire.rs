@@ -119,6 +119,11 @@ impl Wire {
                 &[Key::Lock, Key::Fence],
                 &[value.to_string(), self.millis(ticks)],
             ),
+            RedisCommand::Propose(value, number, ticks) => self.evaluated(
+                command,
+                &[Key::Lock, Key::Fence],
+                &[value.to_string(), number.to_string(), self.millis(ticks)],
+            ),
             RedisCommand::ReadWithFence(fence) => {
                 self.evaluated(command, &[Key::Seen, Key::Data], &[fence.to_string()])
             }
@@ -218,6 +223,9 @@ pub fn stored(bytes: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(bytes).ok()?;
     if let Ok(number) = text.parse() {
         return Some(Value::Number(number));
+    }
+    if text == Value::Nobody.to_string() {
+        return Some(Value::Nobody);
     }
     let (client, nth) = text.strip_prefix('c')?.split_once('-')?;
     let from_one = |text: &str| text.parse::<u8>().ok()?.checked_sub(1);

@@ -1,7 +1,7 @@
 //! Commands and replies in the words of `redis-cli`; one tick is one second. Scripts are shown by name; [`script`] has the text
 //! that a real server gets.
 
-use super::redis::{Key, RedisCommand, Reply, Value};
+use super::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 /// A script that a command shows by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,15 @@ const TAKE: Script = Script {
     text: "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end\nreturn false",
 };
 
+const PROPOSE: Script = Script {
+    name: "<propose>",
+    text: "local counter = tonumber(redis.call('GET', KEYS[2]) or 0)\n\
+           if redis.call('EXISTS', KEYS[1]) == 1 then return false end\n\
+           if tonumber(ARGV[2]) <= counter then return counter end\n\
+           redis.call('SET', KEYS[2], ARGV[2])\n\
+           return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])",
+};
+
 const READ: Script = Script {
     name: "<read>",
     text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
@@ -39,6 +48,7 @@ pub(super) fn script(command: RedisCommand) -> Option<Script> {
     match command {
         RedisCommand::DeleteIf(_) => Some(DELETE_IF),
         RedisCommand::TakeWithFence(..) => Some(TAKE),
+        RedisCommand::Propose(..) => Some(PROPOSE),
         RedisCommand::ReadWithFence(_) => Some(READ),
         RedisCommand::WriteWithFence(..) => Some(WRITE),
         _ => None,
@@ -55,6 +65,7 @@ pub(super) fn typed(command: RedisCommand) -> Vec<String> {
         words.extend_from_slice(arguments);
         words.join(" ")
     };
+    let millis = |ticks: Tick| (i32::from(ticks) * 1_000).to_string();
     let resource = [Key::Seen, Key::Data];
     let line = match command {
         RedisCommand::SetNx(key, value) => format!("SETNX {} {value}", key.name()),
@@ -73,7 +84,11 @@ pub(super) fn typed(command: RedisCommand) -> Vec<String> {
         RedisCommand::DeleteIf(value) => evaluated(&[Key::Lock], &[value.to_string()]),
         RedisCommand::TakeWithFence(value, ticks) => evaluated(
             &[Key::Lock, Key::Fence],
-            &[value.to_string(), (i32::from(ticks) * 1_000).to_string()],
+            &[value.to_string(), millis(ticks)],
+        ),
+        RedisCommand::Propose(value, number, ticks) => evaluated(
+            &[Key::Lock, Key::Fence],
+            &[value.to_string(), number.to_string(), millis(ticks)],
         ),
         RedisCommand::ReadWithFence(fence) => evaluated(&resource, &[fence.to_string()]),
         RedisCommand::WriteWithFence(fence, value) => {
@@ -90,12 +105,24 @@ pub(super) fn in_short(command: RedisCommand) -> Vec<String> {
         RedisCommand::TakeWithFence(value, ticks) => {
             format!("SET lock {value} NX EX {ticks} + fence")
         }
+        RedisCommand::Propose(value, number, _) => format!("propose {number} as {value}"),
         RedisCommand::ReadWithFence(fence) => format!("read, fence {fence}"),
         RedisCommand::WriteWithFence(fence, value) => format!("write {value}, fence {fence}"),
         _ => return typed(command),
     };
     vec![line]
 }
+
+/// A restart without data, or the end of a quarantine, with the server's own commands.
+pub(super) fn comes_back(what: &str, commands: &[RedisCommand]) -> String {
+    let own = commands.iter().flat_map(|&command| typed(command));
+    let parts: Vec<_> = [what.to_owned()].into_iter().chain(own).collect();
+    parts.join("; ")
+}
+
+/// How the two are called.
+pub(super) const RESTARTS: &str = "restarts empty";
+pub(super) const REJOINS: &str = "ends its quarantine";
 
 /// A reply as `redis-cli` shows it.
 pub(super) fn shown(reply: Reply) -> Vec<String> {
@@ -175,6 +202,10 @@ mod tests {
             (
                 RedisCommand::TakeWithFence(OWNER, 2),
                 "EVAL <take> 2 lock lock:fence c1-2 2000",
+            ),
+            (
+                RedisCommand::Propose(OWNER, 7, 2),
+                "EVAL <propose> 2 lock lock:fence c1-2 7 2000",
             ),
             (
                 RedisCommand::ReadWithFence(1),

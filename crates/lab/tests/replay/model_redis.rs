@@ -87,6 +87,8 @@ fn command() -> impl Strategy<Value = RedisCommand> {
         key().prop_map(RedisCommand::Del),
         owner().prop_map(RedisCommand::DeleteIf),
         (owner(), ticks()).prop_map(|(value, ticks)| RedisCommand::TakeWithFence(value, ticks)),
+        (owner(), fence(), ticks())
+            .prop_map(|(value, number, ticks)| RedisCommand::Propose(value, number, ticks)),
         fence().prop_map(RedisCommand::ReadWithFence),
         (fence(), number()).prop_map(|(fence, value)| RedisCommand::WriteWithFence(fence, value)),
     ]
@@ -100,6 +102,7 @@ fn key() -> impl Strategy<Value = Key> {
 fn key_and_value() -> impl Strategy<Value = (Key, Value)> {
     prop_oneof![
         owner().prop_map(|value| (Key::Lock, value)),
+        Just((Key::Lock, Value::Nobody)),
         (key(), number()),
     ]
 }

@@ -34,3 +34,21 @@ fn lock_that_only_its_owner_deletes_has_one_holder() {
     assert_eq!(raced.overlaps, 0, "{raced:?}");
     assert!(raced.as_the_model_says, "{raced:?}");
 }
+
+#[test]
+fn fenced_quorum_has_one_holder_and_fences_that_rise() {
+    let raced = raced("quorum", 800);
+    assert!(raced.acquisitions > 0, "{raced:?}");
+    assert_eq!(raced.low_fences, Some(0), "{raced:?}");
+    assert!(raced.as_the_model_says, "{raced:?}");
+}
+
+#[test]
+fn quorum_keeps_its_promise_while_servers_lose_their_data() {
+    let raced = raced("quorum-restart", 300);
+    assert!(
+        raced.acquisitions > 0 && raced.faults.restarts > 0,
+        "the race tried nothing: {raced:?}"
+    );
+    assert!(raced.as_the_model_says, "{raced:?}");
+}

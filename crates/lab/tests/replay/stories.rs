@@ -62,9 +62,23 @@ impl Teller {
         self.happens(LadderEvent::Tick);
     }
 
-    fn restarts(&mut self, server: u8) {
+    fn restarts(&mut self, server: u8, first: &[RedisCommand]) {
         self.servers[usize::from(server)].restart_empty();
-        self.happens(LadderEvent::Restarts { server });
+        self.execute(server, first);
+        let first = first.to_vec();
+        self.happens(LadderEvent::Restarts { server, first });
+    }
+
+    fn rejoins(&mut self, server: u8, last: &[RedisCommand]) {
+        self.execute(server, last);
+        let last = last.to_vec();
+        self.happens(LadderEvent::Rejoins { server, last });
+    }
+
+    fn execute(&mut self, server: u8, commands: &[RedisCommand]) {
+        for &command in commands {
+            self.reply(server, command);
+        }
     }
 
     fn jumps(&mut self, server: u8, by: Tick) {
@@ -95,6 +109,7 @@ impl Teller {
             rung: "told",
             clients: 2,
             servers: 2,
+            lock_servers: 2,
             lines: self.lines,
         }
     }
@@ -117,7 +132,7 @@ fn keys_of(server: &ModelServer, now: Tick) -> Vec<(Key, Value, Option<Tick>)> {
 const FIRST: Value = Value::Owner(0, 0);
 const SECOND: Value = Value::Owner(1, 0);
 
-/// A lost reply, a crash, a late command, a restart, a jump, an expiry.
+/// A lost reply, a crash, a late command, a jump, an expiry, a restart with a quarantine and without.
 fn all_that_can_happen() -> Trace {
     let mut story = Teller::new();
     story.ask(0, 0, RedisCommand::SetNxPx(FIRST, 2), true);
@@ -135,10 +150,17 @@ fn all_that_can_happen() -> Trace {
     story.arrives(0, 0, RedisCommand::DeleteIf(SECOND));
     story.ask(1, 0, RedisCommand::SetNxAndExpire(FIRST, 4), false);
     story.jumps(0, 3);
-    story.restarts(1);
+    story.restarts(1, &[]);
     story.ask(1, 1, RedisCommand::Get(Key::Lock), false);
     story.tick();
     story.ask(0, 0, RedisCommand::Get(Key::Lock), false);
+    story.restarts(1, &[RedisCommand::SetNx(Key::Lock, Value::Nobody)]);
+    story.ask(1, 1, RedisCommand::Propose(SECOND, 7, 2), false);
+    story.tick();
+    let counter = RedisCommand::Set(Key::Fence, Value::Number(6));
+    story.rejoins(1, &[counter, RedisCommand::Del(Key::Lock)]);
+    story.ask(0, 1, RedisCommand::Propose(FIRST, 6, 2), false);
+    story.ask(1, 1, RedisCommand::Propose(SECOND, 7, 2), false);
     story.end()
 }
 

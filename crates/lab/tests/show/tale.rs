@@ -74,7 +74,10 @@ impl Tale {
 
     pub(crate) fn restarts(mut self, server: u8) -> Self {
         self.servers[usize::from(server)].restart_empty();
-        self.tells(LadderEvent::Restarts { server })
+        self.tells(LadderEvent::Restarts {
+            server,
+            first: Vec::new(),
+        })
     }
 
     pub(crate) fn tells(mut self, event: LadderEvent) -> Self {
@@ -124,6 +127,7 @@ impl Tale {
             rung: "by-hand",
             clients: self.clients,
             servers,
+            lock_servers: servers,
             lines: self.lines,
         }
     }

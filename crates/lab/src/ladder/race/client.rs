@@ -33,6 +33,7 @@ pub(super) fn run(course: &Course<'_>, client: u8, round: u64) -> Result<RaceLog
         connections: HashMap::new(),
         memory: Memory::new(client, 0),
         skew: course.rung.skew[usize::from(client) % CLIENTS],
+        asked: Duration::ZERO,
         holding: false,
         late: Vec::new(),
         log: RaceLog::default(),
@@ -52,7 +53,8 @@ pub(super) fn version(course: &Course<'_>) -> Result<Option<u64>, String> {
     if !course.rung.asks.contains(&LadderProperty::LostUpdate) {
         return Ok(None);
     }
-    let mut connection = read(course.servers)?.connect(0)?;
+    let resource = course.rung.resource();
+    let mut connection = read(course.servers)?.connect(resource)?;
     match course
         .wire
         .ask(&mut connection, RedisCommand::Get(Key::Data))?
@@ -72,6 +74,8 @@ struct Racer<'a> {
     memory: Memory,
     /// How many ticks its clock is ahead.
     skew: Tick,
+    /// When it began to ask for the lock.
+    asked: Duration,
     /// Whether the last of its holds in the log is current.
     holding: bool,
     /// Abandoned commands, with the times of their arrival.
@@ -123,6 +127,9 @@ impl Racer<'_> {
     fn ask(&mut self, server: u8, command: RedisCommand, clock: Tick) -> Result<(), String> {
         let bounds = &self.course.rung.bounds;
         let at = host_time::up();
+        if self.memory.at == 0 {
+            self.asked = at;
+        }
         let holds = self.log.holds.len();
         let sent = Sent {
             server,
@@ -222,10 +229,12 @@ impl Racer<'_> {
         match (until, self.holding) {
             (Some(until), false) => {
                 self.holding = true;
+                let several = self.course.rung.lock_servers() > 1;
                 self.log.holds.push(Hold {
-                    sent,
+                    sent: if several { self.asked } else { sent },
                     from: now,
                     until,
+                    fence: self.course.rung.program.fence(&self.memory),
                 });
                 self.course.acquired.fetch_add(1, Ordering::Relaxed);
                 let work = self.rng.below(nanos(self.course.settings.work));

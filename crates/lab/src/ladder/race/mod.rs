@@ -130,6 +130,7 @@ fn raced(
         LadderProperty::Exclusion | LadderProperty::Ownership => found.overlaps,
         LadderProperty::Recovery => found.stuck,
         LadderProperty::StaleWrite => found.stale_writes,
+        LadderProperty::FenceOrder => found.low_fences,
         LadderProperty::LostUpdate => found.lost_updates,
         LadderProperty::Child => found.orphan_writes,
     };
@@ -151,6 +152,7 @@ fn raced(
         stuck: asked(LadderProperty::Recovery),
         acquisitions_per_stuck: (found.stuck > 0).then(|| ratio(found.acquisitions, found.stuck)),
         stale_writes: asked(LadderProperty::StaleWrite),
+        low_fences: asked(LadderProperty::FenceOrder),
         lost_updates: asked(LadderProperty::LostUpdate),
         orphan_writes: asked(LadderProperty::Child),
         faults,

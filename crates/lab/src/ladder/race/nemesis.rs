@@ -7,9 +7,11 @@ use std::time::Duration;
 use super::course::{Course, read, since};
 use super::referee::RaceLog;
 use crate::host_time;
-use crate::ladder::place::jump;
+use crate::ladder::place::{RealServers, jump};
 use crate::ladder::property::LadderProperty;
-use crate::ladder::redis::{Key, RedisCommand};
+use crate::ladder::redis::{Key, RedisCommand, Reply, Value};
+use crate::ladder::rungs::Comeback;
+use crate::ladder::wire::ServerReply;
 use crate::rng::Rng;
 
 /// Between two faults of servers.
@@ -34,13 +36,9 @@ pub(super) fn run(course: &Course<'_>, round: u64) -> Result<RaceLog, String> {
         if course.is_over() {
             return Ok(log);
         }
-        let server = u8::try_from(rng.below(course.rung.servers.into())).unwrap_or_default();
+        let server = u8::try_from(rng.below(course.rung.lock_servers().into())).unwrap_or_default();
         if restarts {
-            let mut servers = course
-                .servers
-                .write()
-                .map_err(|_| "a thread of the race panicked")?;
-            servers.restart_empty(server, course.wire)?;
+            restart(course, server)?;
             log.faults.restarts += 1;
         } else {
             let mut connection = read(course.servers)?.connect(server)?;
@@ -48,6 +46,44 @@ pub(super) fn run(course: &Course<'_>, round: u64) -> Result<RaceLog, String> {
             log.faults.jumps += 1;
         }
     }
+}
+
+/// Restarts a server without its data, and ends its quarantine. The clients that reconnect wait for its first commands.
+fn restart(course: &Course<'_>, server: u8) -> Result<(), String> {
+    let (comes_back, ttl, wire) = (course.rung.comes_back, course.rung.ttl, course.wire);
+    {
+        let mut servers = course
+            .servers
+            .write()
+            .map_err(|_| "a thread of the race panicked")?;
+        let first = comes_back.at_first(ttl, highest_counter(course, &servers, server)?);
+        servers.restart_empty(server, wire, &first)?;
+    }
+    if comes_back == Comeback::LearnsLast {
+        rest(course, wire.tick() * u32::try_from(ttl).unwrap_or_default());
+        if course.is_over() {
+            return Ok(());
+        }
+        let servers = read(course.servers)?;
+        let mut connection = servers.connect(server)?;
+        for command in comes_back.at_last(highest_counter(course, &servers, server)?) {
+            wire.ask(&mut connection, command)?;
+        }
+    }
+    Ok(())
+}
+
+/// The highest counter of the other servers.
+fn highest_counter(course: &Course<'_>, servers: &RealServers, server: u8) -> Result<i16, String> {
+    let mut highest = 0;
+    for other in (0..course.rung.lock_servers()).filter(|&other| other != server) {
+        let get = RedisCommand::Get(Key::Fence);
+        let reply = course.wire.ask(&mut servers.connect(other)?, get)?;
+        if let ServerReply::Reply(Reply::Bulk(Value::Number(counter))) = reply {
+            highest = highest.max(counter);
+        }
+    }
+    Ok(highest)
 }
 
 fn rest(course: &Course<'_>, long: Duration) {

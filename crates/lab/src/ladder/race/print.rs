@@ -15,6 +15,7 @@ pub fn table(races: &[Raced]) -> String {
         "first after",
         "stuck",
         "stale writes",
+        "low fences",
         "lost updates",
         "orphan writes",
         "as the model says",
@@ -41,6 +42,7 @@ fn row(raced: &Raced) -> Vec<String> {
         first.unwrap_or_else(|| "-".into()),
         stuck,
         counted(raced.stale_writes),
+        counted(raced.low_fences),
         counted(raced.lost_updates),
         counted(raced.orphan_writes),
         match raced.as_the_model_says {

@@ -31,6 +31,8 @@ pub struct Raced {
     pub acquisitions_per_stuck: Option<f64>,
     /// Writes of an earlier holder that were accepted after one of a later holder.
     pub stale_writes: Option<u64>,
+    /// Holds whose fence is not above that of a hold before them.
+    pub low_fences: Option<u64>,
     /// Accepted writes that the data does not contain in the end.
     pub lost_updates: Option<u64>,
     /// Writes of a client that had lost the lock, while another held it.

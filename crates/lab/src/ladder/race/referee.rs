@@ -18,12 +18,15 @@ pub(super) struct RaceLog {
 /// A hold of the lock by a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold {
-    /// When the command that took it was sent, however long after it was computed.
+    /// When the command that took it was sent, however long after it was computed; on several servers, when the client began to
+    /// ask them.
     pub(super) sent: Duration,
     /// When its client knew.
     pub(super) from: Duration,
     /// When its client released it, or its deadline passed by the client's own clock.
     pub(super) until: Duration,
+    /// Its fence, if the rung promises an order of fences.
+    pub(super) fence: Option<i16>,
 }
 
 /// A write that the resource accepted.
@@ -46,6 +49,7 @@ pub(super) struct RaceFindings {
     pub(super) first_overlap: Option<Duration>,
     pub(super) stuck: u64,
     pub(super) stale_writes: u64,
+    pub(super) low_fences: u64,
     pub(super) lost_updates: u64,
     pub(super) orphan_writes: u64,
 }
@@ -59,6 +63,7 @@ impl RaceFindings {
         self.acquisitions += count(holds.len());
         let (overlaps, first) = overlaps(&holds);
         self.overlaps += overlaps;
+        self.low_fences += low_fences(&holds);
         self.first_overlap = self
             .first_overlap
             .or(first.map(|at| at.saturating_sub(began)));
@@ -84,6 +89,22 @@ fn overlaps(holds: &[Hold]) -> (u64, Option<Duration>) {
         held_until = held_until.max(hold.until);
     }
     (overlaps, first)
+}
+
+/// How many holds have no higher fence than one that had begun before they were asked for. The holds are in the order in which
+/// they began.
+fn low_fences(holds: &[Hold]) -> u64 {
+    let mut asked: Vec<&Hold> = holds.iter().collect();
+    asked.sort_unstable_by_key(|hold| hold.sent);
+    let mut earlier = holds.iter().peekable();
+    let (mut highest, mut low) = (None, 0);
+    for hold in asked {
+        while let Some(before) = earlier.next_if(|before| before.from < hold.sent) {
+            highest = highest.max(before.fence);
+        }
+        low += u64::from(hold.fence.is_some() && hold.fence <= highest);
+    }
+    low
 }
 
 fn written(log: &RaceLog) -> impl Iterator<Item = (Write, Hold)> + '_ {
@@ -140,6 +161,7 @@ mod tests {
             sent: ms(from - 1),
             from: ms(from),
             until: ms(until),
+            fence: None,
         }
     }
 
@@ -199,6 +221,25 @@ mod tests {
         assert_eq!(found(&late, 2).orphan_writes, 0);
         let meanwhile = [log(&[first], &[(35, 0)]), log(&[second], &[])];
         assert_eq!(found(&meanwhile, 1).orphan_writes, 1);
+    }
+
+    #[test]
+    fn a_fence_is_low_if_an_earlier_hold_has_it() {
+        let fenced = |hold: Hold, fence| Hold {
+            fence: Some(fence),
+            ..hold
+        };
+        let first = fenced(hold(10, 20), 5);
+        let low = |fence, from| {
+            let logs = [
+                log(&[first], &[]),
+                log(&[fenced(hold(from, 40), fence)], &[]),
+            ];
+            found(&logs, 0).low_fences
+        };
+        assert_eq!((low(6, 30), low(5, 30), low(4, 30)), (0, 1, 1));
+        // It was asked for before the first one was known.
+        assert_eq!(low(4, 11), 0);
     }
 
     #[test]

@@ -137,6 +137,7 @@ fn has_ttl(command: RedisCommand) -> bool {
             | RedisCommand::Expire(..)
             | RedisCommand::SetNxAndExpire(..)
             | RedisCommand::TakeWithFence(..)
+            | RedisCommand::Propose(..)
     )
 }
 

@@ -12,7 +12,9 @@ use crate::ladder::place::{Keys, RealServers, jump, look};
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 use crate::ladder::trace::{LadderEvent, Line, Trace};
 use crate::ladder::wire::{ServerReply, Wire};
-use crate::ladder::words::{client as name, server as server_name, shown};
+use crate::ladder::words::{
+    REJOINS, RESTARTS, client as name, comes_back, server as server_name, shown,
+};
 
 /// The reason why a trace was not replayed to its end.
 #[derive(Debug)]
@@ -118,7 +120,7 @@ impl<'a> Player<'a> {
             what,
             replies: None,
         };
-        Ok(match *event {
+        Ok(match event.clone() {
             LadderEvent::Tick => plain(String::new(), "time passes".into()),
             LadderEvent::Asks {
                 client,
@@ -152,11 +154,18 @@ impl<'a> Player<'a> {
                 self.connections.retain(|&(whose, _), _| whose != client);
                 plain(name(client), "dies".into())
             }
-            LadderEvent::Restarts { server } => {
+            LadderEvent::Restarts { server, first } => {
                 self.connections.retain(|&(_, to), _| to != server);
                 self.observers.remove(&server);
-                self.servers.restart_empty(server, self.wire)?;
-                plain(server_name(server), "restarts empty".into())
+                self.servers.restart_empty(server, self.wire, &first)?;
+                plain(server_name(server), comes_back(RESTARTS, &first))
+            }
+            LadderEvent::Rejoins { server, last } => {
+                let wire = self.wire;
+                for &command in &last {
+                    wire.ask(self.observer(server)?, command)?;
+                }
+                plain(server_name(server), comes_back(REJOINS, &last))
             }
             LadderEvent::ClockJumps { server, by } => {
                 let wire = self.wire;

@@ -1,6 +1,7 @@
 //! The rungs, from the most obvious recipe to those that hold. A test compares each stated violation with the model's result.
 
 mod bounds;
+mod quorum;
 mod redlock;
 mod rung;
 mod set_ex;
@@ -10,9 +11,9 @@ mod timestamp;
 mod wrapper;
 
 pub use self::bounds::RungBounds;
-pub use self::rung::Rung;
+pub use self::rung::{Comeback, Rung};
 
-static ALL: [&Rung; 20] = [
+static ALL: [&Rung; 26] = [
     &setnx::DEL,
     &setnx::MULTI,
     &setnx::THEN_EXPIRE,
@@ -33,6 +34,12 @@ static ALL: [&Rung; 20] = [
     &redlock::RESTART,
     &redlock::CLOCK_JUMP,
     &redlock::LATE_VALIDITY,
+    &quorum::PLAIN,
+    &quorum::RESTART,
+    &quorum::CLOCK_JUMP,
+    &quorum::NO_QUARANTINE,
+    &quorum::EARLY_COUNTER,
+    &quorum::NO_CERTIFICATE,
 ];
 
 /// All rungs, from the lowest.

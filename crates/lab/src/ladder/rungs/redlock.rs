@@ -2,7 +2,7 @@
 //! fixed order would hide traces.
 
 use super::bounds::RungBounds;
-use super::rung::Rung;
+use super::rung::{Comeback, Rung};
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{RedisCommand, Reply, Tick};
@@ -17,11 +17,13 @@ pub(super) static PLAIN: Rung = Rung {
     number: "P9",
     recipe: "SET lock random NX PX ttl on 3 servers; held with 2 of them, until ttl after the first was asked; release on all",
     why: "Two majorities share a server, and no server forgets a lock before its TTL.",
-    next: "It has no fence, and it rests on clocks and on what the servers remember.",
+    next: "The client proposes a fence, which a majority has to store, and a server that has forgotten keeps out: quorum.",
     program: &Redlock {
         counts_from_the_end: false,
     },
     servers: SERVERS,
+    has_resource: false,
+    comes_back: Comeback::Empty,
     are_alike: false,
     asks: &[LadderProperty::Exclusion, LadderProperty::Ownership],
     ttl: TTL,
@@ -44,7 +46,7 @@ pub(super) static RESTART: Rung = Rung {
     number: "P9",
     recipe: "as redlock; a server restarts without its data",
     why: "A server that has forgotten its lock gives a second majority.",
-    next: "A server that has lost its data stays away for a TTL; and a fence at the resource.",
+    next: "A server that has lost its data stays away for a TTL and learns the counter of the others: quorum-restart.",
     breaks: Some(LadderProperty::Exclusion),
     bounds: RungBounds {
         restarts: 1,
@@ -64,7 +66,7 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
     number: "P9",
     recipe: "as redlock; the clock of a server jumps ahead",
     why: "The TTL is wall-clock time: a server whose clock jumps drops its lock early and gives a second majority.",
-    next: "Clocks that are slewed, never set; and a fence at the resource.",
+    next: "Clocks that are slewed, never set; and a fence at the resource: quorum-clock-jump.",
     breaks: Some(LadderProperty::Exclusion),
     bounds: RungBounds {
         jumps: 1,
@@ -121,8 +123,7 @@ impl Program for Redlock {
             HELD..RELEASED => RedisCommand::DeleteIf(memory.token()),
             _ => return Intent::Rest,
         };
-        // Each client begins with another server.
-        Intent::Ask((memory.at + memory.client) % SERVERS, command)
+        Intent::Ask(memory.server(memory.at, SERVERS), command)
     }
 
     fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {

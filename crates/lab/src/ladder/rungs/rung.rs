@@ -3,7 +3,7 @@
 use super::bounds::RungBounds;
 use crate::ladder::program::{CLIENTS, Program};
 use crate::ladder::property::LadderProperty;
-use crate::ladder::redis::Tick;
+use crate::ladder::redis::{Key, RedisCommand, Tick, Value};
 
 /// A recipe for a lock.
 #[derive(Debug)]
@@ -24,6 +24,10 @@ pub struct Rung {
     pub ttl: Tick,
     /// How many servers there are.
     pub servers: u8,
+    /// Whether the last of them has the protected data and no lock. It has no faults.
+    pub has_resource: bool,
+    /// How a server comes back that has lost its data.
+    pub comes_back: Comeback,
     /// How far each client's clock is ahead.
     pub skew: [Tick; CLIENTS],
     /// Whether all clients are equal, so that it does not matter which of them begins.
@@ -38,7 +42,58 @@ pub struct Rung {
     pub deep: RungBounds,
 }
 
+/// How a server comes back that has lost its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comeback {
+    /// At once, without data.
+    Empty,
+    /// It learns the highest counter of the other servers at once, and gives no vote for a TTL: its lock is nobody's.
+    LearnsFirst,
+    /// It gives no vote for a TTL, and then learns the highest counter of the other servers. By then, each lease that needed a lost
+    /// vote has ended, or its fence is in the counter of another server.
+    LearnsLast,
+}
+
+impl Comeback {
+    /// The first commands of the server after its loss, before any of a client.
+    pub fn at_first(self, ttl: Tick, highest: i16) -> Vec<RedisCommand> {
+        match self {
+            Self::Empty => Vec::new(),
+            Self::LearnsFirst => vec![
+                RedisCommand::SetNxPx(Value::Nobody, ttl),
+                RedisCommand::Set(Key::Fence, Value::Number(highest)),
+            ],
+            Self::LearnsLast => vec![RedisCommand::SetNx(Key::Lock, Value::Nobody)],
+        }
+    }
+
+    /// The commands that end a quarantine without a TTL. A TTL has passed since the first ones.
+    pub fn at_last(self, highest: i16) -> Vec<RedisCommand> {
+        match self {
+            Self::Empty | Self::LearnsFirst => Vec::new(),
+            Self::LearnsLast => vec![
+                RedisCommand::Set(Key::Fence, Value::Number(highest)),
+                RedisCommand::Del(Key::Lock),
+            ],
+        }
+    }
+}
+
 impl Rung {
+    /// How many servers keep the lock.
+    pub fn lock_servers(&self) -> u8 {
+        self.servers - u8::from(self.has_resource)
+    }
+
+    /// The server with the protected data.
+    pub fn resource(&self) -> u8 {
+        if self.has_resource {
+            self.servers - 1
+        } else {
+            0
+        }
+    }
+
     /// By how much the clients' clocks differ.
     pub fn spread(&self) -> Tick {
         let (mut least, mut most) = (self.skew[0], self.skew[0]);

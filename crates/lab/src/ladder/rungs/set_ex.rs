@@ -1,7 +1,7 @@
 //! `SET NX EX`, and a release that may delete another client's lock, since these recipes do not check the time before it.
 
 use super::bounds::RungBounds;
-use super::rung::Rung;
+use super::rung::{Comeback, Rung};
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
@@ -18,6 +18,8 @@ pub(super) static DEL: Rung = Rung {
     program: &SetEx { looks_first: false },
     ttl: TTL,
     servers: 1,
+    has_resource: false,
+    comes_back: Comeback::Empty,
     skew: [0; 3],
     are_alike: true,
     asks: &[

@@ -2,7 +2,7 @@
 //! whether it trusts the lock or the resource.
 
 use super::bounds::RungBounds;
-use super::rung::Rung;
+use super::rung::{Comeback, Rung};
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
@@ -21,6 +21,8 @@ pub(super) static LUA: Rung = Rung {
     },
     ttl: TTL,
     servers: 1,
+    has_resource: false,
+    comes_back: Comeback::Empty,
     skew: [0; 3],
     are_alike: true,
     asks: &[

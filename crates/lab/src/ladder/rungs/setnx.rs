@@ -1,7 +1,7 @@
 //! `SETNX`, and the first ways to let its lock expire. No program cleans up after a crash, since these recipes have none.
 
 use super::bounds::RungBounds;
-use super::rung::Rung;
+use super::rung::{Comeback, Rung};
 use crate::ladder::program::{FOR_EVER, Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
@@ -18,6 +18,8 @@ pub(super) static DEL: Rung = Rung {
     program: &SetNx { end: End::Never },
     ttl: TTL,
     servers: 1,
+    has_resource: false,
+    comes_back: Comeback::Empty,
     skew: [0; 3],
     are_alike: true,
     asks: &[

@@ -6,7 +6,7 @@
 //! (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also after a refusal.
 
 use super::bounds::RungBounds;
-use super::rung::Rung;
+use super::rung::{Comeback, Rung};
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
@@ -26,6 +26,8 @@ pub(super) static DEL_SETNX: Rung = Rung {
     },
     ttl: TTL,
     servers: 1,
+    has_resource: false,
+    comes_back: Comeback::Empty,
     skew: [0; 3],
     are_alike: true,
     asks: &[

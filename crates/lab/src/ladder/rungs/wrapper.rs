@@ -1,7 +1,7 @@
 //! A command that takes a lock and starts another under it. The wrapper does not stop the child when the lock is lost.
 
 use super::bounds::RungBounds;
-use super::rung::Rung;
+use super::rung::{Comeback, Rung};
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
@@ -23,6 +23,8 @@ pub(super) static ORPHAN: Rung = Rung {
     ],
     ttl: TTL,
     servers: 1,
+    has_resource: false,
+    comes_back: Comeback::Empty,
     skew: [0; 3],
     are_alike: true,
     breaks: Some(LadderProperty::Child),

@@ -10,7 +10,7 @@ use crate::text::json_line;
 
 use super::summary::{ModelOutcome, RungSummary};
 use super::table::scripts;
-use crate::ladder::words::{self, client, server, shown, typed};
+use crate::ladder::words::{self, REJOINS, RESTARTS, client, comes_back, server, shown, typed};
 
 /// A rung with its story, as a document of one line: `leasehold.lab-show/1`.
 pub fn one(summary: &RungSummary) -> String {
@@ -136,8 +136,8 @@ struct JsonEvent {
     reply: Option<String>,
     /// The reply does not reach the client.
     lost: Option<bool>,
-    /// The local step of a client.
-    what: Option<&'static str>,
+    /// The local step of a client, or of a server that does not only restart empty.
+    what: Option<String>,
     jump_s: Option<i16>,
 }
 
@@ -218,11 +218,18 @@ impl JsonEvent {
                 ..of("sends", Some(client), Some(server))
             },
             LadderEvent::Does { client, what } => Self {
-                what: Some(what),
+                what: Some((*what).to_owned()),
                 ..of("does", Some(client), None)
             },
             LadderEvent::Crashes { client } => of("crashes", Some(client), None),
-            LadderEvent::Restarts { server } => of("restarts", None, Some(server)),
+            LadderEvent::Restarts { server, first } => Self {
+                what: (!first.is_empty()).then(|| comes_back(RESTARTS, first)),
+                ..of("restarts", None, Some(server))
+            },
+            LadderEvent::Rejoins { server, last } => Self {
+                what: Some(comes_back(REJOINS, last)),
+                ..of("rejoins", None, Some(server))
+            },
             LadderEvent::ClockJumps { server, by } => Self {
                 jump_s: Some(*by),
                 ..of("clock_jumps", None, Some(server))

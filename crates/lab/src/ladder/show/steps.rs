@@ -109,6 +109,9 @@ pub(super) fn actor(event: &LadderEvent) -> Option<u8> {
         | LadderEvent::Arrives { client, .. }
         | LadderEvent::Does { client, .. }
         | LadderEvent::Crashes { client } => Some(*client),
-        LadderEvent::Tick | LadderEvent::Restarts { .. } | LadderEvent::ClockJumps { .. } => None,
+        LadderEvent::Tick
+        | LadderEvent::Restarts { .. }
+        | LadderEvent::Rejoins { .. }
+        | LadderEvent::ClockJumps { .. } => None,
     }
 }

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use crate::ladder::redis::{Key, RedisCommand};
 use crate::ladder::trace::{LadderEvent, Trace};
-use crate::ladder::words::{self, Script, client, script, server, shown, typed, value};
+use crate::ladder::words::{
+    self, REJOINS, RESTARTS, Script, client, comes_back, script, server, shown, typed, value,
+};
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
 use super::steps::{StoryStep, actor, entry, steps};
@@ -13,7 +15,7 @@ use super::summary::{ModelOutcome, RungSummary};
 
 const COMMAND: usize = 3;
 /// The least width of commands and remarks on a narrow page.
-const LEAST: (usize, usize) = (22, 11);
+const LEAST: (usize, usize) = (19, 12);
 
 /// A rung as a page of at most 100 columns, with or without colour.
 pub fn table(summary: &RungSummary, colour: bool) -> String {
@@ -128,6 +130,7 @@ fn head(trace: &Trace, keys: &[(usize, Key)]) -> Vec<String> {
     for (of, key) in keys {
         cells.push(match (trace.servers, key) {
             (..=1, key) => key.name().to_owned(),
+            (_, key) if *of >= usize::from(trace.lock_servers) => key.name().to_owned(),
             (_, Key::Lock) => format!("{} lock", server_at(*of)),
             (_, key) => format!("{} {}", server_at(*of), key.name()),
         });
@@ -209,9 +212,16 @@ fn happened(trace: &Trace, event: &LadderEvent) -> (String, String, String) {
         }
         LadderEvent::Does { what, .. } => (who, format!("({what})"), String::new()),
         LadderEvent::Crashes { .. } => (who, "(crashes)".into(), String::new()),
-        LadderEvent::Restarts { server: of } => {
-            (server(*of), "(restarts empty)".into(), String::new())
-        }
+        LadderEvent::Restarts { server: of, first } => (
+            server(*of),
+            format!("({})", comes_back(RESTARTS, first)),
+            String::new(),
+        ),
+        LadderEvent::Rejoins { server: of, last } => (
+            server(*of),
+            format!("({})", comes_back(REJOINS, last)),
+            String::new(),
+        ),
         LadderEvent::ClockJumps { server: of, by } => {
             (server(*of), format!("(clock jumps {by} s)"), String::new())
         }
@@ -229,7 +239,8 @@ fn key_columns(trace: &Trace) -> Vec<(usize, Key)> {
     };
     let all =
         (0..servers).flat_map(|server| [Key::Lock, Key::Data, Key::Seen].map(|key| (server, key)));
-    all.filter(|(server, key)| *key == Key::Lock || seen(*server, *key))
+    let has_lock = |server: usize| server < usize::from(trace.lock_servers.max(1));
+    all.filter(|(server, key)| (*key == Key::Lock && has_lock(*server)) || seen(*server, *key))
         .collect()
 }
 

@@ -113,7 +113,7 @@ fn standings(steps: &[StoryStep], rows: &Rows, server: usize, key: Key) -> Vec<S
         if !goes_on {
             let writer = match value {
                 Value::Owner(client, _) => Some(client),
-                Value::Number(_) => actor(&step.line.event),
+                Value::Number(_) | Value::Nobody => actor(&step.line.event),
             };
             all.push(Standing {
                 value,

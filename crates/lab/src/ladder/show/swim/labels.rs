@@ -2,7 +2,7 @@
 
 use super::super::steps::StoryStep;
 use crate::ladder::trace::LadderEvent;
-use crate::ladder::words::{client, in_short, shown};
+use crate::ladder::words::{REJOINS, client, in_short, shown};
 use crate::text::{columns, wrap};
 
 /// The width at which a remark is wrapped, in characters.
@@ -46,7 +46,10 @@ fn remark(step: &StoryStep) -> String {
     let own = match &step.line.event {
         LadderEvent::Does { what, .. } => what,
         LadderEvent::Crashes { .. } => "crashes",
-        LadderEvent::Tick | LadderEvent::Restarts { .. } | LadderEvent::ClockJumps { .. } => {
+        LadderEvent::Tick
+        | LadderEvent::Restarts { .. }
+        | LadderEvent::Rejoins { .. }
+        | LadderEvent::ClockJumps { .. } => {
             let stopped: Vec<_> = step.stopped().map(client).collect();
             return if stopped.is_empty() {
                 String::new()
@@ -73,8 +76,11 @@ pub(super) fn event_in_words(event: &LadderEvent) -> String {
         }
         LadderEvent::Does { what, .. } => (*what).to_owned(),
         LadderEvent::Crashes { .. } => "crashes".into(),
-        LadderEvent::Restarts { server } => {
+        LadderEvent::Restarts { server, .. } => {
             format!("server {} restarts without its data", server + 1)
+        }
+        LadderEvent::Rejoins { server, .. } => {
+            format!("server {} {REJOINS}", server + 1)
         }
         LadderEvent::ClockJumps { server, by } => {
             format!("the clock of server {} jumps {by} s ahead", server + 1)

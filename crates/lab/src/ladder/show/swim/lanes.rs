@@ -133,7 +133,9 @@ pub(super) fn target(event: &LadderEvent) -> Option<LaneOwner> {
 }
 
 fn servers(trace: &Trace) -> Vec<LaneOwner> {
-    let mut lanes: Vec<LaneOwner> = (0..trace.servers.max(1)).map(LaneOwner::Lock).collect();
+    let mut lanes: Vec<LaneOwner> = (0..trace.lock_servers.max(1))
+        .map(LaneOwner::Lock)
+        .collect();
     for line in &trace.lines {
         if let Some(resource @ LaneOwner::Resource(_)) = target(&line.event)
             && !lanes.contains(&resource)

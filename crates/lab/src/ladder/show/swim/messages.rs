@@ -1,6 +1,7 @@
 //! The steps of a picture: arrows, labels, and remarks beside the lanes. Only messages that arrived get a whole arrow.
 
 use crate::ladder::trace::LadderEvent;
+use crate::ladder::words::{REJOINS, RESTARTS};
 use crate::svg::Svg;
 
 use super::super::steps::{StoryStep, actor};
@@ -14,13 +15,11 @@ pub(super) fn draw(svg: &mut Svg, steps: &[StoryStep], at: usize, lanes: &Lanes,
     let (step, row) = (&steps[at], rows.at(at));
     match &step.line.event {
         LadderEvent::Tick => time(svg, step, row, lanes),
-        LadderEvent::Restarts { server } => {
-            badge(
-                svg,
-                lanes.x(LaneOwner::Lock(*server)),
-                row,
-                "restarts empty",
-            );
+        LadderEvent::Restarts { server, .. } => {
+            badge(svg, lanes.x(LaneOwner::Lock(*server)), row, RESTARTS);
+        }
+        LadderEvent::Rejoins { server, .. } => {
+            badge(svg, lanes.x(LaneOwner::Lock(*server)), row, REJOINS);
         }
         LadderEvent::ClockJumps { server, by } => {
             badge(
