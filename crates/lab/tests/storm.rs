@@ -99,6 +99,69 @@ fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
 }
 
 #[test]
+fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
+    let storm = lab(&[
+        "storm",
+        "--quorum",
+        "--time",
+        "52s",
+        "--seed",
+        "7",
+        "--tolerance",
+        "2s",
+        "--json",
+    ]);
+    let (text, errors) = (
+        String::from_utf8_lossy(&storm.stdout),
+        String::from_utf8_lossy(&storm.stderr),
+    );
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
+    assert_eq!(report["result"], "clean", "{text}{errors}");
+    assert!(report["again"].as_str().unwrap().contains("--quorum"));
+
+    let [no_quarantine, no_majority, storm] = report["campaigns"].as_array().unwrap().as_slice()
+    else {
+        panic!("two controls and a storm: {text}");
+    };
+    for (control, run) in [
+        (no_quarantine, "no-quarantine"),
+        (no_majority, "no-majority"),
+    ] {
+        assert_eq!(control["verdict"]["run"], run);
+        assert_eq!(control["control"]["shows"], "I3");
+        let times = control["control"]["times"].as_u64().unwrap();
+        assert!(times > 0, "{control:#}");
+    }
+    #[cfg(target_os = "linux")]
+    assert_eq!(storm["left_out"], Value::Null);
+    let counts = &storm["verdict"]["counts"];
+    let acquisitions = counts["acquisitions"].as_u64().unwrap();
+    assert!(acquisitions >= 200, "{counts:#}");
+    let faults: BTreeMap<String, u64> = serde_json::from_value(counts["faults"].clone()).unwrap();
+    // Three nodes at once, and single ones: fewer would be faults of a minority only.
+    for (kind, least) in [
+        ("stop-server", 4),
+        ("black-hole", 4),
+        ("half-open", 4),
+        ("black-hole-requests", 1),
+        ("black-hole-replies", 1),
+        ("slow", 1),
+        ("kill-server", 1),
+        ("flush", 1),
+        ("copy", 1),
+        #[cfg(target_os = "linux")]
+        ("clock-forward", 2),
+        #[cfg(target_os = "linux")]
+        ("clock-back", 2),
+        ("stop-worker", 1),
+        ("kill-worker", 1),
+    ] {
+        let count = faults.get(kind).copied().unwrap_or_default();
+        assert!(count >= least, "{kind}: {counts:#}");
+    }
+}
+
+#[test]
 fn without_compiler_clock_is_left_alone_and_reported() {
     let programs = tempfile::tempdir().unwrap();
     for name in ["sh", "redis-server", "valkey-server"] {
@@ -147,6 +210,8 @@ fn silent_server_is_reported_at_once_without_password() {
     let errors = String::from_utf8_lossy(&storm.stderr);
     assert!(errors.contains("--url does not answer"), "{errors}");
     assert!(!errors.contains("hush"), "{errors}");
+    let both = lab(&["storm", "--quorum", "--url", "redis://127.0.0.1:1/"]);
+    assert_eq!(both.status.code(), Some(2));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::pool::WorkerPool;
 use super::resource::Fencing;
 use super::servers::Servers;
 use super::settings::StormSettings;
+use super::stage::Stage;
 use super::worker::{self, System};
 use super::{judge_process, resource};
 use crate::host_time;
@@ -50,6 +51,36 @@ pub(super) struct Campaign {
     pub(super) calm: Duration,
     /// The percentage of leases that are outlived on purpose.
     pub(super) outlived: u64,
+    /// The servers.
+    pub(super) ground: Ground,
+}
+
+/// The servers of a campaign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// One server, of the storm or of `--url`.
+    Server,
+    /// Five servers that vote.
+    Quorum,
+    /// Five servers that vote, also after a loss of their memory.
+    NoQuarantine,
+    /// Five servers, two of which are enough for a lock.
+    NoMajority,
+}
+
+/// What a campaign knows of its servers before it starts.
+#[derive(Debug)]
+pub(super) struct Setting {
+    /// The name of the system that is judged.
+    pub(super) system: &'static str,
+    /// The least number of faults of each kind.
+    pub(super) planned: BTreeMap<FaultKind, u64>,
+    /// The faults that are not possible here, and why.
+    pub(super) left_out: Option<String>,
+    /// The URLs for workers, who take them in turn.
+    pub(super) urls: Vec<String>,
+    /// The longest time of an acquire after the calm, for itself and for each one ahead of it.
+    pub(super) lively: Duration,
 }
 
 /// The result of a campaign.
@@ -67,16 +98,12 @@ pub(super) struct CampaignOutcome {
 }
 
 impl Campaign {
-    /// Runs it, with its history in `directory`, which exists and is empty.
-    pub(super) fn run(
+    /// Runs it on one server, with its history in `directory`, which exists and is empty.
+    pub(super) fn on_a_server(
         &self,
         settings: &StormSettings,
         directory: &Path,
     ) -> Result<CampaignOutcome, String> {
-        let scratch = tempfile::Builder::new()
-            .prefix("leasehold-storm-")
-            .tempdir();
-        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
         let mut server = match settings.url {
             Some(_) => None,
             None => Some(Servers::start(&DURABLE, self.shows.is_none())?),
@@ -88,59 +115,80 @@ impl Campaign {
         let left_out = left_out.map(|why| format!("clock-forward, clock-back: {why}"));
         let deck = nemesis::deck(harmed);
         let faults = nemesis::schedule(settings.seed, self.storm, settings.ttl, &deck);
-        self.describe(settings, &nemesis::planned(&faults), directory)?;
+        let setting = Setting {
+            system: match self.system {
+                System::Leasehold => "leasehold",
+                System::SetDel => "set-del",
+            },
+            planned: nemesis::planned(&faults),
+            left_out,
+            urls: vec![url],
+            lively: LIVELY,
+        };
+        self.carry_out(settings, directory, setting, |stage| {
+            let mut nemesis = Nemesis {
+                servers: server.as_mut(),
+                stage,
+                locks: settings.locks,
+                lost: None,
+                epoch: 0,
+            };
+            nemesis.server_starts(host_time::up_ns())?;
+            nemesis.act(&faults)?;
+            nemesis.calm()
+        })
+    }
 
+    /// Runs the workers while `storm` causes faults. After it has declared calm, they go on for a while.
+    pub(super) fn carry_out(
+        &self,
+        settings: &StormSettings,
+        directory: &Path,
+        setting: Setting,
+        storm: impl FnOnce(&mut Stage) -> Result<(), String>,
+    ) -> Result<CampaignOutcome, String> {
+        let scratch = tempfile::Builder::new()
+            .prefix("leasehold-storm-")
+            .tempdir();
+        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
+        self.describe(settings, &setting, directory)?;
         let socket = scratch.path().join("resource");
         let mut resource = self.resource(&socket, directory)?;
         let began = host_time::up();
         let enough = scratch.path().join("enough");
-        let config = self.config(settings, url, directory, [&socket, &enough]);
-        let mut pool = WorkerPool::start(config, settings.workers)?;
-        let path = directory.join("nemesis.jsonl");
-        let mut nemesis = Nemesis {
-            servers: server.as_mut(),
-            pool: &mut pool,
-            locks: settings.locks,
-            lost: None,
-            epoch: 0,
-            history: File::create(&path).map_err(|error| refused(&path, &error))?,
-            stops: Vec::new(),
-        };
-        nemesis.server_starts(host_time::up_ns())?;
-        nemesis.act(&faults)?;
-        nemesis.calm()?;
-        nemesis.rest(host_time::up() + self.calm)?;
-        let stops = nemesis.stops;
+        let config = self.config(settings, setting.urls, directory, [&socket, &enough]);
+        let pool = WorkerPool::start(config, settings.workers)?;
+        let mut stage = Stage::new(pool, directory)?;
+        storm(&mut stage)?;
+        stage.rest(host_time::up() + self.calm)?;
         File::create(&enough).map_err(|error| refused(&enough, &error))?;
-        pool.end()?;
+        let stops = stage.end()?;
         let took = host_time::up().saturating_sub(began);
         resource.kill()?;
-        drop(server);
 
-        let verdict = verdict(directory)?;
-        let stalled = worker::stalls::longest(directory, &stops);
         Ok(CampaignOutcome {
-            verdict,
+            verdict: verdict(directory)?,
             took,
-            stalled,
+            stalled: worker::stalls::longest(directory, &stops),
             unexplained: worker::stalls::unexplained(directory, &stops),
-            left_out,
+            left_out: setting.left_out,
         })
     }
 
     fn describe(
         &self,
         settings: &StormSettings,
-        planned: &BTreeMap<FaultKind, u64>,
+        setting: &Setting,
         directory: &Path,
     ) -> Result<(), String> {
         let path = directory.join("campaign.json");
         let described = json!({
             "format": 1, "run": self.name, "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl),
             "workers": settings.workers, "locks": settings.locks, "resource": self.resource,
-            "control": self.shows.is_some(), "system": self.system, "planned": planned,
+            "control": self.shows.is_some(), "system": setting.system, "planned": setting.planned,
             "bounds": {
-                "acquire_after_calm_ms": milliseconds(LIVELY), "orphan_ms": milliseconds(ORPHAN + settings.tolerance),
+                "acquire_after_calm_ms": milliseconds(setting.lively),
+                "orphan_ms": milliseconds(ORPHAN + settings.tolerance),
                 "scheduling_ms": milliseconds(settings.tolerance),
             },
         });
@@ -172,7 +220,7 @@ impl Campaign {
     fn config(
         &self,
         settings: &StormSettings,
-        url: String,
+        urls: Vec<String>,
         directory: &Path,
         [socket, enough]: [&PathBuf; 2],
     ) -> worker::WorkerConfig {
@@ -180,7 +228,7 @@ impl Campaign {
             proc: 0,
             seed: settings.seed,
             system: self.system,
-            url,
+            urls,
             // On a foreign server, names of other programs must not be used.
             prefix: settings.url.as_ref().map_or_else(String::new, |_| {
                 format!("leasehold-storm:{}:", host_time::up_ns())

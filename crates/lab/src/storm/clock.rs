@@ -74,6 +74,12 @@ impl ServerClock {
         self.set(self.offset_ns.saturating_add(by_ns))
     }
 
+    /// Shows the host's time from now on, as if it had never shown another.
+    pub(super) fn show_the_hosts(&mut self) -> Result<(), String> {
+        self.latest_ns = 0;
+        self.set(0)
+    }
+
     /// Whether it shows no time that it has shown before.
     pub(super) fn has_caught_up(&self) -> bool {
         self.now_ns() > self.latest_ns

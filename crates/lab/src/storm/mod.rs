@@ -7,8 +7,9 @@
 //! | module | purpose |
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict |
-//! | `nemesis`, `pool` | the faults; the worker processes |
+//! | `nemesis`, `stage`, `pool` | the faults; their history, and those of workers; the worker processes |
 //! | `servers`, `network`, `clock` | the server, its replica, the network path to them, and their clock |
+//! | `quorum` | five servers that vote on each lock: their faults and their controls |
 //! | `part`; `worker`, `resource`, `judge_process` | the separate processes |
 //! | `args`, `settings`, `report` | the options and the output |
 
@@ -20,10 +21,12 @@ mod nemesis;
 mod network;
 pub(crate) mod part;
 mod pool;
+mod quorum;
 mod report;
 pub(crate) mod resource;
 mod servers;
 mod settings;
+mod stage;
 pub(crate) mod worker;
 
 use std::cell::Cell;
@@ -34,7 +37,7 @@ use std::time::Duration;
 use leasehold_history::Invariant;
 use tempfile::TempDir;
 
-use self::campaign::Campaign;
+use self::campaign::{Campaign, Ground};
 pub use self::report::{CampaignFindings, Conclusion, Control, Report};
 pub use self::resource::Fencing;
 pub use self::settings::StormSettings;
@@ -46,6 +49,9 @@ const STORM: &str = "storm";
 
 impl StormSettings {
     fn campaigns(&self) -> [Campaign; 3] {
+        if self.quorum {
+            return quorum::campaigns(self);
+        }
         let control = self.time / 8;
         let rest = self.time / 4 * 3;
         let unprotected = Campaign {
@@ -56,6 +62,7 @@ impl StormSettings {
             storm: control * 6 / 7,
             calm: control / 7,
             outlived: 30,
+            ground: Ground::Server,
         };
         [
             Campaign {
@@ -73,6 +80,7 @@ impl StormSettings {
                 storm: rest * 6 / 7,
                 calm: rest / 7,
                 outlived: 1,
+                ..unprotected
             },
         ]
     }
@@ -94,7 +102,11 @@ pub fn storm(settings: &StormSettings) -> Result<Report, String> {
         let directory = histories.path.join(campaign.name);
         fs::create_dir_all(&directory)
             .map_err(|error| format!("{}: {error}", directory.display()))?;
-        let outcome = campaign.run(settings, &directory).map_err(|why| {
+        let outcome = match campaign.ground {
+            Ground::Server => campaign.on_a_server(settings, &directory),
+            _ => quorum::run(&campaign, settings, &directory),
+        };
+        let outcome = outcome.map_err(|why| {
             // A campaign that did not start has left no history.
             if !directory.join("campaign.json").exists() {
                 return format!("{}: {why}", campaign.name);
@@ -142,15 +154,12 @@ struct Histories {
 impl Histories {
     fn new(settings: &StormSettings) -> Result<Self, String> {
         if let Some(path) = &settings.directory {
-            let used = CONTROLS
-                .iter()
-                .chain([&STORM])
-                .find(|name| path.join(name).exists());
-            return match used {
-                Some(used) => Err(format!(
-                    "{} has a history already",
-                    path.join(used).display()
-                )),
+            let mut paths = settings
+                .campaigns()
+                .into_iter()
+                .map(|campaign| path.join(campaign.name));
+            return match paths.find(|path| path.exists()) {
+                Some(used) => Err(format!("{} has a history already", used.display())),
                 None => Ok(Self {
                     path: path.clone(),
                     scratch: Cell::new(None),

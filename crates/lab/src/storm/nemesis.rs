@@ -4,16 +4,12 @@ mod clock;
 mod network;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::thread;
 use std::time::Duration;
 
 use leasehold_history::FaultKind;
-use serde_json::json;
 
-use super::pool::WorkerPool;
 use super::servers::Servers;
-use super::worker;
+use super::stage::Stage;
 use crate::host_time;
 use crate::rng::Rng;
 use crate::server::OwnServer;
@@ -48,9 +44,6 @@ const WORKERS_ONLY: [FaultKind; 3] = [
 
 /// The pause between two faults: at least this, plus a random part of at most that.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(300));
-
-/// How often it checks for due actions.
-const TICK: Duration = Duration::from_millis(5);
 
 /// A planned fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,16 +133,13 @@ pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
 #[derive(Debug)]
 pub(super) struct Nemesis<'a> {
     pub(super) servers: Option<&'a mut Servers>,
-    pub(super) pool: &'a mut WorkerPool,
-    pub(super) history: File,
+    pub(super) stage: &'a mut Stage,
     /// How many locks there are.
     pub(super) locks: u64,
     /// The fence counter is lost until a fence above this one is drawn; only the clock keeps the next one from being too low.
     pub(super) lost: Option<i64>,
     /// How often the servers lost data.
     pub(super) epoch: u32,
-    /// The stops of workers: process, beginning, end.
-    pub(super) stops: Vec<(u64, u64, u64)>,
 }
 
 impl Nemesis<'_> {
@@ -157,68 +147,35 @@ impl Nemesis<'_> {
     pub(super) fn act(&mut self, faults: &[PlannedFault]) -> Result<(), String> {
         let from = host_time::up();
         for fault in faults {
-            self.rest(from + fault.at)?;
+            self.stage.rest(from + fault.at)?;
             self.inflict(fault)?;
         }
         Ok(())
     }
 
-    /// Waits until then, and resumes stopped workers when due.
-    pub(super) fn rest(&mut self, until: Duration) -> Result<(), String> {
-        loop {
-            let now = host_time::up();
-            for (proc, from, to) in self.pool.resume(now)? {
-                self.stops.push((proc, from, to));
-                self.fault(FaultKind::StopWorker, &worker_name(proc), from, Some(to))?;
-            }
-            self.pool.check()?;
-            if now >= until {
-                return Ok(());
-            }
-            thread::sleep(until.saturating_sub(now).min(TICK));
-        }
-    }
-
     /// Ends the faults: all stopped processes are resumed, and the servers are in order from here on.
     pub(super) fn calm(&mut self) -> Result<(), String> {
-        while self.pool.any_stopped() {
-            self.rest(host_time::up() + TICK)?;
-        }
+        self.stage.resume_workers()?;
         // Writes made before a clock was set back last longer by that much.
         while self.clock_is_behind() {
-            self.rest(host_time::up() + TICK)?;
+            self.stage.tick()?;
         }
-        self.write(&json!({"ev": "calm", "at_ns": host_time::up_ns()}))
+        self.stage.calm()
     }
 
     /// Records the start of the server.
     pub(super) fn server_starts(&mut self, at_ns: u64) -> Result<(), String> {
-        self.write(&json!({"ev": "server-start", "epoch": self.epoch, "at_ns": at_ns}))
+        self.stage.server_starts(self.epoch, at_ns)
     }
 
     fn inflict(&mut self, fault: &PlannedFault) -> Result<(), String> {
         let from = host_time::up_ns();
         match fault.kind {
-            // Recorded when it is resumed.
-            FaultKind::StopWorker => {
-                while !self.pool.stop(fault.whom, host_time::up() + fault.lasts)? {
-                    self.rest(host_time::up() + TICK)?;
-                }
-                return Ok(());
-            }
-            FaultKind::KillWorker => {
-                let proc = loop {
-                    match self.pool.kill(fault.whom)? {
-                        Some(proc) => break proc,
-                        None => self.rest(host_time::up() + TICK)?,
-                    }
-                };
-                self.fault(fault.kind, &worker_name(proc), host_time::up_ns(), None)?;
-                return self.pool.replace();
-            }
+            FaultKind::StopWorker => return self.stage.stop_worker(fault.whom, fault.lasts),
+            FaultKind::KillWorker => return self.stage.kill_worker(fault.whom),
             FaultKind::StopServer => {
                 self.own()?.stop()?;
-                self.rest(host_time::up() + fault.lasts)?;
+                self.stage.rest(host_time::up() + fault.lasts)?;
                 self.own()?.cont()?;
             }
             FaultKind::KillServer => {
@@ -234,7 +191,7 @@ impl Nemesis<'_> {
                 if self.command(&["SET", "nemesis", "writes"]).is_ok() {
                     return Err("a server without memory still writes".into());
                 }
-                self.rest(host_time::up() + fault.lasts)?;
+                self.stage.rest(host_time::up() + fault.lasts)?;
                 self.command(&["CONFIG", "SET", "maxmemory", "0"])?;
             }
             FaultKind::Failover => return self.fail_over(fault.lasts),
@@ -245,8 +202,12 @@ impl Nemesis<'_> {
             FaultKind::ClockForward | FaultKind::ClockBack => {
                 return self.jump(fault.kind, fault.whom);
             }
+            FaultKind::Flush | FaultKind::Copy | FaultKind::HalfOpen | FaultKind::Slow => {
+                return Err(format!("{} is a fault of a quorum", fault.kind.name()));
+            }
         }
-        self.fault(fault.kind, "server", from, Some(host_time::up_ns()))
+        let until = host_time::up_ns();
+        self.stage.fault(fault.kind, "server", from, Some(until))
     }
 
     /// Cuts all connections to the server, including subscriptions.
@@ -284,28 +245,6 @@ impl Nemesis<'_> {
             .query(&mut connection)
             .map_err(refused)
     }
-
-    fn fault(
-        &mut self,
-        kind: FaultKind,
-        target: &str,
-        from: u64,
-        to: Option<u64>,
-    ) -> Result<(), String> {
-        let mut line = json!({"ev": "fault", "kind": kind.name(), "target": target, "at_ns": from});
-        if let (Some(line), Some(to)) = (line.as_object_mut(), to) {
-            line.insert("until_ns".to_owned(), to.into());
-        }
-        self.write(&line)
-    }
-
-    fn write(&mut self, line: &serde_json::Value) -> Result<(), String> {
-        worker::append(&self.history, line)
-    }
-}
-
-fn worker_name(proc: u64) -> String {
-    format!("worker-{proc}")
 }
 
 #[cfg(test)]

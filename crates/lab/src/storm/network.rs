@@ -18,12 +18,13 @@ enum Direction {
     Replies,
 }
 
-/// A delay: of every second connection, chosen by this remainder of its number.
+/// A delay of some connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) requests: bool,
     pub(super) replies: bool,
-    pub(super) half: u64,
+    /// Of every second connection, chosen by this remainder of its number; of all if there is none.
+    pub(super) half: Option<u64>,
 }
 
 impl Hole {
@@ -36,7 +37,10 @@ impl Hole {
     }
 
     const fn concerns(self, id: u64) -> bool {
-        id % 2 == self.half % 2
+        match self.half {
+            Some(half) => id % 2 == half % 2,
+            None => true,
+        }
     }
 }
 
@@ -59,6 +63,8 @@ struct PathState {
     to: Option<u16>,
     ended: bool,
     hole: Option<Hole>,
+    /// How late the bytes of each packet are forwarded.
+    slow_by: Duration,
     next: u64,
     /// Both ends of the open connections.
     open: BTreeMap<u64, [TcpStream; 2]>,
@@ -87,6 +93,11 @@ impl NetworkPath {
         Ok(network)
     }
 
+    /// The port that workers connect to.
+    pub(super) const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// `redis://127.0.0.1:PORT/`
     pub(super) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
@@ -100,6 +111,16 @@ impl NetworkPath {
             state.hole = Some(hole);
         }
         concerned
+    }
+
+    /// Starts this delay, also of later connections, until [`NetworkPath::clear`].
+    pub(super) fn block(&self, hole: Hole) {
+        self.shared.lock().hole = Some(hole);
+    }
+
+    /// Forwards each packet so much later from now on.
+    pub(super) fn slow_down(&self, by: Duration) {
+        self.shared.lock().slow_by = by;
     }
 
     /// Forwards the delayed bytes.
@@ -228,6 +249,10 @@ fn pass(shared: &Shared, id: u64, lane: Direction, mut from: &TcpStream, mut to:
     loop {
         // The close of a side is delayed as well.
         let read = from.read(&mut buffer).unwrap_or(0);
+        let slow_by = shared.lock().slow_by;
+        if !slow_by.is_zero() {
+            thread::sleep(slow_by);
+        }
         if !shared.is_clear(id, lane) || read == 0 || to.write_all(&buffer[..read]).is_err() {
             return end(shared, id);
         }
@@ -291,7 +316,7 @@ mod tests {
                 replies,
                 half,
             };
-            assert_eq!(network.hold_up(hole(1)), 1);
+            assert_eq!(network.hold_up(hole(Some(1))), 1);
             (&first).write_all(&[7]).unwrap();
             assert_eq!(ask(&second, 8), Some(8));
             first
@@ -324,11 +349,11 @@ mod tests {
             network.hold_up(Hole {
                 requests: true,
                 replies: true,
-                half: 1
+                half: Some(1)
             }) + network.hold_up(Hole {
                 requests: true,
                 replies: true,
-                half: 0
+                half: Some(0)
             }),
             1
         );

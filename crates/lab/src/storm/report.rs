@@ -140,6 +140,9 @@ fn again(settings: &StormSettings) -> String {
     let mut words = format!(
         "storm --seed {seed} --time {time} --workers {workers} --locks {locks} --ttl {ttl} --tolerance {tolerance} --resource {resource}"
     );
+    if settings.quorum {
+        words.push_str(" --quorum");
+    }
     if settings.url.is_some() {
         // It may hold a password.
         words.push_str(" --url URL");

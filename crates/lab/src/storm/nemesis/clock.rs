@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use leasehold_history::FaultKind;
-use serde_json::json;
 
-use super::{Nemesis, TICK};
+use super::Nemesis;
 use crate::host_time;
 
 /// The size of a jump in milliseconds, plus up to two fifths.
@@ -37,9 +36,7 @@ impl Nemesis<'_> {
         if !self.servers()?.show_the_clock()? {
             return Err("a server does not show that its clock has jumped".into());
         }
-        self.write(&json!({
-            "ev": "fault", "kind": kind.name(), "target": "server", "at_ns": from, "until_ns": until, "by_ns": by_ns,
-        }))
+        self.stage.jump(kind, "server", [from, until], by_ns)
     }
 
     /// Whether the servers' clock shows a time that it has shown before.
@@ -57,7 +54,7 @@ impl Nemesis<'_> {
             } else if host_time::up().saturating_sub(began) > PATIENCE {
                 return Err("nobody draws a fence since the counter was lost".into());
             } else {
-                self.rest(host_time::up() + TICK)?;
+                self.stage.tick()?;
             }
         }
         Ok(())
@@ -85,7 +82,7 @@ impl Nemesis<'_> {
             if host_time::up().saturating_sub(began) > PATIENCE {
                 return Err("fences stay ahead of the servers' clock".into());
             }
-            self.rest(host_time::up() + TICK)?;
+            self.stage.tick()?;
         }
         Ok(())
     }

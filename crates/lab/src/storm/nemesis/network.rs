@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_history::FaultKind;
 
-use super::{Nemesis, TICK};
+use super::Nemesis;
 use crate::host_time;
 use crate::storm::network::Hole;
 use crate::storm::servers::COUNTER;
@@ -31,16 +31,16 @@ impl Nemesis<'_> {
         let hole = Hole {
             requests: kind != FaultKind::BlackHoleReplies,
             replies: kind != FaultKind::BlackHoleRequests,
-            half,
+            half: Some(half),
         };
         self.until("a connection", |nemesis| {
             Ok(nemesis.servers()?.network().hold_up(hole) > 0)
         })?;
         let from = host_time::up_ns();
-        self.rest(host_time::up() + lasts)?;
+        self.stage.rest(host_time::up() + lasts)?;
         let until = host_time::up_ns();
         self.servers()?.network().clear();
-        self.fault(kind, "server", from, Some(until))
+        self.stage.fault(kind, "server", from, Some(until))
     }
 
     /// The replica stops following, and is promoted this long after.
@@ -52,7 +52,7 @@ impl Nemesis<'_> {
             nemesis.servers()?.is_followed()
         })?;
         self.servers()?.part()?;
-        self.rest(host_time::up() + lag)?;
+        self.stage.rest(host_time::up() + lag)?;
         self.servers()?.close_network();
         // The last block of fences may end some time ahead.
         self.let_it_pass_all_fences()?;
@@ -62,7 +62,8 @@ impl Nemesis<'_> {
         self.epoch += 1;
         self.server_starts(until)?;
         self.servers()?.change()?;
-        self.fault(FaultKind::Failover, "server", from, Some(until))
+        self.stage
+            .fault(FaultKind::Failover, "server", from, Some(until))
     }
 
     /// Deletes the keys beside some lock: one kind of key, or all. The fence counter is not deleted before the clock has passed it.
@@ -95,7 +96,8 @@ impl Nemesis<'_> {
             }
             Ok(gone)
         })?;
-        self.fault(FaultKind::Evict, "server", from, Some(host_time::up_ns()))
+        self.stage
+            .fault(FaultKind::Evict, "server", from, Some(host_time::up_ns()))
     }
 
     /// Deletes the counter if it exists and the clock has passed it. Returns whether it did.
@@ -128,7 +130,7 @@ impl Nemesis<'_> {
             if done(self)? {
                 return Ok(());
             }
-            self.rest(host_time::up() + TICK)?;
+            self.stage.tick()?;
         }
         Err(format!("there is no sign of {what}"))
     }

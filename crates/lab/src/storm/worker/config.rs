@@ -21,7 +21,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) proc: u64,
     pub(crate) seed: u64,
     pub(crate) system: System,
-    pub(crate) url: String,
+    /// The URLs of the stores. Each worker uses one of them.
+    pub(crate) urls: Vec<String>,
     /// The prefix of the lock names, and the number of locks.
     pub(crate) prefix: String,
     pub(crate) locks: u64,
@@ -41,6 +42,14 @@ pub(crate) struct WorkerConfig {
 impl WorkerConfig {
     pub(crate) const fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms)
+    }
+
+    /// The URL of its store.
+    pub(super) fn url(&self) -> &str {
+        let turn = self.proc.checked_rem(self.urls.len() as u64);
+        let turn = turn.and_then(|turn| usize::try_from(turn).ok());
+        turn.and_then(|turn| self.urls.get(turn))
+            .map_or("", String::as_str)
     }
 
     /// Whether to stop acquiring.

@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_millis(20);
 /// Connects, retrying as often as necessary. `None` if the campaign ends before that.
 pub(super) async fn connect(config: &WorkerConfig) -> Option<Client> {
     while !config.is_enough() {
-        if let Ok(client) = Client::connect(&config.url).await {
+        if let Ok(client) = Client::connect(config.url()).await {
             return Some(client);
         }
         sleep(RETRY).await;

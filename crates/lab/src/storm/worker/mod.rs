@@ -74,16 +74,19 @@ async fn rounds(
     let config = &worker.config;
     let mut rng = Rng::new(config.seed ^ config.proc << 8 ^ task);
     let mut visit = Visit::begin(&config.socket, config.proc).await?;
-    let mut set_del = set_del::Plain::new(&config.url)?;
+    let mut set_del = match config.system {
+        System::SetDel => Some(set_del::Plain::new(config.url())?),
+        System::Leasehold => None,
+    };
     while !config.is_enough() {
         let lock = format!("{}m{}", config.prefix, 1 + rng.below(config.locks));
         let name = worker.log.name(lock);
-        match (config.system, client) {
-            (System::Leasehold, Some(client)) => {
+        match (&mut set_del, client) {
+            (Some(set_del), _) => set_del.round(worker, &name, &mut visit, &mut rng).await?,
+            (None, Some(client)) => {
                 leasehold_tasks::round(worker, client, &name, &mut visit, &mut rng).await?;
             }
-            (System::Leasehold, None) => break,
-            (System::SetDel, _) => set_del.round(worker, &name, &mut visit, &mut rng).await?,
+            (None, None) => break,
         }
         sleep(Duration::from_micros(rng.below(6_000))).await;
     }
