@@ -59,7 +59,7 @@ fn a_hit_is_one_get() {
     let order = |key: &str| format!("offer key={key} every=1000 ms=500");
     let (key, told, ran) = undisturbed(&mut fleet, "", 0, order);
     let hits = total(&told, "fresh");
-    assert!(hits > 100, "{told:?}");
+    assert!(hits > 20, "{told:?}");
     assert_eq!(ran, BTreeMap::from([("get".to_owned(), hits)]), "{told:?}");
     assert_eq!(fleet.source.loads(&key), 1);
 }
@@ -71,7 +71,7 @@ fn a_stale_read_is_one_get_and_the_refresh_is_one_in_the_fleet() {
     let order = |key: &str| format!("offer key={key} every=1000 ms=500 takes=5000 lease=30000");
     let (key, told, ran) = undisturbed(&mut fleet, "fresh=1", 4, order);
     let stale = total(&told, "stale");
-    assert!(stale > 100, "{told:?}");
+    assert!(stale > 20, "{told:?}");
     let longest = told.iter().map(|told| told.get("stale_p99")).max();
     assert!(
         longest < Some(2_000_000),

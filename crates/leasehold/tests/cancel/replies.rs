@@ -20,7 +20,7 @@ impl Scene {
     async fn begin() -> Self {
         let server = RedisServer::start();
         let proxy = FaultProxy::start(server.port());
-        let builder = Client::builder().request_timeout(Duration::from_millis(300));
+        let builder = Client::builder().request_timeout(Duration::from_secs(2));
         let client = builder.connect(&proxy.url()).await.expect("it answers");
         let operator = Client::connect(&server.url()).await.expect("it answers");
         let scene = Self {

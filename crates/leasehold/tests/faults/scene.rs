@@ -228,8 +228,9 @@ impl Drop for Nemesis {
     }
 }
 
-/// The longest allowed time between a deadline and the report to the holder.
-const TOLD_WITHIN: Duration = millis(50);
+/// The longest allowed time between a deadline and the report to the holder. `lease/tests/virtual_time` has the exact moment; here, a busy
+/// machine was 256 ms later than the thread that measures it.
+const TOLD_WITHIN: Duration = millis(1_000);
 
 /// Measures the delays of this machine: a thread beside the test only sleeps. On two cores with six busy processes, it was up to 249 ms
 /// late, and then no client can be on time. On an idle machine, it adds a few milliseconds to the limit.

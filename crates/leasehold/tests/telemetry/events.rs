@@ -300,7 +300,7 @@ async fn a_release_that_is_not_confirmed_is_told_of() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
     let server = RedisServer::start();
-    let builder = Client::builder().request_timeout(millis(100));
+    let builder = Client::builder().request_timeout(millis(2_000));
     let client = builder.connect(&server.url()).await.expect("it is up");
     let lease = take(&client, "x").await;
     server.pause();

@@ -71,7 +71,10 @@ fn next_holder_finds(store: &Store, pid: u64) -> String {
 }
 
 fn a_killed_wrapper_takes_all_of_its_command_along(store: &Store) {
-    let running = store.run(&["--ttl", "2s", "x", "sh", "-c", FAMILY]).start();
+    // As below: of 2 s, the guardian would have 40 ms.
+    let running = store
+        .run(&["--ttl", "15s", "x", "sh", "-c", FAMILY])
+        .start();
     let grandchild = store.number("pid");
     let guardian = guardian(&running);
     running.signal(Signal::SIGKILL);

@@ -246,11 +246,7 @@ fn an_expired_lease_is_79_and_never_taken_again(store: &Store) {
     // Not acquired with such a short TTL: it might end before the token is printed.
     let token = acquired(store, "1h");
     let set = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", token.as_str())];
-    is(
-        &leasehold(store, &["renew", "--ttl", "200ms"], &set),
-        0,
-        &[],
-    );
+    is(&leasehold(store, &["renew", "--ttl", "3s"], &set), 0, &[]);
     eventually(LIMIT, "it expires", || {
         leasehold(store, &["check"], &set).status.code() == Some(79)
     });

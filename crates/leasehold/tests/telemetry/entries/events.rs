@@ -138,7 +138,7 @@ async fn what_a_server_does_not_confirm_is_a_warning() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
     let server = RedisServer::start();
-    let builder = Client::builder().request_timeout(millis(200));
+    let builder = Client::builder().request_timeout(millis(2_000));
     let client = builder.connect(&server.url()).await.expect("it is up");
     let cache = plain_cache(&client);
     let (begun, is_begun) = tokio::sync::oneshot::channel();
