@@ -37,7 +37,7 @@ pub struct Proposal {
     pub wait: Option<Wait>,
 }
 
-/// The reason why a proposal got no vote.
+/// The reason why a proposal got no vote, or why a node refused another step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoVote {
     /// The owner holds the lock with lower fences than it proposed, and no longer than before: the proposal is outside of these bounds.
@@ -46,7 +46,7 @@ pub enum NoVote {
     Behind(Acceptable),
     /// The node may have forgotten holds and fences. It gives no vote for this long.
     Quarantined(Duration),
-    /// The node belongs to a quorum of other terms.
+    /// The node belongs to a quorum of other terms. It refuses each step.
     OtherTerms(QuorumTerms),
     /// The store is no node of a quorum.
     NotANode,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::fence::Counter;
 use crate::name::LockName;
 use crate::presence::Presence;
-use crate::quorum::{Mark, NodeMemory};
+use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms};
 use crate::state::LockState;
-use crate::step::{Outcome, Step};
+use crate::step::{Outcome, Reply, Step};
 use crate::time::Now;
 
 /// Every lock of a store, by name.
@@ -42,6 +42,28 @@ impl World {
             }
             _ => state.apply(counter, now, step, presence),
         })
+    }
+
+    /// Takes a step of a client that counts a quorum by these terms. A node whose mark has others refuses each step: the two share no
+    /// majority, and would count fences apart.
+    pub fn apply_by(
+        &mut self,
+        terms: QuorumTerms,
+        now: Now,
+        name: &LockName,
+        step: &Step,
+        presence: &dyn Presence,
+    ) -> Outcome {
+        let mark = self.node.as_ref().and_then(|node| node.mark);
+        match mark.filter(|mark| mark.terms != terms) {
+            Some(other) => Outcome {
+                reply: Reply::NoVote(NoVote::OtherTerms(other.terms)),
+                wakes: Vec::new(),
+                wanted: None,
+                first: None,
+            },
+            None => self.apply(now, name, step, presence),
+        }
     }
 
     /// A node of a quorum; without a mark, it is new or has lost its memory.

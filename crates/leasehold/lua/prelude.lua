@@ -11,6 +11,12 @@ local KEYS, ARGV = KEYS, ARGV
 
 -- COUNTER  string  the last fence drawn, for any lock; at a node of a quorum, for the locks of a bucket
 local COUNTER = KEYS[1]
+-- At a node of a quorum, one argument follows all others: how its client counts ('<nodes> <longest TTL in ms>'), and the
+-- server that it talks to (the begin of its run_id).
+local TERMS, SERVER = match(ARGV[#ARGV] or '', '^(%d+ %d+) (%x+)$')
+-- The mark of the node, '<nodes> <longest TTL in ms> <when it was made, in ms> <server>', then ' young' during its
+-- quarantine; false without one. Read by `each`.
+local mark
 -- The keys of the current step's lock, set by `each`:
 -- NAME     string  '<token>#<fence>' of the holder, with the lease as its TTL; then '/<how many>' if more than one fence was
 --                  drawn, and '!' once another client waits
@@ -282,20 +288,32 @@ local function view(value, kind)
   return { kind, holder, left, fence, digits(math.max(time() - tonumber(fence), 0)) }
 end
 
+-- Reads the mark. Returns the refusal of a client that counts another quorum than the mark: the two share no majority,
+-- and they would count fences apart (core: World::apply_by).
+local function other_terms()
+  mark = call('GET', KEYS[1])
+  local nodes, longest = match(mark or '', '^(%d+) (%d+) ')
+  return nodes and nodes .. ' ' .. longest ~= TERMS and { 'other-terms', nodes, longest }
+end
+
 -- Executes the steps of a batch in order. Each has `width` arguments and three keys, in the order above; at a node of a
--- quorum its counter comes before them, and one argument may follow all others. The steps may concern one lock or several. (In a cluster, the keys could be in
+-- quorum its counter comes before them. The steps may concern one lock or several. (In a cluster, the keys could be in
 -- different slots; clusters are not supported.) The reply has one element for each step. The error of a step concerns
 -- that step only: {'error', text}.
 local function each(width, step)
-  local replies, count = {}, width > 0 and math.floor(#ARGV / width) or 1
-  local keys = (#KEYS - 1) / count
+  local replies, words = {}, TERMS and #ARGV - 1 or #ARGV
+  local count = width > 0 and words / width or 1
+  local keys, refused = (#KEYS - 1) / count, TERMS and other_terms()
   for number = 1, count do
     local key, argument = number * keys - 1, (number - 1) * width + 1
     NAME, QUEUE, WAITERS = KEYS[key], KEYS[key + 1], KEYS[key + 2]
     if keys == 4 then
       COUNTER = KEYS[key - 1]
     end
-    local done, reply = pcall(step, unpack(ARGV, argument, argument + width - 1))
+    local done, reply = true, refused
+    if not refused then
+      done, reply = pcall(step, unpack(ARGV, argument, argument + width - 1))
+    end
     if sleeper then
       redis.pcall('PUBLISH', sleeper_channel, 'first ' .. sleeper .. ' ' .. NAME)
       sleeper = nil

@@ -114,9 +114,11 @@ impl Clock {
         })))
     }
 
-    /// A clock that moves only by [`Clock::advance`], for simulations without a tokio runtime.
+    /// A clock that moves only by [`Clock::advance`], for simulations without a tokio runtime, and for tests of a real server whose clock
+    /// the test moves too. Limits of requests stay in real time.
+    #[doc(hidden)]
     #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn manual() -> Self {
+    pub fn manual() -> Self {
         Self(ClockSource::Manual(Arc::new(Manual {
             now_us: AtomicU64::new(1_000_000),
             passed: tokio::sync::Notify::new(),
@@ -124,8 +126,9 @@ impl Clock {
     }
 
     /// Lets time pass on a manual clock.
+    #[doc(hidden)]
     #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn advance(&self, duration: Duration) {
+    pub fn advance(&self, duration: Duration) {
         if let ClockSource::Manual(clock) = &self.0 {
             clock.now_us.fetch_add(micros(duration), Ordering::SeqCst);
             clock.passed.notify_waiters();
@@ -198,8 +201,12 @@ impl Clock {
             }
             #[cfg(any(test, feature = "simulation"))]
             if let ClockSource::Manual(clock) = &self.0 {
-                // Nothing runs between the look and the wait: the scheduler comes in at awaits and locks only.
-                clock.passed.notified().await;
+                let mut passed = std::pin::pin!(clock.passed.notified());
+                // Listen first: another thread may move the clock between the look and the wait.
+                passed.as_mut().enable();
+                if !deadline.since(self.now()).is_zero() {
+                    passed.await;
+                }
                 continue;
             }
             tokio::time::sleep(left.min(SLICE)).await;

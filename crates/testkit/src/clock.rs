@@ -1,6 +1,7 @@
 //! The virtual wall clock of a server under test: only the test advances it. The clocks of the
 //! test process and of other servers are not affected.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::server::RedisServer;
 use crate::wait::lock;
 
 const SHIM_SOURCE: &str = include_str!("../clockshim.c");
@@ -79,6 +81,44 @@ impl ClockState {
                 .expect("write the clock file");
         }
         self.micros = micros;
+    }
+}
+
+/// The one time of a test: the clocks of its servers and of its clients, which only the test moves.
+///
+/// Limits of requests stay in real time, so give the clients a generous one.
+pub struct TestTime {
+    servers: Vec<ServerClock>,
+    clients: Box<dyn Fn(Duration) + Send + Sync>,
+}
+
+impl TestTime {
+    /// Of servers started with [`virtual_clock`](crate::RedisServerBuilder::virtual_clock). `clients` moves the clock of the
+    /// clients.
+    pub fn new<'a>(
+        servers: impl IntoIterator<Item = &'a RedisServer>,
+        clients: impl Fn(Duration) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            servers: servers.into_iter().map(RedisServer::clock).collect(),
+            clients: Box::new(clients),
+        }
+    }
+
+    /// Lets time pass. The clients' clock moves first: no client may rely on a lease that its server has ended.
+    pub fn pass(&self, by: Duration) {
+        (self.clients)(by);
+        for server in &self.servers {
+            server.advance(by);
+        }
+    }
+}
+
+impl fmt::Debug for TestTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestTime")
+            .field("servers", &self.servers)
+            .finish_non_exhaustive()
     }
 }
 

@@ -30,7 +30,7 @@ mod wait;
 
 pub use builder::RedisServerBuilder;
 #[cfg(target_os = "linux")]
-pub use clock::ServerClock;
+pub use clock::{ServerClock, TestTime};
 pub use net::free_port;
 pub use proxy::FaultProxy;
 pub use resp::{Reply, RespConn};

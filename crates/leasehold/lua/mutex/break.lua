@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- Free a mutex whose holder cannot do it, for an operator who has seen its fence.
 --
--- KEYS  1 the fence counter, then three, see prelude.lua
--- ARGV  1 a fence of the holder: that of its grant, or another one drawn with it
+-- KEYS  1 the fence counter, then three, see prelude.lua; at a node of a quorum, 1 its mark, then four
+-- ARGV  1 a fence of the holder: that of its grant, or another one drawn with it; then, at a node, as in prelude.lua
 -- Reply {'released'}
 --       {{'not-held', view}}
+--       {{'other-terms', nodes, longest TTL in ms}}
 --
 -- Closes the race between inspecting a holder and freeing the lock of its successor: the fence says which holder is
 -- meant. A foreign holder has no fence and is never broken.

@@ -1,8 +1,10 @@
 #!lua flags=no-writes
 -- Read a lock, its holder and its queue without changing them.
 --
--- KEYS  1 the fence counter, then three, see prelude.lua
+-- KEYS  1 the fence counter, then three, see prelude.lua; at a node of a quorum, 1 its mark, then four
+-- ARGV  at a node of a quorum, as in prelude.lua
 -- Reply {{'seen', view, {token, record, token, record, ...}, now in ms}}
+--       {{'other-terms', nodes, longest TTL in ms}}
 --
 -- One script, so that holder and queue are from one moment.
 return each(0, function()

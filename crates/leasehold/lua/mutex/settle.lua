@@ -4,7 +4,7 @@
 -- KEYS  one for each: the lock's name; at a node of a quorum, its mark before them
 -- ARGV  three for each: 1 '<token>#<fence>', by which the owner believes to hold  2 'extend' or 'release'
 --       3 ms: the new lease, or how long to keep the key at a release, or 0
---       then, at a node of a quorum, the server: the begin of its run_id
+--       then, at a node of a quorum, as in prelude.lua
 -- Reply one for each: 'done', followed by '/<how many>' if more than that one fence was drawn; or, if the step has changed
 --       nothing, 'contended' (another client waits) or 'other'
 --
@@ -12,8 +12,12 @@
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local values, replies, freed, gone = call('MGET', unpack(KEYS)), {}, {}, {}
 local before = #ARGV % 3
--- The data may be those of another server; see propose_many.lua.
-local is_strange = before == 1 and string.sub(values[1] or '', -16) ~= ARGV[#ARGV]
+local is_strange = false
+if before == 1 then
+  -- The client may count another quorum, or the data may be those of another server; see propose_many.lua.
+  local mark, terms, server = values[1] or '', string.match(ARGV[#ARGV], '^(%d+ %d+ )(%x+)$')
+  is_strange = string.sub(mark, 1, #terms) ~= terms or string.sub(mark, -16) ~= server
+end
 for number = 1, #KEYS - before do
   local name, own, ms = KEYS[number + before], ARGV[3 * number - 2], ARGV[3 * number]
   local value, rest = not is_strange and not gone[name] and values[number + before], ''

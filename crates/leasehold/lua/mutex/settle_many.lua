@@ -4,15 +4,12 @@
 -- KEYS  1 the fence counter, then three for each, see prelude.lua; at a node of a quorum, 1 its mark, then four for each
 -- ARGV  four for each: 1 'extend', 'release' or 'give-back'  2 owner token  3 ms
 --       4 a fence by which the owner believes to hold, or ''
---       then, at a node of a quorum, the server: the begin of its run_id
--- Reply one for each, see extend.lua and release.lua; or {'error', text}
-local is_node = #ARGV % 4 == 1
-local mark = is_node and call('GET', KEYS[1])
--- The holds may have come with the data of another server; see propose_many.lua.
-local is_strange = is_node and string.sub(mark or '', -16) ~= ARGV[#ARGV]
+--       then, at a node of a quorum, as in prelude.lua
+-- Reply one for each, see extend.lua and release.lua; {'other-terms', nodes, longest TTL in ms} or {'error', text}
 return each(4, function(verb, owner, ms, believed)
   believed = tonumber(believed)
-  if verb == 'extend' and is_strange then
+  if verb == 'extend' and TERMS and string.sub(mark or '', -16) ~= SERVER then
+    -- The hold may have come with the data of another server; see propose_many.lua.
     local value, kind = advance()
     if holder == owner then
       value, kind = false, 'none'

@@ -4,7 +4,7 @@
 --
 -- KEYS  1 the mark of the node, then three for each: the fence counter of the name's bucket, the lock's name, its queue
 -- ARGV  four for each: 1 owner token  2 TTL in ms  3 the first fence proposed  4 how many
---       then the server: the begin of its run_id
+--       then '<nodes> <longest TTL in ms> <server>', as in prelude.lua
 -- Reply one for each: 'done', or 'other' if the step has changed nothing
 --
 -- Closes the race between two clients that propose, and between the vote and the client's knowledge of it: the value
@@ -12,9 +12,9 @@
 -- Not declared allow-oom: a full server refuses the whole script before it has written anything.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local clock, replies = call('TIME'), {}
--- A mark that names another server came with that server's data.
-local mark = call('GET', KEYS[1])
-local remembers = mark and string.sub(mark, -16) == ARGV[#ARGV]
+-- A mark that names another server came with that server's data. One of another quorum is no one's who asks here.
+local mark, terms, server = call('GET', KEYS[1]) or '', string.match(ARGV[#ARGV], '^(%d+ %d+ )(%x+)$')
+local remembers = string.sub(mark, 1, #terms) == terms and string.sub(mark, -16) == server
 -- core: AHEAD, Counter::acceptable
 local most = math.min(clock[1] * 1000000 + clock[2] + 10000000, 9007199254739967)
 for number = 1, (#ARGV - 1) / 4 do

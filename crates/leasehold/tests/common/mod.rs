@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex, Snapshot};
 use tempfile::TempDir;
-use testkit::RedisServer;
+use testkit::{RedisServer, TestTime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -17,6 +17,18 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// A TTL longer than any test. A test that waits until it passes has failed.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// One time for these servers, which have virtual clocks, and for clients with the clock that is returned.
+pub(crate) fn test_time(servers: &[RedisServer]) -> (TestTime, Clock) {
+    let clock = Clock::manual();
+    let moved = clock.clone();
+    (TestTime::new(servers, move |by| moved.advance(by)), clock)
+}
+
+/// The settings of a client with this clock. No request fails by its limit in real time.
+pub(crate) fn timed(clock: &Clock) -> ClientBuilder {
+    Client::builder().clock(clock.clone()).request_timeout(LONG)
+}
 
 /// A store, with its memory, directory or server.
 pub(crate) enum Place {

@@ -190,11 +190,15 @@ fn longest_queue<'a>(
 
 /// The error of a step that no majority answered: that of the first node that failed.
 pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
-    let failed = answers
-        .iter()
-        .flatten()
-        .filter_map(|answer| answer.as_ref().err());
-    without_majority(failed, answers.len(), label)
+    let answers_so_far = || answers.iter().flatten();
+    let failed = answers_so_far().filter_map(|answer| answer.as_ref().err());
+    let mut error = without_majority(failed, answers.len(), label);
+    error.may_have_taken_effect = answers_so_far().any(|answer| match answer {
+        Ok(Reply::Held(_) | Reply::Released) => true,
+        Ok(_) => false,
+        Err(error) => error.may_have_taken_effect,
+    });
+    error
 }
 
 /// The error of a request for which too few of the nodes are left.

@@ -5,6 +5,7 @@ use leasehold_core::{LockName, Step};
 
 use super::driver::Quorum;
 use super::judge::{Question, judge, no_majority};
+use super::refusal::answer_of;
 use crate::store::contract::Answer;
 use crate::store::inspected::{InspectedNodes, NodeView, snapshot};
 
@@ -16,11 +17,13 @@ impl Quorum {
             .nodes
             .iter()
             .map(|node| node.apply(name, Step::Inspect));
-        let answers: Vec<Answer> = join_all(looks).await;
+        let mut answers: Vec<Answer> = join_all(looks).await;
         {
             let mut machine = self.lock();
-            for (node, answer) in answers.iter().enumerate() {
+            for (node, answer) in answers.iter_mut().enumerate() {
                 machine.leads.heard(node, answer.is_ok());
+                let label = self.nodes[node].label();
+                *answer = answer_of(label, answer.clone(), machine.info.terms);
             }
         }
         let nodes = self.nodes.iter().zip(&answers).map(|(node, answer)| {

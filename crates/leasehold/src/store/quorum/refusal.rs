@@ -1,11 +1,13 @@
-//! The error of an acquisition for which no majority can be had.
+//! The refusals of nodes, and the error of an acquisition for which no majority can be had.
 
+use leasehold_core::Reply;
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal};
 
 use super::attempt::{Attempt, NodeReply};
 use super::judge::without_majority;
 use super::machine::QuorumInfo;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::contract::Answer;
 
 /// The error of a request whose owner has sent another one, before the answer was known.
 pub(super) fn superseded(label: &str) -> StoreError {
@@ -43,6 +45,17 @@ pub(super) fn refusal_error<C>(
     };
     error.may_have_taken_effect = is_unknown || attempt.may_be_queued();
     error
+}
+
+/// The answer of a node to a step that is no proposal: its refusal of a client that counts another quorum is an error.
+pub(super) fn answer_of(node: &str, answer: Answer, own: QuorumTerms) -> Answer {
+    match answer {
+        Ok(Reply::NoVote(reason)) => match told(reason, own) {
+            Some((kind, why)) => Err(StoreError::new(node, kind, why)),
+            None => Ok(Reply::NoVote(reason)),
+        },
+        answer => answer,
+    }
 }
 
 /// The reason for which a node gave no vote, for an error.

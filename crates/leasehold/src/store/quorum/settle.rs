@@ -8,9 +8,9 @@ use leasehold_core::{Block, Fence, Fences, LockName, Owner, Reply, Step, Ttl};
 use super::attempt::Request;
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
 use super::judge::Question;
-use super::machine::QuorumMachine;
+use super::machine::{QuorumInfo, QuorumMachine};
 use super::owners::OwnerRelease;
-use super::refusal::superseded;
+use super::refusal::{answer_of, superseded};
 use crate::clock::Moment;
 use crate::store::contract::Answer;
 
@@ -105,7 +105,8 @@ impl<C> QuorumMachine<C> {
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) -> Option<Ttl> {
-        let label = &self.info.label;
+        let QuorumInfo { label, nodes, terms } = &self.info;
+        let answer = answer_of(&nodes[node], answer, *terms);
         let judged = self.gatherings.heard(gathering, node, answer, label)?;
         effects.push(QuorumEffect::Answer(judged.caller, judged.answer));
         judged.confirmed

@@ -167,8 +167,8 @@ pub(in crate::store::redis) enum Counters {
 pub(super) struct Scripts {
     sources: Vec<ScriptSource>,
     pub(super) counters: Counters,
-    /// The server of the last connection, as the mark of a node names it.
-    server: RwLock<Arc<str>>,
+    /// How this client counts, and the server of the last connection: see [`Scripts::counts`].
+    counts: RwLock<Arc<str>>,
     /// The server has refused a `#!lua` line.
     plain: AtomicBool,
 }
@@ -178,7 +178,7 @@ impl Default for Scripts {
         Self {
             sources: sources(),
             counters: Counters::Shared,
-            server: RwLock::new(Arc::default()),
+            counts: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
         }
     }
@@ -201,16 +201,18 @@ impl Scripts {
         }
     }
 
-    /// The server of the last connection, as the mark of a node names it.
-    pub(super) fn server(&self) -> Arc<str> {
-        let server = self.server.read().unwrap_or_else(PoisonError::into_inner);
-        server.clone()
+    /// The last argument of each script at a node of a quorum, which compares it with its mark: the number of nodes, the longest TTL in
+    /// milliseconds, and the server of the last connection.
+    pub(super) fn counts(&self) -> Arc<str> {
+        let counts = self.counts.read().unwrap_or_else(PoisonError::into_inner);
+        counts.clone()
     }
 
-    /// Another connection leads to this server.
-    pub(super) fn leads_to(&self, server: &str) {
-        let mut now = self.server.write().unwrap_or_else(PoisonError::into_inner);
-        *now = server.into();
+    /// Another connection of this node leads to the server with this name in marks.
+    pub(super) fn leads_to(&self, server: &str, terms: QuorumTerms) {
+        let QuorumTerms { nodes, longest_ttl } = terms;
+        let counts = format!("{nodes} {} {server}", longest_ttl.millis());
+        *self.counts.write().unwrap_or_else(PoisonError::into_inner) = counts.into();
     }
 
     /// The scripts that every lock needs, in the order of loading.

@@ -25,11 +25,11 @@ pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)])
 }
 
 /// Writes the keys and the arguments for these steps of one kind. Scripts publish wakes for waiters on `channel`. A node of
-/// a quorum compares `server` with its mark.
+/// a quorum compares `counts` with its mark: how this client counts, and the server.
 pub(in crate::store::redis) fn write(
     kind: Kind,
     counters: Counters,
-    (server, channel): (&str, &str),
+    (counts, channel): (&str, &str),
     steps: &[(LockName, Step)],
     into: &mut Cmd,
 ) {
@@ -49,10 +49,6 @@ pub(in crate::store::redis) fn write(
     into.arg(usize::from(first.is_some()) + steps.len() * each);
     into.arg(first);
     for (name, step) in steps {
-        let terms = match step {
-            Step::Propose(proposal) => Some(proposal.terms),
-            _ => terms,
-        };
         into.arg(terms.map(|terms| counter_of(terms, name)));
         into.arg(name.key());
         for suffix in suffixes {
@@ -62,8 +58,8 @@ pub(in crate::store::redis) fn write(
     for (_, step) in steps {
         encode(kind, channel, step, into);
     }
-    if matches!(counters, Counters::ByBucket(_)) && kind != Kind::Alone {
-        into.arg(server);
+    if matches!(counters, Counters::ByBucket(_)) {
+        into.arg(counts);
     }
 }
 
@@ -91,14 +87,13 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Cmd) {
             owner,
             ttl,
             fences,
-            terms,
             wait,
+            ..
         }) => {
             into.arg(owner.token()).arg(ttl.millis());
             into.arg(fences.first.get()).arg(fences.block.get());
             if is_long {
                 into.arg(waits_on(*wait, channel));
-                into.arg(terms.nodes).arg(terms.longest_ttl.millis());
             }
         }
         Step::GiveBack { owner, fence } => {

@@ -156,10 +156,10 @@ impl BatchRequest<'_> {
     ) -> RedisResult<Value> {
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
         let script = script_of(self.kind, steps);
-        let server = self.scripts.server();
+        let counts = self.scripts.counts();
         let write = |command: &mut Cmd| {
             let counters = self.scripts.counters;
-            write(self.kind, counters, (&server, self.channel), steps, command);
+            write(self.kind, counters, (&counts, self.channel), steps, command);
         };
         match form {
             SendForm::Hash => self.scripts.run_known(script, connection, write).await,

@@ -127,7 +127,7 @@ impl Handshake<'_> {
         let seen = marked.and_then(|mark| redis::from_redis_value::<String>(mark).ok());
         let mark = seen.as_deref().zip(replication).filter(|_| node.durable);
         let mark = mark.and_then(|(seen, replication)| adopted(seen, &start, replication));
-        self.scripts.leads_to(&start);
+        self.scripts.leads_to(&start, node.terms);
         Ok(seen.zip(mark).map(|(seen, mark)| {
             let mut adopt = cmd("EVAL");
             adopt.arg(ADOPT).arg(1).arg(MARK).arg(seen).arg(mark);

@@ -16,6 +16,7 @@ mod server;
 mod short;
 mod steps;
 mod tally;
+mod terms;
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
@@ -106,11 +107,11 @@ impl<'a> Case<'a> {
     fn happens(&mut self, event: Event) -> Result<(), String> {
         let mut expected = Vec::new();
         match event {
-            Event::Ask { lock, ask } => expected = self.ask(vec![(lock, ask)])?,
-            Event::Batch { asks } => {
+            Event::Ask { lock, ask, others } => expected = self.ask(vec![(lock, ask)], others)?,
+            Event::Batch { asks, others } => {
                 self.tally.note_batch(asks.len());
                 self.tell(&format_args!("in one request:"));
-                expected = self.ask(asks)?;
+                expected = self.ask(asks, others)?;
             }
             Event::Time { lock, span } => {
                 self.tell(&(lock, span));
@@ -155,15 +156,20 @@ impl<'a> Case<'a> {
 
     /// Asks both sides, compares the replies, and returns the expected messages. The steps that the short form fits are
     /// executed first, so that the others find their effects.
-    fn ask(&mut self, asks: Asks) -> Result<Vec<Message>, String> {
+    fn ask(&mut self, asks: Asks, others: bool) -> Result<Vec<Message>, String> {
         let locks: Vec<usize> = asks.iter().map(|(lock, _)| *lock).collect();
         let step = |(lock, ask)| {
-            let step = self.model.step(lock, ask);
+            let step = self.model.step(lock, ask, others);
             (self.model.names[lock].clone(), step)
         };
         let steps: Vec<_> = asks.into_iter().map(step).collect();
         let kind = self.redis.kind(&steps);
-        let fits = self.redis.fits(kind, &steps, self.model.clock_us);
+        if others {
+            self.tell(&format_args!("a client of another quorum:"));
+        }
+        let fits = self
+            .redis
+            .fits(kind, &steps, self.model.clock_us, others)?;
         self.tally.note_fits(kind, &fits);
         let first = (0..steps.len()).filter(|at| fits[*at]);
         let order: Vec<usize> = first
@@ -173,11 +179,11 @@ impl<'a> Case<'a> {
         for at in order {
             let (name, step) = &steps[at];
             self.tell(&(locks[at], step));
-            let outcome = self.model.apply(locks[at], step, self.tally);
+            let outcome = self.model.apply(locks[at], step, others, self.tally);
             due.extend(Message::of(&outcome, name));
             replies[at] = Some(Ok(outcome.reply));
         }
-        let answered = self.redis.apply_as(kind, &steps);
+        let answered = self.redis.apply_as(kind, &steps, others);
         self.compare(
             "replies",
             &answered,

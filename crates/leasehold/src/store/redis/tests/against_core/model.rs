@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_core::quorum::NoVote;
 use leasehold_core::{
     Block, ClientId, Counter, Fence, Foreign, LockName, LockState, Mode, Now, Outcome, Owner,
     Presence, Reply, Step, Ttl, Wait, Waiter, World,
@@ -108,7 +109,7 @@ impl Model {
     }
 
     /// The step that an ask stands for now.
-    pub(super) fn step(&self, lock: usize, ask: Ask) -> Step {
+    pub(super) fn step(&self, lock: usize, ask: Ask, others: bool) -> Step {
         let ttl = |ms| Ttl::new(Duration::from_millis(ms)).unwrap();
         let state = self.state(lock);
         let owner = |who| {
@@ -171,20 +172,30 @@ impl Model {
             },
             Ask::Inspect => Step::Inspect,
         };
-        let (Some(memory), Ask::Acquire { number, others, .. }) = (&self.world.node, ask) else {
+        let (Some(memory), Ask::Acquire { number, .. }) = (&self.world.node, ask) else {
             return step;
         };
         let first = number.first(self.clock_us, memory, &self.names[lock], &state);
-        let mut terms = node::terms();
-        terms.nodes += 2 * u8::from(others);
-        node::proposed(step, first, terms)
+        node::proposed(step, first, node::terms_of(others))
     }
 
     /// Takes a step. Returns only the wakes and `wanted` messages that a client is subscribed to.
-    pub(super) fn apply(&mut self, lock: usize, step: &Step, tally: &mut Tally) -> Outcome {
+    pub(super) fn apply(
+        &mut self,
+        lock: usize,
+        step: &Step,
+        others: bool,
+        tally: &mut Tally,
+    ) -> Outcome {
         let before = self.state(lock);
         let now = Now::at_micros(self.clock_us);
-        let mut outcome = (self.world).apply(now, &self.names[lock], step, &self.listeners);
+        let (name, terms) = (&self.names[lock], node::terms_of(others));
+        let mut outcome = (self.world).apply_by(terms, now, name, step, &self.listeners);
+        if let Reply::NoVote(NoVote::OtherTerms(_)) = outcome.reply {
+            assert_eq!(before, self.state(lock), "a refusal changes nothing");
+            tally.note_other_terms(step);
+            return outcome;
+        }
         let waits = match step {
             Step::Acquire { wait, .. } => wait.is_some(),
             Step::Propose(proposal) => proposal.wait.is_some(),

@@ -31,6 +31,13 @@ pub(super) fn terms() -> QuorumTerms {
     }
 }
 
+/// The terms of a client that counts the nodes of another quorum, if it is one of the `others`.
+pub(super) fn terms_of(others: bool) -> QuorumTerms {
+    let mut terms = terms();
+    terms.nodes += 2 * u8::from(others);
+    terms
+}
+
 /// The mark of a node of a new quorum.
 pub(super) fn mark() -> Mark {
     Mark {
@@ -114,6 +121,15 @@ impl Redis {
         let terms = self.mark_of()?.map_or(terms(), |mark| mark.terms);
         let of = |name| counter_of(terms, name);
         Ok(names.iter().map(of).collect())
+    }
+
+    /// Whether the mark of a node is not of the quorum of these clients.
+    pub(super) fn refuses(&mut self, others: bool) -> Result<bool, String> {
+        let mark = match self.role {
+            Role::Alone => None,
+            Role::Node => self.mark_of()?,
+        };
+        Ok(mark.is_some_and(|mark| mark.terms != terms_of(others)))
     }
 
     fn mark_of(&mut self) -> Result<Option<Mark>, String> {

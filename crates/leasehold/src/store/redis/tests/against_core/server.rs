@@ -78,6 +78,8 @@ impl Message {
 pub(super) struct Redis {
     pub(super) role: Role,
     store: RedisStore,
+    /// The store of clients that count the nodes of another quorum.
+    others: RedisStore,
     runtime: Runtime,
     commands: RespConn,
     subscriber: RespConn,
@@ -93,7 +95,7 @@ impl Redis {
     pub(super) fn start_as(role: Role) -> Self {
         let server = RedisServer::builder().virtual_clock().start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let store = {
+        let open = |others| {
             let _inside = runtime.enter();
             let address = Address::parse(&server.url()).unwrap();
             let attach = Attach {
@@ -105,16 +107,18 @@ impl Redis {
             match role {
                 Role::Alone => RedisStore::open(address, attach, clock, &tasks, LIMIT),
                 Role::Node => {
-                    let (terms, durable) = (node::terms(), true);
+                    let (terms, durable) = (node::terms_of(others), true);
                     let node = NodeTerms { terms, durable };
                     let seat = Seat::new(Arc::default(), &address.to_string());
                     RedisStore::as_node((node, seat), address, attach, clock, &tasks, LIMIT)
                 }
             }
         };
+        let (store, others) = (open(false), open(true));
         Self {
             role,
             store,
+            others,
             runtime,
             commands: server.connection(),
             subscriber: server.connection(),
@@ -157,17 +161,18 @@ impl Redis {
         steps: &[(LockName, Step)],
     ) -> Result<Vec<Result<Reply, String>>, String> {
         let kind = self.kind(steps);
-        self.apply_as(kind, steps)
+        self.apply_as(kind, steps, false)
     }
 
-    /// Sends steps in this form and returns the replies in readable form.
+    /// Sends steps in this form, maybe as a client of another quorum, and returns the replies in readable form.
     pub(super) fn apply_as(
         &mut self,
         kind: Kind,
         steps: &[(LockName, Step)],
+        others: bool,
     ) -> Result<Vec<Result<Reply, String>>, String> {
         let said = |error: RedisError| error.to_string();
-        let replies = self.batch(kind, steps).map_err(said)?;
+        let replies = self.batch_by(others, kind, steps).map_err(said)?;
         Ok(replies
             .into_iter()
             .map(|reply| reply.map_err(said))
@@ -180,6 +185,16 @@ impl Redis {
         kind: Kind,
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
+        self.batch_by(false, kind, steps)
+    }
+
+    fn batch_by(
+        &mut self,
+        others: bool,
+        kind: Kind,
+        steps: &[(LockName, Step)],
+    ) -> RedisResult<Vec<RedisResult<Reply>>> {
+        let store = if others { &self.others } else { &self.store };
         let batch = Batch {
             id: 0,
             kind,
@@ -188,11 +203,11 @@ impl Redis {
         let channel = wants(&steps[0].1).map(|owner| format!("leasehold:wake:{}", owner.client()));
         let channel = channel.unwrap_or_default();
         let request = async |connected: &Connected| {
-            let scripts = &self.store.node.scripts;
+            let scripts = &store.node.scripts;
             let mut connection = connected.connection.clone();
             Ok(scripts.run_batch(&mut connection, &channel, &batch).await)
         };
-        let answered = self.store.node.connection.call(LIMIT, request);
+        let answered = store.node.connection.call(LIMIT, request);
         self.runtime.block_on(answered).unwrap()
     }
 

@@ -15,7 +15,11 @@ impl Redis {
         kind: Kind,
         steps: &[(LockName, Step)],
         clock_us: u64,
-    ) -> Vec<bool> {
+        others: bool,
+    ) -> Result<Vec<bool>, String> {
+        if self.refuses(others)? {
+            return Ok(vec![false; steps.len()]);
+        }
         let (mut values, mut counters) = (BTreeMap::new(), BTreeMap::new());
         let mut fits = Vec::new();
         for (name, step) in steps {
@@ -68,6 +72,6 @@ impl Redis {
             }
             fits.push(fit);
         }
-        fits
+        Ok(fits)
     }
 }

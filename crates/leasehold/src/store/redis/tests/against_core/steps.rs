@@ -11,10 +11,10 @@ use proptest::sample::select;
 /// An event.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// A client asks.
-    Ask { lock: usize, ask: Ask },
+    /// A client asks; with `others`, one that counts the nodes of another quorum.
+    Ask { lock: usize, ask: Ask, others: bool },
     /// A client asks for several things in one request, all of one kind.
-    Batch { asks: Asks },
+    Batch { asks: Asks, others: bool },
     /// Time passes, or the clock is set back.
     Time { lock: usize, span: Span },
     /// Another program writes under the lock's name.
@@ -41,8 +41,6 @@ pub(super) enum Ask {
         wait: Option<Hearing>,
         /// The number that it proposes to a node.
         number: Number,
-        /// Its client counts the nodes of another quorum.
-        others: bool,
     },
     Extend {
         who: Who,
@@ -187,8 +185,10 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        60 => (lock(), ask()).prop_map(|(lock, ask)| Event::Ask { lock, ask }),
-        8 => prop_oneof![acquires(), settlements()].prop_map(|asks| Event::Batch { asks }),
+        60 => (lock(), ask(), others())
+            .prop_map(|(lock, ask, others)| Event::Ask { lock, ask, others }),
+        8 => (prop_oneof![acquires(), settlements()], others())
+            .prop_map(|(asks, others)| Event::Batch { asks, others }),
         22 => (lock(), span()).prop_map(|(lock, span)| Event::Time { lock, span }),
         6 => (lock(), intrusion()).prop_map(|(lock, intrusion)| Event::Foreign { lock, intrusion }),
         2 => Just(Event::EvictCounter),
@@ -215,14 +215,13 @@ fn ask() -> impl Strategy<Value = Ask> {
 
 /// Boxed, as it is large and nested deeply.
 fn acquire(who: impl Strategy<Value = Who> + 'static) -> BoxedStrategy<Ask> {
-    (who, ttl(), block(), wait(), number(), others())
-        .prop_map(|(who, ttl_ms, block, wait, number, others)| Ask::Acquire {
+    (who, ttl(), block(), wait(), number())
+        .prop_map(|(who, ttl_ms, block, wait, number)| Ask::Acquire {
             who,
             ttl_ms,
             block,
             wait,
             number,
-            others,
         })
         .boxed()
 }

@@ -52,8 +52,10 @@ pub(super) struct Tally {
     pub(super) not_given_back: usize,
     /// Raises of the holder's fences.
     pub(super) raised: usize,
-    /// Proposals that were behind, not raised, refused in a quarantine, or refused to clients of another quorum.
-    pub(super) no_votes: [usize; 4],
+    /// Proposals that were behind, not raised, or refused in a quarantine.
+    pub(super) no_votes: [usize; 3],
+    /// Proposals of clients of another quorum, and other steps of theirs.
+    pub(super) other_terms: [usize; 2],
     pub(super) batches: usize,
     pub(super) batched: usize,
     /// The owner that was granted the lock and has not claimed it yet.
@@ -146,8 +148,7 @@ impl Tally {
                     NoVote::Behind(_) => 0,
                     NoVote::NotRaised(_) => 1,
                     NoVote::Quarantined(_) => 2,
-                    NoVote::OtherTerms(_) => 3,
-                    NoVote::NotANode => panic!("it is a node"),
+                    NoVote::OtherTerms(_) | NoVote::NotANode => panic!("{reason:?}"),
                 }] += 1;
             }
             _ => {}
@@ -164,6 +165,12 @@ impl Tally {
             let ahead = |fence: Fence| fence.get() / 1_000 > now_ms;
             self.fence_ahead += usize::from(holder.fence.is_some_and(ahead));
         }
+    }
+
+    /// Counts a step of a client of another quorum that the node has refused.
+    pub(super) fn note_other_terms(&mut self, step: &Step) {
+        self.steps += 1;
+        self.other_terms[usize::from(!matches!(step, Step::Propose(_)))] += 1;
     }
 
     /// Counts the messages of a step.
@@ -201,13 +208,15 @@ impl Tally {
 
     /// Panics if an outcome occurred too seldom. The floors are a third or less of the usual numbers.
     pub(super) fn check(&self, role: Role) {
-        let [behind, not_raised, quarantined, other_terms] = self.no_votes;
+        let [behind, not_raised, quarantined] = self.no_votes;
+        let [proposals, others] = self.other_terms;
         let of_node = [
             (self.raised, 20, "raised fences"),
             (behind, 100, "proposals behind"),
             (not_raised, 20, "raises outside of the bounds"),
             (quarantined, 100, "proposals in a quarantine"),
-            (other_terms, 20, "clients of another quorum"),
+            (proposals, 100, "proposals by clients of another quorum"),
+            (others, 100, "other steps of such clients"),
         ];
         let of_node = of_node.into_iter().filter(|_| role == Role::Node);
         let floors = [
