@@ -6,6 +6,8 @@
 #[macro_use]
 mod common;
 
+use std::collections::BTreeSet;
+
 use leasehold_core::quorum::{Mark, QuorumTerms, quarantine};
 use leasehold_core::{Block, Fence, Fences, Holder, LockName, Mode, Reply, Step, World};
 use leasehold_lab::quorum::{ClientRules, Counting, QuorumRules, check_one, names};
@@ -22,27 +24,30 @@ fn holds_in(model: &str) {
 models! {
     every_property_holds_within_the_bounds_of holds_in
     quorum "quorum"
-    queue "quorum queue"
-    newcomer "quorum newcomer"
     giving_up "quorum giving up"
-    clocks_apart "quorum clocks apart"
     renewal "quorum renewal"
     repair "quorum repair"
     lost_message "quorum lost message"
     late_request "quorum late request"
     crash "quorum crash"
+    lead_unreachable "quorum lead unreachable"
+    in_soak:
+    queue "quorum queue"
+    newcomer "quorum newcomer"
+    clocks_apart "quorum clocks apart"
     lost_memory "quorum lost memory"
     operator_break "quorum break"
     clock_jump "quorum clock jump"
-    lead_unreachable "quorum lead unreachable"
     endless_vote "quorum endless vote"
     foreign_vote "quorum foreign vote"
 }
 
 #[test]
 fn every_model_has_a_test() {
-    assert_eq!(names(Bounds::Ci), TESTED);
-    assert_eq!(names(Bounds::Deep), TESTED);
+    let tested = BTreeSet::from_iter(TESTED.iter().copied());
+    for bounds in [Bounds::Ci, Bounds::Deep] {
+        assert_eq!(BTreeSet::from_iter(names(bounds)), tested);
+    }
 }
 
 /// The property that weaker rules violate, and the shortest history in which they do so.
@@ -171,12 +176,6 @@ fn vq2_the_highest_vote_without_a_certificate_is_found() {
 }
 
 #[test]
-fn vq2_votes_of_an_earlier_round_are_found() {
-    let rules = with_counting(Counting::EarlierRounds);
-    finds("VQ2", "quorum lost message", rules);
-}
-
-#[test]
 fn vq2_votes_of_a_refused_round_are_found() {
     let rules = with_counting(Counting::RefusedRounds);
     finds("VQ2", "quorum late request", rules);
@@ -190,12 +189,6 @@ fn vq1_a_minority_is_found() {
 #[test]
 fn vq1_a_lease_that_counts_from_the_reply_is_found() {
     finds("VQ1", "quorum", with_client(ClientRules::ValidFromReply));
-}
-
-#[test]
-fn vq1_a_proposal_of_a_vote_that_is_given_back_is_found() {
-    let rules = with_client(ClientRules::ForgetsVotes);
-    finds("VQ1", "quorum queue", rules);
 }
 
 #[test]
@@ -254,18 +247,35 @@ fn vq6_a_newcomer_that_passes_waiters_is_found() {
     finds("VQ6", "quorum newcomer", rules);
 }
 
-#[test]
-fn vq5_a_counter_that_accepts_no_number_is_found() {
-    let rules = with_node(|world, now, name, step, presence| {
-        if let Step::Propose(proposal) = step {
-            let mut proposal = proposal.clone();
-            proposal.fences = Fences {
-                first: Fence::new(1),
-                block: Block::ONE,
-            };
-            return world.apply(now, name, &Step::Propose(proposal), presence);
-        }
-        world.apply(now, name, step, presence)
-    });
-    finds("VQ5", "quorum", rules);
+/// Each takes ten seconds and more; `scripts/soak` runs them.
+mod in_soak {
+    use super::*;
+
+    #[test]
+    fn vq2_votes_of_an_earlier_round_are_found() {
+        let rules = with_counting(Counting::EarlierRounds);
+        finds("VQ2", "quorum lost message", rules);
+    }
+
+    #[test]
+    fn vq1_a_proposal_of_a_vote_that_is_given_back_is_found() {
+        let rules = with_client(ClientRules::ForgetsVotes);
+        finds("VQ1", "quorum queue", rules);
+    }
+
+    #[test]
+    fn vq5_a_counter_that_accepts_no_number_is_found() {
+        let rules = with_node(|world, now, name, step, presence| {
+            if let Step::Propose(proposal) = step {
+                let mut proposal = proposal.clone();
+                proposal.fences = Fences {
+                    first: Fence::new(1),
+                    block: Block::ONE,
+                };
+                return world.apply(now, name, &Step::Propose(proposal), presence);
+            }
+            world.apply(now, name, step, presence)
+        });
+        finds("VQ5", "quorum", rules);
+    }
 }

@@ -33,16 +33,23 @@ pub(crate) fn holds<S: Debug>(
     assert_eq!(checked.properties.len(), properties, "{model}");
 }
 
-/// One test for each model, so that a broken rule can be tried on the most suitable model.
+/// One test for each model, so that a broken rule can be tried on the most suitable model. `scripts/soak` runs the slow ones.
 macro_rules! models {
-    ($group:ident $holds_in:ident $($test:ident $model:literal)*) => {
-        const TESTED: &[&str] = &[$($model),*];
+    ($group:ident $holds_in:ident $($test:ident $model:literal)* $(in_soak: $($slow:ident $slow_model:literal)*)?) => {
+        const TESTED: &[&str] = &[$($model,)* $($($slow_model),*)?];
 
         mod $group {
             $(#[test]
             fn $test() {
                 super::$holds_in($model);
             })*
+
+            $(mod in_soak {
+                $(#[test]
+                fn $slow() {
+                    super::super::$holds_in($slow_model);
+                })*
+            })?
         }
     };
 }

@@ -1,4 +1,4 @@
-//! The structure of the workspace: layers, imports, names and pages. The tests read the sources.
+//! The structure of the workspace: layers, imports and pages. The tests read the sources. Matters of style are in `scripts/style`.
 
 #![allow(clippy::unwrap_used, reason = "a missing source fails the test")]
 
@@ -6,6 +6,5 @@ mod circles;
 mod diagrams;
 mod layers;
 mod modules;
-mod names;
 mod pages;
 mod real_time;

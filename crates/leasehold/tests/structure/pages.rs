@@ -1,13 +1,10 @@
-//! Checks the pages: links lead somewhere, the first two pages are short, and all pages together have fewer words than before.
+//! Checks the pages: links lead somewhere, and the table of invariants names the files that define them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::modules::files;
-
-/// The number of words in all pages in spring 2026, which was too high.
-const MOST_WORDS: usize = 54_000;
+use crate::modules::{crates, files};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -95,20 +92,54 @@ fn links_of_pages_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// The table of invariants in `ARCHITECTURE.md` has one row for each prefix, which names all files that define its numbers.
 #[test]
-fn first_pages_are_short() {
-    for page in ["README.md", "ARCHITECTURE.md"] {
-        let lines = fs::read_to_string(root().join(page))
-            .unwrap()
-            .lines()
-            .count();
-        assert!(lines <= 150, "{page} has {lines} lines");
+fn invariant_prefix_belongs_to_one_group() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, table) = page.split_once("<!-- invariants -->").expect("a table");
+    let rows = table
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    for row in rows {
+        let prefix = row.split('|').nth(1).unwrap().trim().to_owned();
+        let twice = places.insert(prefix.clone(), row.to_owned());
+        assert_eq!(twice, None, "{prefix} has two rows");
     }
+    let mut unlisted = Vec::new();
+    let mut defined = BTreeSet::new();
+    for (_, head) in crates() {
+        for path in files(head.parent().unwrap(), "rs") {
+            for prefix in prefixes(&fs::read_to_string(&path).unwrap()) {
+                let listed = places.get(&prefix).is_some_and(|row| {
+                    let files = row.split('`').skip(1).step_by(2);
+                    files.into_iter().any(|file| path.ends_with(file))
+                });
+                if !listed {
+                    unlisted.push(format!("{}: {prefix}", path.display()));
+                }
+                defined.insert(prefix);
+            }
+        }
+    }
+    assert!(unlisted.is_empty(), "{unlisted:#?}");
+    let listed: BTreeSet<String> = places.into_keys().collect();
+    assert_eq!(defined, listed, "each row has a definition");
 }
 
-#[test]
-fn pages_have_fewer_words_than_before() {
-    let words = |(_, text): &(PathBuf, String)| text.split_whitespace().count();
-    let all: usize = pages().iter().map(words).sum();
-    assert!(all < MOST_WORDS, "{all} words");
+/// The prefixes of the numbers that a file defines, as in `//! - **C1** ...`.
+fn prefixes(text: &str) -> BTreeSet<String> {
+    let heads = text.lines().filter_map(|line| {
+        let line = line
+            .strip_prefix("//!")
+            .or_else(|| line.strip_prefix("//"))?;
+        let (number, _) = line.trim().strip_prefix("- **")?.split_once("**")?;
+        let digits = number.trim_start_matches(|c: char| c.is_ascii_uppercase());
+        let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
+        let prefix = &number[..number.len() - digits.len()];
+        (is_number && !prefix.is_empty()).then(|| prefix.to_owned())
+    });
+    heads.collect()
 }

@@ -162,7 +162,7 @@ impl Scene {
 
 #[test]
 fn tasks_come_and_go() {
-    explore(7_500, || async {
+    explore(2_500, || async {
         let mut scene = Scene::begin(2, true);
         for (side, what) in [
             (0, &[Work, Leave][..]),
@@ -178,7 +178,7 @@ fn tasks_come_and_go() {
 
 #[test]
 fn who_sees_its_loss_is_not_in_its_own_way() {
-    explore(10_000, || async {
+    explore(3_400, || async {
         let mut scene = Scene::begin(1, true);
         scene.lossy = true;
         scene.worker(0, &[Anew]);
@@ -190,7 +190,7 @@ fn who_sees_its_loss_is_not_in_its_own_way() {
 
 #[test]
 fn a_client_is_closed() {
-    explore(10_000, || async {
+    explore(3_400, || async {
         let mut scene = Scene::begin(2, false);
         scene.lossy = true;
         for (side, what) in [

@@ -19,7 +19,8 @@
 //! Not checked: U3 for an owner whose late request the server carries out after the release. Such a request may free the lock early,
 //! and the client cannot correct that.
 //!
-//! `LEASEHOLD_SEED=<number>` replays one history and prints it; `LEASEHOLD_SEEDS=<number>` says how many there are.
+//! `LEASEHOLD_SEED=<number>` replays one history and prints it. `LEASEHOLD_SEEDS=<number>` says how many there are, and
+//! `LEASEHOLD_SEEDS=<first>..<end>` which.
 
 mod client;
 mod quorum;
@@ -27,6 +28,7 @@ mod server;
 mod sim;
 mod user;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -34,8 +36,8 @@ use leasehold_core::{LockName, Owner, World};
 
 use self::sim::Simulation;
 
-/// How many histories a test run tries.
-const SEEDS: u64 = 100_000;
+/// How many histories of one server a test run tries. `scripts/soak` tries more.
+const SEEDS: u64 = 20_000;
 
 /// The first fault of a history and its story (the log of its events), if it has a fault.
 type Outcome = Option<(String, Vec<String>)>;
@@ -67,6 +69,14 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().expect(name))
 }
 
+/// The seeds of this run.
+fn seeds(count: u64) -> Range<u64> {
+    let text = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| count.to_string());
+    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
+    let [first, end] = [first, end].map(|number| number.parse().expect("LEASEHOLD_SEEDS"));
+    first..end
+}
+
 /// All holders and waiters, except holders whose lock only stays taken after a release.
 fn left_in(world: &World) -> impl Iterator<Item = (&LockName, &Owner)> {
     world.names().flat_map(|name| {
@@ -80,24 +90,25 @@ fn left_in(world: &World) -> impl Iterator<Item = (&LockName, &Owner)> {
     })
 }
 
-/// Runs all histories, or the one that the environment names. Fails with the story of the first one with a fault.
+/// Runs so many histories, or those that the environment names. Fails with the story of the first one with a fault.
 #[track_caller]
-fn each_history(outcome: impl Fn(u64, bool) -> Outcome + Sync) {
+fn each_history(count: u64, outcome: impl Fn(u64, bool) -> Outcome + Sync) {
     let fails = |seed| {
         if let Some((fault, story)) = outcome(seed, true) {
-            panic!("seed {seed}: {fault}\n{}", story.join("\n"));
+            let again = format!("LEASEHOLD_SEED={seed} cargo test -p leasehold --lib simulation");
+            panic!("{}\nseed {seed}: {fault}\nrepeat it: {again}", story.join("\n"));
         }
     };
     if let Some(seed) = number("LEASEHOLD_SEED") {
         return fails(seed);
     }
-    let seeds = number("LEASEHOLD_SEEDS").unwrap_or(SEEDS);
-    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let seeds = seeds(count);
+    let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let first = std::sync::Mutex::new(None);
     let tries = || {
         while !stop.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
+            if seed >= seeds.end {
                 return;
             }
             if outcome(seed, false).is_some() {
@@ -120,7 +131,7 @@ fn each_history(outcome: impl Fn(u64, bool) -> Outcome + Sync) {
 
 #[test]
 fn every_history_keeps_the_invariants() {
-    each_history(|seed, told| {
+    each_history(SEEDS, |seed, told| {
         outcome(
             || Simulation::new(seed, told),
             Simulation::run,

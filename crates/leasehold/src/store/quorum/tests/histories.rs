@@ -10,7 +10,7 @@ use crate::error::StoreErrorKind;
 use crate::store::memory::Memory;
 
 /// The histories of a test run.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 10;
 
 /// How long a history lasts.
 const END: Duration = Duration::from_secs(120);

@@ -27,6 +27,9 @@ mod trouble;
 use self::sim::QuorumSimulation;
 use super::{Outcome, each_history};
 
+/// How many histories a test run tries. One costs as much as four of one server. `scripts/soak` tries more.
+const SEEDS: u64 = 5_000;
+
 /// How many histories a weaker rule may pass before one fails.
 const CONTROL_SEEDS: u64 = 20_000;
 
@@ -52,7 +55,7 @@ fn outcome(rules: Rules, seed: u64, told: bool) -> Outcome {
 
 #[test]
 fn every_history_of_a_quorum_keeps_the_invariants() {
-    each_history(|seed, told| outcome(Rules::Sound, seed, told));
+    each_history(SEEDS, |seed, told| outcome(Rules::Sound, seed, told));
 }
 
 #[test]

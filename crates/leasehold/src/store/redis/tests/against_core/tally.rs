@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_core::quorum::{NoVote, Proposal};
 use leasehold_core::{Busy, Fence, Fences, HolderIdentity, LockState, Outcome, Owner, Reply, Step};
 
+use super::CASES;
 use super::model::passed_over;
 use super::node::{Role, wants};
 use crate::store::redis::codec::form::Kind;
@@ -206,7 +207,7 @@ impl Tally {
         }
     }
 
-    /// Panics if an outcome occurred too seldom. The floors are a third or less of the usual numbers.
+    /// Panics if an outcome occurred too seldom. The floors are those of 400 sequences, a third or less of the usual numbers.
     pub(super) fn check(&self, role: Role) {
         let [behind, not_raised, quarantined] = self.no_votes;
         let [proposals, others] = self.other_terms;
@@ -285,6 +286,7 @@ impl Tally {
             (self.batched, 3000, "steps in batches"),
         ];
         for (count, floor, what) in floors.into_iter().chain(of_node) {
+            let floor = floor * CASES as usize / 400;
             assert!(
                 count >= floor,
                 "only {count} {what}, expected {floor}: {self:#?}"

@@ -17,7 +17,7 @@ use self::server::Redis;
 use self::steps::{Event, FOREIGN_TEXTS, Span, Tokens};
 
 /// Sequences per run.
-const CASES: u32 = 620;
+const CASES: u32 = 310;
 
 /// When each case begins, in microseconds: not at the beginning of a millisecond.
 const START_US: u64 = 1_795_316_158_123_456;
@@ -76,10 +76,10 @@ fn check(seen: &BTreeMap<&'static str, usize>) {
         "version ahead of the clock",
     ] {
         let times = seen.get(what).copied().unwrap_or_default();
-        assert!(times >= 30, "{what}: {times} times; {seen:?}");
+        assert!(times >= 15, "{what}: {times} times; {seen:?}");
     }
     let steps = seen["steps"];
-    assert!(steps > 9_000, "{steps} steps");
+    assert!(steps > 4_500, "{steps} steps");
 }
 
 /// One sequence in progress.

@@ -186,7 +186,7 @@ fn work_that_panics_on_caller_runtime_is_made_again() {
 #[test]
 fn each_request_is_followed_by_a_poll_in_every_schedule() {
     for (spins, has_reactor) in [(true, false), (false, false), (true, true), (false, true)] {
-        explore(8_000, move || {
+        explore(2_700, move || {
             each_request_is_followed_by_a_poll(spins, has_reactor)
         });
     }
