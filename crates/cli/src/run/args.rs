@@ -23,6 +23,9 @@ const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
 /// commands were stopped on a quiet host; at 60 ms, none.
 const SHORTEST_TTL: Duration = Duration::from_millis(50);
 
+/// With a shorter TTL, less than a tenth of a second lies between the kill of the command and the end of its lease.
+const SHORT_TTL: Duration = Duration::from_secs(5);
+
 /// Take a lock, run a command, release the lock
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = after_help())]
@@ -201,6 +204,22 @@ impl Run {
         Ok(self.without_asking(limits))
     }
 
+    /// The warning of a TTL so short that a busy host may not kill the command in time; `None` for others.
+    pub(crate) fn warning(&self, ttl: Duration, limits: StopLimits) -> Option<String> {
+        let is_meant = matches!(self.on_lost, OnLost::Warn) || self.waiting().quiet;
+        if ttl >= SHORT_TTL || is_meant {
+            return None;
+        }
+        // The lease ends for its holder 1 % of the TTL and 2 ms before it does in the store.
+        let left = limits.margin() + ttl / 100 + Duration::from_millis(2);
+        Some(format!(
+            "warning: with a TTL of {} the command is killed {} ms before others can get the lock; a busy host can stall for longer\n    next    use a TTL of {} or more, and 30s if an overlap does harm",
+            humantime::format_duration(ttl),
+            left.as_millis(),
+            humantime::format_duration(SHORT_TTL)
+        ))
+    }
+
     /// Without a stop signal there is no grace.
     fn without_asking(&self, limits: StopLimits) -> StopLimits {
         if self.on_lost == OnLost::Kill {
@@ -304,6 +323,22 @@ mod tests {
         for ms in [50, 60, 30_000] {
             assert!(limits(ms).is_ok(), "{ms} ms");
         }
+    }
+
+    #[test]
+    fn a_ttl_that_a_busy_host_may_overrun_is_warned_of() {
+        let warning = |words: &[&str], ms| {
+            let (run, ttl) = (run(words), Duration::from_millis(ms));
+            let limits = run.limits(ttl).expect("long enough");
+            run.warning(ttl, limits)
+        };
+        let said = warning(&["x", "true"], 2_000).expect("a warning");
+        assert!(said.contains("a TTL of 2s"), "{said}");
+        assert!(said.contains("killed 72 ms before"), "{said}");
+        assert!(said.contains("use a TTL of 5s"), "{said}");
+        assert_eq!(warning(&["x", "true"], 5_000), None);
+        assert_eq!(warning(&["--quiet", "x", "true"], 2_000), None);
+        assert_eq!(warning(&["--on-lost", "warn", "x", "true"], 2_000), None);
     }
 
     #[test]

@@ -82,6 +82,9 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
     let limits = args.limits(ttl)?;
+    if let Some(warning) = args.warning(ttl, limits) {
+        say(&warning);
+    }
     args.timestamp()?;
     let program = ResolvedCommand::find(&command)?;
     let (store, url_file) = target.place().hand_on();

@@ -1,15 +1,16 @@
 //! Clients that name more servers than others, a new server at the address of another, and verbs that a quorum lacks.
 
-use leasehold::StoreErrorKind;
+use leasehold::{Error, StoreErrorKind};
 use testkit::RedisServer;
 
-use crate::scene::{NAME, Nodes, connect, host, millis, refusal, take};
+use crate::common::{LONG, stand_in_line};
+use crate::scene::{NAME, Nodes, connect, host, lock, millis, refusal, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_names_two_servers_more_gets_no_vote() {
     let (nodes, more) = (Nodes::start(), [RedisServer::start(), RedisServer::start()]);
     let client = nodes.client().await;
-    let lease = take(&client, millis(5000)).await;
+    let lease = take(&client).await;
     let hosts = nodes.0.iter().chain(&more).map(host);
     let hosts: Vec<String> = hosts.collect();
     // Three of five would be a majority: the new ones, and one that holds nothing for the lease.
@@ -26,6 +27,50 @@ async fn a_client_that_names_two_servers_more_gets_no_vote() {
     for server in &more {
         assert_eq!(server.cli(&["EXISTS", NAME]).int(), 0);
     }
+}
+
+/// Of a step of such a client that frees the lock, the next waiter would get a fence of another counter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_another_max_ttl_is_refused_at_every_step() {
+    let nodes = Nodes::start();
+    let (holder, waiter) = (nodes.client().await, nodes.client().await);
+    let stranger = connect(&nodes.url("?max_ttl=50s")).await;
+    let lease = take(&holder).await;
+    let token = lease.token();
+    let mut waiting = tokio::task::JoinSet::new();
+    stand_in_line(&mut waiting, 0, lock(&waiter)).await;
+
+    let detached = || stranger.detached(NAME, &token).expect("a token");
+    let steps = [
+        stranger.mutex(NAME).ttl(LONG).try_acquire().await.err(),
+        stranger.break_lock(NAME, lease.fence()).await.err(),
+        stranger.inspect(NAME).await.err(),
+        detached().check().await.err(),
+        detached().renew(LONG).await.err(),
+        detached().release().await.err(),
+    ];
+    for (at, error) in steps.into_iter().enumerate() {
+        let Some(Error::Store(error)) = error else {
+            panic!("step {at}: {error:?}");
+        };
+        let said = error.to_string();
+        assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{at}: {said}");
+        assert!(said.contains("leases of at most 50s"), "{at}: {said}");
+        assert!(!error.may_have_taken_effect, "{at}: {said}");
+    }
+    let views = stranger.inspect_nodes(NAME).await.expect("it is open").nodes;
+    assert!(views.iter().all(|view| view.seen.is_err()), "{views:?}");
+
+    let fence = lease.fence();
+    lease.release().await.expect("it was not broken");
+    let (_, next) = waiting.join_next().await.expect("one").expect("no panic");
+    let next = next.expect("its turn");
+    assert!(next.fence() > fence);
+    for server in &nodes.0 {
+        let others = server.cli(&["KEYS", "leasehold:quorum:3:50000:*"]);
+        assert!(others.array().is_empty(), "{others:?}");
+    }
+    next.release().await.expect("it is held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -188,7 +188,7 @@ fn longest_queue<'a>(
     longest.map_or_else(Vec::new, |seen| seen.queue.clone())
 }
 
-/// The error of a step that no majority answered: that of the first node that failed.
+/// The error of a step that no majority answered: that of a node with other settings, or else of the first node that failed.
 pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
     let answers_so_far = || answers.iter().flatten();
     let failed = answers_so_far().filter_map(|answer| answer.as_ref().err());
@@ -209,7 +209,10 @@ pub(super) fn without_majority<'a>(
 ) -> StoreError {
     let failed: Vec<&StoreError> = failed.collect();
     let needed = majority(nodes);
-    let (kind, why) = failed.first().map_or(
+    // A wrong setting stays wrong, however often the client tries; a node that is away may come back.
+    let wrong = |error: &&&StoreError| error.kind == StoreErrorKind::Misconfigured;
+    let told = failed.iter().find(wrong).or(failed.first());
+    let (kind, why) = told.map_or(
         (StoreErrorKind::Unavailable, "the nodes disagree".to_owned()),
         |first| (first.kind, first.to_string()),
     );

@@ -48,7 +48,7 @@ pub(in crate::store::redis) fn write(
     let each = 1 + suffixes.len() + usize::from(terms.is_some());
     into.arg(usize::from(first.is_some()) + steps.len() * each);
     into.arg(first);
-    for (name, step) in steps {
+    for (name, _) in steps {
         into.arg(terms.map(|terms| counter_of(terms, name)));
         into.arg(name.key());
         for suffix in suffixes {
