@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::server::RedisServer;
 use crate::wait::lock;
 
 const SHIM_SOURCE: &str = include_str!("../clockshim.c");
@@ -57,11 +56,7 @@ impl ServerClock {
     /// Moves the clock forward, counting whole microseconds.
     pub fn advance(&self, by: Duration) {
         let mut state = lock(&self.state);
-        let by = u64::try_from(by.as_micros()).expect("at most 584000 years");
-        let micros = state
-            .micros
-            .checked_add(by)
-            .expect("a clock below 2^64 microseconds");
+        let micros = state.after(by);
         state.set(micros);
     }
 
@@ -72,15 +67,33 @@ impl ServerClock {
 }
 
 impl ClockState {
+    fn after(&self, by: Duration) -> u64 {
+        let by = u64::try_from(by.as_micros()).expect("at most 584000 years");
+        let after = self.micros.checked_add(by);
+        after.expect("a clock below 2^64 microseconds")
+    }
+
     fn set(&mut self, micros: u64) {
-        // Written twice: the shim reads again while the two copies differ, so it never sees half of a
-        // write.
-        for offset in [0, 8] {
-            self.file
-                .write_all_at(&micros.to_ne_bytes(), offset)
-                .expect("write the clock file");
-        }
+        self.begin(micros);
+        self.end();
+    }
+
+    /// Writes the first of two copies. The shim reads again while they differ, so it never sees half of a write, and no command
+    /// goes on that asks for the time.
+    fn begin(&mut self, micros: u64) {
         self.micros = micros;
+        self.write(0);
+    }
+
+    /// Writes the second copy. From now on, the server sees the new time.
+    fn end(&self) {
+        self.write(8);
+    }
+
+    fn write(&self, offset: u64) {
+        self.file
+            .write_all_at(&self.micros.to_ne_bytes(), offset)
+            .expect("write the clock file");
     }
 }
 
@@ -93,23 +106,32 @@ pub struct TestTime {
 }
 
 impl TestTime {
-    /// Of servers started with [`virtual_clock`](crate::RedisServerBuilder::virtual_clock). `clients` moves the clock of the
-    /// clients.
-    pub fn new<'a>(
-        servers: impl IntoIterator<Item = &'a RedisServer>,
+    /// Of servers with these clocks. `clients` moves the clock of the clients.
+    pub fn new(
+        servers: impl IntoIterator<Item = ServerClock>,
         clients: impl Fn(Duration) + Send + Sync + 'static,
     ) -> Self {
         Self {
-            servers: servers.into_iter().map(RedisServer::clock).collect(),
+            servers: servers.into_iter().collect(),
             clients: Box::new(clients),
         }
     }
 
-    /// Lets time pass. The clients' clock moves first: no client may rely on a lease that its server has ended.
+    /// Lets time pass, for clients and servers in one step: commands that ask for the time meanwhile wait. So no client relies on a
+    /// lease that its server has ended, and no lease begins at the new time of its client and the old one of its server.
     pub fn pass(&self, by: Duration) {
+        let mut servers: Vec<_> = self
+            .servers
+            .iter()
+            .map(|clock| lock(&clock.state))
+            .collect();
+        for server in &mut servers {
+            let micros = server.after(by);
+            server.begin(micros);
+        }
         (self.clients)(by);
-        for server in &self.servers {
-            server.advance(by);
+        for server in &servers {
+            server.end();
         }
     }
 }

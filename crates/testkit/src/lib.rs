@@ -19,12 +19,15 @@
 mod builder;
 #[cfg(target_os = "linux")]
 mod clock;
+mod hold;
 mod launch;
 mod net;
 mod process;
 mod proxy;
+mod pump;
 mod resp;
 mod server;
+mod shared;
 mod tls;
 mod wait;
 

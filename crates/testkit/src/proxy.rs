@@ -1,19 +1,18 @@
-//! A TCP proxy that makes the network between a client and a server fail in chosen ways. It does
-//! not look into the bytes, and forwards none after `cut` has returned.
+//! A TCP proxy that makes the network between a client and a server fail in chosen ways. It looks
+//! into the bytes only for a command that it is to hold, and forwards none after `cut` has returned.
 
-use std::collections::{HashMap, VecDeque};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::hold::Hold;
 use crate::net::{listen, local_port};
+use crate::pump::{Direction, Pump};
+use crate::shared::{POLL, ProxyState, Shared};
 use crate::wait::lock;
 
-/// How soon a pump that holds bytes notices a changed delay.
-const POLL: Duration = Duration::from_millis(5);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A TCP proxy on 127.0.0.1 in front of a port.
@@ -26,33 +25,6 @@ pub struct FaultProxy {
     port: u16,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    upstream: AtomicU16,
-    state: Mutex<ProxyState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Faults {
-    swallow: bool,
-    blackhole: bool,
-    refuse: bool,
-    delay: Duration,
-}
-
-#[derive(Debug, Default)]
-struct ProxyState {
-    faults: Faults,
-    stopping: bool,
-    accepted: usize,
-    swallowed: u64,
-    /// Open connections by number; a connection that is absent has been closed.
-    open: HashMap<usize, Vec<TcpStream>>,
-    /// The numbers up to this one are half-open.
-    stranded: usize,
 }
 
 impl FaultProxy {
@@ -113,6 +85,29 @@ impl FaultProxy {
         self.shared.change(|state| state.faults.delay = by);
     }
 
+    /// Holds the next command of this name, and all bytes that follow it on its connection, until [`go_on`](Self::go_on). It holds one
+    /// command: the next one of this name passes.
+    pub fn hold_at(&self, command: &str) {
+        self.shared.change(|state| state.hold = Hold::at(command));
+    }
+
+    /// Lets the next command of this name pass, and holds all bytes that follow it on its connection until [`go_on`](Self::go_on). A
+    /// client that waits for each reply has had the reply when its next command is held.
+    pub fn hold_after(&self, command: &str) {
+        self.shared
+            .change(|state| state.hold = Hold::after(command));
+    }
+
+    /// Whether a command is held now.
+    pub fn is_holding(&self) -> bool {
+        lock(&self.shared.state).hold.is_holding()
+    }
+
+    /// Forwards the held bytes, and holds nothing more.
+    pub fn go_on(&self) {
+        self.shared.change(|state| state.hold = Hold::default());
+    }
+
     /// While on, new connections are accepted and closed at once. Existing ones go on.
     pub fn refuse(&self, on: bool) {
         self.shared.change(|state| state.faults.refuse = on);
@@ -149,6 +144,11 @@ impl FaultProxy {
         lock(&self.shared.state).accepted
     }
 
+    /// How many bytes of clients have arrived so far, also those that are delayed or held back.
+    pub fn received(&self) -> u64 {
+        lock(&self.shared.state).received
+    }
+
     /// How many bytes of replies have been discarded so far.
     pub fn swallowed(&self) -> u64 {
         lock(&self.shared.state).swallowed
@@ -168,47 +168,6 @@ impl Drop for FaultProxy {
             acceptor.join().ok();
         }
     }
-}
-
-impl ProxyState {
-    fn cut(&mut self) {
-        for stream in self.open.drain().flat_map(|(_, streams)| streams) {
-            close(&stream);
-        }
-    }
-}
-
-impl Shared {
-    fn change(&self, act: impl FnOnce(&mut ProxyState)) {
-        act(&mut lock(&self.state));
-        self.changed.notify_all();
-    }
-
-    fn close(&self, id: usize) {
-        self.change(|state| {
-            for stream in state.open.remove(&id).into_iter().flatten() {
-                close(&stream);
-            }
-        });
-    }
-
-    /// Adds a stream to close with connection `id`, unless that is closed already.
-    fn enlist(&self, id: usize, stream: &TcpStream) -> Option<()> {
-        let handle = stream.try_clone().ok()?;
-        lock(&self.state).open.get_mut(&id)?.push(handle);
-        Some(())
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, ProxyState>) -> MutexGuard<'a, ProxyState> {
-        self.changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Shuts down the socket, which also ends reads and writes in other threads.
-fn close(stream: &TcpStream) {
-    stream.shutdown(Shutdown::Both).ok();
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
@@ -252,128 +211,10 @@ fn serve(id: usize, client: &TcpStream, shared: &Arc<Shared>) -> Option<()> {
     shared.enlist(id, &server)?;
     client.set_nodelay(true).ok()?;
     server.set_nodelay(true).ok()?;
-    let pump = |direction| Pump {
-        id,
-        direction,
-        shared,
-        held: VecDeque::new(),
-    };
+    let pump = |direction| Pump::new(id, direction, shared);
     thread::scope(|scope| {
         scope.spawn(|| pump(Direction::ToClient).run(&server, client));
         pump(Direction::ToServer).run(client, &server);
     });
     Some(())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    ToServer,
-    ToClient,
-}
-
-/// Bytes in transit, with their time of arrival; no bytes for "the sender has closed".
-struct Chunk {
-    bytes: Vec<u8>,
-    came: Instant,
-}
-
-/// One direction of one connection.
-struct Pump<'a> {
-    id: usize,
-    direction: Direction,
-    shared: &'a Shared,
-    held: VecDeque<Chunk>,
-}
-
-enum NextAction {
-    /// The connection has been closed.
-    End,
-    /// Bytes are due.
-    Forward(Chunk),
-    /// Nothing is due for this long (`None`: nothing is held).
-    Read(Option<Duration>),
-}
-
-impl Pump<'_> {
-    fn run(mut self, from: &TcpStream, to: &TcpStream) {
-        let mut buffer = vec![0; 16 * 1024];
-        loop {
-            let going_on = match self.next() {
-                NextAction::End => false,
-                NextAction::Forward(chunk) => !chunk.bytes.is_empty() && write(to, &chunk.bytes),
-                NextAction::Read(limit) => self.read(from, limit, &mut buffer),
-            };
-            if !going_on {
-                break;
-            }
-        }
-        self.shared.close(self.id);
-    }
-
-    /// The next action; blocks while the black hole is on.
-    fn next(&mut self) -> NextAction {
-        let mut state = lock(&self.shared.state);
-        loop {
-            if !state.open.contains_key(&self.id) {
-                return NextAction::End;
-            }
-            if !state.faults.blackhole && self.id > state.stranded {
-                break;
-            }
-            state = self.shared.wait(state);
-        }
-        self.swallow(&mut state);
-        let Some(first) = self.held.front() else {
-            return NextAction::Read(None);
-        };
-        let left = state.faults.delay.saturating_sub(first.came.elapsed());
-        if !left.is_zero() {
-            return NextAction::Read(Some(left.min(POLL)));
-        }
-        self.held
-            .pop_front()
-            .map_or(NextAction::Read(None), NextAction::Forward)
-    }
-
-    /// Discards the held bytes if replies are to be swallowed; a close by the server is still
-    /// forwarded.
-    fn swallow(&mut self, state: &mut ProxyState) {
-        if state.faults.swallow && self.direction == Direction::ToClient {
-            let bytes: usize = self.held.iter().map(|chunk| chunk.bytes.len()).sum();
-            state.swallowed += bytes as u64;
-            self.held.retain(|chunk| chunk.bytes.is_empty());
-        }
-    }
-
-    /// Reads the available bytes into `held`; false if the connection failed.
-    fn read(&mut self, mut from: &TcpStream, limit: Option<Duration>, buffer: &mut [u8]) -> bool {
-        if self.held.back().is_some_and(|last| last.bytes.is_empty()) {
-            // The sender has closed: only the delay remains.
-            thread::sleep(limit.unwrap_or_default());
-            return true;
-        }
-        // Never zero, which `set_read_timeout` does not take.
-        let limit = limit.map(|limit| limit.max(Duration::from_micros(100)));
-        if from.set_read_timeout(limit).is_err() {
-            return false;
-        }
-        match from.read(buffer) {
-            Ok(count) => {
-                let bytes = buffer[..count].to_vec();
-                self.held.push_back(Chunk {
-                    bytes,
-                    came: Instant::now(),
-                });
-                true
-            }
-            Err(error) => matches!(
-                error.kind(),
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-            ),
-        }
-    }
-}
-
-fn write(mut to: &TcpStream, bytes: &[u8]) -> bool {
-    to.write_all(bytes).is_ok()
 }

@@ -5,12 +5,14 @@
     reason = "compares with real time, as does the kit"
 )]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-use leasehold_testkit::{RedisServer, Reply, RespConn, eventually};
+use leasehold_testkit::{RedisServer, Reply, RespConn, TestTime, eventually};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 const START: u64 = 1_234_567_890_123_456;
 
 fn server() -> RedisServer {
@@ -39,6 +41,24 @@ fn set_time_is_returned_and_does_not_advance() {
     assert_eq!(micros(&server.cli(&["TIME"])), START);
     clock.advance(Duration::from_micros(5));
     assert_eq!(micros(&server.cli(&["TIME"])), START + 5);
+}
+
+#[test]
+fn test_time_moves_all_servers_and_the_clients() {
+    let servers = [server(), server()];
+    let clients = Arc::new(AtomicU64::new(0));
+    let moved = clients.clone();
+    let time = TestTime::new(servers.iter().map(RedisServer::clock), move |by| {
+        moved.fetch_add(by.as_secs(), Ordering::SeqCst);
+    });
+    for second in 1..=3 {
+        time.pass(Duration::from_secs(1));
+        for server in &servers {
+            let now = START + second * 1_000_000;
+            assert_eq!(micros(&server.cli(&["TIME"])), now);
+        }
+        assert_eq!(clients.load(Ordering::SeqCst), second);
+    }
 }
 
 #[test]

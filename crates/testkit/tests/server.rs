@@ -10,7 +10,7 @@ use std::{env, fs, thread};
 
 use leasehold_testkit::{RedisServer, Reply, RespConn, eventually};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(150);
 
 fn timed_out(result: std::io::Result<Reply>) -> bool {
