@@ -2,15 +2,16 @@
 
 use std::thread;
 
-use leasehold::{Client, Error, Lease};
+use leasehold::Error;
 use testkit::RedisServer;
 use tokio::task::JoinSet;
 use tracing::subscriber::set_default;
 use tracing::{Instrument, Level, info_span};
 
-use crate::common::{Place, TTL, eventually, on_every_store, stand_in_line, take};
+use crate::common::{Place, TTL, eventually, on_every_store, passing, stand_in_line, take};
 use crate::listener::{Listener, Said, Span};
 use crate::millis;
+use crate::scene::Scene;
 
 const CANARY: &str = "C4N4RY-s3cr3t";
 
@@ -33,12 +34,6 @@ fn has(fields: &crate::listener::Fields, expected: &[(&str, &str)]) {
 #[track_caller]
 fn number(fields: &crate::listener::Fields, name: &str) -> u64 {
     fields[name].parse().expect("a number")
-}
-
-/// Takes the lock "x" with a short TTL.
-async fn short(client: &Client) -> Lease {
-    let lock = client.mutex("x").ttl(millis(3_000));
-    lock.acquire().await.expect("free")
 }
 
 async fn until(listener: &Listener, message: &str) -> Said {
@@ -91,8 +86,8 @@ async fn an_acquisition_and_a_hold_are_spans_of_the_caller() {
 async fn who_gets_no_lock_is_told_of_as_well() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
-    let place = Place::memory();
-    let (holder, client) = (place.client().await, place.client().await);
+    let scene = Scene::memory();
+    let (holder, client) = (scene.client().await, scene.client().await);
     let lease = take(&holder, "x").await;
     let outcome = |listener: &Listener| -> Span {
         let mut spans = listener.spans("leasehold.acquire");
@@ -106,11 +101,10 @@ async fn who_gets_no_lock_is_told_of_as_well() {
         &[("lock", "x"), ("outcome", "busy")],
     );
 
-    let timeout = client.mutex("x").acquire_within(millis(50)).await;
-    assert!(matches!(timeout, Err(Error::Timeout(_))));
+    let waited = scene.waits_in_vain(&client.mutex("x"), millis(50)).await;
+    assert!(matches!(waited, Err(Error::Timeout(_))), "{waited:?}");
     let timeout = outcome(&listener).fields;
-    has(&timeout, &[("outcome", "timeout")]);
-    assert!(number(&timeout, "waited_ms") >= 50);
+    has(&timeout, &[("outcome", "timeout"), ("waited_ms", "50")]);
     let in_line = listener.only("in line");
     has(&in_line.fields, &[("lock", "x"), ("ahead", "0")]);
     assert!(in_line.fields["holder"].contains("(pid "), "{in_line:?}");
@@ -137,7 +131,8 @@ async fn who_gets_no_lock_is_told_of_as_well() {
 async fn the_end_of_a_hold_says_how() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
-    let client = Place::memory().client().await;
+    let scene = Scene::memory();
+    let client = scene.client().await;
     let ended = async |name: &str| {
         let mut ended = None;
         eventually("the span is closed", async || {
@@ -154,13 +149,9 @@ async fn the_end_of_a_hold_says_how() {
     drop(take(&client, "dropped").await);
     assert_eq!(ended("dropped").await, "dropped");
 
-    let held = client
-        .mutex("max")
-        .ttl(TTL)
-        .max_hold(millis(30))
-        .acquire()
-        .await;
-    let held = held.expect("free");
+    let held = client.mutex("max").ttl(TTL).max_hold(TTL / 10);
+    let held = held.acquire().await.expect("free");
+    scene.time.pass(TTL / 10);
     held.lost().await;
     eventually("it is told", async || {
         !listener.all("lease lost").is_empty()
@@ -206,18 +197,20 @@ async fn a_loss_that_only_the_release_shows_is_told() {
 async fn what_happens_on_the_clients_own_thread_is_heard() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
-    let place = Place::memory();
-    let (client, operator) = (place.client().await, place.client().await);
-    let lease = short(&client).await;
+    let scene = Scene::memory();
+    let (client, operator) = (scene.client().await, scene.client().await);
+    let lease = take(&client, "x").await;
+    scene.time.pass(lease.valid_for() / 2);
     let renewed = until(&listener, "renewed").await;
     assert_eq!(renewed.level, Level::TRACE);
     assert_ne!(renewed.thread, thread::current().id());
     has(&renewed.fields, &[("lock", "x")]);
-    assert!(number(&renewed.fields, "left_ms") <= 3_000);
+    assert!(number(&renewed.fields, "left_ms") <= 30_000);
     assert_eq!(renewed.span, Some(listener.span("leasehold.hold").id));
 
     let fence = lease.fence();
     assert!(operator.break_lock("x", fence).await.expect("an answer"));
+    scene.time.pass(lease.valid_for() / 2);
     let lost = until(&listener, "lease lost").await;
     assert_ne!(lost.thread, thread::current().id());
     has(&lost.fields, &[("fence", &fence.to_string())]);
@@ -250,17 +243,18 @@ async fn nobody_who_came_later_hears_of_it() {
 async fn outage_and_return_are_reported_without_password() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
-    let server = RedisServer::builder().password(CANARY).start();
+    let server = RedisServer::builder().virtual_clock().password(CANARY);
+    let scene = Scene::at(Place::Redis(Box::new(server.start())));
+    let server = scene.server();
     let host = format!("redis://127.0.0.1:{}", server.port());
     let url = format!("redis://:{CANARY}@127.0.0.1:{}/", server.port());
-    let builder = Client::builder().request_timeout(millis(500));
-    let client = builder.connect(&url).await.expect("it is up");
+    let client = scene.builder().connect(&url).await.expect("it is up");
     for (message, level) in [("connecting", Level::DEBUG), ("connected", Level::INFO)] {
         let said = listener.only(message);
         assert!(said.fields["store"].starts_with(&host), "{said:?}");
         assert_eq!(said.level, level);
     }
-    let lock = client.mutex("x").ttl(millis(3_000));
+    let lock = client.mutex("x").ttl(TTL);
     let lease = lock.acquire().await.expect("free");
 
     let before = listener.all("connection lost").len();
@@ -268,29 +262,34 @@ async fn outage_and_return_are_reported_without_password() {
     let cut = until(&listener, "connection lost").await;
     assert_eq!(cut.level, Level::WARN);
     assert!(cut.fields["store"].starts_with(&host), "{cut:?}");
-    let failed = until(&listener, "renewal failed").await;
+    scene.time.pass(lease.valid_for() / 2);
+    let failed = until(&listener, "renewal failed");
+    let failed = passing(&scene.time, "a renewal", failed).await;
     assert_eq!(failed.level, Level::WARN);
     let fence = lease.fence().to_string();
     has(&failed.fields, &[("lock", "x"), ("fence", &fence)]);
     assert!(failed.fields["error"].contains("127.0.0.1"), "{failed:?}");
-    assert!(number(&failed.fields, "left_ms") <= 3_000);
+    assert!(number(&failed.fields, "left_ms") <= 30_000);
     assert_eq!(failed.span, Some(listener.span("leasehold.hold").id));
+    assert!(listener.all("lease lost").is_empty() && !lease.is_lost());
+    scene.time.pass(lease.valid_for());
     let lost = until(&listener, "lease lost").await;
     assert!(lost.fields["cause"].contains("deadline"), "{lost:?}");
     has(
         &listener.span("leasehold.hold").fields,
         &[("ended", "deadline")],
     );
-    lock.acquire_within(millis(100))
-        .await
-        .expect_err("it is down");
+    let asking = lock.acquire_within(millis(100));
+    let asking = passing(&scene.time, "its limit", asking).await;
+    asking.expect_err("it is down");
     let asked = listener.spans("leasehold.acquire").pop().expect("asked");
     has(&asked.fields, &[("outcome", "unavailable")]);
 
     // The client reports the loss once, however many dials fail.
     assert_eq!(listener.all("connection lost").len(), before + 1);
     server.restart();
-    let restored = until(&listener, "connection restored").await;
+    let restored = until(&listener, "connection restored");
+    let restored = passing(&scene.time, "a connection", restored).await;
     assert_eq!(restored.level, Level::INFO);
     assert!(!listener.transcript().contains(CANARY));
 }
@@ -299,18 +298,18 @@ async fn outage_and_return_are_reported_without_password() {
 async fn a_release_that_is_not_confirmed_is_told_of() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
-    let server = RedisServer::start();
-    let builder = Client::builder().request_timeout(millis(2_000));
-    let client = builder.connect(&server.url()).await.expect("it is up");
+    let scene = Scene::redis();
+    let client = scene.client().await;
     let lease = take(&client, "x").await;
-    server.pause();
-    lease.release().await.expect_err("no answer");
+    scene.server().pause();
+    let released = scene.as_seconds_pass("its limit", lease.release()).await;
+    released.expect_err("no answer");
     let said = listener.only("release not confirmed");
     assert_eq!(said.level, Level::WARN);
     has(&said.fields, &[("lock", "x")]);
     assert!(listener.all("released").is_empty());
-    server.resume();
-    client.close().await;
+    scene.server().resume();
+    scene.as_seconds_pass("closing", client.close()).await;
 }
 
 /// Each lease has its own hold span, whether it came from the store, from another task, or from a lingering lock.

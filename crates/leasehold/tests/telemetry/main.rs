@@ -16,6 +16,7 @@ mod page;
 mod quorum;
 #[cfg(feature = "metrics")]
 mod recorder;
+mod scene;
 mod unruly;
 
 use std::time::Duration;

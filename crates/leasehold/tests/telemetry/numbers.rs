@@ -4,9 +4,10 @@ use leasehold::{Client, Error, StoreErrorKind};
 use testkit::RedisServer;
 use tokio::task::JoinSet;
 
-use crate::common::{Place, TTL, eventually, stand_in_line, take};
+use crate::common::{LONG, Place, TTL, eventually, passing, renewed, stand_in_line, take};
 use crate::millis;
 use crate::recorder::Numbers;
+use crate::scene::Scene;
 
 const HELD: &str = "leasehold_held";
 const HOLD: &str = "leasehold_hold_seconds";
@@ -53,9 +54,9 @@ fn errors(numbers: &Numbers) -> i64 {
 
 #[tokio::test]
 async fn every_acquisition_has_one_outcome() {
-    let (numbers, place) = (Numbers::default(), Place::memory());
-    let holder = place.client().await;
-    let client = numbers.client(&place, Client::builder()).await;
+    let (numbers, scene) = (Numbers::default(), Scene::memory());
+    let holder = scene.client().await;
+    let client = numbers.client(&scene.place, scene.builder()).await;
     assert_eq!(outcomes(&numbers), [0; 7]);
 
     drop(take(&client, "free").await);
@@ -66,7 +67,8 @@ async fn every_acquisition_has_one_outcome() {
     assert!(lock.try_acquire().await.expect("an answer").is_none());
     assert_eq!(outcomes(&numbers), [1, 1, 0, 0, 0, 0, 0]);
 
-    lock.acquire_within(millis(50)).await.expect_err("busy");
+    let waiting = scene.waits_in_vain(&lock, millis(50)).await;
+    assert!(matches!(waiting, Err(Error::Timeout(_))), "{waiting:?}");
     assert_eq!(outcomes(&numbers), [1, 1, 1, 0, 0, 0, 0]);
     assert!(numbers.seconds(&waited("timeout")) >= 0.05);
 
@@ -111,34 +113,31 @@ async fn nothing_is_held_after_a_release_a_drop_and_a_close() {
 
 #[tokio::test]
 async fn holds_and_renewals_are_timed() {
-    let (numbers, place) = (Numbers::default(), Place::memory());
-    let client = numbers.client(&place, Client::builder()).await;
-    let lease = client
-        .mutex("x")
-        .ttl(millis(3_000))
-        .acquire()
-        .await
-        .expect("free");
+    let (numbers, scene) = (Numbers::default(), Scene::memory());
+    let client = numbers.client(&scene.place, scene.builder()).await;
+    let lease = take(&client, "x").await;
     assert_eq!(numbers.count(RENEW), 0);
-    eventually("it is renewed", async || numbers.count(RENEW) > 1).await;
+    for _ in 0..2 {
+        renewed(&scene.time, &lease).await;
+    }
+    eventually("both are counted", async || numbers.count(RENEW) > 1).await;
     lease.extend(TTL).await.expect("held");
     lease.release().await.expect("held");
-    // Two renewals take at least two thirds of a TTL.
-    assert!(numbers.seconds(HOLD) >= 1.9, "{}", numbers.seconds(HOLD));
+    // Half of the TTL passed before each renewal, less the drift of the clocks.
+    assert!(numbers.seconds(HOLD) >= 29.0, "{}", numbers.seconds(HOLD));
     assert!(numbers.seconds(RENEW) < numbers.seconds(HOLD));
 }
 
 #[tokio::test]
 async fn losses_are_counted_once_by_their_cause() {
-    let (numbers, place) = (Numbers::default(), Place::redis());
-    let Place::Redis(server) = &place else {
-        panic!("{}", place.url())
-    };
-    let client = numbers.client(&place, Client::builder()).await;
-    let lock = client.mutex("x").ttl(millis(3_000));
+    let (numbers, scene) = (Numbers::default(), Scene::redis());
+    let (server, time) = (scene.server(), &scene.time);
+    let client = numbers.client(&scene.place, scene.builder()).await;
+    let lock = client.mutex("x").ttl(TTL);
 
     let lease = lock.acquire().await.expect("free");
     server.cli(&["DEL", "x"]);
+    time.pass(lease.valid_for() / 2);
     lease.lost().await;
     let not_held = lost("not_held");
     eventually("it is told", async || numbers.sum(&not_held) == 1).await;
@@ -151,14 +150,18 @@ async fn losses_are_counted_once_by_their_cause() {
     lease.release().await.expect_err("lost");
     assert_eq!((numbers.sum(&not_held), numbers.sum(HELD)), (2, 0));
 
-    let limited = lock.clone().ttl(TTL).max_hold(millis(30)).acquire().await;
-    limited.expect("free").lost().await;
+    let limited = lock.clone().max_hold(TTL / 10).acquire().await;
+    let limited = limited.expect("free");
+    time.pass(TTL / 10);
+    limited.lost().await;
+    drop(limited);
     let max_hold = lost("max_hold");
     eventually("it is told", async || numbers.sum(&max_hold) == 1).await;
 
-    let unrenewed = lock.clone().ttl(millis(100)).auto_renew(false);
-    let unrenewed = unrenewed.acquire().await;
+    let unrenewed = lock.clone().auto_renew(false);
+    let unrenewed = passing(time, "it is free", unrenewed.acquire()).await;
     let unrenewed = unrenewed.expect("free");
+    time.pass(unrenewed.valid_for());
     unrenewed.lost().await;
     unrenewed.release().await.expect_err("lost");
     let deadline = lost("deadline");
@@ -169,28 +172,23 @@ async fn losses_are_counted_once_by_their_cause() {
 
 #[tokio::test]
 async fn a_server_that_stops_is_an_error_and_never_a_busy_lock() {
-    let (numbers, place) = (Numbers::default(), Place::redis());
-    let Place::Redis(server) = &place else {
-        panic!("{}", place.url())
-    };
-    let builder = Client::builder().request_timeout(millis(200));
-    let client = numbers.client(&place, builder).await;
-    let lease = client
-        .mutex("x")
-        .ttl(millis(3_000))
-        .acquire()
-        .await
-        .expect("free");
-    // A slow server has caused errors too.
-    let late = errors(&numbers);
-    server.kill();
-    let before = numbers.count(RENEW);
+    let (numbers, scene) = (Numbers::default(), Scene::redis());
+    let client = numbers.client(&scene.place, scene.builder()).await;
+    let lease = take(&client, "x").await;
+    assert_eq!((errors(&numbers), numbers.count(RENEW)), (0, 0));
+    scene.server().kill();
+    scene.time.pass(lease.valid_for() / 2);
+    let failing = eventually("a renewal fails", async || {
+        numbers.count(RENEW) > 0 && errors(&numbers) > 0
+    });
+    passing(&scene.time, "a renewal", failing).await;
+    assert!(!lease.is_lost());
+    scene.time.pass(lease.valid_for());
     lease.lost().await;
     let deadline = lost("deadline");
     eventually("it is told", async || numbers.sum(&deadline) == 1).await;
-    assert!(numbers.count(RENEW) > before);
-    assert!(errors(&numbers) > late);
-    let asking = client.mutex("y").try_acquire().await;
+    let lock = client.mutex("y");
+    let asking = passing(&scene.time, "an answer", lock.try_acquire()).await;
     assert!(matches!(asking, Err(Error::Store(_))), "{asking:?}");
     assert_eq!(outcomes(&numbers), [1, 0, 0, 1, 0, 0, 0]);
     assert!(numbers.sum(&error("unreachable")) > 0);
@@ -206,7 +204,8 @@ async fn access_denied_is_an_outcome_of_its_own() {
     let url = format!("redis://worker:pw@127.0.0.1:{}/", server.port());
     let client = {
         let _recording = metrics::set_default_local_recorder(&numbers);
-        Client::connect(&url).await.expect("it may connect")
+        let builder = Client::builder().request_timeout(LONG);
+        builder.connect(&url).await.expect("it may connect")
     };
     let asking = client.mutex("x").try_acquire().await;
     let denied = |error: &Error| matches!(error, Error::Store(error) if error.kind == StoreErrorKind::Denied);

@@ -1,11 +1,11 @@
 //! Listeners that panic, and listeners that call the library.
 
 use leasehold::{Client, Lease};
-use testkit::RedisServer;
 use tracing::subscriber::set_default;
 
-use crate::common::eventually;
+use crate::common::{TTL, eventually, passing, renewed, take};
 use crate::millis;
+use crate::scene::Scene;
 
 /// A subscriber that panics at every span and event.
 struct Panics;
@@ -40,22 +40,19 @@ impl tracing::Subscriber for Panics {
 #[tokio::test]
 async fn a_listener_that_panics_costs_no_lease() {
     let _listening = set_default(Panics);
-    let server = RedisServer::start();
-    let builder = Client::builder().request_timeout(millis(200));
-    let client = builder.connect(&server.url()).await.expect("it is up");
-    let lock = client.mutex("x").ttl(millis(900));
-    let lease = lock.acquire().await.expect("free");
-    let first = lease.valid_until();
-    eventually("renewed", async || lease.valid_until() > first).await;
-    let second = lease.valid_until();
-    eventually("renewed again", async || lease.valid_until() > second).await;
+    let scene = Scene::redis();
+    let client = scene.client().await;
+    let lease = take(&client, "x").await;
+    for _ in 0..2 {
+        renewed(&scene.time, &lease).await;
+    }
     lease.release().await.expect("it is held");
-    let lease = lock.acquire().await.expect("free");
-    server.pause();
-    let lost = tokio::time::timeout(crate::common::LONG, lease.lost()).await;
-    lost.expect("told, although who listens panics");
-    server.resume();
-    client.close().await;
+    let lease = take(&client, "x").await;
+    scene.server().pause();
+    let told = "told, although who listens panics";
+    scene.as_seconds_pass(told, lease.lost()).await;
+    scene.server().resume();
+    scene.as_seconds_pass("closing", client.close()).await;
 }
 
 /// Releases a lease and acquires another, within each event.
@@ -120,23 +117,19 @@ impl CallsBack {
 async fn a_listener_may_use_the_client_whose_events_it_hears() {
     let listener = std::sync::Arc::new(CallsBack(std::sync::Mutex::new(None)));
     let _listening = set_default(listener.clone());
-    let server = RedisServer::start();
-    let builder = Client::builder().request_timeout(millis(300));
-    let client = builder.connect(&server.url()).await.expect("it is up");
+    let scene = Scene::redis();
+    let client = scene.client().await;
     let mut leases = Vec::new();
     for number in 0..40 {
-        let lock = client.mutex(format!("x{number}")).ttl(millis(900));
-        leases.push(lock.acquire().await.expect("free"));
+        leases.push(take(&client, &format!("x{number}")).await);
     }
     *listener.0.lock().expect("nobody has it") = Some((client.clone(), leases));
-    let lock = client.mutex("y").ttl(millis(900));
+    let lock = client.mutex("y").ttl(TTL);
     let lease = lock.acquire().await.expect("free");
-    let first = lease.valid_until();
-    eventually("renewed", async || lease.valid_until() > first).await;
-    server.pause();
-    let lost = tokio::time::timeout(crate::common::LONG, lease.lost()).await;
-    lost.expect("it is told");
-    server.resume();
+    renewed(&scene.time, &lease).await;
+    scene.server().pause();
+    scene.as_seconds_pass("it is told", lease.lost()).await;
+    scene.server().resume();
     drop(lease);
     let left = listener.0.lock().expect("nobody panicked").take();
     let left = left.expect("put there").1;
@@ -144,13 +137,11 @@ async fn a_listener_may_use_the_client_whose_events_it_hears() {
     drop(left);
     for number in 0..40 {
         let name = format!("x{number}");
-        eventually("free", async || {
-            client
-                .inspect(&name)
-                .await
-                .is_ok_and(|seen| seen.holder.is_none())
-        })
-        .await;
+        let free = eventually("free", async || {
+            let seen = client.inspect(&name).await;
+            seen.is_ok_and(|seen| seen.holder.is_none())
+        });
+        passing(&scene.time, "it is free", free).await;
     }
-    client.close().await;
+    scene.as_seconds_pass("closing", client.close()).await;
 }

@@ -1,36 +1,24 @@
 //! Without scripts, another client may change the key between a GET and the next command.
 
-use std::time::Duration;
-
-use leasehold::{Client, Error, LossCause, StoreErrorKind};
+use leasehold::{Error, LossCause, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer};
 
-use crate::{LONG, TTL, frozen, take, value};
+use crate::common::eventually;
+use crate::{TTL, connect, frozen, take, value};
 
-/// The number of GETs that the server has executed.
-fn looks(server: &RedisServer) -> u64 {
-    let stats = server.cli(&["INFO", "commandstats"]).text();
-    let line = stats.lines().find(|line| line.starts_with("cmdstat_get:"));
-    let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
-    calls.map_or(0, |calls| calls.parse().unwrap())
-}
-
-/// Runs a command of another client right after the next GET. The proxy delays the following commands for long enough.
-async fn after_the_next_look(server: &RedisServer, deed: &[&str]) {
-    let before = looks(server);
-    while looks(server) == before {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+fn run(server: &RedisServer, deed: &[&str]) {
     server.cli(deed);
 }
 
-/// The delay of each reply and of each command. On a busy machine, the other client's command may come up to twice this time after the GET.
-const HELD_UP: Duration = Duration::from_millis(250);
-
-/// A client whose time limit allows several delayed commands.
-async fn connect(url: &str) -> Client {
-    let builder = Client::builder().request_timeout(LONG);
-    builder.connect(url).await.unwrap()
+/// Runs commands of another client between the next GET and the command after it, which the proxy holds meanwhile.
+fn after_the_next_look(proxy: &FaultProxy, deed: impl FnOnce()) -> impl Future<Output = ()> {
+    // Before the request, which the caller sends as soon as both are polled.
+    proxy.hold_after("GET");
+    async move {
+        eventually("the next command is held", async || proxy.is_holding()).await;
+        deed();
+        proxy.go_on();
+    }
 }
 
 #[tokio::test]
@@ -40,8 +28,7 @@ async fn an_extension_does_not_make_a_lock_that_was_deleted() {
     let client = connect(&proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL).without_scripts();
     let hold = take(&lock).await;
-    proxy.delay(HELD_UP);
-    let deleted = after_the_next_look(&server, &["DEL", "k"]);
+    let deleted = after_the_next_look(&proxy, || run(&server, &["DEL", "k"]));
     let (refused, ()) = tokio::join!(hold.extend(TTL), deleted);
     let Err(Error::Lost(lost)) = refused else {
         panic!("{refused:?}");
@@ -57,8 +44,7 @@ async fn a_release_of_what_was_deleted_is_a_loss() {
     let client = connect(&proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL).without_scripts();
     let hold = take(&lock).await;
-    proxy.delay(HELD_UP);
-    let deleted = after_the_next_look(&server, &["DEL", "k"]);
+    let deleted = after_the_next_look(&proxy, || run(&server, &["DEL", "k"]));
     let (refused, ()) = tokio::join!(hold.release(), deleted);
     let Err(Error::Lost(lost)) = refused else {
         panic!("{refused:?}");
@@ -73,8 +59,7 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
     let client = connect(&proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL).without_scripts();
     server.cli(&["SET", "k", "1500000000"]);
-    proxy.delay(HELD_UP);
-    let written = after_the_next_look(&server, &["SET", "k", "a token"]);
+    let written = after_the_next_look(&proxy, || run(&server, &["SET", "k", "a token"]));
     let (refused, ()) = tokio::join!(lock.try_acquire(), written);
     let Err(Error::Store(error)) = refused else {
         panic!("{refused:?}");
@@ -92,10 +77,10 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
 
     // The client does not overwrite a value of another type.
     server.cli(&["SET", "k", "1500000000"]);
-    let replaced = async {
-        after_the_next_look(&server, &["DEL", "k"]).await;
-        server.cli(&["HSET", "k", "a", "b"]);
-    };
+    let replaced = after_the_next_look(&proxy, || {
+        run(&server, &["DEL", "k"]);
+        run(&server, &["HSET", "k", "a", "b"]);
+    });
     let (refused, ()) = tokio::join!(lock.try_acquire(), replaced);
     let said = refused.unwrap_err().to_string();
     assert!(
@@ -106,7 +91,7 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
 
     // The client takes a lock that another client has freed meanwhile.
     server.cli(&["SET", "k", "1500000000"]);
-    let freed = after_the_next_look(&server, &["DEL", "k"]);
+    let freed = after_the_next_look(&proxy, || run(&server, &["DEL", "k"]));
     let (hold, ()) = tokio::join!(lock.try_acquire(), freed);
     hold.unwrap().expect("it is free").release().await.unwrap();
 }

@@ -2,76 +2,72 @@
 
 use std::time::Duration;
 
-use leasehold::{Clock, Error, LossCause};
-use testkit::{RedisServer, eventually};
+use leasehold::timestamp::Unit;
+use leasehold::{Error, LossCause};
+use testkit::{FaultProxy, eventually};
 use tokio::time::timeout;
 
 use crate::recipe::Plain;
-use crate::{LONG, TTL, UNITS, connect, frozen, take, value};
+use crate::{LONG, TTL, UNITS, certain, connect, connect_in_test_time, frozen, now, take, value};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t6_a_hold_counts_from_before_it_was_asked_for() {
-    let server = RedisServer::start();
-    let proxy = testkit::FaultProxy::start(server.port());
-    let client = connect(&proxy.url()).await;
+    let server = frozen();
+    let proxy = FaultProxy::start(server.port());
+    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
     for unit in UNITS {
         let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
         take(&lock).await.release().await.unwrap();
-        let late = Duration::from_millis(400);
-        proxy.delay(late);
-        let clock = Clock::system();
-        let sent = clock.now();
-        let hold = take(&lock).await;
-        proxy.delay(Duration::ZERO);
-        let relied_on = hold.valid_until().since(sent);
-        let certain = (TTL * 99 / 100).saturating_sub(Duration::from_millis(2));
-        assert!(relied_on < certain + late, "{relied_on:?}");
-        assert!(hold.valid_for() + late / 2 < certain);
+        let late = Duration::from_secs(3);
+        proxy.hold_at("EVALSHA");
+        let asking = tokio::spawn(async move { take(&lock).await });
+        eventually(LONG, "it is asked for", || proxy.is_holding());
+        time.pass(late);
+        proxy.go_on();
+        let hold = asking.await.unwrap();
+        assert_eq!(hold.valid_for() + late, certain(TTL));
         hold.release().await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t9_a_hold_renews_itself_until_it_is_given_back() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
+    let server = frozen();
+    let (time, client) = connect_in_test_time(&server, &server.url()).await;
     for unit in UNITS {
-        let ttl = Duration::from_millis(1500);
-        let lock = client.timestamp_lock("k").ttl(ttl).unit(unit);
+        let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
         let hold = take(&lock).await;
-        let first = hold.valid_until();
-        let clock = Clock::system();
-        eventually(LONG, "it is renewed twice", || {
-            hold.valid_until().since(first) > ttl / 2
-        });
-        // Waits until the first deadline has passed.
-        clock_reaches(&clock, first).await;
-        assert!(!hold.is_lost());
-        // A renewal may come between the two reads.
-        let written: u64 = value(&server, "k").unwrap().parse().unwrap();
-        eventually(LONG, "it knows", || hold.deadline() >= written);
+        // A TTL and two thirds of one: the hold outlives its first deadline.
+        for _ in 0..5 {
+            let before = (hold.valid_until(), hold.deadline());
+            time.pass(TTL / 3);
+            eventually(LONG, "it is renewed", || hold.valid_until() > before.0);
+            assert_eq!(hold.valid_for(), certain(TTL));
+            assert!(hold.deadline() > before.1 && !hold.is_lost());
+            assert_eq!(value(&server, "k"), Some(hold.deadline().to_string()));
+        }
         hold.release().await.unwrap();
         assert_eq!(value(&server, "k"), None);
-        tokio::time::sleep(ttl / 2).await;
+        time.pass(TTL / 3);
+        tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(value(&server, "k"), None, "nothing renews it any more");
     }
-}
-
-async fn clock_reaches(clock: &Clock, moment: leasehold::Moment) {
-    tokio::time::sleep(moment.since(clock.now())).await;
 }
 
 #[tokio::test]
 async fn t6_without_renewal_it_is_lost_at_its_deadline() {
     let server = frozen();
-    let client = connect(&server.url()).await;
-    // A request may take a third of this TTL.
-    let ttl = Duration::from_millis(900);
-    let lock = client.timestamp_lock("k").ttl(ttl).auto_renew(false);
+    let (time, client) = connect_in_test_time(&server, &server.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL).auto_renew(false);
     let hold = take(&lock).await;
-    // The server's clock stands still, so only the client's clock shows the deadline.
-    let lost = timeout(LONG, hold.lost()).await.expect("its time passes");
-    assert_eq!(lost.cause, LossCause::Deadline(None));
+    let moment = Duration::from_micros(1);
+    time.pass(hold.valid_for().saturating_sub(moment));
+    assert!(!hold.is_lost());
+    let (lost, ()) = tokio::join!(timeout(LONG, hold.lost()), async { time.pass(moment) });
+    assert_eq!(
+        lost.expect("its time passes").cause,
+        LossCause::Deadline(None)
+    );
     assert!(matches!(hold.extend(TTL).await, Err(Error::Lost(_))));
     assert!(matches!(hold.release().await, Err(Error::Lost(_))));
 }
@@ -79,7 +75,7 @@ async fn t6_without_renewal_it_is_lost_at_its_deadline() {
 #[tokio::test]
 async fn extending_by_hand_moves_the_deadline_both_ways() {
     let server = frozen();
-    let client = connect(&server.url()).await;
+    let (_, client) = connect_in_test_time(&server, &server.url()).await;
     for unit in UNITS {
         let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
         let hold = take(&lock).await;
@@ -87,7 +83,7 @@ async fn extending_by_hand_moves_the_deadline_both_ways() {
         for (ttl, later) in [(2 * TTL, true), (TTL / 2, false)] {
             hold.extend(ttl).await.unwrap();
             assert_eq!(hold.deadline() > first, later);
-            assert!(hold.valid_for() < ttl && hold.valid_for() > ttl * 9 / 10);
+            assert_eq!(hold.valid_for(), certain(ttl));
             assert_eq!(value(&server, "k"), Some(hold.deadline().to_string()));
         }
         assert!(matches!(
@@ -101,29 +97,24 @@ async fn extending_by_hand_moves_the_deadline_both_ways() {
 #[tokio::test]
 async fn a_lock_that_is_kept_ends_by_its_deadline() {
     let server = frozen();
-    let client = connect(&server.url()).await;
+    let (_, client) = connect_in_test_time(&server, &server.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     take(&lock).await.release_after(TTL / 2).await.unwrap();
-    let least = server.clock().now() / 1_000_000 + 16;
     client.close().await;
-    let left: u64 = value(&server, "k").unwrap().parse().unwrap();
-    // One second more if this host was slow.
-    assert!((least..=least + 1).contains(&left), "{left}");
+    let left = now(&server, Unit::Seconds) + 16;
+    assert_eq!(value(&server, "k"), Some(left.to_string()));
 }
 
 #[tokio::test]
 async fn t5_a_server_clock_that_jumps_is_followed() {
     let server = frozen();
-    let client = connect(&server.url()).await;
+    let (_, client) = connect_in_test_time(&server, &server.url()).await;
     let hold = take(&client.timestamp_lock("k").ttl(TTL)).await;
     for jump in [20_i64, -15] {
         let to = server.clock().now().saturating_add_signed(jump * 1_000_000);
         server.clock().set(to);
         hold.extend(TTL).await.unwrap();
-        // One second more if this host was slow.
-        let least = to / 1_000_000 + 31;
-        let written = hold.deadline();
-        assert!((least..=least + 1).contains(&written), "{jump}: {written}");
+        assert_eq!(hold.deadline(), to / 1_000_000 + 31, "{jump}");
     }
     hold.release().await.unwrap();
 }
@@ -131,7 +122,7 @@ async fn t5_a_server_clock_that_jumps_is_followed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_goes_away_leaves_it_free() {
     let server = frozen();
-    let proxy = testkit::FaultProxy::start(server.port());
+    let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let free = || value(&server, "k").is_none();
@@ -140,17 +131,18 @@ async fn whoever_goes_away_leaves_it_free() {
     eventually(LONG, "a dropped hold is released", free);
 
     // The caller drops the future after the client has sent the request, and before the reply.
-    proxy.delay(Duration::from_millis(30));
+    proxy.hold_at("EVALSHA");
     let mut asking = Box::pin(lock.acquire());
     let pending = futures_like::poll_once(asking.as_mut()).await;
     assert!(pending.is_none());
+    eventually(LONG, "the client has sent it", || proxy.is_holding());
     drop(asking);
-    proxy.delay(Duration::ZERO);
+    proxy.go_on();
     let hold = lock.acquire_within(LONG).await.expect("nobody hears of it");
     hold.release().await.unwrap();
 
     // The caller drops the future while the client waits.
-    let mut theirs = Plain::new(&server, leasehold::timestamp::Unit::Seconds);
+    let mut theirs = Plain::new(&server, Unit::Seconds);
     let deadline = theirs.lock("k", 30).unwrap();
     assert!(
         timeout(Duration::from_millis(120), lock.acquire())

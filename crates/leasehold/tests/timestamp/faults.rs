@@ -2,38 +2,45 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error};
-use testkit::{FaultProxy, RedisServer, eventually};
+use leasehold::Error;
+use testkit::{FaultProxy, RedisServer};
 use tokio::time::timeout;
 
-use crate::{LONG, TTL, take, value};
+use crate::common::eventually;
+use crate::{LONG, STEP, TTL, connect, connect_in_test_time, frozen, pass_until, take, value};
 
-async fn connect(proxy: &FaultProxy) -> Client {
-    let builder = Client::builder().request_timeout(Duration::from_millis(300));
-    builder.connect(&proxy.url()).await.unwrap()
+/// Waits until the server has carried the request out and its reply is lost, and then cuts the connection that lost it. New ones lose
+/// their replies too, so nothing is known until [`recovers`].
+async fn loses_the_reply(proxy: &FaultProxy, carried_out: impl Fn() -> bool) {
+    eventually("it is carried out", async || carried_out()).await;
+    proxy.cut();
+}
+
+/// New connections have replies.
+fn recovers(proxy: &FaultProxy) {
+    proxy.cut_and_answer();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy).await;
+    let client = connect(&proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
     // The server knows the script from here on, so the client sends one command for each request.
     hold.extend(TTL).await.unwrap();
     let before = value(&server, "k");
     proxy.swallow_replies(true);
-    let refused = hold.extend(2 * TTL).await;
+    let carried_out = || value(&server, "k") != before;
+    let lost = loses_the_reply(&proxy, carried_out);
+    let (refused, ()) = tokio::join!(hold.extend(2 * TTL), lost);
     let Err(Error::Store(error)) = refused else {
         panic!("{refused:?}");
     };
     assert!(error.may_have_taken_effect, "{error}");
     assert!(!hold.is_lost() && hold.doubt().is_some());
-    let carried_out = || value(&server, "k") != before;
-    eventually(LONG, "it is carried out", carried_out);
-    proxy.swallow_replies(false);
-    proxy.cut();
+    recovers(&proxy);
     let extend = async {
         while hold.extend(TTL).await.is_err() {
             assert!(!hold.is_lost(), "{:?}", hold.loss());
@@ -50,20 +57,18 @@ async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
 async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy).await;
+    let client = connect(&proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     take(&lock).await.release().await.unwrap();
 
     proxy.swallow_replies(true);
-    let refused = lock.try_acquire().await;
+    let lost = loses_the_reply(&proxy, || value(&server, "k").is_some());
+    let (refused, ()) = tokio::join!(lock.try_acquire(), lost);
     let Err(Error::Store(error)) = refused else {
         panic!("{refused:?}");
     };
     assert!(error.may_have_taken_effect, "{error}");
-    let carried_out = || value(&server, "k").is_some();
-    eventually(LONG, "it is carried out", carried_out);
-    proxy.swallow_replies(false);
-    proxy.cut();
+    recovers(&proxy);
     let again = async {
         loop {
             match lock.try_acquire().await {
@@ -79,35 +84,42 @@ async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
     let hold = take(&lock).await;
     let deadline = hold.deadline().to_string();
     proxy.swallow_replies(true);
-    assert!(matches!(hold.release().await, Err(Error::Store(_))));
-    let carried_out = || value(&server, "k").is_none();
-    eventually(LONG, "it is carried out", carried_out);
+    let lost = loses_the_reply(&proxy, || value(&server, "k").is_none());
+    let (refused, ()) = tokio::join!(hold.release(), lost);
+    assert!(matches!(refused, Err(Error::Store(_))), "{refused:?}");
     // Another client takes the lock in the same second, with the same deadline.
     server.cli(&["SET", "k", &deadline]);
-    proxy.swallow_replies(false);
-    proxy.cut();
+    recovers(&proxy);
     client.close().await;
     assert_eq!(value(&server, "k"), Some(deadline));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unreachable_server_ends_no_hold_before_its_deadline() {
-    let server = RedisServer::start();
+    let server = frozen();
     let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy).await;
-    let lock = client.timestamp_lock("k").ttl(Duration::from_secs(3));
+    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
-    proxy.refuse(true);
-    proxy.cut();
-    eventually(LONG, "a renewal fails", || hold.doubt().is_some());
-    assert!(!hold.is_lost());
-    let refused = lock.try_acquire().await;
+    let fails_to_renew = || {
+        proxy.refuse(true);
+        proxy.cut();
+        time.pass(TTL / 3);
+        pass_until(&time, STEP, "a renewal fails", || hold.doubt().is_some());
+        assert!(!hold.is_lost());
+    };
+    fails_to_renew();
+    let asking = tokio::spawn(async move { lock.try_acquire().await });
+    pass_until(&time, STEP, "it is told", || asking.is_finished());
+    let refused = asking.await.unwrap();
     assert!(matches!(refused, Err(Error::Store(_))), "{refused:?}");
     proxy.refuse(false);
-    eventually(LONG, "it is renewed", || hold.doubt().is_none());
+    pass_until(&time, STEP, "it is renewed", || hold.doubt().is_none());
     assert!(!hold.is_lost(), "{:?}", hold.loss());
-    proxy.refuse(true);
-    proxy.cut();
-    let lost = timeout(LONG, hold.lost()).await.expect("its time passes");
-    assert!(lost.to_string().contains("last failure"), "{lost}");
+    fails_to_renew();
+    let (lost, ()) = tokio::join!(timeout(LONG, hold.lost()), async {
+        time.pass(hold.valid_for());
+    });
+    let lost = lost.expect("its time passes").to_string();
+    assert!(lost.contains("last failure"), "{lost}");
 }

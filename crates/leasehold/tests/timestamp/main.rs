@@ -9,6 +9,8 @@
 )]
 
 mod between;
+#[path = "../common/mod.rs"]
+mod common;
 mod ending;
 mod faults;
 mod keeping;
@@ -18,17 +20,14 @@ mod replaced;
 mod sharing;
 mod verdicts;
 
+use std::slice;
 use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::timestamp::{TimestampHold, TimestampLock, Unit};
-use testkit::RedisServer;
+use testkit::{RedisServer, TestTime, eventually};
 
-/// A time limit that only a fault reaches.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
-
-/// The TTL of most holds.
-pub(crate) const TTL: Duration = Duration::from_secs(30);
+pub(crate) use common::{LONG, TTL};
 
 pub(crate) const UNITS: [Unit; 2] = [Unit::Seconds, Unit::Millis];
 
@@ -41,8 +40,49 @@ pub(crate) fn frozen() -> RedisServer {
     server
 }
 
+/// A client in real time. No request fails by its limit.
 pub(crate) async fn connect(url: &str) -> Client {
-    Client::connect(url).await.unwrap()
+    let builder = Client::builder().request_timeout(LONG);
+    builder.connect(url).await.unwrap()
+}
+
+/// A client whose clock goes with that of a [`frozen`] server: `TestTime::pass` moves both.
+pub(crate) async fn connect_in_test_time(server: &RedisServer, url: &str) -> (TestTime, Client) {
+    let (time, clock) = common::test_time(slice::from_ref(server));
+    let client = common::timed(&clock).connect(url).await.unwrap();
+    (time, client)
+}
+
+/// A step of [`pass_until`] in which time passes no faster than in reality. So no stall of a client costs it a lease of many seconds.
+pub(crate) const STEP: Duration = Duration::from_millis(5);
+
+/// Lets time pass step by step until `condition` holds: a client's pauses follow its clock.
+pub(crate) fn pass_until(
+    time: &TestTime,
+    step: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> bool,
+) {
+    eventually(LONG, what, || {
+        let holds = condition();
+        if !holds {
+            time.pass(step);
+        }
+        holds
+    });
+}
+
+/// How long a client relies on a hold with this TTL, from when it asked.
+pub(crate) fn certain(ttl: Duration) -> Duration {
+    (ttl * 99 / 100).saturating_sub(Duration::from_millis(2))
+}
+
+/// The number of scripts that the server has run by their hash.
+pub(crate) fn scripts_run(server: &RedisServer) -> i64 {
+    let stats = server.cli(&["INFO", "commandstats"]).text();
+    let line = stats.lines().find(|line| line.contains("_evalsha:"));
+    let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
+    calls.map_or(0, |calls| calls.parse().unwrap())
 }
 
 /// Takes a lock that must be free.

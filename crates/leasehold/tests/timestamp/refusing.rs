@@ -105,7 +105,7 @@ async fn only_a_redis_has_it() {
 #[tokio::test]
 async fn settings_and_names_are_checked_first_with_namespace() {
     let server = frozen();
-    let builder = Client::builder().namespace("app");
+    let builder = Client::builder().namespace("app").request_timeout(LONG);
     let client = builder.connect(&server.url()).await.unwrap();
     for lock in [
         client.timestamp_lock(""),
@@ -161,7 +161,8 @@ async fn a_server_that_refuses_scripts_is_asked_by_the_recipe() {
 #[test]
 fn without_async_it_is_the_same() {
     let server = frozen();
-    let client = leasehold::blocking::Client::connect(&server.url()).unwrap();
+    let builder = Client::builder().request_timeout(LONG);
+    let client = builder.connect_blocking(&server.url()).unwrap();
     let lock = client.timestamp_lock("k").map(|lock| lock.ttl(TTL));
     let hold = lock.acquire().unwrap();
     assert_eq!(value(&server, "k"), Some(hold.deadline().to_string()));

@@ -10,7 +10,7 @@ use testkit::{RedisServer, RespConn};
 use tokio::time::timeout;
 
 use crate::recipe::Plain;
-use crate::{LONG, TTL, UNITS, connect, frozen, now, take, value};
+use crate::{LONG, TTL, UNITS, connect, connect_in_test_time, frozen, now, take, value};
 
 #[tokio::test]
 async fn each_keeps_the_other_out_until_it_releases() {
@@ -112,14 +112,15 @@ async fn t4_ones_own_deadline_that_passed_is_left_alone() {
 #[tokio::test]
 async fn a_foreign_getset_over_our_deadline_is_a_loss() {
     let server = frozen();
-    let client = connect(&server.url()).await;
-    let ttl = Duration::from_secs(3);
-    let lock = client.timestamp_lock("k").ttl(ttl);
+    let (time, client) = connect_in_test_time(&server, &server.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
     let mut late = Plain::new(&server, Unit::Seconds);
     assert_eq!(late.take_over("k", 60), None, "it came too late, and knows");
     let written = value(&server, "k");
+    assert!(!hold.is_lost());
     // The client notices the loss at its next renewal, without a call of the holder.
+    time.pass(TTL / 3);
     let lost = timeout(LONG, hold.lost()).await.expect("it notices");
     assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
     drop(hold);

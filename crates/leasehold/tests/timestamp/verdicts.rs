@@ -4,13 +4,14 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::timestamp::Unit;
-use leasehold::{Client, Clock, Error, LossCause, StoreErrorKind};
+use leasehold::{Clock, Error, LossCause, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer, block_on, eventually};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
+use crate::common::{self, timed};
 use crate::recipe::Plain;
-use crate::{LONG, TTL, UNITS, connect, frozen, take, value};
+use crate::{LONG, TTL, UNITS, connect, connect_in_test_time, frozen, scripts_run, take, value};
 
 /// Makes the server refuse writes, or accept them again.
 fn refuse_writes(server: &RedisServer, refuse: bool) {
@@ -18,19 +19,11 @@ fn refuse_writes(server: &RedisServer, refuse: bool) {
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
 }
 
-/// The number of scripts that the server has run by their hash.
-fn scripts_run(server: &RedisServer) -> i64 {
-    let stats = server.cli(&["INFO", "commandstats"]).text();
-    let line = stats.lines().find(|line| line.contains("_evalsha:"));
-    let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
-    calls.map_or(0, |calls| calls.parse().unwrap())
-}
-
 #[tokio::test]
 async fn t9_what_is_over_is_not_taken_again_for_nobody() {
     let server = frozen();
     let clock = Clock::virtual_time();
-    let builder = Client::builder().clock(clock.clone());
+    let builder = timed(&clock);
     let client = builder.connect(&server.url()).await.unwrap();
     let lock = client.timestamp_lock("k").ttl(TTL).auto_renew(false);
     let hold = take(&lock).await;
@@ -51,7 +44,7 @@ async fn t9_what_is_over_is_not_taken_again_for_nobody() {
 #[tokio::test]
 async fn a_runtime_that_is_held_up_for_a_moment_costs_no_verdict() {
     let server = RedisServer::start();
-    let client = Client::connect(&server.url()).await.unwrap();
+    let client = connect(&server.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let held_up = async { thread::sleep(Duration::from_millis(300)) };
     let (taken, ()) = tokio::join!(lock.try_acquire(), held_up);
@@ -65,16 +58,21 @@ async fn a_runtime_that_is_held_up_for_a_moment_costs_no_verdict() {
 /// A timestamp step is not safe to repeat. It runs on the client's own thread, so a blocked runtime cannot lose its reply.
 #[test]
 fn a_hold_outlives_a_blocked_runtime_beside_an_acquisition() {
-    let server = RedisServer::start();
+    let server = frozen();
     let blocked = Builder::new_current_thread().enable_all().build().unwrap();
-    let client = blocked.block_on(Client::connect(&server.url())).unwrap();
-    let ttl = Duration::from_millis(900);
-    let lock = client.timestamp_lock("k").unit(Unit::Millis).ttl(ttl);
+    let url = server.url();
+    let (time, client) = blocked.block_on(connect_in_test_time(&server, &url));
+    let lock = client.timestamp_lock("k").unit(Unit::Millis).ttl(TTL);
     let hold = blocked.block_on(take(&lock));
     let another = client.timestamp_lock("another").ttl(TTL);
     let acquiring = thread::spawn(move || block_on(another.try_acquire()).map(drop));
-    thread::sleep(ttl * 2);
-    assert!(!hold.is_lost(), "{:?}", hold.loss());
+    // Nothing runs on the runtime meanwhile.
+    for _ in 0..6 {
+        let before = hold.valid_until();
+        time.pass(TTL / 3);
+        eventually(LONG, "it is renewed", || hold.valid_until() > before);
+        assert!(!hold.is_lost(), "{:?}", hold.loss());
+    }
     acquiring.join().unwrap().expect("its outcome is known");
 }
 
@@ -82,34 +80,44 @@ fn a_hold_outlives_a_blocked_runtime_beside_an_acquisition() {
 async fn t9_an_extension_that_was_carried_out_too_late_is_given_back() {
     let server = frozen();
     let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy.url()).await;
-    let ttl = Duration::from_millis(900);
-    let lock = client.timestamp_lock("k").ttl(ttl).auto_renew(false);
+    let clock = Clock::manual();
+    let client = timed(&clock).connect(&proxy.url()).await.unwrap();
+    let lock = client.timestamp_lock("k").ttl(TTL).auto_renew(false);
     let hold = take(&lock).await;
-    proxy.blackhole(true);
-    let refused = hold.extend(TTL).await;
+    proxy.hold_at("EVALSHA");
+    let deadline_passes = async {
+        common::eventually("it is sent", async || proxy.is_holding()).await;
+        // By the server's clock, which stands still, the request is in time.
+        clock.advance(hold.valid_for());
+    };
+    let (refused, ()) = tokio::join!(hold.extend(2 * TTL), deadline_passes);
     let Err(Error::Lost(lost)) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(lost.cause, LossCause::Deadline(None));
     assert!(value(&server, "k").is_some());
-    // By the server's clock, which stands still, the request is in time.
-    proxy.blackhole(false);
+    proxy.go_on();
     eventually(LONG, "it is free", || value(&server, "k").is_none());
 }
 
 #[tokio::test]
 async fn t5_renewal_in_millis_may_take_longer_than_the_one_before() {
-    let server = RedisServer::start();
+    let server = frozen();
     let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy.url()).await;
+    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL).unit(Unit::Millis);
     let hold = take(&lock).await;
     hold.extend(TTL).await.unwrap();
-    for late in [150, 20, 100] {
-        proxy.delay(Duration::from_millis(late));
+    for late in [150, 20, 400] {
         let before = scripts_run(&server);
-        hold.extend(TTL).await.unwrap();
+        proxy.hold_at("EVALSHA");
+        let arrives_late = async {
+            common::eventually("it is sent", async || proxy.is_holding()).await;
+            time.pass(Duration::from_millis(late));
+            proxy.go_on();
+        };
+        let (extended, ()) = tokio::join!(hold.extend(TTL), arrives_late);
+        extended.unwrap();
         assert_eq!(scripts_run(&server) - before, 1, "{late} ms");
     }
     hold.release().await.unwrap();
@@ -147,9 +155,7 @@ async fn who_never_heard_that_it_is_busy_is_told_why() {
     // The error is transient: a waiter with a longer limit gets the lock.
     let waiting = tokio::spawn(async move { lock.acquire_within(LONG).await });
     let before = scripts_run(&server);
-    while scripts_run(&server) < before + 2 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    common::eventually("it asks again", async || scripts_run(&server) > before + 1).await;
     refuse_writes(&server, false);
     let hold = waiting.await.unwrap().unwrap();
     hold.release().await.unwrap();
@@ -180,19 +186,25 @@ async fn who_waits_is_told_of_it() {
 #[tokio::test]
 async fn without_renewal_nothing_looks_at_the_key() {
     let server = frozen();
-    let client = connect(&server.url()).await;
-    let ttl = Duration::from_millis(1500);
-    let mut losses = Vec::new();
-    for auto_renew in [true, false] {
-        let lock = client.timestamp_lock("k").ttl(ttl).auto_renew(auto_renew);
-        let hold = take(&lock).await;
-        server.cli(&["DEL", "k"]);
-        losses.push(timeout(LONG, hold.lost()).await.unwrap().cause);
-    }
-    assert_eq!(
-        losses,
-        [LossCause::NotHeld(None), LossCause::Deadline(None)]
-    );
+    let (time, client) = connect_in_test_time(&server, &server.url()).await;
+    let lock = client.timestamp_lock("k").ttl(TTL);
+    let [renewed, left] = [true, false].map(|renews| lock.clone().auto_renew(renews));
+    let hold = take(&renewed).await;
+    server.cli(&["DEL", "k"]);
+    time.pass(TTL / 3);
+    let lost = timeout(LONG, hold.lost()).await.expect("it is renewed");
+    assert_eq!(lost.cause, LossCause::NotHeld(None));
+
+    let hold = take(&left).await;
+    let before = scripts_run(&server);
+    server.cli(&["DEL", "k"]);
+    time.pass(TTL * 9 / 10);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!hold.is_lost(), "{:?}", hold.loss());
+    time.pass(hold.valid_for());
+    let lost = timeout(LONG, hold.lost()).await.expect("its time passes");
+    assert_eq!(lost.cause, LossCause::Deadline(None));
+    assert_eq!(scripts_run(&server), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -229,26 +241,22 @@ async fn a_demoted_server_is_left() {
 async fn t5_a_server_whose_clock_runs_away_says_so() {
     let server = frozen();
     let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy.url()).await;
+    let (_, client) = connect_in_test_time(&server, &proxy.url()).await;
     for unit in UNITS {
         let hold = take(&client.timestamp_lock("k").ttl(TTL).unit(unit)).await;
         hold.extend(TTL).await.unwrap();
-        let before = scripts_run(&server);
-        // The delay lets the second jump come before the second request, on a busy machine too.
-        proxy.delay(Duration::from_millis(400));
         // The server's clock jumps five seconds for each request.
         let jump = || server.clock().advance(Duration::from_secs(5));
         jump();
+        proxy.hold_after("EVALSHA");
         let jumping = async {
-            while scripts_run(&server) == before {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
+            common::eventually("it is asked again", async || proxy.is_holding()).await;
             jump();
+            proxy.go_on();
         };
         let (refused, ()) = tokio::join!(hold.extend(TTL), jumping);
         let said = refused.unwrap_err().to_string();
         assert!(said.contains("its clock moved by more than half"), "{said}");
-        proxy.delay(Duration::ZERO);
         hold.extend(TTL).await.unwrap();
         hold.release().await.unwrap();
     }

@@ -1,13 +1,12 @@
 //! Spans and events of cache entries.
 
 use leasehold::Client;
-use testkit::RedisServer;
 use tokio::time::sleep;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::set_default;
 use tracing::{Instrument, Level, info, info_span};
 
-use super::{Fleet, Load, SECOND, fails, panics, plain, plain_cache, slow};
+use super::{Fleet, Link, Load, SECOND, fails, panics, plain, plain_cache, slow};
 use crate::listener::{Fields, Listener};
 use crate::millis;
 
@@ -137,9 +136,8 @@ async fn what_goes_wrong_is_told_at_its_level() {
 async fn what_a_server_does_not_confirm_is_a_warning() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
-    let server = RedisServer::start();
-    let builder = Client::builder().request_timeout(millis(2_000));
-    let client = builder.connect(&server.url()).await.expect("it is up");
+    let link = Link::start();
+    let client = link.client().await;
     let cache = plain_cache(&client);
     let (begun, is_begun) = tokio::sync::oneshot::channel();
     let (end, ends) = tokio::sync::oneshot::channel();
@@ -149,8 +147,9 @@ async fn what_a_server_does_not_confirm_is_a_warning() {
     };
     let loading = tokio::spawn(cache.get_or_refresh("home", load).into_future());
     is_begun.await.expect("it is granted");
-    server.pause();
+    link.loses_replies();
     end.send(()).expect("it waits");
+    link.breaks_after_a_lost_reply().await;
     assert!(loading.await.expect("no panic").is_ok());
     assert!(cache.invalidate("home").await.is_err());
     for message in ["value not confirmed", "invalidation not confirmed"] {
@@ -160,7 +159,6 @@ async fn what_a_server_does_not_confirm_is_a_warning() {
         assert_eq!(said.level, Level::WARN);
         has(&said.fields, &[("key", "home")]);
     }
-    server.resume();
 }
 
 /// A subscriber that panics at every event, but accepts new spans.

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use leasehold::{Client, ClientBuilder};
-use testkit::RedisServer;
+use leasehold::Client;
 use tokio::time::{sleep, timeout};
 
-use super::{Fleet, SECOND, fails, panics, plain, plain_cache, slow};
+use super::{Fleet, Link, SECOND, fails, panics, plain, plain_cache, slow};
 use crate::millis;
 use crate::recorder::Numbers;
 
@@ -38,11 +37,6 @@ const LOAD_TIME: &str = "leasehold_cache_load_seconds";
 fn counted(fleet: &Fleet, numbers: &Numbers) -> Client {
     let _recording = metrics::set_default_local_recorder(numbers);
     fleet.client(Client::builder())
-}
-
-async fn over(server: &RedisServer, builder: ClientBuilder, numbers: &Numbers) -> Client {
-    let _recording = metrics::set_default_local_recorder(numbers);
-    builder.connect(&server.url()).await.expect("it is up")
 }
 
 fn read(numbers: &Numbers) -> Vec<(&'static str, i64)> {
@@ -257,9 +251,11 @@ async fn early_refreshes_back_offs_and_invalidations_are_counted() {
 
 #[tokio::test]
 async fn a_server_that_stops_is_no_busy_entry_and_no_failed_load() {
-    let (server, numbers) = (RedisServer::start(), Numbers::default());
-    let builder = Client::builder().request_timeout(millis(300));
-    let client = over(&server, builder, &numbers).await;
+    let (link, numbers) = (Link::start(), Numbers::default());
+    let client = {
+        let _recording = metrics::set_default_local_recorder(&numbers);
+        link.client().await
+    };
     let cache = plain_cache(&client);
     let (begun, is_begun) = tokio::sync::oneshot::channel();
     let (end, ends) = tokio::sync::oneshot::channel();
@@ -269,8 +265,9 @@ async fn a_server_that_stops_is_no_busy_entry_and_no_failed_load() {
     };
     let loading = tokio::spawn(cache.get_or_refresh("home", load).into_future());
     is_begun.await.expect("it is granted");
-    server.pause();
+    link.loses_replies();
     end.send(()).expect("it waits");
+    link.breaks_after_a_lost_reply().await;
     // The caller gets its value even so.
     assert!(loading.await.expect("no panic").is_ok());
     assert!(cache.get::<u32>("home").await.is_err());
@@ -281,7 +278,6 @@ async fn a_server_that_stops_is_no_busy_entry_and_no_failed_load() {
     .await;
     assert_eq!(read(&numbers), [("loaded", 1), ("unavailable", 1)]);
     assert_eq!(invalidated(&numbers), [0, 1]);
-    server.resume();
 }
 
 #[tokio::test(start_paused = true)]
