@@ -48,6 +48,9 @@ impl Account {
     }
 }
 
+/// The TTL of A. On a machine that stalls, A asks again until it has the lock, so only the end of its lease depends on time.
+const EXPIRES_SOON: Duration = Duration::from_secs(1);
+
 /// Takes the lock without renewals, like a process that stops right after.
 async fn lock_for(client: &Client, ttl: Duration) -> Result<Lease, leasehold::Error> {
     client
@@ -63,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = support::client().await?;
     let account = Account::open()?;
 
-    let paused = lock_for(&client, Duration::from_millis(200)).await?;
+    let paused = lock_for(&client, EXPIRES_SOON).await?;
     let seen = account
         .read(paused.fence())?
         .expect("the first fence is admitted");
@@ -73,7 +76,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
 
     // The store gives the lock to B when A's lease has run out.
-    let next = lock_for(&client, Duration::from_secs(5)).await?;
+    let next = lock_for(&client, Duration::from_secs(30)).await?;
     let balance = account
         .read(next.fence())?
         .expect("a newer fence is admitted");

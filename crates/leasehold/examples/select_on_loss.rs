@@ -27,10 +27,10 @@ async fn lead(lease: Lease) {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let client = support::client().await?;
-    // The client renews the lease every second. If only the store knows of a loss, the next renewal finds it.
+    // The client renews the lease each two seconds. If only the store knows of a loss, the next renewal finds it.
     let leader = client
         .mutex("leader")
-        .ttl(Duration::from_secs(3))
+        .ttl(Duration::from_secs(6))
         .note("example");
     let lease = leader.acquire().await?;
     let fence = lease.fence();

@@ -12,13 +12,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use leasehold::Clock;
+
 use crate::picture::Act;
 use crate::site::Site;
 
 const PROCESSES: usize = 4;
 /// The duration of each half of the picture.
 const LENGTH: Duration = Duration::from_millis(2600);
-/// The interval at which the program counts the renderings.
+/// The interval for which the picture counts the renderings.
 const TICK: Duration = Duration::from_millis(50);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -70,14 +72,10 @@ fn play(how: &str, site: &Site, url: &str) -> Result<Act, Box<dyn Error>> {
         said.read_line(&mut String::new())?;
         lines.push(said);
     }
+    let begun = Clock::system().wall();
     for reader in &mut readers {
         // A reader starts when it gets this line. Its input ends with this program, even after a crash.
         writeln!(reader.stdin.as_mut().ok_or("it is piped")?, "go")?;
-    }
-    let mut counts = vec![0];
-    while counts.len() <= ticks() {
-        std::thread::sleep(TICK);
-        counts.push(site.renders());
     }
     let mut took_us = Vec::new();
     for (mut said, mut reader) in lines.into_iter().zip(readers) {
@@ -90,11 +88,13 @@ fn play(how: &str, site: &Site, url: &str) -> Result<Act, Box<dyn Error>> {
         reader.wait()?;
     }
     took_us.sort_unstable();
-    let by_tick = counts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // Counted by the time of each rendering: it does not matter when this program looks.
+    let tick = |moment: Duration| usize::try_from(moment.as_micros() / TICK.as_micros());
+    let mut by_tick = vec![0; tick(LENGTH)?];
+    for moment in site.renders(begun) {
+        let tick = tick(moment)?;
+        by_tick.resize(by_tick.len().max(tick + 1), 0);
+        by_tick[tick] += 1;
+    }
     Ok(Act { by_tick, took_us })
-}
-
-/// The number of ticks in one half.
-fn ticks() -> usize {
-    usize::try_from(LENGTH.as_millis() / TICK.as_millis()).unwrap_or(1)
 }

@@ -39,10 +39,12 @@ pub(crate) fn run(guarded: bool, folder: &str, url: &str) -> Result<(), Box<dyn 
 async fn read(site: Site, cache: Option<Cache>, key: String) -> Vec<u128> {
     let (clock, mut reads) = (Clock::system(), JoinSet::new());
     let begun = clock.now();
-    while clock.now().since(begun) < LENGTH {
-        let (site, cache, key, clock) = (site.clone(), cache.clone(), key.clone(), clock.clone());
+    let mut next = Duration::ZERO;
+    while next < LENGTH {
+        let (site, cache, key) = (site.clone(), cache.clone(), key.clone());
+        let reader = clock.clone();
         reads.spawn(async move {
-            let asked = clock.now();
+            let asked = reader.now();
             let page = match cache {
                 None => site.unguarded().await.map_err(|error| error.to_string()),
                 Some(cache) => guarded(&cache, &key, site).await,
@@ -50,9 +52,11 @@ async fn read(site: Site, cache: Option<Cache>, key: String) -> Vec<u128> {
             if let Err(error) = page {
                 eprintln!("{error}");
             }
-            clock.now().since(asked).as_micros()
+            reader.now().since(asked).as_micros()
         });
-        tokio::time::sleep(EVERY).await;
+        next += EVERY;
+        // After a delay, those that are late come at once.
+        tokio::time::sleep(next.saturating_sub(clock.now().since(begun))).await;
     }
     reads.join_all().await
 }

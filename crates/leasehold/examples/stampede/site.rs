@@ -3,7 +3,9 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use leasehold::Clock;
 
 /// The time to render the page.
 pub(crate) const RENDERING: Duration = Duration::from_millis(200);
@@ -22,21 +24,26 @@ impl Site {
         &self.0
     }
 
-    /// Renders the page. Appends one byte to the record, so that concurrent processes lose no entry.
+    /// Renders the page. Appends a line with the time to the record, in one write, so that concurrent processes lose no entry.
     pub(crate) async fn render(&self) -> io::Result<String> {
         let record = self.0.join("renders");
+        let line = format!("{}\n", micros(Clock::system().wall()));
         OpenOptions::new()
             .create(true)
             .append(true)
             .open(record)?
-            .write_all(b".")?;
+            .write_all(line.as_bytes())?;
         tokio::time::sleep(RENDERING).await;
         Ok("<h1>hello</h1>".to_owned())
     }
 
-    /// The number of renderings so far.
-    pub(crate) fn renders(&self) -> u64 {
-        fs::metadata(self.0.join("renders")).map_or(0, |file| file.len())
+    /// When the renderings began after `begun`.
+    pub(crate) fn renders(&self, begun: SystemTime) -> Vec<Duration> {
+        let record = fs::read_to_string(self.0.join("renders")).unwrap_or_default();
+        let times = record.lines().filter_map(|line| line.parse::<u64>().ok());
+        times
+            .map(|time| Duration::from_micros(time.saturating_sub(micros(begun))))
+            .collect()
     }
 
     pub(crate) fn forget(&self) -> io::Result<()> {
@@ -62,4 +69,11 @@ impl Site {
         fs::write(page, &text)?;
         Ok(text)
     }
+}
+
+fn micros(time: SystemTime) -> u64 {
+    let passed = time.duration_since(SystemTime::UNIX_EPOCH);
+    passed.map_or(0, |passed| {
+        u64::try_from(passed.as_micros()).unwrap_or(u64::MAX)
+    })
 }

@@ -68,14 +68,13 @@ impl LoadTask {
 
     /// Waits for a notice to ask again, for at most `limit`.
     pub(super) async fn hear(&self, limit: Duration) {
-        let told = async {
-            tokio::select! {
-                () = self.shared_load.wake.notified() => {}
-                () = self.guard.leaving() => {}
-            }
-        };
-        // It asks again in both cases.
-        let _told: Option<()> = self.guard.engine.clock.within(limit, told).await;
+        // It asks again in each case.
+        tokio::select! {
+            biased;
+            () = self.shared_load.wake.notified() => {}
+            () = self.guard.leaving() => {}
+            () = self.guard.engine.clock.sleep(limit) => {}
+        }
     }
 
     /// A load has failed. During the back-off this shared load answers all callers, without a request to the store.

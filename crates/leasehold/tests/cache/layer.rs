@@ -7,9 +7,10 @@ use super::*;
 
 /// Two caches: one keeps values in the process for `max_age`, and the other does not.
 async fn two(server: &RedisServer, max_age: Duration) -> (Cache, Cache) {
-    let keeps = Client::builder().cache_in_process(1_000_000, max_age);
+    let builder = || Client::builder().request_timeout(LONG);
+    let keeps = builder().cache_in_process(1_000_000, max_age);
     let keeps = keeps.connect(&server.url()).await.unwrap();
-    let other = Client::connect(&server.url()).await.unwrap();
+    let other = builder().connect(&server.url()).await.unwrap();
     let policy = Policy::default().jitter(0.0).eagerness(0.0);
     (
         keeps.cache().policy(policy.clone()),
@@ -23,11 +24,25 @@ async fn value(cache: &Cache, next: u32) -> u32 {
     *got.await.unwrap()
 }
 
+/// A time limit that only a fault reaches.
+const LONG: Duration = Duration::from_secs(20);
+
+async fn soon(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let looking = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LONG, looking).await.expect(what);
+}
+
 /// Waits until the store has the value. The loader's caller gets it earlier.
 async fn settled(cache: &Cache, next: u32) {
-    while cache.get::<u32>("home").await.unwrap().map(|got| *got) != Some(next) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    soon("it is stored", async || {
+        let got = cache.get::<u32>("home").await.unwrap();
+        got.is_some_and(|got| *got == next)
+    })
+    .await;
 }
 
 /// The number of GETs that the server has executed.
@@ -82,15 +97,7 @@ async fn local_value_costs_no_request_until_it_changes() {
             "DEL" => drop(server.cli(&["DEL", "home"])),
             _ => drop(server.cli(&["FLUSHALL"])),
         }
-        let mut seen = 0;
-        for _ in 0..500 {
-            seen = value(&keeps, next).await;
-            if seen == next {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        assert_eq!(seen, next, "{change}");
+        soon(change, async || value(&keeps, next).await == next).await;
         assert_eq!(value(&other, 99).await, next);
     }
 }
@@ -114,24 +121,18 @@ async fn nothing_that_was_kept_outlives_a_connection() {
     settled(&other, 1).await;
     is_kept(&server, &keeps, 1).await;
     // The type `pubsub` means every connection with a subscription. The command repeats, because a client may connect just then.
-    eventually(20 * SECOND, "both are cut off", || {
+    eventually(LONG, "both are cut off", || {
         server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() >= 2
     });
     // No client is connected now, so the server can notify none of this deletion.
     server.cli(&["DEL", "home"]);
-    let mut seen = 0;
-    for _ in 0..500 {
+    soon("the deletion is noticed", async || {
         let loader = || async { Ok::<u32, String>(3) };
+        let got = keeps.get_or_refresh("home", loader).must_be_fresh().await;
         // A request may fail while there is no connection.
-        if let Ok(got) = keeps.get_or_refresh("home", loader).must_be_fresh().await {
-            seen = *got;
-            if seen == 3 {
-                break;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(seen, 3);
+        got.is_ok_and(|got| *got == 3)
+    })
+    .await;
     // The client keeps values again, after the new connection has subscribed to notifications.
     settled(&other, 3).await;
     is_kept(&server, &keeps, 3).await;
@@ -147,9 +148,10 @@ fn push_is_heard_though_runtime_of_client_is_gone() {
             .unwrap();
         let (client, cache, other) = executor.block_on(async {
             server.cli(&["FLUSHALL"]);
-            let keeps = Client::builder().cache_in_process(1_000_000, 3_600 * SECOND);
+            let builder = || Client::builder().request_timeout(LONG);
+            let keeps = builder().cache_in_process(1_000_000, 3_600 * SECOND);
             let keeps = keeps.connect(&server.url()).await.unwrap();
-            let other = Client::connect(&server.url()).await.unwrap().cache();
+            let other = builder().connect(&server.url()).await.unwrap().cache();
             let policy = Policy::default().jitter(0.0).eagerness(0.0);
             let cache = keeps.cache().policy(policy.clone());
             let other = other.policy(policy);
@@ -164,7 +166,7 @@ fn push_is_heard_though_runtime_of_client_is_gone() {
             drop(executor);
         }
         testkit::block_on(other.invalidate("home")).unwrap();
-        eventually(10 * SECOND, "what was kept is dropped", || {
+        eventually(LONG, "what was kept is dropped", || {
             let seen = testkit::block_on(cache.get::<u32>("home")).unwrap();
             seen.is_none_or(|got| got.origin() != Origin::Fresh)
         });

@@ -56,10 +56,10 @@ fn undisturbed(
 #[test]
 fn a_hit_is_one_get() {
     let mut fleet = Fleet::start(4);
-    let order = |key: &str| format!("offer key={key} every=1000 ms=500");
+    let order = |key: &str| format!("offer key={key} every=1000 calls=100");
     let (key, told, ran) = undisturbed(&mut fleet, "", 0, order);
     let hits = total(&told, "fresh");
-    assert!(hits > 20, "{told:?}");
+    assert_eq!(hits, 400, "{told:?}");
     assert_eq!(ran, BTreeMap::from([("get".to_owned(), hits)]), "{told:?}");
     assert_eq!(fleet.source.loads(&key), 1);
 }
@@ -67,20 +67,16 @@ fn a_hit_is_one_get() {
 #[test]
 fn a_stale_read_is_one_get_and_the_refresh_is_one_in_the_fleet() {
     let mut fleet = Fleet::start(4);
-    // The load lasts longer than the traffic, so all reads are stale. The loader renews its lease only after ten seconds.
-    let order = |key: &str| format!("offer key={key} every=1000 ms=500 takes=5000 lease=30000");
+    // The source is closed until all calls are answered. So all of them read a stale value, and nobody waits for the load.
+    let order = |key: &str| format!("offer key={key} every=1000 calls=500 closed=1 lease=30000");
     let (key, told, ran) = undisturbed(&mut fleet, "fresh=1", 4, order);
     let stale = total(&told, "stale");
-    assert!(stale > 20, "{told:?}");
-    let longest = told.iter().map(|told| told.get("stale_p99")).max();
-    assert!(
-        longest < Some(2_000_000),
-        "nobody waits for the load: {told:?}"
-    );
+    assert_eq!(stale, 2_000, "{told:?}");
+    fleet.source.sign("open", &key);
     eventually(PLENTY, "it is loaded", || fleet.source.loads(&key) > 1);
     assert_eq!(fleet.source.loads(&key), 2, "{told:?}");
     // Each process runs a script that decides which process loads. It asks again after half a second. The scripts call all other commands.
     let scripts = ran["evalsha"];
-    assert!((4..=40).contains(&scripts), "{ran:?}");
+    assert!(scripts < stale / 4, "{ran:?}");
     assert_eq!(ran["get"], stale, "{ran:?}");
 }

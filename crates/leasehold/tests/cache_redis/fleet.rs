@@ -13,7 +13,7 @@ use crate::process::{ANSWER, PLACE};
 use crate::source::Source;
 
 /// A time limit that only a fault reaches, also on a busy machine.
-pub(crate) const PLENTY: Duration = Duration::from_secs(30);
+pub(crate) const PLENTY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Fleet {
     pub(crate) processes: Vec<Member>,
@@ -46,8 +46,11 @@ pub(crate) fn total(told: &[Told], name: &str) -> u64 {
 
 impl Fleet {
     pub(crate) fn start(processes: usize) -> Self {
+        Self::of(RedisServer::start(), processes)
+    }
+
+    pub(crate) fn of(server: RedisServer, processes: usize) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let server = RedisServer::start();
         let start = |_| Member::start(&folder, &server.url());
         let mut processes: Vec<_> = (0..processes).map(start).collect();
         for process in &mut processes {

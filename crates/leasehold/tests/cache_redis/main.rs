@@ -1,13 +1,17 @@
 //! The cache guard on a real server, among real processes. The tests check counts, which a busy machine does not change.
 //!
 //! The processes run this program too (see [`process`]). The source counts its reads in a file, outside of Redis. Limits for times are so
-//! long that a busy machine keeps them: `bench/stampede` measures times.
+//! long that a busy machine keeps them: `bench/stampede` measures times. Where a lease or a poll decides, the clients are in this process,
+//! and have one time with the server, which the test lets pass.
 #![cfg(feature = "cache")]
 #![allow(
     clippy::disallowed_methods,
     reason = "real processes, and times that several of them compare"
 )]
 
+mod clients;
+#[path = "../common/mod.rs"]
+mod common;
 mod cost;
 mod death;
 mod failing;

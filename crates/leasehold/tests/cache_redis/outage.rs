@@ -6,6 +6,7 @@ use leasehold::Client;
 use testkit::{RedisServer, eventually};
 use tokio::runtime::Builder;
 
+use crate::common::LONG;
 use crate::fleet::{Fleet, PLENTY, total};
 
 #[test]
@@ -27,16 +28,26 @@ fn a_pause_of_the_server_during_a_load_makes_nobody_load_again() {
 fn without_the_server_nobody_loads_and_one_does_when_it_is_back() {
     let mut fleet = Fleet::start(4);
     fleet.store("hot", "");
-    fleet.begin("offer key=hot every=10000 ms=3000");
+    fleet.begin("offer key=hot every=10000 endless=1");
     eventually(PLENTY, "they read it", || fleet.commands()["get"] > 50);
     fleet.server.kill();
-    std::thread::sleep(Duration::from_millis(500));
+    eventually(PLENTY, "they are told", || {
+        fleet.source.refusals("hot") > 20
+    });
     assert_eq!(fleet.source.loads("hot"), 1, "nobody loads unguarded");
     fleet.server.restart();
+    eventually(PLENTY, "one loads", || fleet.source.loads("hot") > 1);
+    fleet.source.sign("enough", "hot");
     let told = fleet.end();
     assert!(total(&told, "error") > 0, "{told:?}");
     assert_eq!(total(&told, "busy") + total(&told, "failed"), 0, "{told:?}");
-    let told = fleet.all("offer key=hot every=4000 ms=400");
+    for process in &mut fleet.processes {
+        eventually(PLENTY, "it is connected again", || {
+            process.order("offer key=hot callers=1");
+            process.answer().get("error") == 0
+        });
+    }
+    let told = fleet.all("offer key=hot every=4000 calls=100");
     assert_eq!(fleet.source.loads("hot"), 2, "{told:?}");
     assert_eq!(total(&told, "error"), 0, "{told:?}");
     fleet.assert_nothing_stays();
@@ -51,7 +62,8 @@ fn a_blocked_runtime_costs_no_answer() {
         runtime.expect("a runtime")
     };
     let (blocked, callers, url) = (runtime(), runtime(), server.url());
-    let connecting = || blocked.block_on(Client::connect(&url)).expect("it works");
+    let builder = || Client::builder().request_timeout(LONG);
+    let connecting = || blocked.block_on(builder().connect(&url)).expect("it works");
     let [reading, loading, changing] = [(); 3].map(|()| connecting().cache());
     let found = callers.block_on(reading.get::<u32>("hot"));
     assert!(found.expect("it is answered").is_none());

@@ -34,7 +34,7 @@ fn no_old_value_is_fresh_after_it_was_invalidated() {
         for (number, process) in fleet.processes.iter_mut().enumerate() {
             let must = (turn + number as u64) % 2;
             process.order(&format!(
-                "offer key=k{key} every=700 ms=60 takes={takes} lease={lease} load_at_most={renewed} \
+                "offer key=k{key} every=700 calls=80 takes={takes} lease={lease} load_at_most={renewed} \
                  fresh={fresh} stale=500 must_be_fresh={must}"
             ));
         }

@@ -1,33 +1,61 @@
 //! A load that takes longer than its lease.
 
-use crate::fleet::{Fleet, total};
+use std::time::Duration;
 
-#[test]
-fn renewed_it_stays_the_only_one() {
-    let mut fleet = Fleet::start(4);
-    let told = fleet.all("offer key=hot every=20000 ms=7000 takes=6000 lease=3000");
-    assert_eq!(fleet.source.loads("hot"), 1, "{told:?}");
-    assert_eq!(
-        total(&told, "busy") + total(&told, "failed") + total(&told, "error"),
-        0,
-        "{told:?}"
-    );
+use leasehold::cache::Origin;
+use testkit::eventually;
+use tokio::task::JoinSet;
+
+use crate::clients::{Clients, LEASE, RunningLoad, policy};
+use crate::common::{self, LONG};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewed_it_stays_the_only_one() {
+    let clients = Clients::connect(4).await;
+    let load = clients.load(0, 1).await;
+    let mut waiting = JoinSet::new();
+    for client in 0..4 {
+        for _ in 0..5 {
+            waiting.spawn(clients.reader(client));
+        }
+    }
+    eventually(LONG, "they wait", || clients.waiters() == 3);
+    // More than two leases.
+    for _ in 0..7 {
+        clients.renews().await;
+    }
+    assert_eq!(clients.loads(), 1);
+    load.ends();
+    while let Some(got) = waiting.join_next().await {
+        assert_eq!(*got.expect("no panic").expect("a value"), 1);
+    }
+    assert_eq!(clients.loads(), 1);
 }
 
-/// Without renewals, other processes load too, one for each lease. The cache keeps the first value that arrives, and serves all callers
-/// with it. A lock with a check at the end would discard every value.
-#[test]
-fn not_renewed_it_still_fills_the_cache() {
-    let mut fleet = Fleet::start(4);
-    let told = fleet.all("offer key=hot every=20000 ms=6000 takes=3000 lease=1000 load_at_most=0");
-    let loads = fleet.source.loads("hot");
-    assert!((2..=4).contains(&loads), "{loads} loads: {told:?}");
-    assert_eq!(
-        total(&told, "busy") + total(&told, "failed") + total(&told, "error"),
-        0,
-        "{told:?}"
-    );
-    assert!(total(&told, "fresh") > 20, "it is stored: {told:?}");
-    let told = fleet.all("offer key=hot callers=10");
-    assert_eq!(total(&told, "fresh"), 40, "{told:?}");
+/// Without renewals, other clients load too, one for each lease. The cache keeps the first value that arrives, and serves all callers with
+/// it. A lock with a check at the end would discard every value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_renewed_it_still_fills_the_cache() {
+    let clients = Clients::connect(4).await;
+    let unrenewed = policy().load_at_most(Duration::ZERO);
+    let mut loads = Vec::new();
+    for (client, value) in [(0, 1), (1, 2), (2, 3)] {
+        loads.push(clients.asks(client, value, unrenewed.clone()));
+        let begun = || clients.loads() == value;
+        eventually(LONG, "it loads", begun);
+        clients.time.pass(LEASE + Duration::from_millis(1));
+    }
+    let mut ended = loads.into_iter().map(RunningLoad::ends);
+    let first = ended.next().expect("there are three");
+    assert_eq!(*first.await.expect("no panic").expect("a value"), 1);
+    let stored = async || clients.server.cli(&["EXISTS", "hot"]).int() == 1;
+    common::eventually("it is stored", stored).await;
+    for client in 0..4 {
+        let got = clients.reader(client).await.expect("a value");
+        assert_eq!((*got, got.origin()), (1, Origin::Fresh), "{client}");
+    }
+    for other in ended {
+        other.await.expect("no panic").expect("a value");
+    }
+    assert_eq!(clients.loads(), 3);
 }

@@ -23,7 +23,7 @@ pub(crate) struct Source(PathBuf);
 /// A line of the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Read {
-    /// `begun`, `ended` or `failed`.
+    /// `begun`, `ended` or `failed`; `refused` for a call that the cache answered with an error.
     pub(crate) what: String,
     pub(crate) key: String,
     pub(crate) process: u32,
@@ -35,15 +35,19 @@ impl Source {
         Self(folder.to_owned())
     }
 
-    /// Reads the source. Takes the value of the register of `key` in the middle of the read.
+    /// Reads the source. Takes the value of the register of `key` in the middle of the read. A `closed` source is one that the test opens.
     pub(crate) async fn read(
         self,
         key: String,
         takes: Duration,
+        closed: bool,
         fails: bool,
     ) -> Result<u64, String> {
         self.note("begun", &key);
         tokio::time::sleep(takes / 2).await;
+        while closed && !self.is_signed("open", &key) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         let value = self.register(&key);
         tokio::time::sleep(takes / 2).await;
         self.note(if fails { "failed" } else { "ended" }, &key);
@@ -53,7 +57,7 @@ impl Source {
         Ok(value)
     }
 
-    fn note(&self, what: &str, key: &str) {
+    pub(crate) fn note(&self, what: &str, key: &str) {
         let line = format!(
             "{what} {key} {} {}\n",
             std::process::id(),
@@ -96,6 +100,21 @@ impl Source {
             .iter()
             .filter(|read| read.what == "begun")
             .count()
+    }
+
+    /// The number of calls for `key` that were answered with an error.
+    pub(crate) fn refusals(&self, key: &str) -> usize {
+        let record = self.record(key);
+        record.iter().filter(|read| read.what == "refused").count()
+    }
+
+    /// Gives all processes a sign about `key`: `open` lets its closed source go on, `enough` ends their calls.
+    pub(crate) fn sign(&self, what: &str, key: &str) {
+        File::create(self.0.join(format!("{what}-{key}"))).expect("a sign can be given");
+    }
+
+    pub(crate) fn is_signed(&self, what: &str, key: &str) -> bool {
+        self.0.join(format!("{what}-{key}")).exists()
     }
 
     /// The current value of the register of `key`.

@@ -8,7 +8,8 @@ use std::task::Poll;
 use leasehold::{Error, Lease, Mutex};
 use tokio::time::sleep;
 
-use crate::common::{LONG, Place, on_every_store};
+use crate::common::{LONG, Place};
+use crate::still::on_every_still_store;
 use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
 
 type Acquiring<'a> = Pin<Box<dyn Future<Output = Result<Option<Lease>, Error>> + Send + 'a>>;
@@ -189,7 +190,7 @@ async fn many_at_once(place: Place) {
     }
 }
 
-on_every_store! {
+on_every_still_store! {
     a_free_lock
     a_free_lock_at_any_moment
     a_lock_that_was_got_and_not_looked_at
@@ -199,6 +200,18 @@ on_every_store! {
     a_place_in_the_queue
     a_lock_that_is_just_being_handed_over
     a_lock_that_was_handed_over_and_not_looked_at
-    a_lock_that_is_just_being_delivered
     many_at_once
+}
+
+/// A node accepts fences that are at most ten seconds ahead of its clock. So many acquisitions exceed them while it stands still.
+mod many_fences {
+    use super::a_lock_that_is_just_being_delivered;
+    use crate::common::on_every_store;
+    use crate::still::on_every_still_store;
+
+    on_every_still_store! { memory: a_lock_that_is_just_being_delivered }
+    on_every_still_store! { local: a_lock_that_is_just_being_delivered }
+    on_every_still_store! { redis: a_lock_that_is_just_being_delivered }
+    on_every_store! { quorum: a_lock_that_is_just_being_delivered }
+    on_every_store! { majority: a_lock_that_is_just_being_delivered }
 }

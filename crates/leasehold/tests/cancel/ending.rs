@@ -8,7 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use crate::Scene;
-use crate::common::{Place, on_every_store, stand_in_line};
+use crate::common::{Place, stand_in_line};
+use crate::still::on_every_still_store;
 
 /// The runtime of a user's program, with its own threads.
 fn another_runtime() -> Runtime {
@@ -134,7 +135,7 @@ async fn the_client_goes_before_the_lease_and_who_waits(place: Place) {
     scene.is_free_soon().await;
 }
 
-on_every_store! {
+on_every_still_store! {
     a_runtime_that_ends_while_it_holds
     a_runtime_that_ends_while_it_waits
     a_client_that_was_made_in_a_runtime_that_ended

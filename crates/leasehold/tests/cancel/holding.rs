@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold::{Client, Fence};
 use tokio::time::sleep;
 
-use crate::common::{Place, TTL, eventually, look, on_every_store};
+use crate::common::{Place, TTL, eventually, look};
+use crate::still::on_every_still_store;
 use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
 
 /// Calls `drop_at` with 1, 2, ... n polls, until the future ends by itself.
@@ -269,11 +270,18 @@ async fn connect(place: Place) {
     lease.release().await.expect("it is held");
 }
 
-on_every_store! {
+/// The store's own clock ends it, so that clock must go on.
+mod in_time {
+    use super::release_after;
+    use crate::common::on_every_store;
+
+    on_every_store! { release_after }
+}
+
+on_every_still_store! {
     extend
     extend_and_the_lease
     release
-    release_after
     detach
     run
     run_from_the_mutex

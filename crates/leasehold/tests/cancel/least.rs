@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold::Lease;
 use tokio::time::sleep;
 
-use crate::common::{Place, TTL, look, on_every_store};
+use crate::common::{Place, TTL, look};
+use crate::still::on_every_still_store;
 use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop};
 
 /// Checks that the lock stays taken after the lease ends, and that a break frees it.
@@ -111,7 +112,7 @@ async fn closing_that_is_dropped_goes_on(place: Place) {
     panic!("it never ends");
 }
 
-on_every_store! {
+on_every_still_store! {
     an_acquisition_that_is_dropped_keeps_nothing
     a_future_that_owns_its_mutex_leaves_nothing
     a_release_that_is_dropped_keeps_the_lock

@@ -1,11 +1,11 @@
 //! Requests that Redis executes, but whose reply is lost. The caller then gives up.
 
-use std::time::Duration;
+use std::slice;
 
-use leasehold::Client;
+use leasehold::{Client, ClientBuilder};
 use testkit::{FaultProxy, RedisServer};
 
-use crate::common::{TTL, eventually, look, take};
+use crate::common::{LONG, TTL, eventually, look, passing, take, test_time, timed};
 use crate::poll_n_times_then_drop;
 
 /// A client behind a proxy that can lose replies, and an operator's client with a direct connection.
@@ -18,9 +18,12 @@ struct Scene {
 
 impl Scene {
     async fn begin() -> Self {
-        let server = RedisServer::start();
+        let builder = Client::builder().request_timeout(LONG);
+        Self::of(RedisServer::start(), builder).await
+    }
+
+    async fn of(server: RedisServer, builder: ClientBuilder) -> Self {
         let proxy = FaultProxy::start(server.port());
-        let builder = Client::builder().request_timeout(Duration::from_secs(2));
         let client = builder.connect(&proxy.url()).await.expect("it answers");
         let operator = Client::connect(&server.url()).await.expect("it answers");
         let scene = Self {
@@ -65,15 +68,14 @@ impl Scene {
         );
     }
 
-    /// Repairs the network, and checks that the lock is free long before its TTL ends.
+    /// Repairs the network, and checks that the lock is free before its TTL ends.
     async fn recovers_and_is_clean(&self) {
         self.recovers();
-        let clean = async || {
+        eventually("it is undone", async || {
             let seen = look(&self.operator, "m").await;
             seen.holder.is_none() && seen.queue.is_empty()
-        };
-        let clean = eventually("it is undone", clean);
-        tokio::time::timeout(TTL / 3, clean).await.expect("in time");
+        })
+        .await;
         let lease = take(&self.operator, "m").await;
         lease.release().await.expect("it is held");
     }
@@ -91,17 +93,22 @@ async fn an_acquisition_that_was_carried_out_is_undone() {
 
 #[tokio::test]
 async fn acquisition_given_up_after_lost_reply_is_undone() {
-    let scene = Scene::begin().await;
+    let server = RedisServer::builder().virtual_clock().start();
+    let (time, clock) = test_time(slice::from_ref(&server));
+    let scene = Scene::of(server, timed(&clock)).await;
     scene.proxy.swallow_replies(true);
     let mutex = scene.mutex();
-    let limit = Duration::from_millis(100);
-    let error = mutex.acquire_within(limit).await.expect_err("no reply");
-    let leasehold::Error::Store(error) = error else {
-        panic!("{error:?}")
+    let limit = TTL / 10;
+    let limit_passes = async {
+        scene.an_acquisition_is_carried_out().await;
+        time.pass(limit);
+    };
+    let (given_up, ()) = tokio::join!(mutex.acquire_within(limit), limit_passes);
+    let leasehold::Error::Store(error) = given_up.expect_err("no reply") else {
+        panic!("no reply says that it is busy")
     };
     assert!(error.may_have_taken_effect, "{error}");
-    scene.an_acquisition_is_carried_out().await;
-    scene.recovers_and_is_clean().await;
+    passing(&time, "it is clean", scene.recovers_and_is_clean()).await;
 }
 
 #[tokio::test]
