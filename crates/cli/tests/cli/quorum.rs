@@ -93,7 +93,8 @@ fn a_lost_server_is_not_noticed_but_by_the_doctor() {
     let begun = clock.now();
     assert!(fence(&store) > before);
     let took = clock.now().since(begun);
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // Not after the limit of an outage.
+    assert!(took < Duration::from_secs(10), "{took:?}");
     let done = store.verb("doctor", &["--quick"]).output();
     assert!(
         done.stdout

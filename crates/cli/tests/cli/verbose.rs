@@ -94,15 +94,13 @@ fn verbose_off_is_silent_and_after_lock_belongs_to_command() {
 #[test]
 fn a_loss_and_a_server_that_goes_are_warnings() {
     let store = Store::redis();
-    let words = ["-v", "--ttl", "1s", "x", "sleep", "1000"];
+    let words = ["-v", "--ttl", "6s", "x", "sleep", "1000"];
     let running = store.run(&words).start();
     running.until_it_says(" acquired \"x\"");
     store.server().cli(&["DEL", "x"]);
     running.end().is(79, &[" WARNING lease lost \"x\", fence "]);
 
-    let running = store
-        .run(&["-v", "--ttl", "3s", "x", "sleep", "1000"])
-        .start();
+    let running = store.run(&words).start();
     running.until_it_says(" acquired \"x\"");
     store.server().kill();
     running.until_it_says(" WARNING connection lost ");

@@ -48,7 +48,7 @@ pub(crate) fn a_counter_loses_nothing(scene: &Scene) -> String {
 /// another foreign peer.
 pub(crate) fn a_counter_goes_on_after_a_killed_holder(scene: &Scene) -> String {
     // Longer than any turn on a busy machine.
-    const TTL: u64 = 3000;
+    const TTL: u64 = 10_000;
     const HEIRS: u64 = 50;
     let (mut leasehold, mut foreign) = (scene.leasehold_peer(), scene.foreign_peer());
     for (peer, who) in [(&mut leasehold, "leasehold"), (&mut foreign, "first")] {
@@ -62,6 +62,7 @@ pub(crate) fn a_counter_goes_on_after_a_killed_holder(scene: &Scene) -> String {
         let value = scene.server.cli(&["GET", &key]);
         !value.is_nil() && !value.bytes().starts_with(b"lh1.")
     });
+    scene.expires_soon();
     let began = now();
     let left = scene.server.cli(&["PTTL", &scene.key()]).int();
     let left = Duration::from_millis(u64::try_from(left).expect("held, and with an end"));

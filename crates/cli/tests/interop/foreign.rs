@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::scene::EXPIRES_SOON;
 use crate::servers::Servers;
 use crate::side;
 
@@ -18,7 +19,7 @@ pub(crate) struct Foreign {
     pub(crate) formats: &'static [&'static str],
     /// True if it can take a lock without a TTL.
     pub(crate) endless: bool,
-    /// Its shortest TTL.
+    /// The TTL of a lock that it waits for, and that nobody uses then. A stall does no harm: it tries again.
     pub(crate) ttl: Duration,
     /// True if its waiters sleep until a release by the same library, or for the TTL of the lock they want.
     pub(crate) sleeps: bool,
@@ -41,7 +42,7 @@ const PLAIN: Foreign = Foreign {
     template: "{}",
     formats: &[],
     endless: false,
-    ttl: Duration::from_millis(600),
+    ttl: EXPIRES_SOON,
     sleeps: false,
     knows_loss: true,
     runs: Runs::Shell,
@@ -70,7 +71,6 @@ pub(crate) const ALL: &[Foreign] = &[
         template: "lock:{}",
         formats: &["python-redis-lock"],
         endless: true,
-        ttl: Duration::from_secs(1),
         sleeps: true,
         runs: Runs::Python,
         ..PLAIN

@@ -15,8 +15,11 @@ use crate::side;
 /// The lock of all stories.
 pub(crate) const NAME: &str = "orders";
 
-/// The tolerance for delays of this machine.
-pub(crate) const SLACK: Duration = Duration::from_millis(1500);
+/// The tolerance for delays of this machine. A client that waited for the end of a lease, or polled seldom, would be later.
+pub(crate) const SLACK: Duration = Duration::from_secs(10);
+
+/// The rest of the lease of a killed holder, whose end the other side waits for. Set from outside, so no request must come in time.
+pub(crate) const EXPIRES_SOON: Duration = Duration::from_secs(1);
 
 const PLENTY: Duration = Duration::from_secs(20);
 
@@ -54,6 +57,13 @@ impl Scene {
     /// The value of the lock's key, which must exist.
     pub(crate) fn value(&self) -> Vec<u8> {
         self.server.cli(&["GET", &self.key()]).bytes().to_vec()
+    }
+
+    /// Lets the lock's lease end soon, which has an end. The holder is dead, or does not know.
+    pub(crate) fn expires_soon(&self) {
+        assert!(self.server.cli(&["PTTL", &self.key()]).int() > 0);
+        let rest = EXPIRES_SOON.as_millis().to_string();
+        self.server.cli(&["PEXPIRE", &self.key(), &rest]);
     }
 
     pub(crate) fn is_free(&self) -> bool {

@@ -7,7 +7,7 @@ use leasehold::{Error, HolderIdentity, blocking};
 use testkit::{RedisServer, Reply};
 
 use crate::Tale;
-use crate::scene::{NAME as KEY, inspect, now};
+use crate::scene::{EXPIRES_SOON, NAME as KEY, inspect, now};
 
 pub(crate) const STORIES: &[Tale] = &[
     ("redisson shares_a_key", || shares_a_key(&REDISSON)),
@@ -16,7 +16,6 @@ pub(crate) const STORIES: &[Tale] = &[
 
 const WHO: &str = "9b2e6f0a-6f0c-4c52-a5a6-3a2f6f6f0e11:42";
 const LONG: Duration = Duration::from_secs(30);
-const TTL: Duration = Duration::from_millis(400);
 
 /// The commands of a program for taking and releasing its lock, from its own script.
 struct Program {
@@ -110,10 +109,10 @@ fn shares_a_key(program: &Program) -> String {
 
     // The foreign program dies.
     let began = now();
-    assert!((program.got)(&take(TTL)));
+    assert!((program.got)(&take(EXPIRES_SOON)));
     let lease = lock.acquire_within(LONG).expect("its lease ended");
     let waited = now().since(began) + Duration::from_millis(2);
-    assert!(waited >= TTL, "not before its end: {waited:?}");
+    assert!(waited >= EXPIRES_SOON, "not before its end: {waited:?}");
     lease.release().expect("held");
     format!(
         "a {}; while Leasehold holds it is answered {refused:?}",

@@ -9,6 +9,7 @@
     reason = "tests drive real processes in real time"
 )]
 
+mod collected;
 #[cfg(target_os = "linux")]
 pub(crate) mod pty;
 pub(crate) mod servers;
@@ -16,17 +17,17 @@ pub(crate) mod servers;
 pub(crate) mod users;
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use testkit::{RedisServer, eventually};
+use testkit::{RedisServer, Reply, eventually};
+
+use self::collected::{Collected, collect};
 
 /// A time limit that only a fault reaches.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -147,6 +148,72 @@ impl Store {
         Run::verb(self.dir.path(), verb)
             .words(&["--url", &self.url])
             .words(words)
+    }
+
+    /// True if the locks are in a file, where the lock of a dead process is free at once.
+    pub(crate) fn is_local(&self) -> bool {
+        self.redis.is_none() && self.quorum.is_empty()
+    }
+
+    /// The servers with the locks.
+    fn servers(&self) -> impl Iterator<Item = &RedisServer> {
+        self.redis.iter().chain(&self.quorum)
+    }
+
+    /// The lease that is on a lock now ends in this many milliseconds; the next one does not. Set twice: before the second time, the
+    /// server has executed all that a stopped client had sent.
+    pub(crate) fn ends_in(&self, name: &str, millis: u32) {
+        const END: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end";
+        let votes: Vec<_> = self.servers().map(|it| it.cli(&["GET", name])).collect();
+        let owner = |vote: &Reply| match vote {
+            Reply::Str(vote) => vote.split(|byte| *byte == b'#').next().map(<[u8]>::to_vec),
+            _ => None,
+        };
+        let owners: Vec<_> = votes.iter().map(owner).collect();
+        let is_holder = |it: &Option<Vec<u8>>| {
+            it.is_some() && 2 * owners.iter().filter(|other| *other == it).count() > owners.len()
+        };
+        let millis = millis.to_string();
+        let nodes = self.servers().zip(&votes).zip(&owners);
+        let held: Vec<_> = nodes.filter(|(_, owner)| is_holder(owner)).collect();
+        for ((server, vote), _) in held.iter().chain(&held) {
+            let args = [
+                END.as_bytes(),
+                b"1",
+                name.as_bytes(),
+                vote.bytes(),
+                millis.as_bytes(),
+            ];
+            let done = server.cli(&[&[b"EVAL".as_slice()], &args[..]].concat());
+            assert!(done.error().is_none(), "{done:?}");
+        }
+    }
+
+    /// Waits until each server of a quorum has voted for the holder with this fence. Before, a server may show a fence of its own.
+    pub(crate) fn all_vote(&self, name: &str, fence: u64) {
+        let end = format!("#{fence}");
+        eventually(LIMIT, "all votes", || {
+            let votes = self.quorum.iter().map(|it| it.cli(&["GET", name]));
+            votes.fold(true, |all, vote| {
+                all && !vote.is_nil() && vote.text().ends_with(&end)
+            })
+        });
+    }
+
+    /// Waits until the holder of "x" has renewed its lease: more of it is left than a moment ago.
+    pub(crate) fn until_renewed(&self) {
+        let left = || {
+            let done = self.verb("inspect", &["--json", "x"]).output();
+            let report: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
+            report["locks"][0]["lease_ms"].as_u64().unwrap_or(0)
+        };
+        let mut least = left();
+        eventually(LIMIT, "a renewal", || {
+            let now = left();
+            let is_renewed = now > least + 500;
+            least = least.min(now);
+            is_renewed
+        });
     }
 
     /// A command that holds the lock "x" until [`Store::let_go`], with its fence in the file `fence`.
@@ -301,6 +368,13 @@ impl Running {
         kill(self.pid(), signal).expect("signal leasehold");
     }
 
+    /// Sends SIGSTOP, and returns when the process has stopped.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let state = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("a child");
+        assert!(matches!(state, WaitStatus::Stopped(..)), "{state:?}");
+    }
+
     /// Its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.stderr.text()
@@ -331,12 +405,10 @@ impl Running {
     pub(crate) fn end(mut self) -> Done {
         eventually(LIMIT, "leasehold ends", || self.has_ended());
         let status = self.child.wait().expect("the status");
-        // A surviving process may keep the pipes open: waits only a moment for the last output.
-        let finished = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < finished && !(self.stdout.is_complete() && self.stderr.is_complete())
-        {
-            thread::sleep(Duration::from_millis(1));
-        }
+        // A surviving process may keep the pipes open, so their end does not come for sure.
+        eventually(LIMIT, "its last output", || {
+            self.stdout.has_all() && self.stderr.has_all()
+        });
         Done {
             status,
             stdout: self.stdout.text(),
@@ -391,37 +463,6 @@ impl Done {
         told.and_then(|(_, rest)| rest.split_once('s')?.0.parse().ok())
             .unwrap_or_else(|| panic!("no seconds after {words:?}: {self:?}"))
     }
-}
-
-/// The output of a pipe.
-#[derive(Clone)]
-struct Collected(Arc<Mutex<(Vec<u8>, bool)>>);
-
-impl Collected {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("not poisoned").0).into_owned()
-    }
-
-    fn is_complete(&self) -> bool {
-        self.0.lock().expect("not poisoned").1
-    }
-}
-
-fn collect(mut pipe: impl Read + Send + 'static) -> Collected {
-    let collected = Collected(Arc::default());
-    let into = collected.clone();
-    thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = pipe.read(&mut buffer) {
-            into.0
-                .lock()
-                .expect("not poisoned")
-                .0
-                .extend_from_slice(&buffer[..length]);
-        }
-        into.0.lock().expect("not poisoned").1 = true;
-    });
-    collected
 }
 
 /// True if a process lives. A zombie does not.

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::tool;
+
 /// A copy of the command that every user of this host may run, with its directory; `None` if the tests cannot
 /// act as another user.
 pub(crate) fn everybodys_leasehold() -> Option<(TempDir, PathBuf)> {
@@ -27,6 +29,12 @@ pub(crate) fn everybodys_leasehold() -> Option<(TempDir, PathBuf)> {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(folder.path(), open).expect("open the directory");
     let copy = folder.path().join("leasehold");
-    fs::copy(env!("CARGO_BIN_EXE_leasehold"), &copy).expect("copy the command");
+    // By another process: a child that another test starts meanwhile would inherit a file of this one that is open for writing, and
+    // the copy could not be run.
+    let made = tool(
+        "cp",
+        &[env!("CARGO_BIN_EXE_leasehold"), &copy.to_string_lossy()],
+    );
+    assert!(made.status.success(), "{made:?}");
     Some((folder, copy))
 }

@@ -126,7 +126,7 @@ fn the_url_of_a_killed_run_does_not_stay() {
     let scene = Scene::new();
     let start = |name: &str| {
         let script = format!("echo $$ > {name}; exec sleep 60");
-        let run = scene.run().words(&["--url", &scene.url, "--ttl", "2s"]);
+        let run = scene.run().words(&["--url", &scene.url, "--ttl", "1h"]);
         let running = run.words(&[name, "sh", "-c", &script]).start();
         scene.store.number(name);
         running

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
 
 use testkit::RedisServer;
 
@@ -70,78 +71,15 @@ fn no_failure_shows_a_secret() {
         "redis+quorum://a,b,c?pass=S3CR3T",
         refusing.as_str(),
     ];
-    let file = |name: &str, text: &str| write(&store, name, text);
-    let silent = |what: &str, done: &Done| {
-        assert_ne!(done.code(), 0, "{what}");
-        let said = format!("{}{}", done.stdout, done.stderr);
-        assert!(said.contains("leasehold: "), "{what}: {said}");
-        assert!(!said.contains(SECRET), "{what}: {said}");
-    };
+    // In parallel, since some wait for a server.
+    thread::scope(|scope| {
+        for urls in urls.chunks(3) {
+            scope.spawn(|| urls.iter().for_each(|url| fails_without(url)));
+        }
+    });
     let words = ["-w", "1", "x", "true"];
-    for url in urls {
-        let in_file = file("url", url);
-        let toml = file("c.toml", &format!("url = '{url}'\n"));
-        let broken = file("b.toml", &format!("url = \"{url}\nttl = \"5s\"\n"));
-        let wrong = file("w.toml", &format!("url = ['{url}']\n"));
-        let name = file("n.toml", &format!("'a' = 1\nttl = '{url}'\n"));
-        let late = file("l.toml", &format!("ttl = '{url}'\nurl = '{url}'\n"));
-        for config in [&toml, &broken, &wrong, &name, &late] {
-            let run = run(&store).words(&["--config", config]).words(&words);
-            silent(&format!("{config} {url}"), &run.output());
-        }
-        // A word that is not a URL is recognized as a secret only where a URL belongs.
-        let is_url = url != SECRET;
-        for (option, value, quoted) in [
-            ("--url", url, false),
-            ("--url-file", &in_file, false),
-            ("--password", url, false),
-            ("--Url", url, true),
-            ("--ttl", url, true),
-            ("--wait", url, true),
-        ] {
-            if quoted && !is_url {
-                continue;
-            }
-            let run = run(&store).words(&[option, value]).words(&words);
-            silent(&format!("{option} {url}"), &run.output());
-            let run = Run::new(store.dir.path())
-                .words(&[&format!("{option}={value}")])
-                .words(&words);
-            silent(&format!("{option}={url}"), &run.output());
-        }
-        for variable in ["LEASEHOLD_URL", "REDIS_URL", "LEASEHOLD_TTL"] {
-            let run = run(&store).env(variable, url).words(&words);
-            silent(&format!("{variable}={url}"), &run.output());
-        }
-        for verb in ["", "help", "dev", "completions", "man", "no-such-verb"] {
-            if !is_url {
-                continue;
-            }
-            // In place of the verb, after it, and as a value.
-            for words in [
-                vec![verb, url],
-                vec![verb, "--port", url],
-                vec![verb, "--color", url],
-            ] {
-                let output = std::process::Command::new(LEASEHOLD)
-                    .args(words.iter().filter(|word| !word.is_empty()))
-                    .env("LEASEHOLD_URL", url)
-                    .env("XDG_CONFIG_HOME", store.file("none"))
-                    .stdin(Stdio::null())
-                    .output()
-                    .unwrap();
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let done = Done {
-                    status: output.status,
-                    stdout: text(&output.stdout),
-                    stderr: text(&output.stderr),
-                };
-                silent(&format!("{words:?}"), &done);
-            }
-        }
-    }
     for text in ["", "\n", "S3CR3T\nS3CR3T\n", "S3CR3T\u{7}"] {
-        let path = file("secret", text);
+        let path = write(&store, "secret", text);
         for option in ["--url-file", "--password-file"] {
             let run = run(&store)
                 .env("REDIS_URL", "redis://127.0.0.1:1/")
@@ -150,6 +88,81 @@ fn no_failure_shows_a_secret() {
             let done = run.output();
             silent(&format!("{option} {text:?}"), &done);
             done.is(78, &["cannot use the file", option]);
+        }
+    }
+}
+
+/// The command has failed, with a message and without the secret.
+fn silent(what: &str, done: &Done) {
+    assert_ne!(done.code(), 0, "{what}");
+    let said = format!("{}{}", done.stdout, done.stderr);
+    assert!(said.contains("leasehold: "), "{what}: {said}");
+    assert!(!said.contains(SECRET), "{what}: {said}");
+}
+
+/// No failure shows this URL, in each possible place.
+fn fails_without(url: &str) {
+    let store = Store::local();
+    let file = |name: &str, text: &str| write(&store, name, text);
+    let words = ["-w", "1", "x", "true"];
+    let in_file = file("url", url);
+    let toml = file("c.toml", &format!("url = '{url}'\n"));
+    let broken = file("b.toml", &format!("url = \"{url}\nttl = \"50s\"\n"));
+    let wrong = file("w.toml", &format!("url = ['{url}']\n"));
+    let name = file("n.toml", &format!("'a' = 1\nttl = '{url}'\n"));
+    let late = file("l.toml", &format!("ttl = '{url}'\nurl = '{url}'\n"));
+    for config in [&toml, &broken, &wrong, &name, &late] {
+        let run = run(&store).words(&["--config", config]).words(&words);
+        silent(&format!("{config} {url}"), &run.output());
+    }
+    // A word that is not a URL is recognized as a secret only where a URL belongs.
+    let is_url = url != SECRET;
+    for (option, value, quoted) in [
+        ("--url", url, false),
+        ("--url-file", &in_file, false),
+        ("--password", url, false),
+        ("--Url", url, true),
+        ("--ttl", url, true),
+        ("--wait", url, true),
+    ] {
+        if quoted && !is_url {
+            continue;
+        }
+        let run = run(&store).words(&[option, value]).words(&words);
+        silent(&format!("{option} {url}"), &run.output());
+        let run = Run::new(store.dir.path())
+            .words(&[&format!("{option}={value}")])
+            .words(&words);
+        silent(&format!("{option}={url}"), &run.output());
+    }
+    for variable in ["LEASEHOLD_URL", "REDIS_URL", "LEASEHOLD_TTL"] {
+        let run = run(&store).env(variable, url).words(&words);
+        silent(&format!("{variable}={url}"), &run.output());
+    }
+    for verb in ["", "help", "dev", "completions", "man", "no-such-verb"] {
+        if !is_url {
+            continue;
+        }
+        // In place of the verb, after it, and as a value.
+        for words in [
+            vec![verb, url],
+            vec![verb, "--port", url],
+            vec![verb, "--color", url],
+        ] {
+            let output = std::process::Command::new(LEASEHOLD)
+                .args(words.iter().filter(|word| !word.is_empty()))
+                .env("LEASEHOLD_URL", url)
+                .env("XDG_CONFIG_HOME", store.file("none"))
+                .stdin(Stdio::null())
+                .output()
+                .expect("run leasehold");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let done = Done {
+                status: output.status,
+                stdout: text(&output.stdout),
+                stderr: text(&output.stderr),
+            };
+            silent(&format!("{words:?}"), &done);
         }
     }
 }

@@ -16,19 +16,24 @@ fn watch_tells_of_each_change_and_ends_by_a_signal(store: &Store) {
         .verb("watch", &["--json", "--interval", "50ms", "x"])
         .start();
     let words = store.verb("watch", &["--interval", "0.05", "x"]).start();
-    let told = |event: &str, fence: Option<u64>| {
+    let told_that = |what: &str, is_it: &dyn Fn(&Value) -> bool| {
         let mut found = Value::Null;
-        eventually(LIMIT, event, || {
+        eventually(LIMIT, what, || {
             let text = watching.written();
             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-            let mut events = whole.lines().map(json);
-            let is_it = |one: &Value| {
-                one["event"] == event && fence.is_none_or(|fence| one["fence"] == fence)
-            };
-            found = events.find(is_it).unwrap_or_default();
+            found = whole.lines().map(json).find(is_it).unwrap_or_default();
             !found.is_null()
         });
         found
+    };
+    let told = |event: &str, fence: Option<u64>| {
+        let has_fence = |one: &Value| fence.is_none_or(|fence| one["fence"] == fence);
+        told_that(event, &|one| one["event"] == event && has_fence(one))
+    };
+    let told_released = |fence: u64| {
+        told_that("released", &|one| {
+            one["event"] == "released" && one["before"]["fence"] == fence
+        });
     };
     let free = told("free", None);
     words.until_it_writes("free        \"x\"");
@@ -57,12 +62,22 @@ fn watch_tells_of_each_change_and_ends_by_a_signal(store: &Store) {
     assert_eq!(told("queue", None)["queue"], 1);
     store.let_go();
     let second = store.number("second");
-    let handed_over = told("handed_over", Some(second));
-    assert_eq!(handed_over["before"]["fence"], fence);
+    let handed_over = told_that("the second holds", &|one| {
+        let is_held = ["handed_over", "acquired"]
+            .map(Value::from)
+            .contains(&one["event"]);
+        is_held && one["fence"] == second
+    });
+    // Between the votes of two nodes, no majority holds the lock. Elsewhere the hand-over is one step.
+    if handed_over["event"] == "acquired" {
+        assert!(!store.quorum.is_empty(), "{handed_over}");
+        told_released(fence);
+    } else {
+        assert_eq!(handed_over["before"]["fence"], fence);
+    }
     assert_eq!(handed_over["holder"]["pid"], waiter.pid().as_raw());
     store.touch("done");
-    let released = told("released", None);
-    assert_eq!(released["before"]["fence"], second);
+    told_released(second);
     holder.end().is(0, &[]);
     waiter.end().is(0, &[]);
 

@@ -6,7 +6,6 @@
 #![allow(clippy::disallowed_methods, reason = "real processes in real time")]
 
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,12 +17,8 @@ const COUNT: &str =
     "begin=$(date +%s%N); n=$(cat counter); sleep 0.00$((5 + n % 5)); echo $((n + 1)) > counter
     echo $LEASEHOLD_FENCE $begin $(date +%s%N) >> log";
 
-const TTL: Duration = Duration::from_secs(4);
 const WORKERS: usize = 6;
 const ROUNDS: usize = 6;
-
-/// The two stores one after the other: each needs both cores.
-static TURN: Mutex<()> = Mutex::new(());
 
 on_each_store! {
     a_counter_loses_nothing_when_processes_are_killed,
@@ -31,7 +26,6 @@ on_each_store! {
 }
 
 fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     fs::write(store.file("counter"), "0").expect("write the counter");
 
     // All eight run before the first one ends: a holder that counts too, six workers, and one that dies waiting.
@@ -59,6 +53,8 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
         store.until("holding");
         let killed_at = now();
         holder.signal(Signal::SIGKILL);
+        // No worker's lease ends, and that of the dead one only now.
+        store.ends_in("counter", 1);
         let ends: Vec<Done> = rounds
             .into_iter()
             .flat_map(|rounds| rounds.join().expect("a worker that ends well"))
@@ -68,14 +64,10 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
     });
 
     let counted = usize::try_from(store.number("counter")).expect("a small number");
-    let with = |code| ends.iter().filter(|done| done.code() == code).count();
-    // A worker that was delayed beyond its lease may have counted before it noticed the loss.
-    let (well, lost) = (with(0), with(79));
-    assert_eq!(well + lost, WORKERS * ROUNDS + 1, "{ends:?}");
-    assert!(
-        (well..=well + lost).contains(&counted),
-        "counted {counted} of {well} and {lost} lost: {ends:?}"
-    );
+    for done in &ends {
+        assert_eq!(done.code(), 0, "{done:?}");
+    }
+    assert_eq!((ends.len(), counted), (WORKERS * ROUNDS + 1, ends.len()));
     let holds = log(store);
     assert_eq!(holds.len(), counted);
     for pair in holds.windows(2) {
@@ -88,20 +80,23 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
         .find(|begin| *begin > killed_at)
         .expect("someone went on");
     let waited = Duration::from_nanos(next - killed_at);
+    // The next one looks each second, and not only after the lease of which it knows.
     assert!(
-        waited <= TTL + TTL / 2,
+        waited <= Duration::from_secs(15),
         "waited {waited:?} for a dead holder"
     );
 }
 
-/// The next waiter is dead: the following one gets the lock at once. The median of three: a claim window or a
-/// poll would delay each measurement, a busy machine only one.
+/// The next waiter is dead: the following one gets the lock before the claim window of 3 s ends. A busy machine delays single
+/// runs; a claim window delays each.
 fn nobody_waits_for_a_dead_waiter(store: &Store) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut gaps = [(); 3].map(|()| gap_after_a_dead_waiter(store));
-    gaps.sort_unstable();
+    let soon = Duration::from_millis(2_500);
+    let mut gaps = Vec::new();
+    while gaps.len() < 4 && gaps.last().is_none_or(|gap| *gap > soon) {
+        gaps.push(gap_after_a_dead_waiter(store));
+    }
     assert!(
-        gaps[1] <= Duration::from_millis(300),
+        gaps.last().is_some_and(|gap| *gap <= soon),
         "waited {gaps:?} for a dead waiter"
     );
 }
@@ -112,15 +107,14 @@ fn gap_after_a_dead_waiter(store: &Store) -> Duration {
         fs::remove_file(store.file(file)).ok();
     }
     let stamp = "echo 1 $(date +%s%N) $(date +%s%N) >> log";
-    // The leases are long, so that none ends.
-    let contend = |script: &str| store.run(&["counter", "sh", "-c", script]).start();
-    let holder = contend(&format!(
-        "touch held; while ! [ -e go ]; do sleep 0.01; done; {stamp}"
-    ));
+    let holder = contend(
+        store,
+        &format!("touch held; while ! [ -e go ]; do sleep 0.01; done; {stamp}"),
+    );
     store.until("held");
-    let dead = contend("true");
+    let dead = contend(store, "true");
     dead.until_it_says("1st in line");
-    let next = contend(stamp);
+    let next = contend(store, stamp);
     next.until_it_says("2nd in line");
     // It is reaped before the lock is free: a process that was only sent the signal might still be granted the
     // lock.
@@ -135,11 +129,9 @@ fn gap_after_a_dead_waiter(store: &Store) -> Duration {
     Duration::from_nanos(begin - end)
 }
 
-/// `script` under the lock.
+/// `script` under the lock. Its lease is long, so that it does not end.
 fn contend(store: &Store, script: &str) -> Running {
-    store
-        .run(&["--ttl", "4s", "counter", "sh", "-c", script])
-        .start()
+    store.run(&["counter", "sh", "-c", script]).start()
 }
 
 /// The command for a script that counts.

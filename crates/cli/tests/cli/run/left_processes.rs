@@ -16,13 +16,10 @@ on_each_store! {
 
 fn what_the_command_leaves_behind_keeps_the_lock(store: &Store) {
     let script = "(while ! [ -e let-go ]; do sleep 0.02; done; touch last) & echo $! > pid; exit 3";
-    let running = store.run(&["--ttl", "4s", "x", "sh", "-c", script]).start();
+    let running = store.run(&["--ttl", "9s", "x", "sh", "-c", script]).start();
     running.until_it_says("processes that it started are still running");
-    // Longer than a lease.
-    store
-        .run(&["-w", "5", "x", "touch", "ran"])
-        .output()
-        .is(124, &[]);
+    store.until_renewed();
+    store.run(&["-n", "x", "touch", "ran"]).output().is(75, &[]);
     store.let_go();
     let done = running.end();
     assert_eq!(done.code(), 3, "{done:?}");

@@ -182,11 +182,13 @@ fn a_store_that_cannot_be_reached_is_69_and_no_busy_lock() {
     let store = Store::local();
     // No server is there.
     let url = "redis://user:S3CR3T@127.0.0.1:1/";
-    for words in [vec!["-n"], vec!["-w", "5"], vec![]] {
-        let done = Run::new(store.dir.path())
-            .words(&words)
-            .words(&["--url", url, "x", "true"])
-            .output();
+    let words = [vec!["-n"], vec!["-w", "5"], vec![]];
+    let runs = words.map(|words| {
+        let run = Run::new(store.dir.path()).words(&words);
+        run.words(&["--url", url, "x", "true"]).start()
+    });
+    for run in runs {
+        let done = run.end();
         done.is(69, &["(exit 69)", "127.0.0.1:1", "may be free or held"]);
         assert!(
             !done.stderr.contains("busy") && !done.stderr.contains("S3CR3T"),
@@ -328,8 +330,9 @@ fn a_store_that_takes_no_writes_is_69_and_no_busy_lock() {
     let store = Store::redis();
     let server = store.server();
     let refused = |why: &str| {
-        for words in [["-n", "x"], ["-w9", "x"], ["--skip", "x"]] {
-            let done = store.run(&words).words(&["touch", "ran"]).output();
+        let words = [["-n", "x"], ["-w9", "x"], ["--skip", "x"]];
+        for run in words.map(|words| store.run(&words).words(&["touch", "ran"]).start()) {
+            let done = run.end();
             done.is(69, &["(exit 69)", "may be free or held"]);
             assert!(!done.stderr.contains("busy"), "{why}: {done:?}");
         }

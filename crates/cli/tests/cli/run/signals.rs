@@ -38,16 +38,13 @@ fn are_passed_on_and_the_status_is_the_commands(store: &Store) {
 }
 
 fn the_lock_is_kept_until_the_command_has_ended(store: &Store) {
-    // It takes longer than a lease.
     let script = "trap 'touch asked; while ! [ -e let-go ]; do sleep 0.02; done; exit 3' TERM; touch ready; while :; do sleep 0.02; done";
-    let running = store.run(&["--ttl", "3s", "x", "sh", "-c", script]).start();
+    let running = store.run(&["--ttl", "9s", "x", "sh", "-c", script]).start();
     store.until("ready");
     running.signal(Signal::SIGTERM);
     store.until("asked");
-    store
-        .run(&["-w", "4", "x", "touch", "ran"])
-        .output()
-        .is(124, &[]);
+    store.until_renewed();
+    store.run(&["-n", "x", "touch", "ran"]).output().is(75, &[]);
     assert!(!store.file("ran").exists());
     store.let_go();
     let done = running.end();

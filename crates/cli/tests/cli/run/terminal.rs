@@ -167,7 +167,7 @@ fn stopped_for_too_long_it_is_killed_and_not_continued() {
     let store = Store::local();
     let mut session = interactive(&store);
     // Without other programs: a shell that is stopped while it starts one (vfork) stops only after that start.
-    let script = "--ttl 3s x sh -c 'echo $$ > pid; while :; do echo > beat; done'";
+    let script = "--ttl 6s x sh -c 'echo $$ > pid; while :; do echo > beat; done'";
     session.press(&format!("{}\n", typed(&store, script)));
     let pid = store.number("pid");
     session.press("\x1a");
@@ -259,7 +259,7 @@ fn one_line_is_rewritten_while_waiting() {
 #[test]
 fn tostop_terminal_does_not_stop_wrapper_and_is_restored() {
     let store = Store::redis();
-    let script = "--ttl 3s x sh -c 'stty tostop -echo; trap : TERM; touch ready; while :; do sleep 0.02; done'";
+    let script = "--ttl 6s x sh -c 'stty tostop -echo; trap : TERM; touch ready; while :; do sleep 0.02; done'";
     let line = format!("{}; echo rc=$?; stty -a", typed(&store, script));
     let mut session = shell(&store, &["sh", "-c", &line]);
     store.until("ready");

@@ -22,6 +22,9 @@ on_each_store! {
     namespaces_keep_locks_apart,
 }
 
+/// A TTL whose end a test waits for. A stall does no harm: nothing needs the lease, and the answer to the renewal does not count.
+const EXPIRES_SOON: &str = "1s";
+
 /// The variables of a verb besides the store.
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
@@ -243,10 +246,13 @@ fn json_says_it_all(store: &Store) {
 }
 
 fn an_expired_lease_is_79_and_never_taken_again(store: &Store) {
-    // Not acquired with such a short TTL: it might end before the token is printed.
     let token = acquired(store, "1h");
     let set = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", token.as_str())];
-    is(&leasehold(store, &["renew", "--ttl", "3s"], &set), 0, &[]);
+    if store.is_local() {
+        leasehold(store, &["renew", "--ttl", EXPIRES_SOON], &set);
+    } else {
+        store.ends_in("x", 1);
+    }
     eventually(LIMIT, "it expires", || {
         leasehold(store, &["check"], &set).status.code() == Some(79)
     });

@@ -64,11 +64,13 @@ fn it_is_excluded_and_fails(uncaught: &str, caught: &str) {
 
 fn leasehold_waits_for_what_a_stopped_one_left(program: &str) {
     let rollout = Rollout::start();
-    let holds = format!("TTL=3000\n{program}take && : >\"$DIR/has\"; sleep 60");
+    let holds = format!("TTL=30000\n{program}take && : >\"$DIR/has\"; sleep 60");
     let stopped = rollout.begin(&holds);
     eventually(LONG, "it has the lock", || rollout.has("has"));
     stopped.kill();
     assert_eq!(rollout.run("new --try lock -- true"), 75);
+    assert!(rollout.left() > 0, "it has an end");
+    rollout.server.cli(&["PEXPIRE", "lock", "1"]);
     assert_eq!(rollout.run("new --wait 20s lock -- true"), 0);
 }
 

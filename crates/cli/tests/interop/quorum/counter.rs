@@ -16,7 +16,7 @@ use crate::scene::{NAME, SLACK, millis, now};
 const LIMIT: Duration = Duration::from_secs(50);
 
 /// Longer than any turn on a busy machine.
-const TTL: u64 = 3000;
+const TTL: u64 = 10_000;
 
 /// More turns than any story has time for.
 const ENDLESS: u64 = 1_000_000;
@@ -106,6 +106,7 @@ pub(super) fn a_counter_goes_on_after_a_killed_holder(foreign: &'static Foreign)
     let victim = peers.pop().unwrap();
     both_go_on(&scene);
     kill_while_it_holds(victim, || scene.is_held_by_foreign());
+    scene.expire_soon(true);
     let (began, left) = (now(), scene.left());
     // Leasehold needs two of its votes, or one if it has got the third.
     let left = left[left.len() - 2];

@@ -8,13 +8,15 @@ use testkit::{RedisServer, eventually};
 
 use crate::foreign::Foreign;
 use crate::peer::Peer;
-use crate::scene::{NAME, inspect, requests, unconfigured};
+use crate::scene::{EXPIRES_SOON, NAME, inspect, requests, unconfigured};
 use crate::servers::Servers;
 use crate::side;
 
 const NODES: usize = 3;
 
-const PLENTY: Duration = Duration::from_secs(20);
+/// A time limit that no working program reaches. More than [`LONG`]: a request of a library may come after its release, and the vote
+/// then stays until its TTL ends.
+const PLENTY: Duration = Duration::from_secs(60);
 
 /// Longer than any story.
 pub(super) const LONG: &str = "30000";
@@ -155,6 +157,16 @@ impl QuorumScene {
             looks = if is_given { 0 } else { looks + 1 };
             looks >= 5
         });
+    }
+
+    /// Lets the votes for a foreign or a Leasehold client end soon. That client is dead.
+    pub(super) fn expire_soon(&self, for_foreign: bool) {
+        let (key, rest) = (self.foreign.key(NAME), EXPIRES_SOON.as_millis().to_string());
+        for ((_, server), vote) in self.up().zip(self.votes()) {
+            if vote.is_some_and(|vote| is_foreign(&vote) == for_foreign) {
+                server.cli(&["PEXPIRE", &key, &rest]);
+            }
+        }
     }
 
     /// Makes a node forget the lock.

@@ -1,5 +1,6 @@
 //! Votes of a minority: neither side removes those of the other, and neither takes a lock by them.
 
+use std::thread;
 use std::time::Duration;
 
 use testkit::eventually;
@@ -11,15 +12,16 @@ use crate::scene::NAME;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A TTL of Leasehold whose renewals come soon.
-const RENEWED: &str = "1500";
+const RENEWED: &str = "6000";
 
 pub(super) fn nobody_releases_the_others_votes(foreign: &'static Foreign) -> String {
     for scene in QuorumScene::with_and_without_each_node(foreign) {
         let (mut leasehold, mut other) = (scene.leasehold_peer(), scene.foreign_peer());
         // The foreign lease has expired, and Leasehold holds the lock.
-        let short = foreign.ttl.as_millis();
-        assert_eq!(other.ask(&format!("wait {NAME} {short}")), "held");
-        assert_eq!(leasehold.ask(&format!("wait {NAME} {RENEWED}")), "held");
+        assert_eq!(other.ask(&format!("wait {NAME} {LONG}")), "held");
+        scene.all_vote();
+        scene.forget_all();
+        assert_eq!(leasehold.ask(&format!("wait {NAME} {LONG}")), "held");
         let vote = scene.all_vote();
         let said = other.ask("release");
         let expected = if foreign.knows_loss {
@@ -83,24 +85,30 @@ pub(super) fn a_lost_vote_gives_the_other_no_lock(foreign: &'static Foreign) -> 
 
 /// A foreign client holds the lock at one node. Leasehold has the others, and the third vote as soon as it can.
 pub(super) fn a_foreign_vote_is_replaced_after_its_release(foreign: &'static Foreign) -> String {
-    for node in 0..3 {
-        let scene = QuorumScene::new(foreign);
-        let (mut leasehold, mut other) = (scene.leasehold_peer(), scene.foreign_peer_with(node));
-        let has_vote = || {
-            scene.votes()[node]
-                .as_ref()
-                .is_some_and(|vote| is_foreign(vote))
-        };
-        assert_eq!(other.ask(&format!("try {NAME} {LONG}")), "held");
-        assert_eq!(leasehold.ask(&format!("wait {NAME} {RENEWED}")), "held");
-        assert!(has_vote(), "left alone");
-        assert_eq!(other.ask("release"), "released");
-        // At its next renewal.
-        assert!(!is_foreign(&scene.all_vote()));
-        assert_eq!(leasehold.ask("release"), "released");
-        scene.are_free();
-    }
+    thread::scope(|scope| {
+        for node in 0..3 {
+            scope.spawn(move || a_vote_is_replaced(foreign, node));
+        }
+    });
     String::new()
+}
+
+fn a_vote_is_replaced(foreign: &'static Foreign, node: usize) {
+    let scene = QuorumScene::new(foreign);
+    let (mut leasehold, mut other) = (scene.leasehold_peer(), scene.foreign_peer_with(node));
+    let has_vote = || {
+        scene.votes()[node]
+            .as_ref()
+            .is_some_and(|vote| is_foreign(vote))
+    };
+    assert_eq!(other.ask(&format!("try {NAME} {LONG}")), "held");
+    assert_eq!(leasehold.ask(&format!("wait {NAME} {RENEWED}")), "held");
+    assert!(has_vote(), "left alone");
+    assert_eq!(other.ask("release"), "released");
+    // At its next renewal.
+    assert!(!is_foreign(&scene.all_vote()));
+    assert_eq!(leasehold.ask("release"), "released");
+    scene.are_free();
 }
 
 /// While redlock 5 retries, it keeps the votes that it has. If its process ends, they stay until their TTL ends.

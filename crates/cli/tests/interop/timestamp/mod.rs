@@ -16,7 +16,7 @@ use testkit::{RedisServer, eventually};
 use crate::args::Args;
 use crate::late::{seen_soon, timed};
 use crate::peer::Peer;
-use crate::scene::{SLACK, millis, now};
+use crate::scene::{EXPIRES_SOON, SLACK, millis, now};
 use crate::{Tally, foreign, tell};
 
 const NAME: &str = "orders";
@@ -93,6 +93,12 @@ pub(crate) fn try_one(foreign: Foreign, args: &Args, tally: &Tally) {
 }
 
 impl Foreign {
+    /// A time, in whole units.
+    fn units(self, time: Duration) -> u64 {
+        let unit = if self.unit == "s" { 1_000 } else { 1 };
+        u64::try_from(time.as_millis()).unwrap() / unit
+    }
+
     fn title(self, story: &str) -> String {
         format!("timestamp-{} {} {story}", self.name, self.unit)
     }
@@ -170,14 +176,7 @@ impl Scene {
     /// This host's clock, in units.
     fn time(&self) -> u64 {
         let wall = Clock::system().wall();
-        let passed = wall.duration_since(UNIX_EPOCH).unwrap();
-        let micros = u64::try_from(passed.as_micros()).unwrap();
-        let unit = if self.foreign.unit == "s" {
-            1_000_000
-        } else {
-            1_000
-        };
-        micros / unit
+        self.foreign.units(wall.duration_since(UNIX_EPOCH).unwrap())
     }
 }
 
@@ -280,9 +279,6 @@ fn a_counter_loses_nothing(scene: &Scene) -> String {
 
 fn a_counter_outlives_a_killed_holder(scene: &Scene) -> String {
     const TURNS: i64 = 50;
-    // Long enough that this process inspects the key before another client gets the lock, also on a busy
-    // machine.
-    const TTL: u64 = 3000;
     // A client of the recipe that loses a takeover overwrites the winner's deadline. A Leasehold winner cannot
     // release the lock before that deadline, so all clients wait for it. Shorter than `LONG`, and longer than a
     // stall of the machine.
@@ -298,11 +294,15 @@ fn a_counter_outlives_a_killed_holder(scene: &Scene) -> String {
     // Half of the turns come after the kill, so no peer finishes before it.
     let (before, lost) = count(&mut peers, COUNTING, TURNS, || {});
     assert_eq!(lost, 0, "no deadline passed, so nobody wrote over one");
-    assert_eq!(victim.ask(&format!("wait orders {TTL}")), "held");
+    assert_eq!(victim.ask("wait orders 60000"), "held");
     let (after, overwritten) = count(&mut peers, COUNTING, TURNS, || {
         // In the middle of a turn: the victim has read and will not write.
-        let (seen, deadline, began) = (scene.counted(), scene.value().unwrap(), now());
+        let seen = scene.counted();
+        assert!(scene.value().unwrap() > scene.time());
         victim.kill();
+        // Its deadline comes soon.
+        let (deadline, began) = (scene.time() + scene.foreign.units(EXPIRES_SOON), now());
+        scene.server.cli(&["SET", NAME, &deadline.to_string()]);
         loop {
             // Reads the clock after the counter: a value read after the deadline proves nothing.
             let counted = scene.counted();
@@ -317,8 +317,8 @@ fn a_counter_outlives_a_killed_holder(scene: &Scene) -> String {
     });
     let total = before + after;
     assert_eq!(scene.counted(), total, "updates are lost");
-    // At most the TTL plus two units, and a unit is at most a second.
-    let most = Duration::from_millis(TTL) + Duration::from_secs(2) + SLACK;
+    // At most that time plus two units, and a unit is at most a second.
+    let most = EXPIRES_SOON + Duration::from_secs(2) + SLACK;
     assert!(stood < most, "{stood:?}");
     format!(
         "{total} turns; all stood still for {}; {overwritten} of Leasehold were overwritten by a loser's GETSET",
