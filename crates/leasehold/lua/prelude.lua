@@ -291,7 +291,10 @@ end
 -- Reads the mark. Returns the refusal of a client that counts another quorum than the mark: the two share no majority,
 -- and they would count fences apart (core: World::apply_by).
 local function other_terms()
-  mark = call('GET', KEYS[1])
+  mark = redis.pcall('GET', KEYS[1])
+  if type(mark) == 'table' then
+    return { 'error', mark.err }
+  end
   local nodes, longest = match(mark or '', '^(%d+) (%d+) ')
   return nodes and nodes .. ' ' .. longest ~= TERMS and { 'other-terms', nodes, longest }
 end

@@ -46,8 +46,9 @@ end
 
 -- Writes the mark of this quorum, as of this server. `state` is '' or ' young'.
 local function write_mark(made, state)
-  mark = TERMS .. ' ' .. digits(made) .. ' ' .. SERVER .. state
-  call('SET', MARK, mark)
+  local written = TERMS .. ' ' .. digits(made) .. ' ' .. SERVER .. state
+  call('SET', MARK, written)
+  mark = written
 end
 
 -- When the mark was made, in ms, and whether the node is in quarantine. Makes the mark if the memory of the node is not

@@ -188,7 +188,7 @@ fn longest_queue<'a>(
     longest.map_or_else(Vec::new, |seen| seen.queue.clone())
 }
 
-/// The error of a step that no majority answered: that of a node with other settings, or else of the first node that failed.
+/// The error of a step that no majority answered.
 pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
     let answers_so_far = || answers.iter().flatten();
     let failed = answers_so_far().filter_map(|answer| answer.as_ref().err());
@@ -201,6 +201,19 @@ pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
     error
 }
 
+/// The error that tells the caller most, of errors of these kinds: a wrong setting if it leaves no majority, however often the client
+/// tries; else the first one that may pass.
+pub(super) fn telling(
+    kinds: impl Iterator<Item = StoreErrorKind> + Clone,
+    nodes: usize,
+) -> Option<usize> {
+    let is_wrong = |kind: &StoreErrorKind| *kind == StoreErrorKind::Misconfigured;
+    let wrong = kinds.clone().filter(is_wrong).count();
+    let is_final = wrong > nodes - majority(nodes);
+    let told = kinds.clone().position(|kind| is_wrong(&kind) == is_final);
+    told.or(kinds.clone().next().map(|_| 0))
+}
+
 /// The error of a request for which too few of the nodes are left.
 pub(super) fn without_majority<'a>(
     failed: impl Iterator<Item = &'a StoreError>,
@@ -209,10 +222,8 @@ pub(super) fn without_majority<'a>(
 ) -> StoreError {
     let failed: Vec<&StoreError> = failed.collect();
     let needed = majority(nodes);
-    // A wrong setting stays wrong, however often the client tries; a node that is away may come back.
-    let wrong = |error: &&&StoreError| error.kind == StoreErrorKind::Misconfigured;
-    let told = failed.iter().find(wrong).or(failed.first());
-    let (kind, why) = told.map_or(
+    let kinds = failed.iter().map(|error| error.kind);
+    let (kind, why) = telling(kinds, nodes).map(|at| failed[at]).map_or(
         (StoreErrorKind::Unavailable, "the nodes disagree".to_owned()),
         |first| (first.kind, first.to_string()),
     );
@@ -221,4 +232,27 @@ pub(super) fn without_majority<'a>(
     // The nodes that disagree have answered, so the outcome is known only if all have.
     error.may_have_taken_effect = true;
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::telling;
+    use crate::error::StoreErrorKind::{Misconfigured, Unavailable, Unreachable};
+
+    #[test]
+    fn wrong_setting_is_told_only_if_it_leaves_no_majority() {
+        let told = |kinds: &[_], nodes| telling(kinds.iter().copied(), nodes);
+        assert_eq!(told(&[], 3), None);
+        assert_eq!(told(&[Unreachable, Unavailable], 3), Some(0));
+        assert_eq!(
+            told(&[Misconfigured, Unreachable], 3),
+            Some(1),
+            "it may pass"
+        );
+        assert_eq!(
+            told(&[Unavailable, Misconfigured, Misconfigured], 3),
+            Some(1)
+        );
+        assert_eq!(told(&[Misconfigured; 2], 5), Some(0), "there is no other");
+    }
 }

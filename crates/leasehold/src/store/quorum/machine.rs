@@ -85,6 +85,8 @@ impl<C> QuorumMachine<C> {
                     } => self.renewed(at, (gathering, &owner), (node, certified), answer, effects),
                     Purpose::Release { gathering, undo } => {
                         self.undone(at, (node, answer.is_ok()), undo, effects);
+                        // A release without an answer is sent again, so it takes effect even if this request was never sent.
+                        let answer = answer.map_err(StoreError::unknown);
                         self.gathered(gathering, node, answer, effects);
                     }
                     Purpose::Undo(undo) => {

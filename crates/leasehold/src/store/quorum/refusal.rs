@@ -4,7 +4,7 @@ use leasehold_core::Reply;
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal};
 
 use super::attempt::{Attempt, NodeReply};
-use super::judge::without_majority;
+use super::judge::{telling, without_majority};
 use super::machine::QuorumInfo;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
@@ -25,7 +25,7 @@ pub(super) fn refusal_error<C>(
         NodeReply::Failed(error) => Some(error),
         _ => None,
     });
-    let mut reasons = attempt
+    let reasons = attempt
         .said
         .iter()
         .enumerate()
@@ -34,12 +34,16 @@ pub(super) fn refusal_error<C>(
                 .map(|(kind, why)| (kind, format!("{}: {why}", quorum.nodes[node]))),
             _ => None,
         });
+    let reasons: Vec<_> = reasons.collect();
+    let kinds = reasons.iter().map(|(kind, _)| *kind);
+    let kinds = kinds.chain(failed.clone().map(|error| error.kind));
+    let told = telling(kinds, quorum.nodes.len());
     let is_unknown = failed.clone().any(|error| error.may_have_taken_effect);
     let mut error = if refusal == Refusal::ClocksApart {
         let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";
         StoreError::new(&quorum.label, StoreErrorKind::Unavailable, why)
-    } else if let Some((kind, why)) = reasons.next() {
-        StoreError::new(&quorum.label, kind, why)
+    } else if let Some((kind, why)) = told.and_then(|at| reasons.get(at)) {
+        StoreError::new(&quorum.label, *kind, why)
     } else {
         without_majority(failed, quorum.nodes.len(), &quorum.label)
     };

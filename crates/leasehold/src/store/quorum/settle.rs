@@ -105,7 +105,11 @@ impl<C> QuorumMachine<C> {
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) -> Option<Ttl> {
-        let QuorumInfo { label, nodes, terms } = &self.info;
+        let QuorumInfo {
+            label,
+            nodes,
+            terms,
+        } = &self.info;
         let answer = answer_of(&nodes[node], answer, *terms);
         let judged = self.gatherings.heard(gathering, node, answer, label)?;
         effects.push(QuorumEffect::Answer(judged.caller, judged.answer));

@@ -113,8 +113,8 @@ pub(crate) async fn init(
         }
     };
     let writes = address.nodes.iter().zip(&marks);
-    let writes =
-        writes.map(|(node, (mark, before))| write(node, mark, *before, again, clock, limit));
+    let writes = writes
+        .map(|(node, (mark, before))| write(node, mark, (*before, terms), again, clock, limit));
     for written in join_all(writes).await {
         written?;
     }
@@ -224,11 +224,11 @@ pub(super) async fn peek(
     Ok((mark, clock))
 }
 
-/// Writes a mark, and deletes the counters of the former terms: their clients must not find a counter.
+/// Writes a mark, and deletes the counters of the former terms and of the new ones: a node with a counter votes before its quarantine ends.
 async fn write(
     node: &Address,
     mark: &str,
-    before: Option<QuorumTerms>,
+    (before, now): (Option<QuorumTerms>, QuorumTerms),
     again: bool,
     clock: &Clock,
     limit: Duration,
@@ -238,9 +238,11 @@ async fn write(
     if !again {
         set.arg("NX");
     }
-    if let Some(before) = before {
-        let counters = (0..BUCKETS).map(|bucket| counter_in(before, bucket));
-        changes.cmd("DEL").arg(counters.collect::<Vec<_>>());
+    if again {
+        for terms in before.into_iter().chain([now]) {
+            let counters = (0..BUCKETS).map(|bucket| counter_in(terms, bucket));
+            changes.cmd("DEL").arg(counters.collect::<Vec<_>>());
+        }
     }
     let answers: Vec<redis::Value> = ask(node, &changes, clock, limit).await?;
     if answers.first() == Some(&redis::Value::Nil) {

@@ -1,7 +1,7 @@
 //! Locks of a quorum without faults.
 
 use super::{MS, Nodes, SECOND, longest, settle};
-use crate::error::Error;
+use crate::error::{Error, StoreErrorKind};
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_has_one_fence_at_all_nodes_and_leaves_nothing() {
@@ -177,4 +177,27 @@ async fn a_newcomer_does_not_pass_waiters_of_a_slow_lead() {
         ways[lead].faults().heal();
         settle().await;
     }
+}
+
+/// The client sends the release again, so its caller must not take it for one without effect.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_no_node_received_may_take_effect() {
+    let nodes = Nodes::new(3);
+    let (client, ways, _) = nodes.client();
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    let (detached, _) = lease.detach(20 * SECOND).await.unwrap();
+    settle().await;
+    for way in &ways {
+        way.faults().fail(StoreErrorKind::Unreachable);
+    }
+    let Err(Error::Store(error)) = detached.release().await else {
+        panic!("no node has confirmed it");
+    };
+    assert!(error.may_have_taken_effect, "{error}");
+    assert_eq!(nodes.held_at("stock"), 3);
+    for way in &ways {
+        way.faults().heal();
+    }
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(nodes.held_at("stock"), 0, "it was sent again");
 }

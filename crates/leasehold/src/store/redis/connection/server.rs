@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use leasehold_core::quorum::QuorumTerms;
 use redis::Value;
 
 use crate::error::Replaced;
@@ -79,17 +80,21 @@ pub(in crate::store::redis) fn start_of(server: &Value) -> Option<String> {
 }
 
 /// The mark of a node that was started again with all its data: it names the new start. `None` if nothing is to be changed: the mark
-/// names this start already, or the server was a replica since its start, so its data may be those of another one.
-pub(super) fn adopted(mark: &str, start: &str, replication: &Value) -> Option<String> {
+/// names this start already, it is of another quorum, or the server was a replica since its start, so its data may be those of another one.
+pub(super) fn adopted(
+    mark: &str,
+    (terms, start): (QuorumTerms, &str),
+    replication: &Value,
+) -> Option<String> {
     let text: String = redis::from_redis_value_ref(replication).ok()?;
     let was_a_replica = field(&text, "second_repl_offset")? != "-1";
-    let mut words: Vec<&str> = mark.split(' ').collect();
-    let named = words.get_mut(3)?;
-    if *named == start || was_a_replica {
+    let counted = format!("{} {} ", terms.nodes, terms.longest_ttl.millis());
+    let (made_at, rest) = mark.strip_prefix(&counted)?.split_once(' ')?;
+    let (named, state) = rest.split_at_checked(MARK_ID)?;
+    if named == start || was_a_replica || !matches!(state, "" | " young") {
         return None;
     }
-    *named = start;
-    Some(words.join(" "))
+    Some(format!("{counted}{made_at} {start}{state}"))
 }
 
 /// How the server `now` replaced the server `before`; `None` if it is the same. A server that was a replica in between
@@ -152,15 +157,31 @@ mod tests {
         ));
         let start = start.unwrap();
         assert_eq!(start, "0123456789abcdef");
+        let longest_ttl = leasehold_core::Ttl::new(std::time::Duration::from_secs(60)).unwrap();
+        let terms = QuorumTerms {
+            nodes: 3,
+            longest_ttl,
+        };
         let adopted = |mark, offset| {
             let replication = format!("role:master\r\nsecond_repl_offset:{offset}\r\n");
-            adopted(mark, &start, &info(&replication))
+            adopted(mark, (terms, &start), &info(&replication))
         };
         let own = "3 60000 0 0123456789abcdef";
         assert_eq!(adopted(own, "-1"), None);
         let before = "3 60000 0 fedcba9876543210";
         assert_eq!(adopted(before, "-1").as_deref(), Some(own));
         assert_eq!(adopted(before, "4711"), None);
+        // Of another quorum, or of no known form.
+        for mark in [
+            "5 60000 0 fedcba9876543210",
+            "3 50000 0 fedcba9876543210",
+            "3 60000 0 fedcba9876543210 old",
+            "3 60000 0 fedcba",
+            "3 60000 0",
+            "",
+        ] {
+            assert_eq!(adopted(mark, "-1"), None, "{mark:?}");
+        }
         let young = "3 60000 17 fedcba9876543210 young";
         let adopted = adopted(young, "-1");
         assert_eq!(
