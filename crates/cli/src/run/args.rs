@@ -206,8 +206,7 @@ impl Run {
 
     /// The warning of a TTL so short that a busy host may not kill the command in time; `None` for others.
     pub(crate) fn warning(&self, ttl: Duration, limits: StopLimits) -> Option<String> {
-        let is_meant = matches!(self.on_lost, OnLost::Warn) || self.waiting().quiet;
-        if ttl >= SHORT_TTL || is_meant {
+        if ttl >= SHORT_TTL || matches!(self.on_lost, OnLost::Warn) || self.how.quiet {
             return None;
         }
         // The lease ends for its holder 1 % of the TTL and 2 ms before it does in the store.
@@ -337,6 +336,7 @@ mod tests {
         assert!(said.contains("killed 72 ms before"), "{said}");
         assert!(said.contains("use a TTL of 5s"), "{said}");
         assert_eq!(warning(&["x", "true"], 5_000), None);
+        assert!(warning(&["--skip", "x", "true"], 2_000).is_some());
         assert_eq!(warning(&["--quiet", "x", "true"], 2_000), None);
         assert_eq!(warning(&["--on-lost", "warn", "x", "true"], 2_000), None);
     }

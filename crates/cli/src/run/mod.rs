@@ -82,11 +82,13 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
     let limits = args.limits(ttl)?;
-    if let Some(warning) = args.warning(ttl, limits) {
+    let timestamp = args.timestamp()?;
+    let program = ResolvedCommand::find(&command)?;
+    // The deadline in a timestamp lock lies later than its TTL.
+    let warning = args.warning(ttl, limits).filter(|_| timestamp.is_none());
+    if let Some(warning) = warning {
         say(&warning);
     }
-    args.timestamp()?;
-    let program = ResolvedCommand::find(&command)?;
     let (store, url_file) = target.place().hand_on();
     let job = LockedRun {
         args,
