@@ -22,16 +22,17 @@ fn holds_in(model: &str) {
 }
 
 models! {
-    every_rule_holds_within_the_bounds_of holds_in
-    cache "cache"
-    invalidation "cache invalidation"
-    early_refresh "cache early refresh"
-    failing_source "cache failing source"
-    crash "cache crash"
-    lost_reply "cache lost reply"
-    delayed_command "cache delayed command"
-    eviction "cache eviction"
-    clock_set_back "cache clock set back"
+    every_rule_holds_within_the_bounds_of holds_in {
+        cache "cache"
+        invalidation "cache invalidation"
+        early_refresh "cache early refresh"
+        failing_source "cache failing source"
+        crash "cache crash"
+        lost_reply "cache lost reply"
+        delayed_command "cache delayed command"
+        eviction "cache eviction"
+        clock_set_back "cache clock set back"
+    }
 }
 
 #[test]

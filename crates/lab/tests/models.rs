@@ -20,24 +20,25 @@ fn holds_in(model: &str) {
 }
 
 models! {
-    every_rule_holds_within_the_bounds_of holds_in
-    mutex "mutex"
-    queue "queue"
-    grant_and_claim "grant and claim"
-    lost_wake "lost wake"
-    lost_reply "lost reply"
-    delayed_command "delayed command"
-    delayed_answer "delayed answer"
-    cancel "cancel"
-    crash "crash"
-    crash_that_the_store_sees "crash that the store sees"
-    connection_cut "connection cut while waiting"
-    pause_and_expiry "pause and expiry"
-    operator_break "break"
-    at_least_hold "at least hold"
-    foreign_program "foreign program"
-    lost_counter "lost counter"
-    failover "failover"
+    every_rule_holds_within_the_bounds_of holds_in {
+        mutex "mutex"
+        queue "queue"
+        grant_and_claim "grant and claim"
+        lost_wake "lost wake"
+        lost_reply "lost reply"
+        delayed_command "delayed command"
+        delayed_answer "delayed answer"
+        cancel "cancel"
+        crash "crash"
+        crash_that_the_store_sees "crash that the store sees"
+        connection_cut "connection cut while waiting"
+        pause_and_expiry "pause and expiry"
+        operator_break "break"
+        at_least_hold "at least hold"
+        foreign_program "foreign program"
+        lost_counter "lost counter"
+        failover "failover"
+    }
 }
 
 #[test]

@@ -22,24 +22,26 @@ fn holds_in(model: &str) {
 }
 
 models! {
-    every_property_holds_within_the_bounds_of holds_in
-    quorum "quorum"
-    giving_up "quorum giving up"
-    renewal "quorum renewal"
-    repair "quorum repair"
-    lost_message "quorum lost message"
-    late_request "quorum late request"
-    crash "quorum crash"
-    lead_unreachable "quorum lead unreachable"
-    in_soak:
-    queue "quorum queue"
-    newcomer "quorum newcomer"
-    clocks_apart "quorum clocks apart"
-    lost_memory "quorum lost memory"
-    operator_break "quorum break"
-    clock_jump "quorum clock jump"
-    endless_vote "quorum endless vote"
-    foreign_vote "quorum foreign vote"
+    every_property_holds_within_the_bounds_of holds_in {
+        quorum "quorum"
+        renewal "quorum renewal"
+        repair "quorum repair"
+        crash "quorum crash"
+        lead_unreachable "quorum lead unreachable"
+    }
+    in_soak {
+        giving_up "quorum giving up"
+        lost_message "quorum lost message"
+        late_request "quorum late request"
+        queue "quorum queue"
+        newcomer "quorum newcomer"
+        clocks_apart "quorum clocks apart"
+        lost_memory "quorum lost memory"
+        operator_break "quorum break"
+        clock_jump "quorum clock jump"
+        endless_vote "quorum endless vote"
+        foreign_vote "quorum foreign vote"
+    }
 }
 
 #[test]

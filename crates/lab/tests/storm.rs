@@ -14,86 +14,93 @@ fn lab(words: &[&str]) -> Output {
         .unwrap()
 }
 
-#[test]
-fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
-    let kept = tempfile::tempdir().unwrap();
-    let storm = lab(&[
-        "storm",
-        "--time",
-        "60s",
-        "--seed",
-        "7",
-        // Other tests run in parallel on few processors: a stall of the machine is no fault of the lock.
-        "--tolerance",
-        "2s",
-        "--json",
-        "--keep",
-        kept.path().to_str().unwrap(),
-    ]);
-    let (text, errors) = (
-        String::from_utf8_lossy(&storm.stdout),
-        String::from_utf8_lossy(&storm.stderr),
-    );
-    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
-    assert_eq!(report["result"], "clean", "{text}{errors}");
-    assert_eq!(storm.status.code(), Some(0), "{errors}");
-    assert_eq!(report["seed"], 7);
+/// `scripts/soak` runs it.
+mod in_soak {
+    use super::*;
 
-    let [set_del, unfenced, storm] = report["campaigns"].as_array().unwrap().as_slice() else {
-        panic!("two controls and a storm: {text}");
-    };
-    for (control, run) in [(set_del, "set-del"), (unfenced, "unfenced")] {
-        assert_eq!(control["verdict"]["run"], run);
-        assert!(
-            control["control"]["times"].as_u64().unwrap() > 0,
-            "{control:#}"
+    #[test]
+    fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
+        let kept = tempfile::tempdir().unwrap();
+        let storm = lab(&[
+            "storm",
+            "--time",
+            "60s",
+            "--seed",
+            "7",
+            // Other tests run in parallel on few processors: a stall of the machine is no fault of the lock.
+            "--tolerance",
+            "2s",
+            "--json",
+            "--keep",
+            kept.path().to_str().unwrap(),
+        ]);
+        let (text, errors) = (
+            String::from_utf8_lossy(&storm.stdout),
+            String::from_utf8_lossy(&storm.stderr),
         );
-    }
-    assert_eq!(storm["tolerance_ms"], 2_000);
-    #[cfg(target_os = "linux")]
-    assert_eq!(storm["left_out"], Value::Null);
-    let unexplained = storm["unexplained_ms"].as_u64().unwrap();
-    assert!(unexplained <= 2_000, "{unexplained} ms");
-    let counts = &storm["verdict"]["counts"];
-    assert!(
-        counts["acquisitions"].as_u64().unwrap() >= 200,
-        "{counts:#}"
-    );
-    let faults: BTreeMap<String, u64> = serde_json::from_value(counts["faults"].clone()).unwrap();
-    for kind in [
-        "black-hole",
-        "black-hole-replies",
-        "black-hole-requests",
-        "client-kill",
+        let report: Value =
+            serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
+        assert_eq!(report["result"], "clean", "{text}{errors}");
+        assert_eq!(storm.status.code(), Some(0), "{errors}");
+        assert_eq!(report["seed"], 7);
+
+        let [set_del, unfenced, storm] = report["campaigns"].as_array().unwrap().as_slice() else {
+            panic!("two controls and a storm: {text}");
+        };
+        for (control, run) in [(set_del, "set-del"), (unfenced, "unfenced")] {
+            assert_eq!(control["verdict"]["run"], run);
+            assert!(
+                control["control"]["times"].as_u64().unwrap() > 0,
+                "{control:#}"
+            );
+        }
+        assert_eq!(storm["tolerance_ms"], 2_000);
         #[cfg(target_os = "linux")]
-        "clock-back",
-        #[cfg(target_os = "linux")]
-        "clock-forward",
-        "evict",
-        "failover",
-        "kill-server",
-        "kill-worker",
-        "memory",
-        "script-flush",
-        "stop-server",
-        "stop-worker",
-    ] {
+        assert_eq!(storm["left_out"], Value::Null);
+        let unexplained = storm["unexplained_ms"].as_u64().unwrap();
+        assert!(unexplained <= 2_000, "{unexplained} ms");
+        let counts = &storm["verdict"]["counts"];
         assert!(
-            faults.get(kind).is_some_and(|count| *count > 0),
-            "no {kind}: {counts:#}"
+            counts["acquisitions"].as_u64().unwrap() >= 200,
+            "{counts:#}"
         );
-    }
-    // Its history can be judged again.
-    for (run, said) in ["set-del", "unfenced", "storm"]
-        .iter()
-        .zip(report["campaigns"].as_array().unwrap())
-    {
-        let directory = kept.path().join(run);
-        let again = lab(&["judge", "--json", directory.to_str().unwrap()]);
-        assert_eq!(again.status.code(), Some(0));
-        let again: Value = serde_json::from_slice(&again.stdout).unwrap();
-        for field in ["run", "status", "counts", "found"] {
-            assert_eq!(again[field], said["verdict"][field]);
+        let faults: BTreeMap<String, u64> =
+            serde_json::from_value(counts["faults"].clone()).unwrap();
+        for kind in [
+            "black-hole",
+            "black-hole-replies",
+            "black-hole-requests",
+            "client-kill",
+            #[cfg(target_os = "linux")]
+            "clock-back",
+            #[cfg(target_os = "linux")]
+            "clock-forward",
+            "evict",
+            "failover",
+            "kill-server",
+            "kill-worker",
+            "memory",
+            "script-flush",
+            "stop-server",
+            "stop-worker",
+        ] {
+            assert!(
+                faults.get(kind).is_some_and(|count| *count > 0),
+                "no {kind}: {counts:#}"
+            );
+        }
+        // Its history can be judged again.
+        for (run, said) in ["set-del", "unfenced", "storm"]
+            .iter()
+            .zip(report["campaigns"].as_array().unwrap())
+        {
+            let directory = kept.path().join(run);
+            let again = lab(&["judge", "--json", directory.to_str().unwrap()]);
+            assert_eq!(again.status.code(), Some(0));
+            let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+            for field in ["run", "status", "counts", "found"] {
+                assert_eq!(again[field], said["verdict"][field]);
+            }
         }
     }
 }

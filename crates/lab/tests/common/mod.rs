@@ -35,7 +35,7 @@ pub(crate) fn holds<S: Debug>(
 
 /// One test for each model, so that a broken rule can be tried on the most suitable model. `scripts/soak` runs the slow ones.
 macro_rules! models {
-    ($group:ident $holds_in:ident $($test:ident $model:literal)* $(in_soak: $($slow:ident $slow_model:literal)*)?) => {
+    ($group:ident $holds_in:ident { $($test:ident $model:literal)* } $(in_soak { $($slow:ident $slow_model:literal)* })?) => {
         const TESTED: &[&str] = &[$($model,)* $($($slow_model),*)?];
 
         mod $group {
