@@ -213,6 +213,16 @@ impl Clock {
         }
     }
 
+    /// Waits until a moment that no deadline depends on. A host that slept past it may notice late.
+    pub(crate) async fn sleep_until_about(&self, moment: Moment) {
+        #[cfg(any(test, feature = "simulation"))]
+        if let ClockSource::Manual(_) = self.0 {
+            // The clock may move between two looks at it.
+            return self.sleep_until(moment).await;
+        }
+        self.sleep(moment.since(self.now())).await;
+    }
+
     /// Waits for a duration that no deadline depends on: a back-off, a poll.
     pub(crate) async fn sleep(&self, duration: Duration) {
         #[cfg(any(test, feature = "simulation"))]

@@ -80,7 +80,7 @@ impl Alarm {
 async fn sleep_until(clock: &Clock, next: Option<NextTimer>) {
     match next {
         Some(next) if next.is_precise => clock.sleep_until(next.at).await,
-        Some(next) => clock.sleep(next.at.since(clock.now())).await,
+        Some(next) => clock.sleep_until_about(next.at).await,
         None => std::future::pending().await,
     }
 }

@@ -1,9 +1,14 @@
 //! Stores that the clients of a test share, and helpers for the tests.
 
-#![allow(dead_code, reason = "each test crate uses its own part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "each test crate uses its own part of it"
+)]
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex, Snapshot};
 use tempfile::TempDir;
@@ -21,13 +26,72 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// One time for these servers, which have virtual clocks, and for clients with the clock that is returned.
 pub(crate) fn test_time(servers: &[RedisServer]) -> (TestTime, Clock) {
     let clock = Clock::manual();
+    let wall = clock.wall().duration_since(SystemTime::UNIX_EPOCH);
+    let wall = wall.expect("a clock after 1970").as_micros();
+    for server in servers {
+        server
+            .clock()
+            .set(u64::try_from(wall).expect("before 586000"));
+    }
     let moved = clock.clone();
-    (TestTime::new(servers, move |by| moved.advance(by)), clock)
+    let clocks = servers.iter().map(RedisServer::clock);
+    (TestTime::new(clocks, move |by| moved.advance(by)), clock)
 }
 
-/// The settings of a client with this clock. No request fails by its limit in real time.
+/// The settings of a client with this clock. Only the test lets a request reach its limit, which is the least of [`LONG`] and a third
+/// of the TTL: that limit follows the clock. The limits of connections and looks follow real time. No waiter gives up in an outage.
 pub(crate) fn timed(clock: &Clock) -> ClientBuilder {
-    Client::builder().clock(clock.clone()).request_timeout(LONG)
+    let builder = Client::builder().clock(clock.clone());
+    builder
+        .request_timeout(LONG)
+        .outage_timeout(Duration::from_secs(24 * 60 * 60))
+}
+
+/// The output of `future`, for which clients may have to pause and ask again. Until then time passes in small steps, and no faster than
+/// real time: less than the limit of a request for a TTL of `3 * LONG`. So this panics if the future needs such a request to fail.
+pub(crate) async fn passing<T>(time: &TestTime, what: &str, future: impl Future<Output = T>) -> T {
+    let passes = async {
+        let real = Clock::system();
+        loop {
+            let before = real.now();
+            sleep(STEP).await;
+            // On a busy machine, the sleep is longer.
+            time.pass(real.now().since(before).min(STEP * 20));
+        }
+    };
+    let first = async {
+        tokio::select! {
+            output = future => output,
+            () = passes => unreachable!("time does not end"),
+        }
+    };
+    let Ok(output) = timeout(LONG, first).await else {
+        panic!("not within {LONG:?}: {what}");
+    };
+    output
+}
+
+/// A step in which time passes. Also the pause between two looks.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Lets half of the lease pass, so that its renewal is due, and waits until it is renewed.
+pub(crate) async fn renewed(time: &TestTime, lease: &Lease) {
+    let until = lease.valid_until();
+    time.pass(lease.valid_for() / 2);
+    passing(time, "a renewal", async {
+        while lease.valid_until() <= until && !lease.is_lost() {
+            sleep(STEP).await;
+        }
+    })
+    .await;
+    assert!(!lease.is_lost(), "{:?}", lease.loss());
+}
+
+/// Lets the lease be renewed until its first deadline is long over.
+pub(crate) async fn outlives_its_ttl(time: &TestTime, lease: &Lease) {
+    for _ in 0..4 {
+        renewed(time, lease).await;
+    }
 }
 
 /// A store, with its memory, directory or server.
@@ -54,7 +118,11 @@ impl Place {
 
     /// Three servers.
     pub(crate) fn quorum() -> Self {
-        let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+        Self::quorum_of((0..3).map(|_| RedisServer::start()).collect())
+    }
+
+    /// A new quorum of these three servers.
+    pub(crate) fn quorum_of(servers: Vec<RedisServer>) -> Self {
         for server in &servers {
             mark(server, 24 * 60 * 60 * 1_000);
         }
@@ -65,13 +133,32 @@ impl Place {
 
     /// Three servers, of which one is down all the time.
     pub(crate) fn majority() -> Self {
-        match Self::quorum() {
-            Self::Quorum(mut servers, url) => {
-                // Each is the lead of a third of the names.
-                servers.remove(1).kill();
-                Self::Quorum(servers, url)
-            }
+        Self::quorum().without_one()
+    }
+
+    /// One server of a quorum is down from now on.
+    pub(crate) fn without_one(mut self) -> Self {
+        if let Self::Quorum(servers, _) = &mut self {
+            // Each is the lead of a third of the names.
+            servers.remove(1).kill();
+        }
+        self
+    }
+
+    /// This store, and one clock for its clients, which only the test moves. Servers keep their own.
+    pub(crate) fn in_test_time(self) -> (Self, TestTime, Clock) {
+        let (time, clock) = test_time(&[]);
+        let place = match self {
+            Self::Memory(_) => Self::Memory(Memory::new(clock.clone())),
             other => other,
+        };
+        (place, time, clock)
+    }
+
+    /// Ends a lease at servers, whose clock is not that of the test.
+    pub(crate) fn expire_at_servers(&self, name: &str) {
+        for server in self.servers() {
+            server.cli(&["PEXPIRE", name, "1"]);
         }
     }
 
@@ -209,7 +296,7 @@ pub(crate) async fn stand_in_line(
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let looking = async {
         while !condition().await {
-            sleep(Duration::from_millis(5)).await;
+            sleep(STEP).await;
         }
     };
     timeout(LONG, looking).await.expect(what);

@@ -6,7 +6,9 @@ use leasehold::{Client, Clock, Detached, Error, LeaseStatus, LossCause, Owner};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, stand_in_line, take};
+use crate::common::{
+    LONG, Place, TTL, eventually, look, on_every_store, stand_in_line, take, timed,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -62,11 +64,18 @@ async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
 }
 
 async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place) {
-    let (a, b) = two(&place).await;
+    let (place, time, clock) = place.in_test_time();
+    let a = place.connect(timed(&clock)).await.expect("it works");
+    let b = place.connect(timed(&clock)).await.expect("it works");
     let lease = take(&a, "m").await;
-    let ttl = MS * 300;
-    let (detached, _) = lease.detach(ttl).await.expect("it was held");
+    let (detached, _) = lease.detach(TTL).await.expect("it was held");
     // The client that took the lock is still alive. It must let the lease end.
+    time.pass(TTL / 2);
+    tokio::time::sleep(MS * 100).await;
+    let holder = look(&b, "m").await.holder.expect("it is held");
+    assert!(holder.expires_in < Some(MS * 29_950), "{holder:?}");
+    time.pass(TTL);
+    place.expire_at_servers("m");
     eventually("it ends", async || look(&b, "m").await.holder.is_none()).await;
     for answer in [detached.renew(TTL).await, detached.check().await] {
         assert_eq!(gone(answer), LossCause::NotHeld(None));

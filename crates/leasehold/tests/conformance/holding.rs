@@ -8,7 +8,7 @@ use leasehold::{Client, Clock, Error, Fence, LossCause};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, take};
+use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, passing, take, timed};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -184,21 +184,28 @@ async fn a_broken_lease_is_noticed_by_the_release(place: Place) {
 }
 
 async fn a_broken_lease_is_noticed_by_its_next_renewal(place: Place) {
-    let (a, b) = two(&place).await;
-    let mutex = a.mutex("m").ttl(MS * 3_000);
-    let lease = mutex.acquire().await.expect("it is free");
+    let (place, time, clock) = place.in_test_time();
+    let a = place.connect(timed(&clock)).await.expect("it works");
+    let b = place.connect(timed(&clock)).await.expect("it works");
+    let lease = take(&a, "m").await;
     assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
+    time.pass(TTL / 2);
     let lost = timeout(LONG, lease.lost()).await.expect("it renews itself");
     assert_eq!(lost.cause, LossCause::NotHeld(None));
 }
 
 async fn a_lease_that_is_not_renewed_expires(place: Place) {
-    let (a, b) = two(&place).await;
-    let mutex = a.mutex("m").ttl(MS * 200).auto_renew(false);
+    let (place, time, clock) = place.in_test_time();
+    let a = place.connect(timed(&clock)).await.expect("it works");
+    let b = place.connect(timed(&clock)).await.expect("it works");
+    let mutex = a.mutex("m").ttl(TTL).auto_renew(false);
     let lease = timeout(LONG, mutex.acquire()).await.expect("it is free");
     let lease = lease.expect("it is free");
-    let next = b.mutex("m").acquire_within(LONG).await;
+    time.pass(lease.valid_for());
     assert!(lease.is_lost(), "before anyone else has it");
+    place.expire_at_servers("m");
+    let mutex = b.mutex("m").ttl(TTL);
+    let next = passing(&time, "it expires", mutex.acquire()).await;
     assert!(next.expect("it expired").fence() > lease.fence());
 }
 

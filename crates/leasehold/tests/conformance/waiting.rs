@@ -4,38 +4,53 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Clock, Error, HolderIdentity};
+use leasehold::{Client, Error, HolderIdentity, WaitStatus};
+use testkit::TestTime;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, stand_in_line, take};
+use crate::common::{
+    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, passing, stand_in_line,
+    take, timed,
+};
 
-/// Long enough for a slow store to name the holder, and over before the client asks again: without a reply, the client has no verdict. A
-/// client that the store does not notify asks each 250 ms.
-fn one_answer(place: &Place) -> Duration {
-    Duration::from_millis(if place.tells_wanted() { 900 } else { 200 })
+/// Waits for "m" with a time limit, which passes after the first reply. Returns that reply and the error.
+async fn out_of_time(client: &Client, time: &TestTime) -> (WaitStatus, Error) {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let mutex = client.mutex("m").ttl(TTL).on_wait(move |waiting| {
+        tell.send(waiting.clone()).ok();
+    });
+    let mut waiting = JoinSet::new();
+    waiting.spawn(mutex.acquire_within_owned(LIMIT));
+    let first = timeout(LONG, told.recv()).await.expect("an answer");
+    time.pass(LIMIT);
+    let refused = timeout(LONG, waiting.join_next()).await.expect("the limit");
+    let refused = refused.expect("one waits").expect("no panic");
+    (first.expect("it waits"), refused.expect_err("it is held"))
 }
 
+/// A time limit on the clock of the test.
+const LIMIT: Duration = Duration::from_millis(900);
+
 async fn a_time_limit_names_who_holds_the_lock(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (place, time, clock) = place.in_test_time();
+    let a = place.connect(timed(&clock)).await.expect("it works");
+    let b = place.connect(timed(&clock)).await.expect("it works");
     let held = take(&a, "m").await;
-    let limit = one_answer(&place);
-    let (clock, mutex) = (Clock::system(), b.mutex("m").ttl(TTL));
-    let begun = clock.now();
-    let error = mutex.acquire_within(limit).await.expect_err("it is held");
-    assert!(clock.now().since(begun) >= limit);
+    let (_, error) = out_of_time(&b, &time).await;
     let text = error.to_string();
     let Error::Timeout(refused) = error else {
         panic!("{error:?}")
     };
     assert_eq!((refused.name.as_str(), refused.ahead), ("m", 0));
-    assert!(refused.waited >= limit);
+    assert_eq!(refused.waited, LIMIT);
     let holder = refused.holder.expect("it was seen");
     assert_eq!(holder.fence, Some(held.fence()));
     assert_eq!(holder.who, HolderIdentity::Owner(held.owner().clone()));
     assert!(text.contains(&held.owner().to_string()), "{text}");
     held.release().await.expect("it is held");
-    let freed = timeout(LONG, mutex.acquire()).await.expect("nobody waits");
+    let mutex = b.mutex("m").ttl(TTL);
+    let freed = passing(&time, "nobody waits", mutex.acquire()).await;
     drop(freed.expect("nobody waits"));
 }
 
@@ -160,21 +175,13 @@ async fn nobody_holds_together_with_another(place: Place) {
 }
 
 async fn who_waits_is_told_for_whom_and_behind_how_many(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (place, time, clock) = place.in_test_time();
+    let client = async || place.connect(timed(&clock)).await.expect("it works");
+    let (a, b, c) = (client().await, client().await, client().await);
     let held = take(&a, "m").await;
     let mut waiting = JoinSet::new();
-    let c = place.client().await;
     stand_in_line(&mut waiting, 0, c.mutex("m").ttl(TTL)).await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = told.clone();
-    let mutex = b.mutex("m").ttl(TTL);
-    let mutex = mutex.on_wait(move |waiting| {
-        tell.lock().expect("nobody panicked").push(waiting.clone());
-    });
-    let refused = mutex.acquire_within(one_answer(&place)).await;
-    refused.expect_err("it is held");
-    let told = told.lock().expect("nobody panicked");
-    let first = told.first().expect("it was told");
+    let (first, _) = out_of_time(&b, &time).await;
     assert_eq!((first.name.as_str(), first.ahead), ("m", 1));
     assert_eq!(first.holder.fence, Some(held.fence()));
 }
@@ -214,6 +221,12 @@ async fn a_lock_lingers_until_another_client_wants_it(place: Place) {
     let mutex = a.mutex("m").ttl(TTL).linger(LONG);
     let first = mutex.acquire().await.expect("it is free");
     let (owner, fence) = (first.owner().clone(), first.fence());
+    // Otherwise the other client may get a late vote, and then waits in no queue.
+    all_nodes_show(&b, "m", "its votes", |seen| {
+        let holder = seen.holder.as_ref().and_then(|holder| holder.fence);
+        holder == Some(fence)
+    })
+    .await;
     first.release().await.expect("it is held");
     let second = mutex.acquire().await.expect("it lingers");
     if place.tells_wanted() {

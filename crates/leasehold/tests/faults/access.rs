@@ -2,18 +2,32 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::Duration;
 
-use leasehold::{Client, Error, StoreError, StoreErrorKind};
+use leasehold::{Client, ClientBuilder, Error, StoreError, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer, free_port};
 
 use crate::scene::{
-    CANARY, LONG, PLENTY, connect, is_free, joined, millis, now, queue_up, refused,
-    shows_no_password, take, within,
+    CANARY, LONG, PLENTY, connect, is_free, joined, now, queue_up, refused, shows_no_password,
+    take, within,
 };
+
+/// The time limit of a request that nobody answers. A stall only lets it end later.
+const EXPIRES_SOON: Duration = Duration::from_secs(1);
 
 /// The error for a URL that the client cannot use.
 async fn refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
-    let builder = Client::builder().request_timeout(millis(1000));
+    // A verdict that needs this limit would come too late.
+    let builder = Client::builder().request_timeout(PLENTY * 3);
+    verdict(builder, url, kind, host).await
+}
+
+async fn verdict(
+    builder: ClientBuilder,
+    url: &str,
+    kind: StoreErrorKind,
+    host: &str,
+) -> StoreError {
     let asked = within("a verdict", builder.connect(url)).await;
     let error = refused(asked, kind, host);
     println!("{error}");
@@ -158,13 +172,11 @@ async fn who_may_not_listen_or_publish_waits_by_polling() {
 async fn nobody_listens_there() {
     let host = format!("127.0.0.1:{}", free_port());
     let url = format!("redis://:{CANARY}@{host}/");
-    let began = now();
     let error = refusal(&url, StoreErrorKind::Unreachable, &host).await;
     assert!(
         error.detail.contains("refused") && !error.may_have_taken_effect,
         "{error}"
     );
-    assert!(now().since(began) < PLENTY / 4, "said at once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -272,7 +284,8 @@ async fn what_listens_says_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let host = listener.local_addr().expect("bound").to_string();
     let url = format!("redis://:{CANARY}@{host}/");
-    refusal(&url, StoreErrorKind::TimedOut, &host).await;
+    let builder = Client::builder().request_timeout(EXPIRES_SOON);
+    verdict(builder, &url, StoreErrorKind::TimedOut, &host).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

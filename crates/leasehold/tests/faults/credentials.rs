@@ -7,7 +7,9 @@ use leasehold::doctor::{Examination, Facts};
 use leasehold::{Client, Credentials, Error, StoreErrorKind};
 use testkit::RedisServer;
 
-use crate::scene::{CANARY, kill_connections, kill_until_connected, millis, store_error, within};
+use crate::scene::{
+    CANARY, kill_connections, kill_until_connected, millis, patient, store_error, within,
+};
 
 /// The current password, which an operator can change.
 #[derive(Clone, Default)]
@@ -30,9 +32,7 @@ impl Vault {
 
     async fn connects(&self, url: &str) -> Result<Client, Error> {
         let vault = self.clone();
-        let builder = Client::builder()
-            .request_timeout(millis(1000))
-            .credentials(move || std::future::ready(vault.get()));
+        let builder = patient().credentials(move || std::future::ready(vault.get()));
         within("a verdict", builder.connect(url)).await
     }
 }
@@ -93,7 +93,7 @@ async fn a_source_that_hangs_or_panics_is_to_blame_and_is_asked_again() {
             Ok::<_, String>(Credentials::password(CANARY))
         }
     };
-    let builder = Client::builder().request_timeout(millis(500));
+    let builder = Client::builder().request_timeout(millis(6_000));
     let url = server.url();
     let connecting = builder.credentials(source).connect(&url);
     let client = within("a connection", connecting)

@@ -1,17 +1,14 @@
 //! The executor that created the client is blocked, ends, or is replaced. Neither the leases nor the server may notice this.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use leasehold::{Client, Lease};
 use pollster::block_on;
 use testkit::{FaultProxy, RedisServer, eventually};
 use tokio::runtime::{Builder, Runtime};
 
-use super::scene::{LONG, PLENTY, connect, is_free, millis, queue_up, take};
-
-/// The client renews it several times before a test ends. A busy machine may be late by two thirds of it.
-const SHORT: Duration = millis(1200);
+use super::scene::{LONG, PLENTY, Timed, connect, is_free, millis, queue_up, take};
 
 /// An executor that runs only inside `block_on`.
 fn executor() -> Runtime {
@@ -34,6 +31,26 @@ fn scene() -> (RedisServer, Runtime, Client) {
     let (server, executor) = (RedisServer::start(), executor());
     let client = executor.block_on(connect(&server.url()));
     (server, executor, client)
+}
+
+/// A client that was created on an executor, with a clock that only the test moves.
+fn timed_scene() -> (Timed, Runtime, Client) {
+    let (timed, executor) = (Timed::start(), executor());
+    let client = executor.block_on(timed.client());
+    (timed, executor, client)
+}
+
+/// Lets the lease be renewed until its first deadline is long over, while this thread and its executor are blocked.
+fn outlives_its_ttl(timed: &Timed, lease: &Lease) {
+    for _ in 0..4 {
+        let until = lease.valid_until();
+        timed.pass(lease.valid_for() / 2);
+        eventually(PLENTY, "it is renewed", || {
+            timed.pass(millis(1));
+            lease.valid_until() > until || lease.is_lost()
+        });
+        assert!(!lease.is_lost(), "{:?}", lease.loss());
+    }
 }
 
 /// A waiter of `client` that knows its place in the queue, and a function that releases the lock to it.
@@ -61,17 +78,14 @@ fn in_line(
 
 #[test]
 fn a_blocked_executor_costs_no_lease() {
-    let (server, executor, client) = scene();
-    let lease = executor.block_on(take(&client, "orders", SHORT));
-    let begun = super::scene::now();
-    eventually(PLENTY, "it outlives its first TTL", || {
-        super::scene::now().since(begun) > SHORT * 3 && lease.valid_for() > SHORT / 3
-    });
-    assert!(!lease.is_lost() && !is_free(&server, "orders"));
+    let (timed, executor, client) = timed_scene();
+    let lease = executor.block_on(take(&client, "orders", LONG));
+    outlives_its_ttl(&timed, &lease);
+    assert!(!is_free(&timed.server, "orders"));
     executor
         .block_on(lease.release())
         .expect("held all the time");
-    assert!(is_free(&server, "orders"));
+    assert!(is_free(&timed.server, "orders"));
 }
 
 /// The number of connections that the server has accepted so far.
@@ -125,7 +139,10 @@ fn sleeps(client: &Client) -> u64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_idle_client_wakes_nobody() {
-    let (_server, executor, client) = scene();
+    let (server, executor) = (RedisServer::start(), executor());
+    // With the default limits: those of finished requests have soon passed.
+    let client = executor.block_on(Client::connect(&server.url()));
+    let client = client.expect("the server can be used");
     let lease = executor.block_on(take(&client, "orders", LONG));
     executor.block_on(lease.release()).expect("it is held");
     // The time limits of finished requests still expire. After that, the thread has nothing to check.
@@ -192,18 +209,15 @@ fn a_lease_dropped_beside_a_blocked_executor_is_released() {
 
 #[test]
 fn a_runtime_that_ends_takes_nothing_with_it() {
-    let (server, first, client) = scene();
-    let lease = first.block_on(take(&client, "orders", SHORT));
+    let (timed, first, client) = timed_scene();
+    let lease = first.block_on(take(&client, "orders", LONG));
     drop(first);
-    let begun = super::scene::now();
-    eventually(PLENTY, "it outlives its first TTL", || {
-        super::scene::now().since(begun) > SHORT * 3 && lease.valid_for() > SHORT / 3
-    });
+    outlives_its_ttl(&timed, &lease);
     block_on(lease.release()).expect("held all the time");
     let again = executor().block_on(take(&client, "orders", LONG));
     assert!(!again.is_lost());
     block_on(again.release()).expect("it is held");
-    assert!(is_free(&server, "orders"));
+    assert!(is_free(&timed.server, "orders"));
 }
 
 #[test]
@@ -254,7 +268,7 @@ fn a_runtime_without_timers_and_sockets_is_good_enough() {
     let client = bare
         .block_on(Client::connect(&server.url()))
         .expect("the server can be used");
-    let lease = bare.block_on(client.mutex("orders").ttl(SHORT).acquire());
+    let lease = bare.block_on(client.mutex("orders").ttl(LONG).acquire());
     let waiting = lease.expect("it is free");
     bare.block_on(waiting.release()).expect("it is held");
     assert!(is_free(&server, "orders"));
@@ -262,21 +276,20 @@ fn a_runtime_without_timers_and_sockets_is_good_enough() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_task_that_blocks_its_worker_costs_no_lease() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let other = connect(&server.url()).await;
-    let lease = take(&client, "orders", SHORT).await;
-    let waiter = queue_up(&server, &other, "orders", LONG);
-    let begun = super::scene::now();
+    let timed = Arc::new(Timed::start());
+    let (client, other) = (timed.client().await, timed.client().await);
+    let lease = take(&client, "orders", LONG).await;
+    let waiter = queue_up(&timed.server, &other, "orders", LONG);
+    let moves = timed.clone();
     let blocking = super::scene::beside(async move {
-        eventually(PLENTY, "time passes", || {
-            super::scene::now().since(begun) > SHORT * 3
-        });
+        outlives_its_ttl(&moves, &lease);
+        lease
     });
-    super::scene::joined("the blocking task", blocking).await;
-    lease.release().await.expect("held all the time");
-    let next = super::scene::joined("its turn", waiter).await;
-    next.expect("its turn").release().await.expect("it is held");
+    let lease = super::scene::joined("the blocking task", blocking).await;
+    let released = timed.passing("the release", lease.release()).await;
+    released.expect("held all the time");
+    let next = timed.joined("its turn", waiter).await.expect("its turn");
+    next.release().await.expect("it is held");
 }
 
 #[test]

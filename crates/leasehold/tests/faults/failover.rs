@@ -1,15 +1,13 @@
 //! A failover to a replica that lags. The failover undoes all changes since the replica was cut off. A client that was granted the lock
 //! since then is a waiter again.
 
-use std::time::Duration;
-
 use leasehold::{Client, Error, Lease, LossCause};
 use leasehold_core::CLAIM_WINDOW;
 use testkit::{FaultProxy, RedisServer, eventually};
 
 use crate::scene::{
-    LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, now, queue_up, queued,
-    set, take, within,
+    LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, now, patient,
+    queue_up, queued, set, take, within,
 };
 
 fn server() -> testkit::RedisServerBuilder {
@@ -28,12 +26,14 @@ fn becomes_primary(server: &RedisServer) {
     server.cli(&["REPLICAOF", "NO", "ONE"]);
 }
 
-/// `ann` holds the lock for `ttl`, and `bob` waits. The replica is cut off, and then `bob` gets the lock. At the end the server takes over
+/// `ann` holds the lock on a server whose clock stands still, and `bob` waits. The replica is cut off, and then `bob` gets the lock. At the end the server takes over
 /// the replica's data, as in a failover. Returns the lease of `bob`.
-async fn failed_over(primary: &RedisServer, ttl: Duration) -> Lease {
-    let replica = server().replica_of(primary.port()).start();
+async fn failed_over(primary: &RedisServer) -> Lease {
+    let replica = server().virtual_clock().replica_of(primary.port()).start();
+    // Time stands still, so `bob` counts as alive however long all of this takes.
+    replica.clock().set(primary.clock().now());
     let (ann, bob) = (connect(&primary.url()).await, connect(&primary.url()).await);
-    let before = ann.mutex("x").ttl(ttl).auto_renew(false);
+    let before = ann.mutex("x").ttl(LONG).auto_renew(false);
     let before = within("an answer", before.acquire()).await.expect("free");
     let lock = bob.mutex("x").ttl(LONG).auto_renew(false);
     let waiting = beside(async move { lock.acquire().await });
@@ -51,13 +51,15 @@ async fn failed_over(primary: &RedisServer, ttl: Duration) -> Lease {
     primary.cli(&["REPLICAOF", "127.0.0.1", &port]);
     follows(primary);
     becomes_primary(primary);
+    // Later than each fence that it has drawn and forgotten.
+    primary.clock().advance(millis(1));
     lease
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_stands_in_line_again_has_lost_the_lock() {
-    let primary = server().start();
-    let lease = failed_over(&primary, LONG).await;
+    let primary = server().virtual_clock().start();
+    let lease = failed_over(&primary).await;
     assert_eq!(queued(&primary, "x"), 1);
     let released = within("an answer", lease.release()).await;
     let Err(Error::Lost(lost)) = released else {
@@ -72,11 +74,10 @@ async fn who_stands_in_line_again_has_lost_the_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_granted_again_does_not_go_on_under_old_fence() {
-    let primary = server().start();
-    let lease = failed_over(&primary, millis(4000)).await;
-    eventually(PLENTY, "the lease of before has ended", || {
-        is_free(&primary, "x")
-    });
+    let primary = server().virtual_clock().start();
+    let lease = failed_over(&primary).await;
+    // The lease of before ends.
+    assert_eq!(primary.cli(&["DEL", "x"]).int(), 1);
     // A request of another client makes the store grant the lock to the waiter.
     let cid = connect(&primary.url()).await;
     let tried = within("an answer", cid.mutex("x").try_acquire()).await;
@@ -94,8 +95,8 @@ async fn lock_granted_again_does_not_go_on_under_old_fence() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_one_that_stands_in_line_again_is_lost() {
-    let primary = server().start();
-    let lease = failed_over(&primary, LONG).await;
+    let primary = server().virtual_clock().start();
+    let lease = failed_over(&primary).await;
     let elsewhere = connect(&primary.url()).await;
     let token = elsewhere.detached("x", &lease.token()).expect("a token");
     for answer in [token.check().await, token.renew(LONG).await] {
@@ -165,11 +166,9 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
     }
 }
 
-/// Connects with time limits that a busy machine keeps.
-async fn patient(url: String) -> Client {
-    let builder = Client::builder()
-        .request_timeout(PLENTY)
-        .outage_timeout(LONG);
+/// Connects with a time limit of outages that a busy machine keeps.
+async fn connect_patiently(url: String) -> Client {
+    let builder = patient().outage_timeout(LONG);
     builder.connect(&url).await.expect("it works")
 }
 
@@ -182,7 +181,10 @@ async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
     new.clock().set(old.clock().now());
     follows(&new);
     let proxy = FaultProxy::start(old.port());
-    let (ann, waiter) = (connect(&old.url()).await, patient(proxy.url()).await);
+    let (ann, waiter) = (
+        connect(&old.url()).await,
+        connect_patiently(proxy.url()).await,
+    );
     let _before = take(&ann, "x", LONG).await;
     let waiting = queue_up(&old, &waiter, "x", LONG);
     eventually(PLENTY, "the replica has the line", || {

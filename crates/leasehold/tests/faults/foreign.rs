@@ -1,15 +1,15 @@
 //! Locks of other programs on the same key. Both sides exclude each other, and neither breaks the lock of the other.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::{Client, Error, HolderIdentity, Lease};
 use testkit::{RedisServer, RespConn, eventually};
 use tokio::task::JoinHandle;
 
 use crate::scene::{
-    LONG, PLENTY, beside, connect, is_free, joined, kill_connections, millis, now, queue_up,
-    queued, take, within,
+    LONG, PLENTY, Timed, beside, connect, is_free, joined, kill_connections, millis, queue_up,
+    queued, take,
 };
 
 /// The release script of redlock clients in every language.
@@ -27,41 +27,48 @@ fn play_waiters(server: &RedisServer, name: &str, count: u32, channel: &str) -> 
     keys
 }
 
-/// The waiting times of a waiter, one for each reply.
-type Answers = Arc<Mutex<Vec<Duration>>>;
-
-/// Waits for a lock, and records the replies.
+/// Waits for a lock, and counts the replies.
 fn wait_for(client: &Client, name: &str) -> (Answers, JoinHandle<Result<Lease, Error>>) {
     let answers = Answers::default();
     let lock = client.mutex(name).ttl(LONG).on_wait({
         let answers = answers.clone();
-        move |waiting| answers.lock().expect("no panic").push(waiting.waited)
+        move |_| {
+            answers.0.fetch_add(1, Ordering::SeqCst);
+        }
     });
     (answers, beside(async move { lock.acquire().await }))
 }
 
-/// Checks that a waiter asks each 50 ms, like every first waiter in a queue.
-fn looks_often(answers: &Answers) {
-    let count = || answers.lock().expect("no panic").len();
-    let begun = count();
-    eventually(PLENTY, "it has asked often", || count() > begun + 20);
-    let mut gaps: Vec<_> = {
-        let answers = answers.lock().expect("no panic");
-        let pairs = answers[begun..].windows(2);
-        pairs.map(|pair| pair[1].abs_diff(pair[0])).collect()
-    };
-    gaps.sort_unstable();
-    println!("asked again after {:?} (median)", gaps[gaps.len() / 2]);
-    assert!(gaps[gaps.len() / 2] < millis(125), "each 50 ms: {gaps:?}");
+/// The number of replies to a waiter.
+#[derive(Clone, Default)]
+struct Answers(Arc<AtomicUsize>);
+
+impl Answers {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn more_than(&self, before: usize) {
+        eventually(PLENTY, "an answer", || self.count() > before);
+    }
+}
+
+/// Checks that a waiter asks each 50 ms, like every first waiter in a queue. Clients add up to a tenth.
+fn looks_often(timed: &Timed, answers: &Answers) {
+    answers.more_than(0);
+    for _ in 0..20 {
+        let before = answers.count();
+        timed.pass(millis(55));
+        answers.more_than(before);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_lease_is_waited_for_until_it_ends() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    // Taken before the SET, since its reply may come late.
-    let began = now();
-    let set = server.cli(&["SET", "orders", "somebody", "NX", "PX", "1500"]);
+    let timed = Timed::start();
+    let server = &*timed.server;
+    let client = timed.client().await;
+    let set = server.cli(&["SET", "orders", "somebody", "NX", "PX", "30000"]);
     assert_eq!(set.text(), "OK");
     assert!(
         client
@@ -71,35 +78,36 @@ async fn a_foreign_lease_is_waited_for_until_it_ends() {
             .expect("an answer")
             .is_none()
     );
-    let waiter = queue_up(&server, &client, "orders", LONG);
-    let lease = joined("the end of the foreign lease", waiter)
-        .await
-        .expect("free");
-    assert!(now().since(began) > millis(1400), "never taken");
+    let waiter = queue_up(server, &client, "orders", LONG);
+    timed.pass(millis(29_999));
+    tokio::time::sleep(millis(100)).await;
+    assert!(!waiter.is_finished(), "never taken");
+    let lease = timed.joined("the end of the foreign lease", waiter).await;
+    let lease = lease.expect("free");
     lease.release().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_lock_without_an_end_is_waited_for_and_never_taken() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
+    let timed = Timed::start();
+    let server = &*timed.server;
+    let client = timed.client().await;
     server.cli(&["SET", "orders", "somebody"]);
     let (answers, waiter) = wait_for(&client, "orders");
-    looks_often(&answers);
+    looks_often(&timed, &answers);
     assert_eq!(server.cli(&["GET", "orders"]).text(), "somebody");
     assert_eq!(server.cli(&["PTTL", "orders"]).int(), -1);
 
     server.cli(&["DEL", "orders"]);
-    let deleted = now();
-    let lease = joined("its turn", waiter).await.expect("free");
-    println!("held {:?} after DEL", now().since(deleted));
+    let lease = timed.joined("its turn", waiter).await.expect("free");
     lease.release().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
+    let timed = Timed::start();
+    let server = &*timed.server;
+    let client = timed.client().await;
     for (kind, make) in [
         ("string", &["SET", "k", "7"][..]),
         ("hash", &["HSET", "k", "somebody:1", "1"]),
@@ -115,10 +123,17 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
             lock.try_acquire().await.expect("no exception").is_none(),
             "{kind}"
         );
-        // The first waiter in the queue asks each 50 ms. If its last reply were late at the time limit, the result would be a store error.
-        // A waiter far behind asks only once.
-        let aux = play_waiters(&server, "k", 50, "-");
-        let refused = within("the limit", lock.acquire_within(millis(900))).await;
+        // A waiter far behind asks only once. If its last reply were late at the time limit, the result would be a store error.
+        let aux = play_waiters(server, "k", 50, "-");
+        let answers = Answers::default();
+        let told = answers.clone();
+        let waits = lock.clone().on_wait(move |_| {
+            told.0.fetch_add(1, Ordering::SeqCst);
+        });
+        let waiter = beside(async move { waits.acquire_within(millis(900)).await });
+        answers.more_than(0);
+        timed.pass(millis(900));
+        let refused = joined("the limit", waiter).await;
         let Err(Error::Timeout(timeout)) = refused else {
             panic!("{kind}: {refused:?}");
         };
@@ -144,12 +159,14 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
             matches!(&seen.who, HolderIdentity::Foreign { kind: seen, .. } if seen == kind),
             "{seen:?}"
         );
-        eventually(PLENTY, "it waits no more", || queued(&server, "k") == 50);
+        timed
+            .eventually("it waits no more", || queued(server, "k") == 50)
+            .await;
         assert_eq!(server.cli(&["DEL", &aux[0], &aux[1]]).int(), 2);
         assert_eq!(server.cli(&["DUMP", "k"]), dump, "{kind}: left alone");
-        let waiter = queue_up(&server, &client, "k", LONG);
+        let waiter = queue_up(server, &client, "k", LONG);
         server.cli(&["DEL", "k"]);
-        let lease = joined("its turn", waiter).await.expect("free");
+        let lease = timed.joined("its turn", waiter).await.expect("free");
         lease.release().await.expect("held");
     }
 }
@@ -193,76 +210,68 @@ async fn foreign_clients_are_excluded_and_read_our_token() {
 /// The waiter stood so far back in the queue that it would ask again only after ten seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_left_alone_behind_a_foreign_lock_looks_often() {
-    let server = RedisServer::start();
+    let timed = Timed::start();
+    let server = &*timed.server;
     server.cli(&["SET", "orders", "somebody"]);
     let mut before = Vec::new();
     for _ in 0..9 {
-        let client = connect(&server.url()).await;
-        before.push((queue_up(&server, &client, "orders", LONG), client));
+        let client = timed.client().await;
+        before.push((queue_up(server, &client, "orders", LONG), client));
     }
-    let client = connect(&server.url()).await;
+    let client = timed.client().await;
     let (answers, waiter) = wait_for(&client, "orders");
-    eventually(PLENTY, "ten wait", || queued(&server, "orders") == 10);
+    eventually(PLENTY, "ten wait", || queued(server, "orders") == 10);
     for (waiter, _) in &before {
         waiter.abort();
     }
-    eventually(PLENTY, "one waits", || queued(&server, "orders") == 1);
-    looks_often(&answers);
+    eventually(PLENTY, "one waits", || queued(server, "orders") == 1);
+    looks_often(&timed, &answers);
     server.cli(&["DEL", "orders"]);
-    let lease = joined("its turn", waiter).await.expect("free");
+    let lease = timed.joined("its turn", waiter).await.expect("free");
     lease.release().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_behind_the_dead_for_a_foreign_lock_looks_often() {
-    let server = RedisServer::start();
+    let timed = Timed::start();
+    let server = &*timed.server;
     server.cli(&["SET", "orders", "somebody"]);
-    play_waiters(&server, "orders", 9, "leasehold:wake:of-nobody");
-    let client = connect(&server.url()).await;
+    play_waiters(server, "orders", 9, "leasehold:wake:of-nobody");
+    let client = timed.client().await;
     let (answers, waiter) = wait_for(&client, "orders");
-    looks_often(&answers);
-    eventually(PLENTY, "the dead are dropped", || {
-        queued(&server, "orders") == 1
-    });
+    looks_often(&timed, &answers);
+    timed
+        .eventually("the dead are dropped", || queued(server, "orders") == 1)
+        .await;
     server.cli(&["DEL", "orders"]);
-    let lease = joined("its turn", waiter).await.expect("free");
+    let lease = timed.joined("its turn", waiter).await.expect("free");
     lease.release().await.expect("held");
 }
 
 /// The clients before it in the queue die at the moment of the release, so none of them notifies it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_left_when_those_before_it_die_has_the_lock_in_100_ms() {
-    const WITHIN: Duration = millis(100);
-    // Tolerance for a round trip and a busy machine. With 50 ms for each place in the queue, it took 1.25 s.
-    const NOISE: Duration = millis(150);
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let mut took = Vec::new();
+    let timed = Timed::start();
+    let server = &*timed.server;
+    let client = timed.client().await;
     for round in 0..5 {
         let name = format!("orders:{round}");
         server.cli(&["SET", &name, "somebody"]);
         let others = format!("others:{round}");
-        play_waiters(&server, &name, 24, &others);
+        play_waiters(server, &name, 24, &others);
         let mut ears = server.connection();
         let id = ears.command(&["CLIENT", "ID"]).int();
         ears.command(&["SUBSCRIBE", &others]);
         let (answers, waiter) = wait_for(&client, &name);
-        let count = || answers.lock().expect("no panic").len();
-        eventually(PLENTY, "it waits", || count() > 0);
-        assert_eq!(queued(&server, &name), 25);
-        // Right after a request, the next request is furthest away.
-        let asked = count();
-        eventually(PLENTY, "it asks again", || count() > asked);
+        answers.more_than(0);
+        assert_eq!(queued(server, &name), 25);
+        // Right after a reply, the next request is furthest away. With 50 ms for each place in the queue, it would be 1.25 s.
         let mut connection = server.connection();
-        let freed = now();
         kill_and_delete(&mut connection, id, &name);
+        timed.pass(millis(100));
         let lease = joined("its turn", waiter).await.expect("free");
-        took.push(now().since(freed));
         lease.release().await.expect("held");
     }
-    println!("held so long after the release: {took:?}");
-    took.sort_unstable();
-    assert!(took[2] <= WITHIN + NOISE, "the third of five: {took:?}");
 }
 
 /// Ends a connection and deletes a lock in one transaction.
@@ -278,10 +287,11 @@ fn kill_and_delete(connection: &mut RespConn, id: i64, name: &str) {
 /// A reply with the whole value would exceed the server's buffer for a subscribed client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_huge_foreign_value_costs_no_other_lease_anything() {
-    let server = RedisServer::start();
+    let timed = Timed::start();
+    let server = &*timed.server;
     server.cli(&["SETRANGE", "big", "40000000", "x"]);
-    let client = connect(&server.url()).await;
-    let lease = take(&client, "good", millis(5_000)).await;
+    let client = timed.client().await;
+    let lease = take(&client, "good", LONG).await;
     let connection = || {
         let clients = server.cli(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
         clients.split(' ').next().map(str::to_owned)
@@ -292,7 +302,7 @@ async fn a_huge_foreign_value_costs_no_other_lease_anything() {
     let tried = lock.try_acquire().await.expect("an answer");
     assert!(tried.is_none());
     let (answers, waiter) = wait_for(&client, "big");
-    looks_often(&answers);
+    looks_often(&timed, &answers);
     waiter.abort();
     let seen = client.inspect("big").await.expect("an answer").holder;
     let Some(HolderIdentity::Foreign { kind, value }) = seen.map(|holder| holder.who) else {

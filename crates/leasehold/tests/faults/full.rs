@@ -1,12 +1,9 @@
 //! A server whose memory is full. It may evict no key.
 
 use leasehold::StoreErrorKind;
-use testkit::{RedisServer, eventually};
+use testkit::RedisServer;
 
-use crate::scene::{
-    LONG, PLENTY, connect, is_free, joined, lost_by_deadline, millis, queue_up, refused, set, take,
-    within,
-};
+use crate::scene::{LONG, Timed, is_free, queue_up, refused, set, take, within};
 
 /// Sets the memory limit below the memory of an empty server.
 fn fill(server: &RedisServer) {
@@ -24,68 +21,63 @@ fn make_room(server: &RedisServer) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_is_kept_and_given_back_and_nothing_new_is_taken() {
-    let server = RedisServer::builder()
-        .option("maxmemory-policy", "noeviction")
-        .start();
-    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = take(&one, "orders", millis(1500)).await;
-    let waiter = queue_up(&server, &two, "orders", LONG);
-    fill(&server);
+    let options = RedisServer::builder().option("maxmemory-policy", "noeviction");
+    let timed = Timed::start_with(options);
+    let server = &*timed.server;
+    let (one, two) = (timed.client().await, timed.client().await);
+    let lease = take(&one, "orders", LONG).await;
+    let waiter = queue_up(server, &two, "orders", LONG);
+    fill(server);
 
     let host = format!("redis://127.0.0.1:{}", server.port());
     let newcomer = within("a verdict", two.mutex("other").try_acquire()).await;
     refused(newcomer, StoreErrorKind::Full, &host);
     let newcomer = within("a verdict", two.mutex("other").acquire()).await;
     let error = refused(newcomer, StoreErrorKind::Full, &host);
-    assert!(!error.may_have_taken_effect && is_free(&server, "other"));
+    assert!(!error.may_have_taken_effect && is_free(server, "other"));
 
-    // The client renews for longer than a TTL, and then the test renews by hand.
-    let until = lease.valid_until();
-    within("renewals", async {
-        while lease.valid_until() <= until || crate::scene::now() <= until {
-            tokio::time::sleep(millis(20)).await;
-        }
-    })
-    .await;
-    // One renewal may have been late. The next one ends the doubt.
-    eventually(PLENTY, "no doubt is left", || !lease.is_doubtful());
-    assert!(!lease.is_lost());
     lease.extend(LONG).await.expect("PEXPIRE takes no memory");
     assert!(!waiter.is_finished());
     lease.release().await.expect("DEL takes no memory");
 
-    let next = joined("the waiter's turn", waiter)
+    let next = timed
+        .joined("the waiter's turn", waiter)
         .await
         .expect("granted while memory is full");
+    // The client renews for longer than a TTL, and then the test renews by hand.
+    timed.outlives_its_ttl(&next).await;
+    assert!(!next.is_doubtful());
     next.extend(LONG).await.expect("renewed");
     assert!(
         two.mutex("other").try_acquire().await.is_err(),
         "still full"
     );
     next.release().await.expect("held");
-    assert!(is_free(&server, "orders"));
+    assert!(is_free(server, "orders"));
 
-    make_room(&server);
+    make_room(server);
     let lease = take(&two, "other", LONG).await;
     lease.release().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_in_line_outlasts_a_full_server() {
-    let server = RedisServer::start();
-    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let timed = Timed::start();
+    let server = &*timed.server;
+    let (one, two) = (timed.client().await, timed.client().await);
     // The client does not renew this lease, so it ends while the server is full. Its holder releases nothing.
-    let lock = one.mutex("orders").ttl(millis(1200)).auto_renew(false);
+    let lock = one.mutex("orders").ttl(LONG).auto_renew(false);
     let lease = lock
         .try_acquire()
         .await
         .expect("an answer")
         .expect("it is free");
-    let waiter = queue_up(&server, &two, "orders", LONG);
-    fill(&server);
-    lost_by_deadline(&lease).await;
-    make_room(&server);
-    let next = joined("the waiter's turn", waiter)
+    let waiter = queue_up(server, &two, "orders", LONG);
+    fill(server);
+    timed.lost_at_deadline(&lease).await;
+    make_room(server);
+    let next = timed
+        .joined("the waiter's turn", waiter)
         .await
         .expect("a server that may have room again");
     assert!(next.fence() > lease.fence());

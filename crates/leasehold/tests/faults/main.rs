@@ -2,6 +2,8 @@
 //! fault: the results for a holder, a waiter and a new client, and the keys that remain.
 
 mod access;
+#[path = "../common/mod.rs"]
+mod common;
 mod connections;
 mod credentials;
 mod executor;

@@ -6,9 +6,12 @@ use leasehold::{Client, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer, eventually};
 
 use crate::scene::{
-    LONG, PLENTY, Stalls, beside, connect, is_free, joined, lost_by_deadline, millis, now,
-    queue_up, queued, store_error, take, within,
+    LONG, PLENTY, Timed, beside, connect, is_free, joined, millis, now, queue_up, queued,
+    store_error, take, within,
 };
+
+/// The limit of a request for a TTL of [`LONG`].
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// A server, a proxy before it, a client behind the proxy, and a client with a direct connection.
 async fn scene() -> (RedisServer, FaultProxy, Client, Client) {
@@ -16,11 +19,24 @@ async fn scene() -> (RedisServer, FaultProxy, Client, Client) {
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy.url()).await;
     let other = connect(&server.url()).await;
-    // The server knows the scripts from now on, so one request is one command.
-    let lease = take(&client, "warm", LONG).await;
+    warm_up(&client).await;
+    (server, proxy, client, other)
+}
+
+/// The parts of [`scene`], with one clock.
+async fn timed_scene() -> (Timed, Client, Client) {
+    let timed = Timed::start();
+    let client = timed.proxied().await;
+    let other = timed.client().await;
+    warm_up(&client).await;
+    (timed, client, other)
+}
+
+/// The server knows the scripts from now on, so one request is one command.
+async fn warm_up(client: &Client) {
+    let lease = take(client, "warm", LONG).await;
     lease.extend(LONG).await.expect("held");
     lease.release().await.expect("held");
-    (server, proxy, client, other)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,16 +110,17 @@ async fn the_reply_to_a_release_is_lost_and_the_release_has_worked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_black_hole_shorter_than_the_lease_costs_nothing() {
-    let (server, proxy, client, _other) = scene().await;
-    let ttl = Duration::from_secs(10);
+    let (timed, client, _other) = timed_scene().await;
+    let proxy = &timed.proxy;
     let leases = [
-        take(&client, "orders", ttl).await,
-        take(&client, "stock", ttl).await,
+        take(&client, "orders", LONG).await,
+        take(&client, "stock", LONG).await,
     ];
     let accepted = proxy.accepted();
     proxy.blackhole(true);
-    let began = now();
-    for error in [leases[0].extend(ttl).await, leases[1].extend(ttl).await] {
+    let both = async { tokio::join!(leases[0].extend(LONG), leases[1].extend(LONG)) };
+    let (first, second) = timed.beyond(LIMIT, both).await;
+    for error in [first, second] {
         let error = store_error(error);
         assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
     }
@@ -112,58 +129,67 @@ async fn a_black_hole_shorter_than_the_lease_costs_nothing() {
             .iter()
             .all(|lease| lease.is_doubtful() && !lease.is_lost())
     );
-    tokio::time::sleep(millis(3000).saturating_sub(now().since(began))).await;
+    // The old connection is given up.
+    timed
+        .eventually("a new connection", || proxy.accepted() > accepted)
+        .await;
     proxy.blackhole(false);
-    eventually(PLENTY, "they are renewed", || {
-        leases.iter().all(|lease| !lease.is_doubtful())
-    });
+    timed
+        .eventually("they are renewed", || {
+            leases.iter().all(|lease| !lease.is_doubtful())
+        })
+        .await;
     assert!(leases.iter().all(|lease| !lease.is_lost()));
-    assert!(proxy.accepted() > accepted, "on a new connection");
     for lease in leases {
-        lease.release().await.expect("held all the time");
+        let released = timed.passing("a release", lease.release()).await;
+        released.expect("held all the time");
     }
-    assert!(is_free(&server, "orders") && is_free(&server, "stock"));
+    assert!(is_free(&timed.server, "orders") && is_free(&timed.server, "stock"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_black_hole_longer_than_the_lease_ends_it_on_time() {
-    let (server, proxy, client, other) = scene().await;
-    let lease = take(&client, "orders", millis(1500)).await;
-    let waiter = queue_up(&server, &other, "orders", LONG);
-    let stalls = Stalls::watch();
+    let (timed, client, other) = timed_scene().await;
+    let proxy = &timed.proxy;
+    let lease = take(&client, "orders", LONG).await;
+    let waiter = queue_up(&timed.server, &other, "orders", LONG);
     proxy.blackhole(true);
-    let (lost, late) = lost_by_deadline(&lease).await;
-    stalls.told_on_time(&lost, late);
-    let next = joined("the waiter's turn", waiter).await.expect("expired");
+    timed.lost_at_deadline(&lease).await;
+    let next = timed.joined("the waiter's turn", waiter).await;
+    let next = next.expect("expired");
     proxy.blackhole(false);
-    let verdict = within("a verdict", lease.release()).await;
+    let verdict = timed.passing("a verdict", lease.release()).await;
     assert!(
         matches!(verdict, Err(leasehold::Error::Lost(_))),
         "{verdict:?}"
     );
     assert!(!next.is_lost());
-    next.extend(LONG).await.expect("nobody took it away");
+    let extended = timed.passing("a verdict", next.extend(LONG)).await;
+    extended.expect("nobody took it away");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_comes_out_of_a_black_hole_is_undone() {
-    let (server, proxy, client, other) = scene().await;
+    let (timed, client, other) = timed_scene().await;
+    let proxy = &timed.proxy;
+    let server = &*timed.server;
     let fence = || server.cli(&["GET", "leasehold:fence"]).text();
     let before = fence();
     proxy.blackhole(true);
     // The request is stuck in the connection. The server executes it later, and the grant lasts for the whole TTL.
     let lock = client.mutex("orders").ttl(LONG);
-    let error = store_error(within("a verdict", lock.try_acquire()).await);
+    let error = store_error(timed.gives_up(LIMIT, lock.try_acquire()).await);
     assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
     assert!(error.may_have_taken_effect && fence() == before);
     proxy.blackhole(false);
-    let over = now();
     eventually(PLENTY, "it comes out", || fence() != before);
-    eventually(PLENTY, "it is undone", || is_free(&server, "orders"));
-    println!("undone {:?} after the hole closed", now().since(over));
-    assert!(now().since(over) < LONG / 5, "long before its TTL");
+    // Long before its TTL.
+    timed
+        .eventually("it is undone", || is_free(server, "orders"))
+        .await;
     let free = take(&other, "orders", LONG).await;
-    assert!(lock.try_acquire().await.expect("an answer").is_none());
+    let again = timed.passing("an answer", lock.try_acquire()).await;
+    assert!(again.expect("an answer").is_none());
     free.release().await.expect("nobody took it away");
 }
 
@@ -188,11 +214,11 @@ async fn a_waiter_behind_a_black_hole_keeps_or_regains_its_turn() {
 async fn a_slow_network_makes_leases_shorter_and_not_wrong() {
     let (server, proxy, client, _other) = scene().await;
     proxy.delay(millis(100));
-    let lease = take(&client, "orders", millis(3000)).await;
+    let lease = take(&client, "orders", LONG).await;
     let known = now();
     // The lease counts from its request, at least 200 ms before the reply. So the rest is the TTL less 1 % and 2 ms, less 200 ms.
     let left = lease.valid_until().since(known);
-    assert!(left <= millis(2968 - 200), "{left:?}");
+    assert!(left <= millis(29_698 - 200), "{left:?}");
     proxy.delay(Duration::ZERO);
     lease.release().await.expect("held");
     assert!(is_free(&server, "orders"));
@@ -201,7 +227,7 @@ async fn a_slow_network_makes_leases_shorter_and_not_wrong() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_refuses_is_tried_again_until_it_does_not() {
     let (server, proxy, client, _other) = scene().await;
-    let lease = take(&client, "orders", Duration::from_secs(10)).await;
+    let lease = take(&client, "orders", LONG).await;
     proxy.refuse(true);
     proxy.cut();
     let error = store_error(within("a verdict", client.mutex("other").try_acquire()).await);

@@ -4,7 +4,7 @@ use leasehold::{Fence, StoreErrorKind, gate};
 use testkit::{RedisServer, eventually};
 
 use crate::scene::{
-    LONG, PLENTY, connect, is_free, joined, lost_by_verdict, millis, queue_up, queued, refused,
+    LONG, PLENTY, Timed, connect, is_free, joined, lost_by_verdict, queue_up, queued, refused,
     store_error, take, within,
 };
 
@@ -12,8 +12,8 @@ use crate::scene::{
 async fn killed_and_restarted_empty() {
     let server = RedisServer::start();
     let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
-    let held = take(&one, "held", millis(9000)).await;
-    let waited_for = take(&one, "waited for", millis(9000)).await;
+    let held = take(&one, "held", LONG).await;
+    let waited_for = take(&one, "waited for", LONG).await;
     let waiter = queue_up(&server, &two, "waited for", LONG);
     let fences = (held.fence(), waited_for.fence());
 
@@ -68,14 +68,16 @@ async fn flushall_under_a_holder() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_of_an_emptied_server_is_told_by_its_renewal() {
-    let server = RedisServer::start();
-    let client = connect(&server.url()).await;
-    let held = take(&client, "orders", millis(3000)).await;
+    let timed = Timed::start();
+    let server = &*timed.server;
+    let client = timed.client().await;
+    let held = take(&client, "orders", LONG).await;
     server.cli(&["FLUSHALL"]);
+    timed.pass(LONG / 2);
     let lost = lost_by_verdict(&held).await;
     assert!(lost.to_string().contains("lost its data"), "{lost}");
     eventually(PLENTY, "nothing takes it again", || {
-        is_free(&server, "orders")
+        is_free(server, "orders")
     });
 }
 

@@ -2,13 +2,17 @@
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, Lease, LossCause, Lost, Moment, StoreError, StoreErrorKind};
-use testkit::{RedisServer, eventually};
+use leasehold::{
+    Client, ClientBuilder, Clock, Error, Lease, LossCause, Lost, Moment, StoreError, StoreErrorKind,
+};
+use testkit::{FaultProxy, RedisServer, RedisServerBuilder, TestTime, eventually};
 use tokio::task::JoinHandle;
+
+use crate::common;
 
 /// A time limit that only a fault reaches, also on a busy machine.
 pub(crate) const PLENTY: Duration = Duration::from_secs(20);
@@ -28,10 +32,126 @@ pub(crate) fn now() -> Moment {
     Clock::system().now()
 }
 
+/// The settings of a client whose requests do not fail by their limit.
+pub(crate) fn patient() -> ClientBuilder {
+    Client::builder().request_timeout(PLENTY)
+}
+
 pub(crate) async fn connect(url: &str) -> Client {
-    within("a connection", Client::connect(url))
+    connected(patient(), url).await
+}
+
+async fn connected(builder: ClientBuilder, url: &str) -> Client {
+    within("a connection", builder.connect(url))
         .await
         .expect("the server can be used")
+}
+
+/// A server and clients with one clock, which only the test moves.
+pub(crate) struct Timed {
+    pub(crate) server: Arc<RedisServer>,
+    /// Before the server.
+    pub(crate) proxy: FaultProxy,
+    pub(crate) clock: Clock,
+    time: TestTime,
+}
+
+impl Timed {
+    pub(crate) fn start() -> Self {
+        Self::start_with(RedisServer::builder())
+    }
+
+    pub(crate) fn start_with(options: RedisServerBuilder) -> Self {
+        let server = options.virtual_clock().start();
+        let (time, clock) = common::test_time(std::slice::from_ref(&server));
+        let server = Arc::new(server);
+        let proxy = FaultProxy::start(server.port());
+        Self {
+            server,
+            proxy,
+            clock,
+            time,
+        }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        connected(common::timed(&self.clock), &self.server.url()).await
+    }
+
+    /// A client behind the proxy.
+    pub(crate) async fn proxied(&self) -> Client {
+        connected(common::timed(&self.clock), &self.proxy.url()).await
+    }
+
+    pub(crate) fn pass(&self, by: Duration) {
+        self.time.pass(by);
+    }
+
+    /// The output of `future`, for which clients may have to pause and to ask again.
+    pub(crate) async fn passing<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
+        common::passing(&self.time, what, future).await
+    }
+
+    /// Waits until `condition` holds, for which clients may have to pause and to ask again.
+    pub(crate) async fn eventually(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        let holds = common::eventually(what, async || condition());
+        self.passing(what, holds).await;
+    }
+
+    /// The output of a task for which clients may have to pause and to ask again.
+    pub(crate) async fn joined<T>(&self, what: &str, task: JoinHandle<T>) -> T {
+        let output = self.passing(what, task).await;
+        output.expect("the task did not panic")
+    }
+
+    /// Sends a request of a client behind the proxy, which is not answered, and lets its limit pass.
+    pub(crate) async fn beyond<T>(&self, limit: Duration, request: impl Future<Output = T>) -> T {
+        let mut request = std::pin::pin!(request);
+        self.send(limit, &mut request).await;
+        within("a verdict", request).await
+    }
+
+    /// Like [`Timed::beyond`], for an acquisition: after the first limit, it asks again until it gives up.
+    pub(crate) async fn gives_up<T>(&self, limit: Duration, request: impl Future<Output = T>) -> T {
+        let mut request = std::pin::pin!(request);
+        self.send(limit, &mut request).await;
+        let asks_again = async {
+            loop {
+                let verdict = tokio::time::timeout(millis(20), &mut request).await;
+                if let Ok(verdict) = verdict {
+                    return verdict;
+                }
+                self.pass(millis(500));
+            }
+        };
+        within("a verdict", asks_again).await
+    }
+
+    async fn send<T>(&self, limit: Duration, mut request: impl Future<Output = T> + Unpin) {
+        let before = self.proxy.received();
+        let is_sent = common::eventually("it is sent", async || self.proxy.received() > before);
+        tokio::select! {
+            _ = &mut request => panic!("it was answered"),
+            () = is_sent => {}
+        }
+        self.pass(limit + millis(1));
+    }
+
+    pub(crate) async fn outlives_its_ttl(&self, lease: &Lease) {
+        common::outlives_its_ttl(&self.time, lease).await;
+    }
+
+    /// Lets time pass to the deadline of a lease that cannot be renewed. It is lost then, and not before.
+    pub(crate) async fn lost_at_deadline(&self, lease: &Lease) -> Lost {
+        self.pass(lease.valid_for().saturating_sub(millis(1)));
+        let told = tokio::time::timeout(millis(20), lease.lost()).await;
+        assert!(told.is_err() && !lease.is_lost(), "too soon: {told:?}");
+        self.pass(lease.valid_for());
+        assert!(lease.is_lost() && lease.valid_for().is_zero());
+        let lost = within("the holder is told", lease.lost()).await;
+        assert!(matches!(lost.cause, LossCause::Deadline(_)), "{lost}");
+        lost
+    }
 }
 
 /// Returns the output of `future`. Panics with the given text if it takes too long.
@@ -168,49 +288,46 @@ pub(crate) async fn lost_by_verdict(lease: &Lease) -> Lost {
     lost
 }
 
-/// Waits until the lease is lost at its deadline. Also returns the delay of that report.
-pub(crate) async fn lost_by_deadline(lease: &Lease) -> (Lost, Duration) {
-    let lost = within("the holder is told", lease.lost()).await;
-    let late = now().since(lease.valid_until());
-    assert!(matches!(lost.cause, LossCause::Deadline(_)), "{lost}");
-    assert!(lease.is_lost() && lease.valid_for().is_zero());
-    (lost, late)
-}
-
 /// Damages a server repeatedly, until the test ends or drops it. A failed test must not leave it running.
 pub(crate) struct Nemesis {
     stop: Arc<AtomicBool>,
-    work: JoinHandle<u32>,
+    strikes: Arc<AtomicU32>,
+    work: JoinHandle<()>,
 }
 
 impl Nemesis {
     /// Calls `strike` each time that `pace` has passed.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the pace of a nemesis, not a wait for anything"
+    )]
     pub(crate) fn start(
         server: &Arc<RedisServer>,
         pace: Duration,
         strike: impl Fn(&RedisServer) + Send + 'static,
     ) -> Self {
         let server = server.clone();
-        Self::repeat(pace, move || strike(&server))
-    }
-
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the pace of a nemesis, not a wait for anything"
-    )]
-    fn repeat(pace: Duration, mut strike: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
+        let strikes = Arc::new(AtomicU32::new(0));
+        let done = strikes.clone();
         let work = tokio::task::spawn_blocking(move || {
-            let mut strikes = 0;
             while !stopped.load(Ordering::SeqCst) {
                 std::thread::sleep(pace);
-                strike();
-                strikes += 1;
+                strike(&server);
+                done.fetch_add(1, Ordering::SeqCst);
             }
-            strikes
         });
-        Self { stop, work }
+        Self {
+            stop,
+            strikes,
+            work,
+        }
+    }
+
+    /// The number of strikes so far.
+    pub(crate) fn strikes(&self) -> u32 {
+        self.strikes.load(Ordering::SeqCst)
     }
 
     /// Stops it, and returns the number of strikes.
@@ -218,66 +335,13 @@ impl Nemesis {
         self.stop.store(true, Ordering::SeqCst);
         within("its end", &mut self.work)
             .await
-            .expect("no command of it failed")
+            .expect("no command of it failed");
+        self.strikes()
     }
 }
 
 impl Drop for Nemesis {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-    }
-}
-
-/// The longest allowed time between a deadline and the report to the holder. `lease/tests/virtual_time` has the exact moment; here, a busy
-/// machine was 256 ms later than the thread that measures it.
-const TOLD_WITHIN: Duration = millis(1_000);
-
-/// Measures the delays of this machine: a thread beside the test only sleeps. On two cores with six busy processes, it was up to 249 ms
-/// late, and then no client can be on time. On an idle machine, it adds a few milliseconds to the limit.
-pub(crate) struct Stalls {
-    seen: Arc<Mutex<Seen>>,
-    _sleeper: Nemesis,
-}
-
-/// The measurements of that thread.
-struct Seen {
-    woke: Moment,
-    worst: Duration,
-}
-
-impl Seen {
-    const PACE: Duration = millis(2);
-
-    /// The longest delay so far, including the current one.
-    fn worst_until(&self, now: Moment) -> Duration {
-        let late = now.since(self.woke).saturating_sub(Self::PACE);
-        self.worst.max(late)
-    }
-}
-
-impl Stalls {
-    pub(crate) fn watch() -> Self {
-        let (woke, worst) = (now(), Duration::ZERO);
-        let seen = Arc::new(Mutex::new(Seen { woke, worst }));
-        let by_sleeper = seen.clone();
-        let sleeper = Nemesis::repeat(Seen::PACE, move || {
-            let woke = now();
-            let mut seen = by_sleeper.lock().expect("no panic");
-            let worst = seen.worst_until(woke);
-            *seen = Seen { woke, worst };
-        });
-        Self {
-            seen,
-            _sleeper: sleeper,
-        }
-    }
-
-    /// Panics if the report to a holder was later than the limit plus the delay of the machine. After a stall, the holder may run before
-    /// the measuring thread. So the thread's current delay counts too.
-    #[track_caller]
-    pub(crate) fn told_on_time(&self, lost: &Lost, late: Duration) {
-        let stalled = self.seen.lock().expect("no panic").worst_until(now());
-        println!("told {late:?} after its deadline (a bare thread: {stalled:?}): {lost}");
-        assert!(late <= TOLD_WITHIN + stalled, "{late:?} late: {lost}");
     }
 }

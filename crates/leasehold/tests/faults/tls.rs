@@ -6,6 +6,7 @@
 use std::env;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use leasehold::rustls::crypto::ring;
 use leasehold::rustls::pki_types::pem::PemObject;
@@ -14,7 +15,10 @@ use leasehold::rustls::{ClientConfig, RootCertStore};
 use leasehold::{Client, Error, StoreErrorKind};
 use testkit::RedisServer;
 
-use crate::scene::{CANARY, millis, within};
+use crate::scene::{CANARY, patient, within};
+
+/// The time limit of a server that does not answer. A stall only lets it end later.
+const EXPIRES_SOON: Duration = Duration::from_secs(1);
 
 /// Runs the example `flash_sale` on the server at `url`. The example trusts `authority`.
 fn flash_sale(authority: &Path, url: &str) -> Output {
@@ -80,7 +84,7 @@ fn config(server: &RedisServer, with_certificate: bool) -> ClientConfig {
 }
 
 async fn connects(url: &str, config: ClientConfig) -> Result<Client, Error> {
-    let builder = Client::builder().request_timeout(millis(2000)).tls(config);
+    let builder = patient().tls(config);
     within("a verdict", builder.connect(url)).await
 }
 
@@ -128,7 +132,7 @@ async fn the_wrong_port() {
     for (scheme, port) in [("rediss", server.port()), ("redis", server.tls_port())] {
         let host = format!("{scheme}://127.0.0.1:{port}");
         let url = format!("{scheme}://:{CANARY}@127.0.0.1:{port}/");
-        let builder = Client::builder().request_timeout(millis(1000));
+        let builder = Client::builder().request_timeout(EXPIRES_SOON);
         let asked = within("a verdict", builder.connect(&url)).await;
         let error = crate::scene::store_error(asked);
         println!("{error}");

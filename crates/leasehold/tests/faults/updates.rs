@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use leasehold::{Client, Error, Lease};
 use testkit::RedisServer;
 
-use crate::scene::{LONG, Nemesis, beside, connect, is_free, kill_connections, millis, now};
+use crate::scene::{LONG, Nemesis, beside, is_free, kill_connections, millis, now, within};
 
 const TASKS: u64 = 8;
 /// Enough for some hundred cuts of all connections, 50 ms apart.
@@ -49,7 +49,8 @@ async fn work(client: Client, guarded: Arc<Guarded>) -> u64 {
         guarded.update(&lease).await;
         match lease.release().await {
             Ok(()) => {}
-            Err(Error::Store(_)) => no_verdict += 1,
+            // On a busy machine, a waiter may not claim its grant in time. It has made its update before the grant ended.
+            Err(Error::Store(_) | Error::Lost(_)) => no_verdict += 1,
             Err(other) => panic!("{other}"),
         }
     }
@@ -63,7 +64,9 @@ async fn no_update_is_lost_while_connections_and_scripts_are() {
     // The clients connect before the faults begin, since a cut during the first connection is an error.
     let mut clients = Vec::new();
     for _ in 0..TASKS / 2 {
-        clients.push(connect(&server.url()).await);
+        // With the default limits: a request may be lost, and then it ends without a verdict.
+        let connected = within("a connection", Client::connect(&server.url())).await;
+        clients.push(connected.expect("the server can be used"));
     }
     let nemesis = Nemesis::start(&server, millis(50), |server| {
         server.cli(&["SCRIPT", "FLUSH"]);

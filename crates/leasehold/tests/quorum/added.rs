@@ -58,7 +58,11 @@ async fn a_client_with_another_max_ttl_is_refused_at_every_step() {
         assert!(said.contains("leases of at most 50s"), "{at}: {said}");
         assert!(!error.may_have_taken_effect, "{at}: {said}");
     }
-    let views = stranger.inspect_nodes(NAME).await.expect("it is open").nodes;
+    let views = stranger
+        .inspect_nodes(NAME)
+        .await
+        .expect("it is open")
+        .nodes;
     assert!(views.iter().all(|view| view.seen.is_err()), "{views:?}");
 
     let fence = lease.fence();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::Client;
 use tokio::time::sleep;
 
-use crate::scene::{NAME, Nodes, millis, take};
+use crate::scene::{Nodes, lock, millis, take};
 
 /// More polls than an acquisition needs.
 const MANY: usize = 50;
@@ -46,7 +46,7 @@ async fn poll_once_then_drop_after<F: Future>(future: F, pause: Duration) {
 
 /// Drops acquisitions of a free lock at every poll, and at many moments.
 async fn drops_acquisitions(client: &Client) {
-    let mutex = client.mutex(NAME);
+    let mutex = lock(client);
     let mut ended = false;
     for n in 1..=MANY {
         let output = poll_n_times_then_drop(n, mutex.acquire()).await;
@@ -69,7 +69,7 @@ async fn a_dropped_acquisition_leaves_no_vote() {
     let client = nodes.client().await;
     drops_acquisitions(&client).await;
     nodes.are_clean().await;
-    let lease = take(&client, millis(5000)).await;
+    let lease = take(&client).await;
     lease.release().await.expect("it is held");
 }
 
@@ -77,14 +77,14 @@ async fn a_dropped_acquisition_leaves_no_vote() {
 async fn a_dropped_waiter_leaves_no_vote() {
     let nodes = Nodes::start();
     let (one, two) = (nodes.client().await, nodes.client().await);
-    let mutex = two.mutex(NAME);
+    let mutex = lock(&two);
     for pause in moments() {
-        let lease = one.mutex(NAME).acquire().await.expect("its turn");
+        let lease = lock(&one).acquire().await.expect("its turn");
         poll_once_then_drop_after(mutex.acquire(), pause).await;
         poll_n_times_then_drop(1, mutex.acquire()).await;
         lease.release().await.expect("it is held");
         // Dropped while the lock is being handed over.
-        let lease = one.mutex(NAME).acquire().await.expect("its turn");
+        let lease = lock(&one).acquire().await.expect("its turn");
         let mut waiting = pin!(mutex.acquire());
         let polled =
             poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_ready())).await;
@@ -104,12 +104,12 @@ async fn a_client_that_is_dropped_leaves_no_vote_at_a_late_server() {
     for late in 0..3 {
         let nodes = Nodes::start();
         let client = nodes.client().await;
-        let first = take(&client, millis(30_000)).await;
+        let first = take(&client).await;
         nodes.vote(&[0, 1, 2]).await;
         first.release().await.expect("it is held");
         nodes.are_clean().await;
         nodes.0[late].pause();
-        let lease = take(&client, millis(30_000)).await;
+        let lease = take(&client).await;
         drop((lease, client));
         // Longer than the other two take to answer, and shorter than the limit of a request.
         sleep(millis(100)).await;

@@ -6,7 +6,7 @@ use leasehold::StoreErrorKind;
 use testkit::RedisServer;
 
 use crate::common::eventually;
-use crate::scene::{NAME, Nodes, connect, host, millis, outlives_its_ttl, refusal, take};
+use crate::scene::{NAME, Nodes, TTL, Timed, connect, host, lock, millis, refusal, take};
 
 /// The rest of a quarantine, as an error shows it.
 fn left(said: &str) -> Duration {
@@ -19,7 +19,7 @@ fn left(said: &str) -> Duration {
 async fn an_emptied_server_with_a_deciding_vote_elects_no_other() {
     let nodes = Nodes::start();
     let (one, two) = (nodes.client().await, nodes.client().await);
-    let mutex = one.mutex(NAME).ttl(millis(30_000)).auto_renew(false);
+    let mutex = lock(&one).auto_renew(false);
     let lease = mutex.try_acquire().await.expect("an answer");
     let lease = lease.expect("it is free");
     nodes.vote(&[0, 1, 2]).await;
@@ -47,21 +47,23 @@ async fn an_emptied_server_with_a_deciding_vote_elects_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flushed_server_is_in_quarantine_and_the_others_decide() {
-    let nodes = Nodes::start();
+    let nodes = Timed::start();
     let (one, two) = (nodes.client().await, nodes.client().await);
-    let lease = take(&one, millis(900)).await;
+    let lease = take(&one).await;
     nodes.vote(&[0, 1, 2]).await;
     let flush = |server: &RedisServer| assert_eq!(server.cli(&["FLUSHALL"]).text(), "OK");
     flush(&nodes.0[1]);
     let busy = two.mutex(NAME).try_acquire().await;
     assert!(busy.expect("two servers answer").is_none());
-    outlives_its_ttl(&lease).await;
+    nodes.renewed(&lease).await;
     assert_eq!(nodes.votes(), 2, "the flushed server gives no vote");
     let fence = lease.fence();
-    lease.release().await.expect("two servers confirm it");
-    let next = take(&two, millis(5000)).await;
+    nodes.release(lease).await;
+    let next = nodes.passing("the lock", take(&two)).await;
     assert!(next.fence() > fence);
-    next.release().await.expect("it is held");
+    assert_eq!(nodes.votes(), 2, "nor for the next one");
+    nodes.outlives_its_ttl(&next).await;
+    nodes.release(next).await;
     nodes.are_clean().await;
 }
 
@@ -87,10 +89,10 @@ async fn copied_server_elects_no_other(options: &str) {
     let url = nodes.url(options);
     let (one, two) = (connect(&url).await, connect(&url).await);
     // A lock of the other client, so that the servers have counters and its connections are used.
-    let before = take(&two, millis(5000)).await;
+    let before = take(&two).await;
     before.release().await.expect("it is held");
     nodes.are_clean().await;
-    let mutex = one.mutex(NAME).ttl(millis(30_000)).auto_renew(false);
+    let mutex = lock(&one).auto_renew(false);
     let lease = mutex.try_acquire().await.expect("an answer");
     let lease = lease.expect("it is free");
     nodes.vote(&[0, 1, 2]).await;
@@ -125,7 +127,7 @@ async fn server_started_again_with_its_data_keeps_out() {
     });
     // Nobody says that the servers keep their data.
     let (one, two) = (nodes.client().await, nodes.client().await);
-    let lease = take(&one, millis(5000)).await;
+    let lease = take(&one).await;
     nodes.vote(&[0, 1, 2]).await;
     nodes.0[0].restart();
     nodes.0[1].restart();
@@ -134,7 +136,7 @@ async fn server_started_again_with_its_data_keeps_out() {
         said.contains("gives no vote for another")
     })
     .await;
-    let extended = lease.extend(millis(5000)).await;
+    let extended = lease.extend(TTL).await;
     assert!(extended.is_err(), "renewed by old votes: {extended:?}");
 }
 
@@ -142,7 +144,7 @@ async fn server_started_again_with_its_data_keeps_out() {
 async fn copied_vote_renews_no_lease() {
     let nodes = Nodes::start();
     let client = nodes.client().await;
-    let mutex = client.mutex(NAME).ttl(millis(1500)).auto_renew(false);
+    let mutex = lock(&client).auto_renew(false);
     let lease = mutex.try_acquire().await.expect("an answer");
     let lease = lease.expect("it is free");
     nodes.vote(&[0, 1, 2]).await;
@@ -152,6 +154,6 @@ async fn copied_vote_renews_no_lease() {
     }
     copy(&nodes.0[0], &nodes.0[1]).await;
     assert_eq!(nodes.votes(), 2);
-    let extended = lease.extend(millis(1500)).await;
+    let extended = lease.extend(TTL).await;
     assert!(extended.is_err(), "renewed by a copy: {extended:?}");
 }

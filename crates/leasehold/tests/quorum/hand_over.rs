@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::LONG;
-use crate::scene::{NAME, Nodes, now};
+use crate::scene::{Nodes, lock};
 
 /// How often each client takes the lock.
 const TURNS: u32 = 100;
@@ -19,12 +19,11 @@ async fn fences_rise_strictly_over_200_hand_overs() {
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
     );
-    let begun = now();
     let mut users = JoinSet::new();
     // They stay open, since a client that goes may leave its last release of a late vote undone.
     let clients = [nodes.client().await, nodes.client().await];
     for (user, client) in clients.iter().enumerate() {
-        let mutex = client.mutex(NAME);
+        let mutex = lock(client);
         let (is_used, last) = (is_used.clone(), last.clone());
         users.spawn(async move {
             for turn in 0..TURNS {
@@ -41,6 +40,5 @@ async fn fences_rise_strictly_over_200_hand_overs() {
     while let Some(user) = timeout(LONG, users.join_next()).await.expect("in time") {
         user.expect("no panic");
     }
-    println!("{} turns in {:?}", 2 * TURNS, now().since(begun));
     nodes.are_clean().await;
 }

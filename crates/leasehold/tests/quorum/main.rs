@@ -3,7 +3,6 @@
 
 mod added;
 mod cancel;
-#[allow(unused_imports, unused_macros, reason = "the stores of other tests")]
 #[path = "../common/mod.rs"]
 mod common;
 mod down;

@@ -1,13 +1,13 @@
-//! One server behind a bad network, while a lock is acquired, held and released. Callers notice by the time of an answer only.
+//! One server behind a bad network, while a lock is acquired, held and released. No caller has to wait for that server.
 
 use std::time::Duration;
 
-use leasehold::{Client, Lease};
+use leasehold::Client;
 use testkit::FaultProxy;
 use tokio::time::timeout;
 
 use crate::common::{LONG, eventually};
-use crate::scene::{NAME, Nodes, connect, millis, now, outlives_its_ttl, take};
+use crate::scene::{NAME, Timed, lock, millis, take};
 
 /// A fault between the clients and one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,21 +26,22 @@ enum Fault {
     Refused,
 }
 
-/// The answer of the other two servers, on a busy machine.
-const AT_ONCE: Duration = millis(250);
-
-/// The time limit of a request, after which the next server leads.
-const LEAD_LIMIT: Duration = millis(2500);
+impl Fault {
+    /// Clients get answers of the server, perhaps late and on new connections.
+    fn lets_answer(self) -> bool {
+        matches!(self, Self::Slow | Self::HalfOpen)
+    }
+}
 
 /// Three servers, each behind a proxy.
 struct Proxied {
-    nodes: Nodes,
+    nodes: Timed,
     proxies: Vec<FaultProxy>,
 }
 
 impl Proxied {
     fn start() -> Self {
-        let nodes = Nodes::start();
+        let nodes = Timed::start();
         let proxies = nodes
             .0
             .iter()
@@ -57,7 +58,8 @@ impl Proxied {
             .map(|proxy| format!("127.0.0.1:{}", proxy.port()));
         let hosts: Vec<String> = hosts.collect();
         let before: Vec<usize> = self.proxies.iter().map(FaultProxy::connections).collect();
-        let client = connect(&format!("redis+quorum://{}/", hosts.join(","))).await;
+        let url = format!("redis+quorum://{}/", hosts.join(","));
+        let client = self.nodes.connect(&url).await;
         eventually("all are connected", async || {
             let seen = client.inspect_nodes("any").await.expect("it is open");
             seen.nodes.iter().all(|view| view.seen.is_ok())
@@ -97,68 +99,66 @@ impl Proxied {
             Fault::Refused => proxy.refuse(false),
         }
     }
+
+    /// True if a server whose answers arrive has queued a waiter.
+    fn have_a_waiter(&self, fault: Fault, node: usize) -> bool {
+        let queue = format!("{{{NAME}}}:lh-queue");
+        let servers = self.nodes.0.iter().enumerate();
+        let mut answering = servers.filter(|(other, _)| fault.lets_answer() || *other != node);
+        answering.any(|(_, server)| server.cli(&["ZCARD", &queue]).int() > 0)
+    }
 }
 
-async fn release(lease: Lease, what: &str) {
-    let begun = now();
-    lease.release().await.expect("two servers confirm it");
-    let took = now().since(begun);
-    assert!(took < AT_ONCE, "{what}: the release took {took:?}");
-}
-
-/// The lock is acquired, held, handed on and released while one server has this fault.
+/// The lock is acquired, held, handed on and released while one server has this fault. Each step ends before the limit of a request that
+/// the server does not answer.
 async fn is_not_noticed(fault: Fault, node: usize) {
     let what = format!("{fault:?} at {node}");
     let servers = Proxied::start();
+    let nodes = &servers.nodes;
     let (one, two) = (servers.client().await, servers.client().await);
 
     // Released during the fault.
-    let before = take(&one, millis(5000)).await;
-    servers.nodes.vote(&[0, 1, 2]).await;
+    let before = take(&one).await;
+    nodes.vote(&[0, 1, 2]).await;
     servers.begin(fault, node);
     let fence = before.fence();
-    release(before, &what).await;
+    nodes.release(before).await;
 
-    // Acquired and held during the fault. At the lead, the vote of before may be left for some time.
-    let begun = now();
-    let mutex = one.mutex(NAME).ttl(millis(1200));
-    let lease = mutex.acquire().await.expect("two servers answer");
-    let took = now().since(begun);
-    assert!(took < LEAD_LIMIT, "{what}: the acquisition took {took:?}");
+    // Acquired and held during the fault. The vote of before may be left at the server.
+    let lease = nodes.passing("the lock", lock(&one).acquire()).await;
+    let lease = lease.expect("two servers answer");
     assert!(lease.fence() > fence, "{what}");
-    let mut is_doubtful = false;
-    let renewed = async {
-        loop {
-            is_doubtful |= lease.is_doubtful();
-            tokio::time::sleep(millis(5)).await;
-        }
-    };
-    tokio::select! {
-        () = renewed => {}
-        () = outlives_its_ttl(&lease) => {}
+    for _ in 0..4 {
+        nodes.renewed(&lease).await;
+        assert!(!lease.is_doubtful(), "{what}: {:?}", lease.doubt());
     }
-    assert!(!is_doubtful, "{what}: {:?}", lease.doubt());
 
-    // Another client waits for it.
-    let mutex = two.mutex(NAME);
+    // Another client waits for it. If the server leads the lock, that client waits for the limit of one request, and another one leads.
     let mut waiting = tokio::task::JoinSet::new();
-    waiting.spawn(async move { mutex.acquire().await });
-    tokio::time::sleep(millis(100)).await;
+    waiting.spawn(lock(&two).acquire_owned());
+    let in_line = eventually("it is in line", async || {
+        nodes.renewed(&lease).await;
+        servers.have_a_waiter(fault, node)
+    });
+    in_line.await;
     let fence = lease.fence();
-    let begun = now();
-    release(lease, &what).await;
-    let next = timeout(LONG, waiting.join_next()).await.expect("in time");
+    nodes.release(lease).await;
+    // If a request of the waiter overtakes the release at one of the other servers, its answer needs the silent server, or its limit.
+    let turn = nodes.passing("its turn", waiting.join_next());
+    let next = if let Ok(next) = timeout(millis(500), turn).await {
+        next
+    } else {
+        nodes.time.pass(LONG);
+        nodes.passing("its turn", waiting.join_next()).await
+    };
     let next = next.expect("one waits").expect("no panic");
     let next = next.expect("two servers answer");
-    let took = now().since(begun);
-    println!("{what}: the waiter is served after {took:?}");
-    assert!(took < LEAD_LIMIT, "{what}: the waiter waited for {took:?}");
     assert!(next.fence() > fence, "{what}");
 
     // When the server is back, it has nothing of all this.
-    release(next, &what).await;
+    nodes.release(next).await;
     servers.end(fault, node);
-    servers.nodes.are_clean().await;
+    nodes.are_clean().await;
 }
 
 /// At each of the servers, one of which leads the lock.
@@ -198,37 +198,32 @@ async fn an_unreachable_server_is_noticed_by_time_only() {
     at_no_server(Fault::Refused).await;
 }
 
-/// The median of acquisitions and releases, one after the other.
-async fn median(client: &Client) -> Duration {
-    let mutex = client.mutex(NAME);
-    let mut times = Vec::new();
-    for _ in 0..300 {
-        let begun = now();
-        let lease = mutex.acquire().await.expect("a majority answers");
-        lease.release().await.expect("a majority confirms it");
-        times.push(now().since(begun));
-    }
-    times.sort_unstable();
-    times[times.len() / 2]
+/// Acquires and releases the lock often. The clock of the clients stands still, so no step may wait for a limit or a pause.
+async fn cycles(client: &Client) {
+    let mutex = lock(client);
+    let cycles = async {
+        for _ in 0..100 {
+            let lease = mutex.acquire().await.expect("a majority answers");
+            lease.release().await.expect("a majority confirms it");
+        }
+    };
+    let done = timeout(LONG, cycles).await;
+    done.expect("nobody waits for the silent server");
 }
 
+/// `bench` measures the median, which stays as it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_silent_server_leaves_the_median_as_it_is() {
+async fn one_silent_server_delays_no_acquisition() {
     let servers = Proxied::start();
     let client = servers.client().await;
-    median(&client).await;
     for node in 0..3 {
-        let all = median(&client).await;
+        cycles(&client).await;
         servers.begin(Fault::BlackHole, node);
-        // Until it is known to be silent, if it leads.
-        let lease = client.mutex(NAME).acquire().await.expect("two answer");
-        lease.release().await.expect("two confirm it");
-        let two = median(&client).await;
+        cycles(&client).await;
+        // From now on, the server is known to be silent, if it did not answer in between.
+        servers.nodes.time.pass(LONG);
+        cycles(&client).await;
         servers.end(Fault::BlackHole, node);
         servers.nodes.are_clean().await;
-        let ratio = two.as_secs_f64() / all.as_secs_f64();
-        println!("{node} silent: {two:?} against {all:?}, {ratio:.2} x");
-        // bench/W5 measures it; here a busy machine must not fail it.
-        assert!(ratio < 3.0, "{node}: {two:?} against {all:?}");
     }
 }

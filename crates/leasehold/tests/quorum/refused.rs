@@ -4,16 +4,16 @@ use leasehold::{Client, StoreErrorKind};
 use testkit::RedisServer;
 
 use crate::common::eventually;
-use crate::scene::{NAME, Nodes, connect, host, mark, millis, outlives_its_ttl, refusal, take};
+use crate::scene::{NAME, Nodes, Timed, host, lock, mark, refusal, take};
 
 /// A client can hold the lock without the first server. Without the second one it cannot, and learns about the first.
-async fn two_decide(nodes: &Nodes, client: &Client, kind: StoreErrorKind, why: &str) {
-    let lease = take(client, millis(900)).await;
-    outlives_its_ttl(&lease).await;
-    lease.release().await.expect("two servers confirm it");
+async fn two_decide(nodes: &Timed, client: &Client, kind: StoreErrorKind, why: &str) {
+    let lease = nodes.passing("the lock", take(client)).await;
+    nodes.outlives_its_ttl(&lease).await;
+    nodes.release(lease).await;
 
     nodes.0[1].kill();
-    let error = refusal(client).await;
+    let error = nodes.passing("an answer", refusal(client)).await;
     let said = error.to_string();
     assert_eq!(error.kind, kind, "{said}");
     assert!(said.contains(&host(&nodes.0[0])), "{said}");
@@ -22,72 +22,75 @@ async fn two_decide(nodes: &Nodes, client: &Client, kind: StoreErrorKind, why: &
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_becomes_a_replica_is_no_node() {
-    let (nodes, primary) = (Nodes::start(), RedisServer::start());
+    let (nodes, primary) = (Timed::start(), RedisServer::start());
     let client = nodes.client().await;
-    let lease = take(&client, millis(5000)).await;
+    let lease = take(&client).await;
     let port = primary.port().to_string();
     let made = nodes.0[0].cli(&["REPLICAOF", "127.0.0.1", &port]);
     assert_eq!(made.text(), "OK");
-    lease.release().await.expect("two servers confirm it");
+    nodes.release(lease).await;
     let newcomer = nodes.client().await;
-    let lease = take(&newcomer, millis(5000)).await;
-    lease.release().await.expect("two servers confirm it");
+    let lease = nodes.passing("the lock", take(&newcomer)).await;
+    nodes.release(lease).await;
     two_decide(&nodes, &client, StoreErrorKind::ReadOnly, "a replica of").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_another_password_is_no_node() {
-    let nodes = Nodes(vec![
-        RedisServer::builder().password("right").start(),
-        RedisServer::start(),
-        RedisServer::start(),
-    ]);
+    let server = || RedisServer::builder().virtual_clock();
+    let nodes = Timed::of(Nodes(vec![
+        server().password("right").start(),
+        server().start(),
+        server().start(),
+    ]));
     nodes.0.iter().for_each(mark);
     let hosts = nodes.0.iter().map(host).collect::<Vec<_>>().join(",");
-    let client = connect(&format!("redis+quorum://:S3CR3T@{hosts}/")).await;
+    let url = format!("redis+quorum://:S3CR3T@{hosts}/");
+    let client = nodes.connect(&url).await;
     two_decide(&nodes, &client, StoreErrorKind::Denied, "WRONGPASS").await;
-    let said = format!("{:?}", refusal(&client).await);
+    let error = nodes.passing("an answer", refusal(&client)).await;
+    let said = format!("{error:?}");
     assert!(!said.contains("S3CR3T"), "{said}");
 }
 
 /// The first two addresses lead to one server. With two votes from it, the third would not be needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_two_addresses_is_one_node() {
-    let nodes = Nodes::start();
+    let nodes = Timed::start();
     let (twice, other) = (nodes.0[0].port(), nodes.0[1].port());
     let url = format!("redis+quorum://127.0.0.1:{twice},localhost:{twice},127.0.0.1:{other}/");
-    let client = connect(&url).await;
+    let client = nodes.connect(&url).await;
     let refused = async || {
         let inspected = client.inspect_nodes(NAME).await.expect("it is open");
         let errors = inspected.nodes.into_iter().map(|view| view.seen.err());
         errors.collect::<Vec<_>>()
     };
-    eventually("all were asked", async || {
+    let asked = eventually("all were asked", async || {
         refused().await.iter().flatten().count() == 1 && refused().await[2].is_none()
-    })
-    .await;
+    });
+    nodes.passing("all were asked", asked).await;
     let errors = refused().await;
     let error = errors.into_iter().flatten().next().expect("one is refused");
     assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{error}");
     let why = "each vote must come from a server of its own";
     assert!(error.to_string().contains(why), "{error}");
 
-    let lease = take(&client, millis(900)).await;
-    outlives_its_ttl(&lease).await;
-    lease.release().await.expect("two servers confirm it");
+    let lease = nodes.passing("the lock", take(&client)).await;
+    nodes.outlives_its_ttl(&lease).await;
+    nodes.release(lease).await;
     nodes.0[1].kill();
-    eventually("one server is no majority", async || {
-        let outcome = client.mutex(NAME).try_acquire().await;
+    let refusal = eventually("one server is no majority", async || {
+        let outcome = lock(&client).try_acquire().await;
         outcome.is_err_and(|error| error.to_string().contains("no majority (2 of 3 nodes"))
-    })
-    .await;
+    });
+    nodes.passing("one server is no majority", refusal).await;
     // A server that is started again is known as one node still.
     nodes.0[1].restart();
     nodes.0[0].restart();
-    eventually("both are connected again", async || {
+    let connected = eventually("both are connected again", async || {
         refused().await.iter().flatten().count() == 1
-    })
-    .await;
+    });
+    nodes.passing("both are connected again", connected).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,13 +108,14 @@ async fn one_server_with_three_addresses_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_server_gives_no_vote_and_lets_go() {
-    let nodes = Nodes::start_with(|server| server.option("maxmemory-policy", "noeviction"));
+    let nodes = Timed::start_with(|server| server.option("maxmemory-policy", "noeviction"));
     let client = nodes.client().await;
-    let lease = take(&client, millis(5000)).await;
+    let lease = take(&client).await;
     nodes.vote(&[0, 1, 2]).await;
     let full = nodes.0[0].cli(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(full.text(), "OK");
-    lease.release().await.expect("a release takes no memory");
+    // A release takes no memory.
+    nodes.release(lease).await;
     nodes.are_clean().await;
     two_decide(&nodes, &client, StoreErrorKind::Full, "OOM").await;
     assert_eq!(nodes.0[0].cli(&["EXISTS", NAME]).int(), 0);

@@ -1,9 +1,11 @@
 //! Three servers that are marked as the nodes of a new quorum.
 
+use std::future::Future;
+use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, Lease, Moment, StoreError};
-use testkit::{RedisServer, RedisServerBuilder};
+use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Mutex, StoreError};
+use testkit::{RedisServer, RedisServerBuilder, TestTime};
 use tokio::time::{sleep, timeout};
 
 pub(crate) use crate::common::host;
@@ -12,18 +14,14 @@ use crate::common::{self, LONG, eventually};
 /// The lock of most tests.
 pub(crate) const NAME: &str = "orders";
 
-/// The time until nothing of a lock may be left: for a server that was stopped, a second until a release is repeated.
-const SOON: Duration = Duration::from_secs(5);
+/// The longest TTL of the quorum, its default. A third of it, the limit of a request, is as long as the longest wait of a test: a test
+/// that waits for a silent server fails.
+pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-/// The longest TTL of the quorum, its default.
 const LONGEST_TTL_MS: u32 = 60_000;
 
 pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
-}
-
-pub(crate) fn now() -> Moment {
-    Clock::system().now()
 }
 
 /// Three servers.
@@ -69,27 +67,100 @@ impl Nodes {
         .await;
     }
 
-    /// Waits until no server has a vote for the lock, or waiters.
+    /// Waits until no server has a vote for the lock, or waiters. That is long before a vote ends by itself.
     pub(crate) async fn are_clean(&self) {
+        let left = timeout(LONG, self.no_votes_are_left()).await;
+        assert!(left.is_ok(), "still there: {:?}", self.left());
+    }
+
+    async fn no_votes_are_left(&self) {
+        // Late votes may come between two looks.
+        let mut looks = 0;
+        while looks < 20 {
+            let is_clean = self.left().is_empty();
+            looks = if is_clean { looks + 1 } else { 0 };
+            sleep(millis(5)).await;
+        }
+    }
+
+    /// The state of the lock at each server that has a vote or waiters.
+    fn left(&self) -> Vec<String> {
         let queue = format!("{{{NAME}}}:lh-queue");
-        let left = || {
-            let left = self.0.iter().map(|server| {
-                let holder = server.cli(&["GET", NAME]);
-                let left = server.cli(&["PTTL", NAME]);
-                let waiters = server.cli(&["ZRANGE", &queue, "0", "-1"]);
-                (!holder.is_nil() || !waiters.array().is_empty()).then_some((holder, left, waiters))
-            });
-            left.flatten().collect::<Vec<_>>()
-        };
-        let clean = timeout(SOON, async {
-            // Late votes may come between two looks.
-            let mut looks = 0;
-            while looks < 20 {
-                looks = if left().is_empty() { looks + 1 } else { 0 };
-                sleep(millis(5)).await;
-            }
+        let left = self.0.iter().map(|server| {
+            let holder = server.cli(&["GET", NAME]);
+            let left = server.cli(&["PTTL", NAME]);
+            let waiters = server.cli(&["ZRANGE", &queue, "0", "-1"]);
+            let is_left = !holder.is_nil() || !waiters.array().is_empty();
+            is_left.then(|| format!("{holder:?} for {left:?}, {waiters:?}"))
         });
-        assert!(clean.await.is_ok(), "still there: {:?}", left());
+        left.flatten().collect()
+    }
+}
+
+/// Three servers and clients with one clock, which only the test moves.
+pub(crate) struct Timed {
+    nodes: Nodes,
+    pub(crate) time: TestTime,
+    pub(crate) clock: Clock,
+}
+
+impl Deref for Timed {
+    type Target = Nodes;
+
+    fn deref(&self) -> &Nodes {
+        &self.nodes
+    }
+}
+
+impl Timed {
+    pub(crate) fn start() -> Self {
+        Self::start_with(|builder| builder)
+    }
+
+    /// Servers with these options.
+    pub(crate) fn start_with(options: impl Fn(RedisServerBuilder) -> RedisServerBuilder) -> Self {
+        Self::of(Nodes::start_with(|builder| {
+            options(builder).virtual_clock()
+        }))
+    }
+
+    pub(crate) fn of(nodes: Nodes) -> Self {
+        let (time, clock) = common::test_time(&nodes.0);
+        Self { nodes, time, clock }
+    }
+
+    /// A client of these nodes. It may not have reached each of the servers yet.
+    pub(crate) async fn client(&self) -> Client {
+        self.connect(&self.url("")).await
+    }
+
+    pub(crate) async fn connect(&self, url: &str) -> Client {
+        connected(common::timed(&self.clock), url).await
+    }
+
+    /// The output of `future`, for which clients may pause, and for which no request may have to reach its limit.
+    pub(crate) async fn passing<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
+        common::passing(&self.time, what, future).await
+    }
+
+    pub(crate) async fn renewed(&self, lease: &Lease) {
+        common::renewed(&self.time, lease).await;
+    }
+
+    pub(crate) async fn outlives_its_ttl(&self, lease: &Lease) {
+        common::outlives_its_ttl(&self.time, lease).await;
+    }
+
+    /// Waits for the release, which no silent server may delay.
+    pub(crate) async fn release(&self, lease: Lease) {
+        let released = self.passing("the release", lease.release()).await;
+        released.expect("two servers confirm it");
+    }
+
+    /// Waits until no server has a vote for the lock, or waiters. A release that failed is repeated after a second.
+    pub(crate) async fn are_clean(&self) {
+        let clean = self.nodes.no_votes_are_left();
+        self.passing("nothing is left", clean).await;
     }
 }
 
@@ -103,31 +174,29 @@ fn exists(server: &RedisServer, key: &str) -> bool {
 }
 
 pub(crate) async fn connect(url: &str) -> Client {
-    let connected = timeout(LONG, Client::connect(url)).await;
+    connected(Client::builder().request_timeout(LONG), url).await
+}
+
+async fn connected(builder: ClientBuilder, url: &str) -> Client {
+    let connected = timeout(LONG, builder.connect(url)).await;
     connected.expect("in time").expect("a majority answers")
 }
 
-/// Takes the lock, which must be free, with this TTL.
-pub(crate) async fn take(client: &Client, ttl: Duration) -> Lease {
-    let taken = client.mutex(NAME).ttl(ttl).try_acquire().await;
+/// The lock, as most tests take it.
+pub(crate) fn lock(client: &Client) -> Mutex {
+    client.mutex(NAME).ttl(TTL)
+}
+
+/// Takes the lock, which must be free.
+pub(crate) async fn take(client: &Client) -> Lease {
+    let taken = lock(client).try_acquire().await;
     taken.expect("a majority answers").expect("it is free")
 }
 
 /// The error of a request for the lock.
 pub(crate) async fn refusal(client: &Client) -> StoreError {
-    let outcome = client.mutex(NAME).try_acquire().await;
-    match outcome {
+    match lock(client).try_acquire().await {
         Err(Error::Store(error)) => error,
         other => panic!("expected a store error, got {other:?}"),
     }
-}
-
-/// Waits until the lease was renewed for longer than it lasted at first.
-pub(crate) async fn outlives_its_ttl(lease: &Lease) {
-    let until = lease.valid_until();
-    eventually("renewals", async || {
-        now() > until && lease.valid_until() > now()
-    })
-    .await;
-    assert!(!lease.is_lost());
 }

@@ -1,8 +1,9 @@
 //! Compares the list of tests that wait for real time with the sources (`docs/how-we-know/real-time.md`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::modules::files;
 
@@ -66,4 +67,110 @@ fn each_listed_test_exists() {
         let is_there = tests.iter().any(|(_, source)| source.contains(&head));
         assert!(is_there, "docs/how-we-know/real-time.md names {name}");
     }
+}
+
+/// The product refuses a shorter one, as tests show.
+const REFUSED: Duration = Duration::from_millis(10);
+
+/// The shortest limit in real time. On two cores with six busy processes, a thread that only sleeps was 249 ms late, and a request has a
+/// third of a TTL.
+const SHORTEST: Duration = Duration::from_secs(6);
+
+/// A TTL whose end the test only waits for, so that no stall can make it fail.
+const EXPIRES_SOON: &str = "EXPIRES_SOON";
+
+/// The calls and words that a TTL, the limit of a request or of a wait follows.
+const LIMITS: [&str; 7] = [
+    ".ttl(",
+    "request_timeout(",
+    "outage_timeout(",
+    "eventually(",
+    "\"--ttl\", ",
+    "\"LEASEHOLD_TTL\", ",
+    "--ttl ",
+];
+
+/// The part of a text up to the first character that does not fit, and the rest.
+fn split(text: &str, fits: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !fits(c)).unwrap_or(text.len()))
+}
+
+/// Reads a number at the begin of a text.
+fn number(text: &str) -> Option<(u32, &str)> {
+    let (digits, rest) = split(text, |c| c.is_ascii_digit() || c == '_');
+    Some((digits.replace('_', "").parse().ok()?, rest))
+}
+
+/// Reads a duration at the begin of a text: a call, a product, a constant of this folder, or a word as on a command line.
+fn duration(text: &str, constants: &BTreeMap<String, Duration>) -> Option<Duration> {
+    let text = text.trim_start().trim_start_matches(['"', '&']);
+    let unit = |name: &str| match name {
+        "ms" | "MS" | "millis" | "from_millis" => Some(Duration::from_millis(1)),
+        "s" | "SECOND" | "seconds" | "secs" | "from_secs" => Some(Duration::from_secs(1)),
+        "m" => Some(Duration::from_secs(60)),
+        "h" | "HOUR" => Some(Duration::from_secs(3_600)),
+        EXPIRES_SOON => None,
+        name => constants.get(name).copied(),
+    };
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let last = |path: &str| path.rsplit("::").next().map(str::to_owned);
+    if let Some((count, rest)) = number(text) {
+        let (name, _) = split(rest.trim_start_matches(" * "), is_word);
+        return unit(&last(name)?)?.checked_mul(count);
+    }
+    let (path, rest) = split(text, is_word);
+    let factor = rest.strip_prefix('(').or_else(|| rest.strip_prefix(" * "));
+    let factor = factor.map_or(Some(1), |factor| Some(number(factor)?.0));
+    unit(&last(path)?)?.checked_mul(factor?)
+}
+
+/// The constants of a file.
+fn constants(source: &str) -> BTreeMap<String, Duration> {
+    let line = |line: &str| {
+        let (_, rest) = line.split_once("const ")?;
+        let (name, rest) = rest.split_once(": Duration = ")?;
+        Some((name.to_owned(), duration(rest, &BTreeMap::new())?))
+    };
+    source.lines().filter_map(line).collect()
+}
+
+#[test]
+fn limits_in_real_time_are_long() {
+    let folders: Vec<String> = first_column()
+        .into_iter()
+        .filter(|name| name.contains('/'))
+        .collect();
+    let of = |path: &str| {
+        folders
+            .iter()
+            .find(|folder| path.starts_with(&format!("{folder}/")))
+    };
+    let tests = tests();
+    let mut known: BTreeMap<&String, BTreeMap<String, Duration>> = BTreeMap::new();
+    for (path, source) in &tests {
+        if let Some(folder) = of(path) {
+            known.entry(folder).or_default().extend(constants(source));
+        }
+    }
+    let (mut short, mut read) = (Vec::new(), 0);
+    for (path, source) in &tests {
+        let Some(folder) = of(path) else { continue };
+        // The file's own constants hide those of its neighbours.
+        let mut constants_here = known[folder].clone();
+        constants_here.extend(constants(source));
+        for limit in LIMITS {
+            for (at, _) in source.match_indices(limit) {
+                let Some(found) = duration(&source[at + limit.len()..], &constants_here) else {
+                    continue;
+                };
+                read += 1;
+                if found >= REFUSED && found < SHORTEST {
+                    let line = source[..at].lines().count().max(1);
+                    short.push(format!("{path}:{line}: {limit} {found:?}"));
+                }
+            }
+        }
+    }
+    assert!(read > 100, "only {read} limits were read");
+    assert!(short.is_empty(), "{short:#?}");
 }

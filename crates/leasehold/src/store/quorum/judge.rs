@@ -203,15 +203,12 @@ pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
 
 /// The error that tells the caller most, of errors of these kinds: a wrong setting if it leaves no majority, however often the client
 /// tries; else the first one that may pass.
-pub(super) fn telling(
-    kinds: impl Iterator<Item = StoreErrorKind> + Clone,
-    nodes: usize,
-) -> Option<usize> {
+pub(super) fn telling(kinds: &[StoreErrorKind], nodes: usize) -> Option<usize> {
     let is_wrong = |kind: &StoreErrorKind| *kind == StoreErrorKind::Misconfigured;
-    let wrong = kinds.clone().filter(is_wrong).count();
+    let wrong = kinds.iter().filter(|kind| is_wrong(kind)).count();
     let is_final = wrong > nodes - majority(nodes);
-    let told = kinds.clone().position(|kind| is_wrong(&kind) == is_final);
-    told.or(kinds.clone().next().map(|_| 0))
+    let told = kinds.iter().position(|kind| is_wrong(kind) == is_final);
+    told.or((!kinds.is_empty()).then_some(0))
 }
 
 /// The error of a request for which too few of the nodes are left.
@@ -222,8 +219,8 @@ pub(super) fn without_majority<'a>(
 ) -> StoreError {
     let failed: Vec<&StoreError> = failed.collect();
     let needed = majority(nodes);
-    let kinds = failed.iter().map(|error| error.kind);
-    let (kind, why) = telling(kinds, nodes).map(|at| failed[at]).map_or(
+    let kinds: Vec<_> = failed.iter().map(|error| error.kind).collect();
+    let (kind, why) = telling(&kinds, nodes).map(|at| failed[at]).map_or(
         (StoreErrorKind::Unavailable, "the nodes disagree".to_owned()),
         |first| (first.kind, first.to_string()),
     );
@@ -241,18 +238,21 @@ mod tests {
 
     #[test]
     fn wrong_setting_is_told_only_if_it_leaves_no_majority() {
-        let told = |kinds: &[_], nodes| telling(kinds.iter().copied(), nodes);
-        assert_eq!(told(&[], 3), None);
-        assert_eq!(told(&[Unreachable, Unavailable], 3), Some(0));
+        assert_eq!(telling(&[], 3), None);
+        assert_eq!(telling(&[Unreachable, Unavailable], 3), Some(0));
         assert_eq!(
-            told(&[Misconfigured, Unreachable], 3),
+            telling(&[Misconfigured, Unreachable], 3),
             Some(1),
             "it may pass"
         );
         assert_eq!(
-            told(&[Unavailable, Misconfigured, Misconfigured], 3),
+            telling(&[Unavailable, Misconfigured, Misconfigured], 3),
             Some(1)
         );
-        assert_eq!(told(&[Misconfigured; 2], 5), Some(0), "there is no other");
+        assert_eq!(
+            telling(&[Misconfigured; 2], 5),
+            Some(0),
+            "there is no other"
+        );
     }
 }

@@ -36,8 +36,10 @@ pub(super) fn refusal_error<C>(
         });
     let reasons: Vec<_> = reasons.collect();
     let kinds = reasons.iter().map(|(kind, _)| *kind);
-    let kinds = kinds.chain(failed.clone().map(|error| error.kind));
-    let told = telling(kinds, quorum.nodes.len());
+    let kinds: Vec<_> = kinds
+        .chain(failed.clone().map(|error| error.kind))
+        .collect();
+    let told = telling(&kinds, quorum.nodes.len());
     let is_unknown = failed.clone().any(|error| error.may_have_taken_effect);
     let mut error = if refusal == Refusal::ClocksApart {
         let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";

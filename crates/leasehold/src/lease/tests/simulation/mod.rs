@@ -96,7 +96,10 @@ fn each_history(count: u64, outcome: impl Fn(u64, bool) -> Outcome + Sync) {
     let fails = |seed| {
         if let Some((fault, story)) = outcome(seed, true) {
             let again = format!("LEASEHOLD_SEED={seed} cargo test -p leasehold --lib simulation");
-            panic!("{}\nseed {seed}: {fault}\nrepeat it: {again}", story.join("\n"));
+            panic!(
+                "{}\nseed {seed}: {fault}\nrepeat it: {again}",
+                story.join("\n")
+            );
         }
     };
     if let Some(seed) = number("LEASEHOLD_SEED") {

@@ -167,9 +167,7 @@ impl<'a> Case<'a> {
         if others {
             self.tell(&format_args!("a client of another quorum:"));
         }
-        let fits = self
-            .redis
-            .fits(kind, &steps, self.model.clock_us, others)?;
+        let fits = self.redis.fits(kind, &steps, self.model.clock_us, others)?;
         self.tally.note_fits(kind, &fits);
         let first = (0..steps.len()).filter(|at| fits[*at]);
         let order: Vec<usize> = first

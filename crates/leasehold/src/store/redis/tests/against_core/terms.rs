@@ -1,7 +1,7 @@
 //! A client that counts another quorum than the mark of a node: the random steps seldom meet a waiter there.
 
-use leasehold_core::quorum::NoVote;
 use leasehold_core::Reply;
+use leasehold_core::quorum::NoVote;
 
 use super::Case;
 use super::node::{Role, terms};
@@ -93,7 +93,13 @@ fn a_client_of_another_quorum_is_refused_at_every_step() {
     for span in [Span::Micros(1), Span::LeaseEnd(1)] {
         events.push(Event::Time { lock: 0, span });
         // Thrice, since each third request begins with the long form.
-        events.extend(strange.iter().cycle().take(3 * strange.len()).map(|ask| by(true, *ask)));
+        events.extend(
+            strange
+                .iter()
+                .cycle()
+                .take(3 * strange.len())
+                .map(|ask| by(true, *ask)),
+        );
     }
     plays(events);
 }
