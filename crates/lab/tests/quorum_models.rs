@@ -26,13 +26,13 @@ models! {
         quorum "quorum"
         renewal "quorum renewal"
         repair "quorum repair"
-        crash "quorum crash"
         lead_unreachable "quorum lead unreachable"
     }
     in_soak {
         giving_up "quorum giving up"
         lost_message "quorum lost message"
         late_request "quorum late request"
+        crash "quorum crash"
         queue "quorum queue"
         newcomer "quorum newcomer"
         clocks_apart "quorum clocks apart"

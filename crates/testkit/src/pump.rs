@@ -63,7 +63,7 @@ impl<'a> Pump<'a> {
         self.shared.close(self.id);
     }
 
-    /// The next action; blocks while the black hole is on.
+    /// The next action; blocks while bytes are held and the black hole is on.
     fn next(&mut self) -> NextAction {
         let mut state = lock(&self.shared.state);
         loop {
@@ -75,7 +75,9 @@ impl<'a> Pump<'a> {
                     .held
                     .front()
                     .is_some_and(|first| state.hold.holds(self.id, &first.bytes));
-            if !state.faults.blackhole && self.id > state.stranded && !is_held {
+            let is_stuck = state.faults.blackhole || self.id <= state.stranded;
+            // The first bytes in a black hole are read, so that `received` counts them whenever the hole began.
+            if !is_held && (!is_stuck || self.held.is_empty()) {
                 break;
             }
             state = self.shared.wait(state);

@@ -95,7 +95,7 @@ async fn a_server_with_two_addresses_is_one_node() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_server_with_three_addresses_is_refused() {
-    let nodes = Nodes::start();
+    let nodes = Nodes::start_with(|server| server.option("bind", "127.0.0.1 127.0.0.2"));
     let port = nodes.0[0].port();
     let url = format!("redis+quorum://127.0.0.1:{port},localhost:{port},127.0.0.2:{port}/");
     let refused = Client::connect(&url).await.expect_err("one server");

@@ -252,7 +252,7 @@ fn command_stopped_after_refused_renewal_reports_the_cause() {
     let is_told = |options: &[&str]| {
         let store = Store::redis();
         let script = "echo $$ > pid; while :; do sleep 0.02; done";
-        let words = ["--ttl", "6s", "x", "sh", "-c", script];
+        let words = ["--ttl", "12s", "x", "sh", "-c", script];
         let running = store.run(options).words(&words).start();
         store.number("pid");
         let forbids = ["ACL", "SETUSER", "default", "-pexpire"];

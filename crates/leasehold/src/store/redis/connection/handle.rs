@@ -56,7 +56,8 @@ impl ConnectionHandle {
         });
         let runner = context.clone();
         let run = move || run(runner.clone());
-        context.placement.run(tasks, context.clock.clone(), run);
+        // Spins and ticks are about the threads of this host, whatever clock the leases have.
+        context.placement.run(tasks, Clock::system(), run);
         tasks.spawn_aside(sweep(context.clone()));
         Self { context, current }
     }

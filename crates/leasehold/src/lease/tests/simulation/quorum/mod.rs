@@ -28,7 +28,7 @@ use self::sim::QuorumSimulation;
 use super::{Outcome, each_history};
 
 /// How many histories a test run tries. One costs as much as four of one server. `scripts/soak` tries more.
-const SEEDS: u64 = 5_000;
+const SEEDS: u64 = 4_000;
 
 /// How many histories a weaker rule may pass before one fails.
 const CONTROL_SEEDS: u64 = 20_000;
