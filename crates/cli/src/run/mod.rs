@@ -337,7 +337,7 @@ impl LockedRun<'_> {
         without_advice(&self.full_cause(why, released, doubt))
     }
 
-    /// The cause of a stop: the known one, or the one that the release has shown, or the last failed renewal.
+    /// The cause of a stop: the known one, a loss that the release has shown, the last failed renewal, or the failure of the release.
     fn full_cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
         let not_renewed = "it could not be renewed in time";
         let (known, default) = match why {
@@ -353,7 +353,8 @@ impl LockedRun<'_> {
         };
         match (known, released) {
             (Some(lost), _) | (None, Released::WasLost(lost)) => lost.reason(),
-            (None, Released::Unconfirmed(why)) => format!("{default}: {why}"),
+            // That a release is slow says less than the answer to a renewal.
+            (None, Released::Unconfirmed(why)) => format!("{default}: {}", doubt.unwrap_or(why)),
             (None, Released::Yes) => match doubt {
                 Some(doubt) => format!("{default}: {doubt}"),
                 None => default.into(),
