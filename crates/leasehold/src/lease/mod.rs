@@ -25,7 +25,7 @@ mod settle;
 pub mod simulated;
 mod terms;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timers;
 mod waiter;
 mod watch;

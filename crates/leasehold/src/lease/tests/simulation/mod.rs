@@ -70,7 +70,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// The seeds of this run.
-fn seeds(count: u64) -> Range<u64> {
+pub(crate) fn seeds(count: u64) -> Range<u64> {
     let text = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| count.to_string());
     let (first, end) = text.split_once("..").unwrap_or(("0", &text));
     let [first, end] = [first, end].map(|number| number.parse().expect("LEASEHOLD_SEEDS"));
