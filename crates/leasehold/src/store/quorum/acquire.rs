@@ -247,6 +247,10 @@ impl<C> Context<'_, C> {
         match verdict {
             Verdict::Open => {}
             Verdict::Certified => self.certified(record),
+            // Below a vote that is being given back, a late proposal could raise the new vote to that one (QR9).
+            Verdict::Again(bounds) if record.back.highest >= Some(bounds.most) => {
+                self.refused(record, Refusal::ClocksApart);
+            }
             Verdict::Again(bounds) if attempt.rounds < ROUNDS => {
                 attempt.rounds += 1;
                 let block = attempt.request.block;

@@ -148,6 +148,25 @@ fn no_proposal_asks_for_a_vote_that_is_being_given_back() {
     assert!(scene.machine.knows(&scene.owner));
 }
 
+/// Found by `scripts/soak`, as history 134677: a node's clock is behind, so it takes only fences below one that another node gives back.
+/// A late proposal of that fence would raise the new vote there, and the give-back would then end it.
+#[test]
+fn no_lease_is_taken_below_a_vote_that_is_being_given_back() {
+    let mut scene = Scene::new();
+    let (fence, _) = given_back(&mut scene);
+    let asked = scene.asks();
+    let bounds = Acceptable {
+        least: Fence::new(0),
+        most: Fence::new(fence.get() - 1),
+    };
+    let behind = || Ok(Reply::NoVote(NoVote::Behind(bounds)));
+    assert!(proposed(&scene.votes(1, asked, behind())).is_none());
+    let effects = scene.votes(2, asked, behind());
+    assert!(proposed(&effects).is_none(), "a lower fence is proposed");
+    let failed = |effect: &QuorumEffect<()>| matches!(effect, QuorumEffect::Answer((), Err(_)));
+    assert!(effects.iter().any(failed), "its caller is told");
+}
+
 #[test]
 fn an_owner_whose_votes_are_given_back_is_forgotten() {
     let mut scene = Scene::new();
