@@ -77,6 +77,7 @@ struct Flight {
 struct Link {
     connected: bool,
     epoch: u32,
+    /// The last server that this client was told of.
     lineage: u32,
     connected_at: u64,
     /// When the last message of each kind arrives: acquisitions, requests that name a fence, answers, notices.
@@ -248,6 +249,9 @@ impl Simulation {
             What::Notice(client, epoch, notice) => {
                 if self.links[client].epoch == epoch {
                     self.tell(|| format!("{client} is told {notice:?}"));
+                    if matches!(notice, Notice::Replaced(_)) {
+                        self.links[client].lineage = self.server.lineage;
+                    }
                     self.handle(client, Event::Noticed(notice));
                 }
             }

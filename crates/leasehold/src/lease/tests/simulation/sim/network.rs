@@ -170,7 +170,6 @@ impl Simulation {
         (link.connected, link.last, link.connected_at) = (true, [0; 4], self.at);
         let epoch = link.epoch;
         if link.lineage != self.server.lineage {
-            link.lineage = self.server.lineage;
             let replaced = Notice::Replaced(Replaced::Successor);
             self.plan(0, What::Notice(client, epoch, replaced));
         }
