@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{
-    LONG, Place, TTL, eventually, look, on_every_store, stand_in_line, take, timed,
+    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, stand_in_line, take, timed,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -35,6 +35,11 @@ fn left(status: LeaseStatus) -> Duration {
 async fn busy(client: &Client) -> bool {
     let answer = client.mutex("m").try_acquire().await;
     answer.expect("the store answers").is_none()
+}
+
+/// Waits until all requests of this client so far are answered. Time that passes before would end them, and then the connection.
+async fn has_its_answers(client: &Client) {
+    all_nodes_show(client, "m", "it is answered", |_| true).await;
 }
 
 #[track_caller]
@@ -70,10 +75,12 @@ async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place
     let lease = take(&a, "m").await;
     let (detached, _) = lease.detach(TTL).await.expect("it was held");
     // The client that took the lock is still alive. It must let the lease end.
+    has_its_answers(&a).await;
     time.pass(TTL / 2);
     tokio::time::sleep(MS * 100).await;
     let holder = look(&b, "m").await.holder.expect("it is held");
     assert!(holder.expires_in < Some(MS * 29_950), "{holder:?}");
+    has_its_answers(&a).await;
     time.pass(TTL);
     place.expire_at_servers("m");
     eventually("it ends", async || look(&b, "m").await.holder.is_none()).await;
