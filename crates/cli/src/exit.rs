@@ -7,7 +7,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use leasehold::{Error, Invalid, StoreErrorKind};
+use leasehold::{Error, Invalid, StoreError, StoreErrorKind};
 use nix::sys::signal::Signal;
 
 use crate::{messages, sys};
@@ -263,49 +263,81 @@ impl From<Error> for Exit {
             Error::Lost(lost) => return Self::saying(LOST, lost.to_string()),
             other => return Self::saying(SOFTWARE, other.to_string()),
         };
-        let is_local = store.store.starts_with("local:");
-        let (code, advice) = match store.kind {
-            StoreErrorKind::Denied if is_local => (
-                DENIED,
-                "this user needs to write the file, its -wal and -shm files and its directory; for several users, create it with local:/path/to/file?mode=0660, in a directory with their group and the setgid bit",
-            ),
-            StoreErrorKind::Protocol if is_local => {
-                (CONFIG, "name a new file, or a lock file of leasehold")
-            }
-            StoreErrorKind::Protocol if store.detail.contains("DB index") => (
-                CONFIG,
-                "choose a database that the server has: redis-cli CONFIG GET databases",
-            ),
-            StoreErrorKind::Denied => (
-                DENIED,
-                "check user and password in the URL, and the permissions of that user (ACL)",
-            ),
-            StoreErrorKind::Protocol => (
-                CONFIG,
-                "check that the URL names a Redis or Valkey, and the type of the key",
-            ),
-            StoreErrorKind::Misconfigured => (
-                CONFIG,
-                "use the settings that the message names, for all clients alike",
-            ),
-            StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
-            StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
-            StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
-            StoreErrorKind::Unreachable if is_local => (
-                UNAVAILABLE,
-                "check that this user may write the file and its directory",
-            ),
-            StoreErrorKind::Unreachable | StoreErrorKind::TimedOut => (
-                UNAVAILABLE,
-                "check that the server runs and that this host may reach it",
-            ),
-            _ => (UNAVAILABLE, "try again when the store has recovered"),
-        };
+        let (code, advice) = next_step(&store);
         Self::saying(
             code,
             format!("{store} (exit {code})\n    {LOCK_UNKNOWN}{NOT_RUN}\n    next    {advice}"),
         )
     }
+}
+
+/// What the server itself says, and what to do about it.
+const SAID: [(&str, &str); 6] = [
+    (
+        "max number of clients",
+        "close connections that nobody uses (redis-cli CLIENT LIST), or raise maxclients there",
+    ),
+    (
+        "protected mode",
+        "on the server, set a password and the addresses to listen to (bind); or connect from its own host",
+    ),
+    ("LOADING", "wait until the server has loaded its data"),
+    (
+        "NOAUTH",
+        "give the password: --password-file FILE, or in the URL",
+    ),
+    (
+        "DB index",
+        "choose a database that the server has: redis-cli CONFIG GET databases",
+    ),
+    (
+        "WRONGTYPE",
+        "look at the type of the key; another program may use it",
+    ),
+];
+
+/// The exit code for an error of a store, and what to do next.
+pub(crate) fn next_step(error: &StoreError) -> (u8, &'static str) {
+    let is_local = error.store.starts_with("local:");
+    let said = SAID.iter().find(|(words, _)| error.detail.contains(words));
+    let said = said.filter(|_| !is_local).map(|(_, step)| *step);
+    let (code, step) = match error.kind {
+        StoreErrorKind::Denied if is_local => (
+            DENIED,
+            "this user needs to write the file, its -wal and -shm files and its directory; for several users, create it with local:/path/to/file?mode=0660, in a directory with their group and the setgid bit",
+        ),
+        StoreErrorKind::Protocol if is_local => {
+            (CONFIG, "name a new file, or a lock file of leasehold")
+        }
+        StoreErrorKind::Denied => (
+            DENIED,
+            "check user and password in the URL, and the permissions of that user (ACL)",
+        ),
+        StoreErrorKind::Protocol if error.detail.contains("Redis' protocol") => {
+            (CONFIG, "check that the URL names a Redis or Valkey")
+        }
+        StoreErrorKind::Protocol => (
+            CONFIG,
+            "ask who runs this server, or a proxy before it; leasehold doctor says what locks need",
+        ),
+        StoreErrorKind::Misconfigured => (
+            CONFIG,
+            "use the settings that the message names, for all clients alike",
+        ),
+        StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
+        StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
+        StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
+        StoreErrorKind::Unreachable if is_local => (
+            UNAVAILABLE,
+            "check that this user may write the file and its directory",
+        ),
+        StoreErrorKind::Unreachable | StoreErrorKind::TimedOut => (
+            UNAVAILABLE,
+            "check that the server runs and that this host may reach it",
+        ),
+        _ => (UNAVAILABLE, "try again when the store has recovered"),
+    };
+    (code, said.unwrap_or(step))
 }
 
 #[cfg(test)]

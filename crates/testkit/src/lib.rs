@@ -19,6 +19,7 @@
 mod builder;
 #[cfg(target_os = "linux")]
 mod clock;
+mod deny;
 mod hold;
 mod launch;
 mod net;

@@ -1,5 +1,5 @@
 //! A TCP proxy that makes the network between a client and a server fail in chosen ways. It looks
-//! into the bytes only for a command that it is to hold, and forwards none after `cut` has returned.
+//! into the bytes only for a command that it is to hold or to refuse, and forwards none after `cut` has returned.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -106,6 +106,12 @@ impl FaultProxy {
     /// Forwards the held bytes, and holds nothing more.
     pub fn go_on(&self) {
         self.shared.change(|state| state.hold = Hold::default());
+    }
+
+    /// Refuses all commands that begin with these words, in the server's place: `deny("CLIENT TRACKING", "ERR not here")`. The words of
+    /// the refusal have no `]`.
+    pub fn deny(&self, command: &str, words: &str) {
+        self.shared.change(|state| state.denied.add(command, words));
     }
 
     /// While on, new connections are accepted and closed at once. Existing ones go on.

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::deny::Requests;
 use crate::shared::{POLL, ProxyState, Shared};
 use crate::wait::lock;
 
@@ -27,6 +28,7 @@ pub(crate) struct Pump<'a> {
     direction: Direction,
     shared: &'a Shared,
     held: VecDeque<Chunk>,
+    requests: Requests,
 }
 
 enum NextAction {
@@ -45,6 +47,7 @@ impl<'a> Pump<'a> {
             direction,
             shared,
             held: VecDeque::new(),
+            requests: Requests::default(),
         }
     }
 
@@ -90,11 +93,19 @@ impl<'a> Pump<'a> {
         if !left.is_zero() {
             return NextAction::Read(Some(left.min(POLL)));
         }
-        let due = self.held.pop_front();
-        if let (Some(due), Direction::ToServer) = (&due, self.direction) {
+        let Some(mut due) = self.held.pop_front() else {
+            return NextAction::Read(None);
+        };
+        if self.direction == Direction::ToServer {
             state.hold.forwarded(self.id, &due.bytes);
+            if !state.denied.is_empty() && !due.bytes.is_empty() {
+                due.bytes = self.requests.pass(&due.bytes, &state.denied);
+                if due.bytes.is_empty() {
+                    return NextAction::Read(Some(POLL));
+                }
+            }
         }
-        due.map_or(NextAction::Read(None), NextAction::Forward)
+        NextAction::Forward(due)
     }
 
     /// Discards the held bytes if replies are to be swallowed; a close by the server is still

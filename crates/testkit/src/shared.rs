@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU16;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::deny::Denied;
 use crate::hold::Hold;
 use crate::wait::lock;
 
@@ -31,6 +32,7 @@ pub(crate) struct Faults {
 pub(crate) struct ProxyState {
     pub(crate) faults: Faults,
     pub(crate) hold: Hold,
+    pub(crate) denied: Denied,
     pub(crate) stopping: bool,
     pub(crate) accepted: usize,
     pub(crate) swallowed: u64,

@@ -31,14 +31,58 @@ pub(super) const RULES: &[Rule] = &[
 /// Refusals that other checks tell.
 const TOLD_ELSEWHERE: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"];
 
-/// The forbidden commands with one consequence, as part of an ACL rule.
+/// What is forbidden with one consequence, as part of an ACL rule.
 fn denied(facts: &ServerFacts, without: Without) -> String {
     let denied = facts.probe.denied.iter();
     let parts: Vec<String> = denied
         .filter(|part| part.without == without)
-        .map(|part| format!("+{}", part.name))
+        .map(|part| {
+            let is_command = !part.name.starts_with(['~', '&']);
+            format!("{}{}", if is_command { "+" } else { "" }, part.name)
+        })
         .collect();
     parts.join(" ")
+}
+
+/// The cost of a refused request that locks can do without.
+fn cost(name: &str) -> &'static str {
+    match name {
+        "subscribe" => "waiters poll",
+        "role" => "a replica is known only by its first refusal",
+        "client|tracking" | "client|caching" => "values in a process stay until they are too old",
+        _ => "scripts are sent in full",
+    }
+}
+
+/// The cost of a server that does not say which one it is.
+const NO_INFO: &str = "INFO is refused: each new connection counts as one to another server";
+
+/// What this user or this server refuses, and locks can do without: what that costs, and what to do.
+fn worse(facts: &ServerFacts) -> Option<Judgement> {
+    let mut costs = Vec::new();
+    let lacks = denied(facts, Without::Worse);
+    if !lacks.is_empty() {
+        costs.push(format!(
+            "this user lacks {lacks}: waiters poll, scripts are sent in full, or inspect and the list of names fail"
+        ));
+    }
+    for (part, said) in &facts.probe.refused {
+        let name = part.name.replace('|', " ").to_uppercase();
+        costs.push(format!(
+            "{name} is refused (\"{said}\"): {}",
+            cost(part.name)
+        ));
+    }
+    if facts.info.is_none() && !costs.is_empty() {
+        costs.push(NO_INFO.into());
+    }
+    let by_the_service = "allow these commands where the service or proxy is set up, or do without";
+    let fix = if facts.probe.refused.is_empty() {
+        &facts.acl
+    } else {
+        by_the_service
+    };
+    (!costs.is_empty()).then(|| Judgement::warn(costs.join("; ")).fix(fix))
 }
 
 fn probe(facts: &ServerFacts) -> Option<Judgement> {
@@ -47,32 +91,41 @@ fn probe(facts: &ServerFacts) -> Option<Judgement> {
     if !lacks.is_empty() {
         return Some(Judgement::fail(format!("this user lacks {lacks}: no locks")).fix(&facts.acl));
     }
+    if let Some(pattern) = &probe.barred {
+        let text = format!(
+            "this user may not read and write the keys ~{pattern} and those beside them: no such locks"
+        );
+        return Some(Judgement::fail(text).fix(&facts.acl));
+    }
     let is_told = |said: &str| TOLD_ELSEWHERE.iter().any(|word| said.contains(word));
-    let worse = denied(facts, Without::Worse);
+    // The role and the mode of the server.
+    let is_told_by_others = |what: &str, kind: StoreErrorKind, said: &str| {
+        is_told(said)
+            || what == "connect"
+                && (kind == StoreErrorKind::ReadOnly || said.contains("Redis Cluster"))
+    };
+    let worse = worse(facts);
     // Writing the index needs what only it uses.
-    let is_worse = |what: &str| what == "index" && !worse.is_empty();
+    let is_worse = |what: &str| what == "index" && !denied(facts, Without::Worse).is_empty();
     let mut failed = probe
         .failed
         .iter()
-        .filter(|(what, _, said)| !is_told(said) && !is_worse(what));
+        .filter(|(what, kind, said)| !is_told_by_others(what, *kind, said) && !is_worse(what));
     // A command that does not exist is told by cap.lua.
     if let (Some((what, kind, said)), true) = (failed.next(), probe.missing.is_empty()) {
-        let verdict = Judgement::fail(format!(
-            "{what} failed on a scratch lock leasehold:doctor:*: {said}"
-        ));
+        let verdict = Judgement::fail(if *what == "connect" {
+            format!("no client can connect: {said}")
+        } else {
+            format!("{what} failed on a scratch lock leasehold:doctor:*: {said}")
+        });
         return Some(match kind {
             StoreErrorKind::Denied => verdict.fix(&facts.acl),
             _ => verdict
                 .fix("this should not be: please report it, with what the server says of itself"),
         });
     }
-    if !worse.is_empty() {
-        return Some(
-            Judgement::warn(format!(
-                "this user lacks {worse}: waiters poll, scripts are sent in full, or inspect and the list of names fail"
-            ))
-            .fix(&facts.acl),
-        );
+    if let (Some(worse), true) = (worse, probe.failed.iter().all(|(what, ..)| is_worse(what))) {
+        return Some(worse);
     }
     if !probe.failed.is_empty() || !probe.missing.is_empty() {
         return Some(Judgement::unknown(
@@ -80,13 +133,13 @@ fn probe(facts: &ServerFacts) -> Option<Judgement> {
         ));
     }
     let of_entries = denied(facts, Without::NoCache);
-    if probe.heard && !of_entries.is_empty() {
-        return Some(
-            Judgement::info(format!(
-                "locks work, wakes arrive; for cache entries, this user lacks {of_entries}"
-            ))
-            .fix(&facts.acl),
-        );
+    let of_entries = (!of_entries.is_empty())
+        .then(|| format!("for cache entries, this user lacks {of_entries}"));
+    let no_info = facts.info.is_none().then(|| NO_INFO.to_owned());
+    let less: Vec<String> = of_entries.into_iter().chain(no_info).collect();
+    if probe.heard && !less.is_empty() {
+        let text = format!("locks work, wakes arrive; {}", less.join("; "));
+        return Some(Judgement::info(text).fix(&facts.acl));
     }
     Some(if probe.heard {
         Judgement::ok(

@@ -153,14 +153,12 @@ fn lua(facts: &ServerFacts) -> Option<Judgement> {
     if !missing.is_empty() {
         return Some(
             Judgement::warn(format!(
-                "unknown here (renamed?): {missing}; waiters poll, a replica is found late, or there are no cache entries"
+                "unknown here (renamed?): {missing}; waiters poll, a replica is found late, scripts are sent in full, or there are no cache entries"
             ))
             .fix("undo rename-command for these"),
         );
     }
-    let denied = ["eval", "evalsha"]
-        .into_iter()
-        .any(|name| probe.denied.iter().any(|part| part.name == name));
+    let denied = probe.denied.iter().any(|part| part.name == "eval");
     Some(if denied {
         Judgement::unknown("this user may run no scripts; see acl.probe")
     } else {

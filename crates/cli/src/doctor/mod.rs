@@ -4,12 +4,12 @@
 mod args;
 mod print;
 
+use leasehold::Error;
 use leasehold::doctor::Examination;
-use leasehold::{Error, StoreErrorKind};
 
 pub(crate) use self::args::Doctor;
 use crate::diagnosis::{Report, State, diagnose};
-use crate::exit::{CONFIG, DENIED, Exit, MORE_RESOURCES, SOFTWARE, UNAVAILABLE};
+use crate::exit::{CONFIG, Exit, next_step};
 use crate::session::in_runtime;
 use crate::{messages, output};
 
@@ -90,19 +90,7 @@ fn unexamined(error: &Error) -> Exit {
     let Error::Store(store) = error else {
         return error.clone().into();
     };
-    let (code, advice) = match store.kind {
-        StoreErrorKind::Denied => (
-            DENIED,
-            "check user and password in the URL, and whether that user is on (ACL)",
-        ),
-        StoreErrorKind::Protocol => (CONFIG, "check that the URL names a Redis or Valkey"),
-        StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
-        StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
-        _ => (
-            UNAVAILABLE,
-            "check that the server runs and that this host may reach it",
-        ),
-    };
+    let (code, advice) = next_step(store);
     Exit::saying(
         code,
         format!(

@@ -3,6 +3,11 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::thread;
+
+use testkit::RedisServer;
 
 use crate::common::{Run, Store, tool};
 
@@ -56,8 +61,57 @@ fn a_file_that_is_no_store_is_named_as_such() {
     .unwrap();
     let url = format!("local:{}", store.file("notes").display());
     let run = Run::new(store.dir.path()).words(&["--url", &url, "x", "true"]);
-    run.output().is(
-        78,
-        &["next    name a new file, or a lock file of leasehold"],
-    );
+    let step = "next    name a new file, or a lock file of leasehold";
+    run.output().is(78, &[step]);
+    doctor(&url, 78, &[step]);
+}
+
+/// The doctor has nothing to examine at this URL.
+#[track_caller]
+fn doctor(url: &str, code: i32, says: &[&str]) {
+    let words = ["doctor", "--quick", "--url", url];
+    let done = tool(env!("CARGO_BIN_EXE_leasehold"), &words);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(code), "{said}");
+    assert!(says.iter().all(|words| said.contains(words)), "{said}");
+}
+
+/// A server that says why it closes the connection.
+#[test]
+fn what_a_server_says_before_it_closes_comes_with_a_step_that_fits() {
+    let store = Store::local();
+    let both = |url: &str, code, says: &[&str]| {
+        let run = Run::new(store.dir.path()).words(&["-n", "--url", url, "x", "true"]);
+        let done = run.output();
+        done.is(code, says);
+        assert!(!done.stderr.contains("right port"), "{done:?}");
+        doctor(url, code, says);
+    };
+    let full = RedisServer::builder().option("maxclients", "1").start();
+    let _only = full.connection();
+    let step = "next    close connections that nobody uses";
+    both(&full.url(), 69, &["max number of clients reached", step]);
+    for (said, code, step) in [
+        (
+            "DENIED Redis is running in protected mode because ...",
+            77,
+            "next    on the server, set a password and the addresses",
+        ),
+        (
+            "ERR no more tenants here",
+            78,
+            "next    ask who runs this server, or a proxy before it",
+        ),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}/", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let line = format!("-{said}\r\n");
+                stream.unwrap().write_all(line.as_bytes()).ok();
+            }
+        });
+        let (_, words) = said.split_once(' ').unwrap();
+        both(&url, code, &[words, step]);
+    }
 }

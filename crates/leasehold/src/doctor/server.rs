@@ -67,10 +67,10 @@ pub enum Without {
     Unseen,
 }
 
-/// A command that the scripts, the connection or the examination use.
+/// What the scripts, the connection or the examination use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Its name, as ACL rules spell it.
+    /// Its name, as ACL rules spell it: a command without its plus, `~` and a pattern of keys, `&` and a pattern of channels.
     pub name: &'static str,
     /// The consequence of its absence.
     pub without: Without,
@@ -80,10 +80,14 @@ pub struct Part {
 #[derive(Debug, Default, Clone)]
 #[non_exhaustive]
 pub struct Probe {
-    /// Commands that this user may not use.
+    /// Commands, key patterns and channels that this user may not use.
     pub denied: Vec<Part>,
     /// Commands that the server does not know.
     pub missing: Vec<Part>,
+    /// Commands that the server, or a proxy before it, refuses in words of its own, and these words.
+    pub refused: Vec<(Part, String)>,
+    /// The pattern of the locks, if this user may not use such keys or those beside them.
+    pub barred: Option<String>,
     /// The uses of the lock that failed: verb, kind and the server's message.
     pub failed: Vec<(&'static str, StoreErrorKind, String)>,
     /// True if a notification of a script arrived.

@@ -114,7 +114,7 @@ async fn a_user_who_may_not_run_scripts() {
     let host = format!("redis://127.0.0.1:{}", server.port());
     let error = refused(verdict, StoreErrorKind::Denied, &host);
     assert!(
-        error.detail.contains("evalsha") && !error.may_have_taken_effect,
+        error.detail.contains("'eval'") && !error.may_have_taken_effect,
         "{error}"
     );
 }
@@ -344,4 +344,44 @@ async fn through_a_unix_socket_as_a_user_in_a_database_of_its_own() {
     refusal(&wrong, StoreErrorKind::Denied, path).await;
     let nowhere = format!("unix:{path}.not?{query}");
     refusal(&nowhere, StoreErrorKind::Unreachable, path).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_says_before_it_closes_is_told() {
+    let full = RedisServer::builder().option("maxclients", "1").start();
+    let _only = full.connection();
+    let host = format!("127.0.0.1:{}", full.port());
+    let error = refusal(&full.url(), StoreErrorKind::Unavailable, &host).await;
+    assert!(error.detail.contains("max number of clients"), "{error}");
+
+    // Redis' words to clients from other hosts.
+    let protected = "DENIED Redis is running in protected mode because protected mode is enabled";
+    for (said, kind) in [
+        (protected, StoreErrorKind::Denied),
+        (
+            "LOADING Redis is loading the dataset in memory",
+            StoreErrorKind::Unavailable,
+        ),
+        (
+            "ERR this proxy takes no more clients today",
+            StoreErrorKind::Protocol,
+        ),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let host = listener.local_addr().expect("bound").to_string();
+        tokio::task::spawn_blocking(move || {
+            for stream in listener.incoming().take(2) {
+                let mut stream = stream.expect("a connection");
+                stream
+                    .write_all(format!("-{said}\r\n").as_bytes())
+                    .expect("said");
+            }
+        });
+        let error = refusal(&format!("redis://{host}/"), kind, &host).await;
+        let words = said.split_once(' ').expect("words").1;
+        assert!(error.detail.contains(words), "{error}");
+        assert!(!error.detail.contains("right port"), "{error}");
+        // Lets the thread of the listener end.
+        drop(Client::connect(&format!("redis://{host}/")).await);
+    }
 }

@@ -1,7 +1,8 @@
-//! A server that is up and refuses writes for a while: replicas are missing, a save failed, or the server was demoted.
+//! A server that is up and refuses writes for a while: replicas are missing, a save failed, or the server was demoted. And a server or
+//! proxy that refuses, for good and in words of its own, what locks can do without.
 
 use leasehold::{Error, Lease, LossCause, StoreErrorKind};
-use testkit::{RedisServer, eventually, free_port};
+use testkit::{FaultProxy, RedisServer, eventually, free_port};
 
 use crate::scene::{
     LONG, PLENTY, Timed, connect, is_free, joined, queue_up, refused, set, take, within,
@@ -132,4 +133,51 @@ async fn a_replica_is_no_place_for_locks() {
     let error = refused(refusal, StoreErrorKind::ReadOnly, &host);
     let where_to = format!("127.0.0.1:{}", primary.port());
     assert!(error.detail.contains(&where_to), "{error}");
+}
+
+/// What a lock can do without.
+const OPTIONAL: [&str; 9] = [
+    "ROLE",
+    "INFO",
+    "SCRIPT",
+    "EVALSHA",
+    "CLIENT SETINFO",
+    "CLIENT TRACKING",
+    "SUBSCRIBE",
+    "PUBSUB",
+    "PING",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_needed_may_be_refused_in_any_words() {
+    let server = RedisServer::start();
+    let words = [
+        "ERR command 'X' not support for your account",
+        "PERM this plan has no X",
+        "NOPERM this user has no permissions to run the 'X' command",
+        "ERR unknown command 'X'",
+        "X: DENIED",
+    ];
+    let each = OPTIONAL.iter().map(std::slice::from_ref);
+    for (number, refused) in each.chain([&OPTIONAL[..]]).enumerate() {
+        let proxy = FaultProxy::start(server.port());
+        for command in refused {
+            let said = words[number % words.len()].replace('X', command);
+            proxy.deny(command, &said);
+        }
+        let (one, two) = (connect(&proxy.url()).await, connect(&proxy.url()).await);
+        let lease = take(&one, "orders", LONG).await;
+        let waiter = queue_up(&server, &two, "orders", LONG);
+        // A new connection goes without as well.
+        proxy.cut();
+        within("a renewal", async {
+            while lease.extend(LONG).await.is_err() {}
+        })
+        .await;
+        lease.release().await.expect("held all the time");
+        let next = joined("the waiter's turn", waiter).await;
+        let next = next.unwrap_or_else(|error| panic!("without {refused:?}: {error}"));
+        next.release().await.expect("held");
+        assert!(is_free(&server, "orders"), "{refused:?}");
+    }
 }

@@ -65,6 +65,11 @@ fn states(facts: &ServerFacts, id: &str) -> (State, State) {
     (finding.efficiency, finding.correctness)
 }
 
+fn text(facts: &ServerFacts, id: &str) -> String {
+    let finding = judge(facts).into_iter().find(|finding| finding.id == id);
+    finding.unwrap_or_else(|| panic!("{id} says nothing")).text
+}
+
 use State::{Fail, Info, Ok, Unknown, Warn};
 
 #[test]
@@ -275,10 +280,24 @@ fn what_a_user_lacks_is_named() {
     assert_eq!(states(&facts, "acl.probe"), (Warn, Warn));
     facts.probe.denied.push(part("hset", Without::NoLocks));
     assert_eq!(states(&facts, "acl.probe"), (Fail, Fail));
-    facts.probe.denied = vec![part("evalsha", Without::NoLocks)];
+    facts.probe.denied = vec![part("~leasehold:fence", Without::NoLocks)];
+    assert!(text(&facts, "acl.probe").contains("lacks ~leasehold:fence: no locks"));
+    facts.probe.denied.clear();
+    facts.probe.barred = Some("jobs:*".into());
+    assert_eq!(states(&facts, "acl.probe"), (Fail, Fail));
+    assert!(text(&facts, "acl.probe").contains("~jobs:*"));
+    facts.probe.barred = None;
+    facts.probe.refused = vec![(part("script|load", Without::Worse), "ERR not here".into())];
+    assert_eq!(states(&facts, "acl.probe"), (Warn, Warn));
+    let told = text(&facts, "acl.probe");
+    assert!(
+        told.contains("SCRIPT LOAD is refused (\"ERR not here\"): scripts are sent"),
+        "{told}"
+    );
+    facts.probe.denied = vec![part("eval", Without::NoLocks)];
     assert_eq!(states(&facts, "cap.lua"), (Unknown, Unknown));
     facts.probe.denied.clear();
-    facts.probe.missing = vec![part("evalsha", Without::NoLocks)];
+    facts.probe.missing = vec![part("eval", Without::NoLocks)];
     assert_eq!(states(&facts, "cap.lua"), (Fail, Fail));
 }
 

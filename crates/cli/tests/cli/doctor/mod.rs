@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{RedisServer, eventually};
+use testkit::{FaultProxy, RedisServer, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const CANARY: &str = "S3CR3T-canary";
@@ -228,15 +228,17 @@ fn replicas_missing_unneeded_or_used_as_primary() {
 
 #[test]
 fn a_server_without_scripts() {
-    for command in ["EVAL", "EVALSHA"] {
+    for (command, states, code) in [("EVAL", "fail/fail", 78), ("EVALSHA", "warn/warn", 0)] {
         let server = RedisServer::builder()
             .arg("--rename-command")
             .arg(command)
             .arg("")
             .start();
         let report = Report::quick(&server.url(), &[]);
-        report.has("cap.lua", "fail/fail", &[command]);
-        assert_eq!(report.code, 78);
+        report.has("cap.lua", states, &[command]);
+        assert_eq!(report.code, code);
+        // Without EVAL, locks work until the server forgets the loaded scripts.
+        assert_eq!(runs(&server.url()), Some(0), "{command}");
     }
     // The server has these commands, but this user may not use them.
     let server = RedisServer::start();
@@ -246,13 +248,70 @@ fn a_server_without_scripts() {
     report.has(
         "acl.probe",
         "fail/fail",
-        &["+eval +evalsha", "ACL SETUSER leasehold"],
+        &["+eval: no locks", "ACL SETUSER leasehold"],
     );
     // This user may use the commands, but not all keys.
-    let url = with_user(&server, &["~jobs:*", "~{jobs:*", "&*", "+@all"]);
-    Report::quick(&url, &[]).has("acl.probe", "fail/fail", &["ACL SETUSER leasehold"]);
+    let own = ["~jobs:*", "~{jobs:*}:lh-*", "&*", "+@all"];
+    let url = with_user(&server, &own);
+    let lacks = "lacks ~leasehold:doctor:* ~{leasehold:doctor:*}:lh-* ~leasehold:fence: no locks";
+    Report::quick(&url, &[]).has("acl.probe", "fail/fail", &[lacks, "ACL SETUSER leasehold"]);
+    let url = with_user(
+        &server,
+        &[&own[..], &["~leasehold:fence", "~leasehold:index"]].concat(),
+    );
+    Report::quick(&url, &["--keys", "jobs:*"]).has("acl.probe", "ok/ok", &[]);
+    Report::quick(&url, &["--keys", "jobs:a"]).has("acl.probe", "fail/fail", &["doctor"]);
+    let report = Report::quick(&url, &["--keys", "other:*"]);
+    report.has("acl.probe", "fail/fail", &["may not", "~other:*"]);
+    // The name of one lock, and the scratch lock besides.
+    let scratch = ["~leasehold:doctor:*", "~{leasehold:doctor:*}:lh-*"];
+    let url = with_user(&server, &[&own[..], &["~leasehold:*"], &scratch].concat());
+    Report::quick(&url, &["--keys", "jobs:a"]).has("acl.probe", "ok/ok", &[]);
+    let report = Report::quick(&url, &["--keys", "other"]);
+    report.has("acl.probe", "fail/fail", &["may not", "~other "]);
     let url = with_user(&server, &["~*", "resetchannels", "+@all"]);
-    Report::quick(&url, &[]).has("acl.probe", "warn/warn", &["+publish", "+subscribe"]);
+    let lacks = "lacks &leasehold:wake:*: waiters poll";
+    Report::quick(&url, &[]).has("acl.probe", "warn/warn", &[lacks]);
+}
+
+/// The exit code of `leasehold run` for a free lock.
+fn runs(url: &str) -> Option<i32> {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    run.args(["run", "--try", "--url", url, "doctored", "--", "true"]);
+    run.output().expect("run leasehold").status.code()
+}
+
+#[test]
+fn what_a_service_refuses_in_its_own_words_is_told_with_its_price() {
+    let server = RedisServer::start();
+    for (command, price) in [
+        ("INFO", "counts as one to another server"),
+        ("ROLE", "a replica is known only by"),
+        ("SUBSCRIBE", "waiters poll"),
+        ("SCRIPT", "scripts are sent in full"),
+        ("EVALSHA", "scripts are sent in full"),
+        ("CLIENT TRACKING", "stay until they are too old"),
+    ] {
+        let proxy = FaultProxy::start(server.port());
+        let words = format!("ERR command '{command}' not support for your account");
+        proxy.deny(command, &words);
+        let report = Report::quick(&proxy.url(), &[]);
+        let (states, said) = match command {
+            "INFO" => ("info/info", "INFO is refused"),
+            _ => ("warn/warn", words.as_str()),
+        };
+        report.has("acl.probe", states, &[said, price]);
+        assert_eq!((report.code, runs(&proxy.url())), (0, Some(0)), "{command}");
+    }
+    let proxy = FaultProxy::start(server.port());
+    proxy.deny("EVAL", "ERR command 'EVAL' not support for your account");
+    proxy.deny(
+        "EVALSHA",
+        "ERR command 'EVALSHA' not support for your account",
+    );
+    let report = Report::quick(&proxy.url(), &[]);
+    report.has("acl.probe", "fail/fail", &["not support for your account"]);
+    assert_eq!((report.code, runs(&proxy.url())), (78, Some(78)));
 }
 
 #[test]
@@ -359,7 +418,7 @@ fn a_server_that_does_not_tell_is_not_failed_for_it() {
             report.has(id, "unknown/unknown", &[]);
         }
         // This user may not use CLIENT. A cache needs it to be notified of changes.
-        let words = ["wakes arrive", "+client|tracking"];
+        let words = ["wakes arrive", "+client|tracking", "INFO is refused"];
         report.has("acl.probe", "info/info", &words);
     }
     let report = Report::quick(&renamed.url(), &[]);

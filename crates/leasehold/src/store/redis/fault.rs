@@ -10,12 +10,13 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// The errors by which a server refuses a request before it begins, and their meaning. In scripts of Redis 6.2 the word
 /// is inside the message, so it is searched anywhere in the text.
-const REFUSALS: [(&str, StoreErrorKind); 19] = [
+const REFUSALS: [(&str, StoreErrorKind); 20] = [
     ("READONLY", StoreErrorKind::ReadOnly),
     ("OOM", StoreErrorKind::Full),
     ("WRONGPASS", StoreErrorKind::Denied),
     ("NOAUTH", StoreErrorKind::Denied),
     ("NOPERM", StoreErrorKind::Denied),
+    ("DENIED", StoreErrorKind::Denied),
     ("ACL failure in script", StoreErrorKind::Denied),
     ("can't run this command", StoreErrorKind::Denied),
     (

@@ -280,9 +280,7 @@ async fn ask_noting<T: FromRedisValue>(
         .set_response_timeout(None);
     let asking = async {
         let (mut connection, driver): (MultiplexedConnection, _) =
-            dial::open(node, &settings, config, None)
-                .await
-                .map_err(|error| refusal(node, &error))?;
+            dial::open(node, &settings, config, None, clock).await?;
         let sent = clock.store_now();
         tokio::select! {
             answer = questions.query_async(&mut connection) => {

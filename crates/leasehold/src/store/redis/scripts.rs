@@ -323,9 +323,10 @@ impl Scripts {
     }
 }
 
-/// True if the server does not know the script by its hash.
+/// True if the server does not know the script by its hash, or takes no script by a hash. It has executed nothing.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+    let is_refused = || error.to_string().to_lowercase().contains("evalsha");
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) || is_refused()
 }
 
 /// True if the server took the `#!lua` line for a syntax error.

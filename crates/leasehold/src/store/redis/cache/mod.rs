@@ -108,10 +108,12 @@ async fn ask(
         return look.query_async(connection).await;
     }
     let mut both = pipe();
-    both.cmd("CLIENT").arg("CACHING").arg("YES").ignore();
+    both.cmd("CLIENT").arg("CACHING").arg("YES");
     both.add_command(look.clone());
-    let (found,) = both.query_async(connection).await?;
-    Ok(found)
+    // If it is refused, the value is read all the same. No push tells of its changes.
+    let (_tracked, found): (RedisResult<::redis::Value>, RedisResult<::redis::Value>) =
+        both.ignore_errors().query_async(connection).await?;
+    found
 }
 
 /// Executes a step as one script. A client that is not subscribed receives no message and polls instead.

@@ -15,20 +15,20 @@ use crate::store::redis::scripts::{NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
 #[derive(Clone, Copy)]
-pub(super) struct Handshake<'a> {
-    pub(super) address: &'a Address,
-    pub(super) scripts: &'a Scripts,
+pub(in crate::store::redis) struct Handshake<'a> {
+    pub(in crate::store::redis) address: &'a Address,
+    pub(in crate::store::redis) scripts: &'a Scripts,
     /// The channel on which the client receives messages.
-    pub(super) channel: &'a str,
+    pub(in crate::store::redis) channel: &'a str,
     /// The server is asked to report changes of the cache entries that were read (client tracking).
-    pub(super) tracks: bool,
+    pub(in crate::store::redis) tracks: bool,
 }
 
 /// The result of a handshake.
 #[derive(Debug)]
-pub(super) struct HandshakeResult {
+pub(in crate::store::redis) struct HandshakeResult {
     /// The connection is subscribed. False if the user has no permission to subscribe.
-    pub(super) listening: bool,
+    pub(in crate::store::redis) listening: bool,
     /// The server reports changes of cache entries.
     pub(super) tracking: bool,
     /// The identity of the server; `None` if the user has no permission to ask for it.
@@ -41,7 +41,7 @@ const ADOPT: &str =
 
 impl Handshake<'_> {
     /// Takes two round trips. The second one depends on the answers to the first.
-    pub(super) async fn exchange(
+    pub(in crate::store::redis) async fn exchange(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<HandshakeResult, StoreError> {
@@ -163,7 +163,7 @@ impl Handshake<'_> {
         Err(self.error(StoreErrorKind::Protocol, detail))
     }
 
-    /// The answer; `None` if the user has no permission.
+    /// The answer; `None` if this command is refused.
     fn allowed(&self, answer: RedisResult<Value>) -> Result<Option<Value>, StoreError> {
         match answer {
             Ok(value) => Ok(Some(value)),
@@ -179,10 +179,11 @@ impl Handshake<'_> {
         Ok(value.is_some())
     }
 
-    /// True if the user has no permission, or the operator has renamed or removed the command.
+    /// True if the server or a proxy does not take the request, whatever its words: the user has no permission, the command was
+    /// renamed, or the service has none. False for a server that takes no requests for now.
     fn is_forbidden(&self, error: &RedisError) -> bool {
         let (said, in_step) = classify(&self.address.to_string(), error);
-        in_step && (said.kind == StoreErrorKind::Denied || said.detail.contains("unknown command"))
+        in_step && matches!(said.kind, StoreErrorKind::Denied | StoreErrorKind::Protocol)
     }
 
     fn refused(&self, error: &RedisError) -> StoreError {

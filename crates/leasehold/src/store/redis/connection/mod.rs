@@ -21,7 +21,7 @@ mod context;
 pub(super) mod current;
 pub(super) mod dial;
 pub(super) mod handle;
-mod handshake;
+pub(super) mod handshake;
 mod in_flight;
 pub(super) mod login;
 mod placement;

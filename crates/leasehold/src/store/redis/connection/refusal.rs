@@ -1,10 +1,16 @@
-//! The errors of a failed attempt to connect, with a hint.
+//! The errors of a failed attempt to connect: the server's own words if there are any, else a hint.
 //!
 //! No request was sent, so none of them says that a step may have taken effect.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use redis::RedisError;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
@@ -37,4 +43,123 @@ pub(in crate::store::redis) fn silent(address: &Address, limit: Option<Duration>
         "it did not answer{waited}; is it the right host and port, and with or without TLS?"
     );
     StoreError::new(address.to_string(), StoreErrorKind::TimedOut, detail)
+}
+
+/// A stream that carries bytes both ways.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// The last line of the server before it closes a new connection. A server that takes no more clients, or none from other hosts, sends
+/// an error line and closes, without waiting for a request. redis-rs drops a line that answers no request.
+#[derive(Default)]
+pub(super) struct LastWords(Arc<Heard>);
+
+/// The newest bytes of a handshake.
+#[derive(Default)]
+struct Heard {
+    is_over: AtomicBool,
+    bytes: Mutex<Vec<u8>>,
+}
+
+/// More bytes than an error line has.
+const LINE: usize = 1024;
+
+impl LastWords {
+    /// Listens to a stream.
+    pub(super) fn of(&self, stream: Box<dyn Duplex>) -> Box<dyn Duplex> {
+        let heard = self.0.clone();
+        Box::new(Overheard { stream, heard })
+    }
+
+    /// The handshake has succeeded.
+    pub(super) fn end(&self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+        *self.0.lock() = Vec::new();
+    }
+
+    /// An error that says why the server closed the connection, if the server said so.
+    pub(super) fn explain(&self, error: StoreError) -> StoreError {
+        if error.kind != StoreErrorKind::Unreachable {
+            return error;
+        }
+        let heard = self.0.lock();
+        let line = last_line(&heard)
+            .and_then(|line| redis::parse_redis_value(line).ok()?.extract_error().err());
+        match line {
+            Some(said) => StoreError {
+                may_have_taken_effect: false,
+                ..classify(&error.store, &said).0
+            },
+            None => error,
+        }
+    }
+}
+
+impl Heard {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, said: &[u8]) {
+        if self.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut bytes = self.lock();
+        bytes.extend_from_slice(said);
+        let excess = bytes.len().saturating_sub(LINE);
+        bytes.drain(..excess);
+    }
+}
+
+/// The error line at the end of some bytes, with its line end.
+fn last_line(bytes: &[u8]) -> Option<&[u8]> {
+    let text = bytes.strip_suffix(b"\r\n")?;
+    let begin = text.iter().rposition(|byte| *byte == b'\n');
+    let line = &bytes[begin.map_or(0, |at| at + 1)..];
+    line.starts_with(b"-").then_some(line)
+}
+
+/// A stream whose incoming bytes are heard.
+struct Overheard {
+    stream: Box<dyn Duplex>,
+    heard: Arc<Heard>,
+}
+
+impl AsyncRead for Overheard {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = into.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(context, into))?;
+        this.heard.hear(&into.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Overheard {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
+        if written.is_err() {
+            // The other side has closed. What it said before was not read yet.
+            let mut unread = [0; LINE];
+            let _end = self.poll_read(context, &mut ReadBuf::new(&mut unread));
+        }
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }

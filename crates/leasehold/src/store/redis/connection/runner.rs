@@ -105,7 +105,13 @@ impl Runner<'_> {
         } = &**self.context;
         let settings = login(address, clock, *limit).await?;
         let (handshake, listener) = (self.context.handshake(), &self.context.listener);
-        let dialing = dial(handshake, &settings, listener, &self.context.placement);
+        let dialing = dial(
+            handshake,
+            &settings,
+            listener,
+            &self.context.placement,
+            clock,
+        );
         let established = clock.within(*limit, dialing).await;
         let established = established.unwrap_or_else(|| Err(silent(address, Some(*limit))))?;
         self.context.take_seat(established.agreed.server.as_ref())?;

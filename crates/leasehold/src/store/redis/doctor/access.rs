@@ -37,6 +37,35 @@ const fn need(name: &'static str, without: Without, words: &'static [Word]) -> N
 
 use Without::{NoCache, NoLocks, Unseen, Worse};
 
+/// The requests that the client itself sends and can do without. A proxy sees no others: the scripts run behind it.
+pub(super) const DIRECT: [&str; 7] = [
+    "subscribe",
+    "role",
+    "evalsha",
+    "script|exists",
+    "script|load",
+    "client|tracking",
+    "client|caching",
+];
+
+/// The counter of fences, as a place that a user may use.
+pub(super) const COUNTER_PLACE: Part = Part {
+    name: "~leasehold:fence",
+    without: NoLocks,
+};
+
+/// The keys or the channel that a refused command with these words needs.
+pub(super) fn place(words: &[Word]) -> Option<Part> {
+    let part = |name, without| Some(Part { name, without });
+    words.iter().find_map(|word| match word {
+        Text(_) => None,
+        Key => part("~leasehold:doctor:*", NoLocks),
+        Set | Hash => part("~{leasehold:doctor:*}:lh-*", NoLocks),
+        Index => part("~leasehold:index", Worse),
+        Channel => part("&leasehold:wake:*", Worse),
+    })
+}
+
 /// All of them, for the features of this build. AUTH and HELLO need no permission.
 pub(super) fn needs() -> impl Iterator<Item = &'static Need> {
     let entries: &[Need] = if cfg!(feature = "cache") {
@@ -51,7 +80,7 @@ pub(super) fn needs() -> impl Iterator<Item = &'static Need> {
 #[rustfmt::skip]
 const LOCKS: &[Need] = &[
     need("eval", NoLocks, &[Text("EVAL"), Text("return 1"), Text("0")]),
-    need("evalsha", NoLocks, &[Text("EVALSHA"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), Text("0")]),
+    need("evalsha", Worse, &[Text("EVALSHA"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), Text("0")]),
     need("exists", NoLocks, &[Text("EXISTS"), Index]),
     need("get", NoLocks, &[Text("GET"), Key]),
     need("mget", NoLocks, &[Text("MGET"), Key]),
@@ -268,7 +297,7 @@ mod tests {
             need.map(|need| need.part.without)
         };
         for name in [
-            "eval", "evalsha", "get", "set", "hset", "hdel", "zadd", "time", "select",
+            "eval", "get", "set", "hset", "hdel", "zadd", "time", "select",
         ] {
             assert_eq!(without(name), Some(NoLocks), "{name}");
         }
@@ -277,6 +306,7 @@ mod tests {
             "pubsub|numsub",
             "subscribe",
             "role",
+            "evalsha",
             "script|load",
             "type",
         ] {

@@ -62,7 +62,7 @@ pub(super) async fn gather(
     };
     let all = async {
         let (mut facts, (step, stall)) =
-            tokio::try_join!(at_once(&talk, how, &mut messages), seconds)?;
+            tokio::try_join!(at_once(&talk, address, how, &mut messages), seconds)?;
         (facts.step, facts.stall) = (step, stall);
         Ok(facts)
     };
@@ -100,6 +100,7 @@ fn transport(address: &Address) -> Transport {
 /// The facts that need no measurement over time, except the counters.
 async fn at_once(
     talk: &Talk,
+    address: &Address,
     how: &Examination,
     messages: &mut tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>,
 ) -> Result<ServerFacts, StoreError> {
@@ -123,7 +124,7 @@ async fn at_once(
         ..ServerFacts::default()
     };
     let begun = talk.clock.now();
-    facts.probe = probe::probe(talk, messages).await?;
+    facts.probe = probe::probe(talk, address, &how.keys, messages).await?;
     if !how.quick && facts.info.is_some() {
         talk.clock.sleep_until(begun.after(BETWEEN)).await;
         facts.later = self::info(talk).await?;

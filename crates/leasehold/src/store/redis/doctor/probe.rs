@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Step, Ttl, Wait};
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
+use redis::{Cmd, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc;
 
+use super::super::address::Address;
 use super::super::codec::form::Batch;
 use super::super::codec::form::Contended;
-use super::super::codec::words::INDEX;
+use super::super::codec::words::{COUNTER, INDEX};
+use super::super::connection::handshake::Handshake;
+use super::super::connection::refusal::silent;
 use super::super::fault::classify;
 use super::super::scripts::{self, Scripts};
 use super::super::wake;
-use super::access::{Word, needs};
+use super::access::{COUNTER_PLACE, DIRECT, Word, needs, place};
 use super::talk::Talk;
 use crate::doctor::{Part, Probe};
 use crate::error::{StoreError, StoreErrorKind};
@@ -25,52 +28,89 @@ const TTL: Duration = Duration::from_secs(5);
 const HEAR: Duration = Duration::from_secs(1);
 
 /// A private lock and its client.
-struct Scratch {
+struct Scratch<'a> {
+    /// The pattern of the locks.
+    pattern: &'a str,
     name: LockName,
     channel: String,
     client: ClientId,
 }
 
-/// Tries all commands one by one, then a lock.
+/// The text before the star, if nothing follows it and it means nothing else in a pattern.
+fn prefix(pattern: &str) -> Option<&str> {
+    let prefix = pattern.strip_suffix('*')?;
+    (!prefix.is_empty() && !prefix.contains(['*', '?', '[', '\\'])).then_some(prefix)
+}
+
+/// Tries all commands one by one, then a connection as clients make it, then a lock. `keys` is the pattern of the locks.
 pub(super) async fn probe(
     talk: &Talk,
+    address: &Address,
+    keys: &str,
     messages: &mut mpsc::UnboundedReceiver<Vec<u8>>,
 ) -> Result<Probe, StoreError> {
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new(keys)?;
     let mut probe = Probe::default();
     try_commands(talk, &scratch, &mut probe).await?;
+    try_keys(talk, keys, &mut probe).await?;
     let mut connection = talk.connection.clone();
     let subscribed = talk
         .answered(connection.subscribe(&scratch.channel))
         .await?;
-    let listens = subscribed.is_ok();
-    let subscribe = needs().find(|need| need.part.name == "subscribe");
-    if let Some(need) = subscribe {
-        probe.note(need.part, subscribed.err().as_ref());
+    if let Some(need) = needs().find(|need| need.part.name == "subscribe") {
+        let said = subscribed.err();
+        probe.note(need.part, &[Word::Channel], &scratch, said.as_ref());
     }
-    probe.denied.sort_by_key(place);
+    probe.denied.sort_by_key(rank);
+    let scripts = Scripts::default();
+    let handshake = Handshake {
+        address,
+        scripts: &scripts,
+        channel: &scratch.channel,
+        tracks: cfg!(feature = "cache"),
+    };
+    let agreed = talk
+        .clock
+        .within(talk.limit, handshake.exchange(&mut connection));
+    let listens = match agreed.await {
+        Some(Ok(agreed)) => agreed.listening,
+        Some(Err(error)) => {
+            probe.failed.push(("connect", error.kind, error.detail));
+            return Ok(probe);
+        }
+        None => return Err(silent(address, Some(talk.limit))),
+    };
     use_lock(talk, &scratch, listens, messages, &mut probe).await?;
     Ok(probe)
 }
 
-/// The place of a command in the list of all.
-fn place(part: &Part) -> Option<usize> {
+/// The rank of a command in the list of all; keys and channels come before.
+fn rank(part: &Part) -> Option<usize> {
     needs().position(|need| need.part == *part)
 }
 
-impl Scratch {
-    fn new() -> Result<Self, StoreError> {
+impl<'a> Scratch<'a> {
+    /// If the pattern is a prefix, the lock has a name of that kind: this user may be allowed no others.
+    fn new(pattern: &'a str) -> Result<Self, StoreError> {
         let bits = || {
             getrandom::u64().map_err(|error| {
                 StoreError::new("operating system", StoreErrorKind::Unavailable, error)
             })
         };
         let client = ClientId::new(bits()?);
+        let prefix = prefix(pattern).unwrap_or_default();
         Ok(Self {
-            name: LockName::from_key(&format!("leasehold:doctor:{:016x}", bits()?)),
+            pattern,
+            name: LockName::from_key(&format!("{prefix}leasehold:doctor:{:016x}", bits()?)),
             channel: wake::channel(client),
             client,
         })
+    }
+
+    /// True for keys of the lock itself, if they are of the pattern.
+    fn owns(&self, part: &Part) -> bool {
+        let is_own = part.name.starts_with('~') && part.name.contains("leasehold:doctor:");
+        is_own && prefix(self.pattern).is_some()
     }
 
     fn owner(&self, number: u128) -> Result<Owner, StoreError> {
@@ -106,21 +146,89 @@ impl Scratch {
 }
 
 impl Probe {
-    /// Remembers that a command was refused as such; any other error says that it may be used.
-    fn note(&mut self, part: Part, error: Option<&RedisError>) {
+    /// Remembers that a command was refused, or its key or channel. An error about its arguments says that it may be used.
+    fn note(
+        &mut self,
+        part: Part,
+        words: &[Word],
+        scratch: &Scratch<'_>,
+        error: Option<&RedisError>,
+    ) {
         let Some(error) = error else { return };
-        if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
+        let said = words_of(error);
+        let lower = said.to_lowercase();
+        let kind = classify("", error).0.kind;
+        if is_about_a_place(error) {
+            self.bar(
+                place(words).filter(|part| !scratch.owns(part)),
+                scratch.pattern,
+            );
+        } else if kind == StoreErrorKind::Denied {
             self.denied.push(part);
-        } else if error.to_string().to_lowercase().contains("unknown command") {
+        } else if lower.contains("unknown command") {
             self.missing.push(part);
+        } else if kind == StoreErrorKind::Protocol
+            && DIRECT.contains(&part.name)
+            && (part.name != "evalsha" || lower.contains("evalsha"))
+            // The server's answer to one that is allowed, but comes without tracking.
+            && !lower.contains("tracking mode")
+        {
+            self.refused.push((part, said));
         }
     }
 }
 
-async fn try_commands(talk: &Talk, scratch: &Scratch, probe: &mut Probe) -> Result<(), StoreError> {
+impl Probe {
+    /// This user may not use these keys or this channel; `None` for the keys of the locks.
+    fn bar(&mut self, part: Option<Part>, pattern: &str) {
+        match part {
+            None => self.barred = Some(pattern.to_owned()),
+            Some(part) if self.denied.contains(&part) => {}
+            Some(part) => self.denied.push(part),
+        }
+    }
+}
+
+/// True for a refusal that is not about the command, but about a key or a channel.
+fn is_about_a_place(refusal: &RedisError) -> bool {
+    let said = words_of(refusal).to_lowercase();
+    let is_denied = classify("", refusal).0.kind == StoreErrorKind::Denied;
+    is_denied && !said.contains("to run ") && (said.contains(" key") || said.contains(" channel"))
+}
+
+/// Whether this user may read and write the counter, and the lock if the pattern is the name of one.
+async fn try_keys(talk: &Talk, pattern: &str, probe: &mut Probe) -> Result<(), StoreError> {
+    let name = LockName::from_key(pattern);
+    let own = (!pattern.contains(['*', '?', '[', '\\']))
+        .then(|| [name.key().to_owned(), name.beside(":lh-queue")]);
+    let own = own.iter().flatten().map(|key| (key.as_str(), None));
+    for (key, part) in own.chain([(COUNTER, Some(COUNTER_PLACE))]) {
+        // Neither changes anything: a missing key stays missing, and a key of another type is refused.
+        let looks = cmd("ZRANGE").arg(key).arg(0).arg(0).to_owned();
+        let writes = cmd("ZADD")
+            .arg(key)
+            .arg("XX")
+            .arg(1)
+            .arg("leasehold:doctor")
+            .to_owned();
+        for request in [looks, writes] {
+            let said = talk.ask::<Value>(&request).await?.err();
+            if said.as_ref().is_some_and(is_about_a_place) {
+                probe.bar(part, pattern);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn try_commands(
+    talk: &Talk,
+    scratch: &Scratch<'_>,
+    probe: &mut Probe,
+) -> Result<(), StoreError> {
     for need in needs().filter(|need| !need.words.is_empty()) {
         let said = talk.ask::<Value>(&scratch.command(need.words)).await?;
-        probe.note(need.part, said.as_ref().err());
+        probe.note(need.part, need.words, scratch, said.as_ref().err());
     }
     Ok(())
 }
@@ -128,7 +236,7 @@ async fn try_commands(talk: &Talk, scratch: &Scratch, probe: &mut Probe) -> Resu
 /// One holder, one waiter: takes it, waits for it, renews it, looks at it, hands it over, lets it go.
 async fn use_lock(
     talk: &Talk,
-    scratch: &Scratch,
+    scratch: &Scratch<'_>,
     listens: bool,
     messages: &mut mpsc::UnboundedReceiver<Vec<u8>>,
     probe: &mut Probe,
@@ -196,14 +304,17 @@ impl Probe {
     fn count<T>(&mut self, what: &'static str, said: RedisResult<T>) {
         if let Err(error) = said {
             let (fault, _) = classify("", &error);
-            // redis-rs spells some codes in its own way; the rules search the server's own words.
-            let said = match (error.code(), error.detail()) {
-                (Some(code), Some(detail)) => format!("{code} {detail}"),
-                (Some(code), None) => code.to_owned(),
-                _ => fault.detail,
-            };
-            self.failed.push((what, fault.kind, said));
+            self.failed.push((what, fault.kind, words_of(&error)));
         }
+    }
+}
+
+/// The server's own words: redis-rs spells some codes in its own way.
+fn words_of(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        _ => error.to_string(),
     }
 }
 

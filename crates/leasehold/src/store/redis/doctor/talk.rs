@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::super::address::Address;
 use super::super::connection::dial;
 use super::super::connection::login::login;
-use super::super::connection::refusal::{refusal, silent};
+use super::super::connection::refusal::silent;
 use super::super::fault::classify;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -60,10 +60,9 @@ pub(super) async fn open(
         });
     let settings = login(address, clock, limit).await?;
     let (connection, driver) = clock
-        .within(limit, dial::open(address, &settings, config, None))
+        .within(limit, dial::open(address, &settings, config, None, clock))
         .await
-        .ok_or_else(|| silent(address, Some(limit)))?
-        .map_err(|error| refusal(address, &error))?;
+        .ok_or_else(|| silent(address, Some(limit)))??;
     let talk = Talk {
         connection,
         clock: clock.clone(),

@@ -240,8 +240,8 @@ fn tls_connection_uses_a_placed_socket() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let config = redis::AsyncConnectionConfig::new();
-        let settings = address.info().redis_settings();
-        let mut opening = pin!(open(&address, settings, config, Some(&placement)));
+        let (settings, clock) = (address.info().redis_settings(), Clock::system());
+        let mut opening = pin!(open(&address, settings, config, Some(&placement), &clock));
         let greeted = poll_fn(|context| {
             let opened = opening.as_mut().poll(context);
             if placement.signals.wrote.load(SeqCst) {
