@@ -119,6 +119,33 @@ fn a_raise_is_for_the_holder_and_never_takes_the_lock() {
     assert_eq!(behind, Reply::NoVote(NoVote::Behind(acceptable)));
 }
 
+/// Found by `scripts/soak`, as history 12419270958597 of whole clients.
+#[test]
+fn a_late_repeat_shortens_no_renewed_hold() {
+    let mut node = marked();
+    let name = LockName::new("stock").unwrap();
+    let (early, late) = (proposal(1, NOW_US), proposal(1, NOW_US + 100));
+    vote(&mut node, 0, &late);
+    let longer = Step::Extend {
+        owner: late.owner.clone(),
+        ttl: ttl(60),
+        fence: Some(late.fences.first),
+    };
+    node.apply(Now::at_micros(NOW_US), &name, &longer, &UnknownPresence);
+    for repeat in [&early, &late] {
+        assert_eq!(vote(&mut node, SECOND, repeat), held(late.fences.first));
+    }
+    let other = proposal(2, NOW_US + 500);
+    let after = vote(&mut node, 59 * SECOND, &other);
+    assert!(matches!(after, Reply::Busy(_)), "{after:?}");
+    // A repeat may extend it.
+    vote(&mut node, 59 * SECOND, &late);
+    let after = vote(&mut node, 68 * SECOND, &other);
+    assert!(matches!(after, Reply::Busy(_)), "{after:?}");
+    let after = vote(&mut node, 70 * SECOND, &other);
+    assert!(matches!(after, Reply::Held(_)), "{after:?}");
+}
+
 #[test]
 fn a_node_without_memory_votes_after_its_quarantine() {
     let mut node = World::node(None);

@@ -79,7 +79,8 @@ return each(5, function(owner, ttl, proposed, wanted, channel)
   local value, kind = advance(owner)
   if holder == owner then
     if first <= tonumber(fence) then
-      return hold(ttl)
+      -- A late repeat shortens no renewed hold.
+      return hold(math.max(ttl, call('PTTL', NAME)))
     end
     local least, most = bounds(time())
     if first < least or first > most then

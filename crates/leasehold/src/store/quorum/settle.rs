@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::Proposal;
-use leasehold_core::{Block, Fence, Fences, LockName, Owner, Reply, Step, Ttl};
+use leasehold_core::{Block, Fence, Fences, LockName, Owner, Reply, Step, Ttl, WAITER_GRACE};
 
 use super::attempt::Request;
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
@@ -16,6 +16,10 @@ use crate::store::contract::Answer;
 
 /// The pause before a release or a vote is given back again.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a node may keep a place in its queue for a waiter that is silent: the longest pause between two polls, and
+/// [`WAITER_GRACE`].
+const PLACE: Duration = WAITER_GRACE.saturating_mul(2);
 
 impl<C> QuorumMachine<C> {
     /// Renews a lease at all nodes. An owner that has no lease yet claims the votes of all: the lead has granted its own.
@@ -234,7 +238,7 @@ impl<C> QuorumMachine<C> {
         undo: VoteUndo,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let longest = self.info.terms.longest_ttl.get();
+        let longest = self.info.terms.longest_ttl.get().max(PLACE);
         let failed_until = undo.until.unwrap_or_else(|| at.now.after(longest));
         let (until, is_needed) = if has_answered {
             // A late proposal may follow a try that was sent before. A lock that is to stay taken is not freed by a repeat.

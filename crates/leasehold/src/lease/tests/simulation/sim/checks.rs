@@ -96,7 +96,8 @@ impl Simulation {
     /// Checks that every user with a time limit gets its reply in time (Q4).
     fn check_answered(&self, at: usize) -> Result<(), String> {
         let client = &self.clients[at];
-        if client.is_dead || client.paused_until + SECOND > self.at {
+        // After a pause, a client asks for as long as at first.
+        if client.is_dead || client.paused_until + 6 * SECOND > self.at {
             return Ok(());
         }
         for user in &client.users {
