@@ -80,6 +80,8 @@ impl Settlements {
         let is_kept = self.kept.get(&work.owner).is_some_and(|until| *until > now);
         if !is_kept {
             self.begin(work, now, effects);
+        } else if let Some(open) = self.open.get_mut(&work.owner) {
+            open.may_be_late(work.unsettled_until);
         }
     }
 

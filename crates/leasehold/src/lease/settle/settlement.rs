@@ -128,6 +128,11 @@ impl Settlement {
         self.unsure = true;
     }
 
+    /// An earlier request may be carried out until then. That counts if the lock is to be freed after all.
+    pub(super) fn may_be_late(&mut self, until: Option<Moment>) {
+        self.unsettled_until = self.unsettled_until.max(until);
+    }
+
     pub(super) fn release(&mut self, now: Moment, effects: &mut Effects) {
         let left = |until: Moment| rounded_up(until.since(now));
         let step = Step::Release {
@@ -188,23 +193,22 @@ impl Settlement {
             return Stage::GoesOn;
         }
         // A late request may be carried out after a release that was sent before that time, however late its answer.
-        let settled = self
-            .unsettled_until
-            .is_none_or(|until| until <= self.sent_at);
+        let settled =
+            self.is_detached || (self.unsettled_until).is_none_or(|until| until <= self.sent_at);
         if confirmed && settled {
             return Stage::Settled;
         }
-        if now < self.gives_up_at {
+        // A store that confirms answers: one more release, sent after the late request, settles it.
+        if now < self.gives_up_at || confirmed {
             let at = now.after(self.backoff.pause());
             self.retry_at = Some(at);
             effects.wake(at, Due::Settlement(self.owner.clone()));
             return Stage::GoesOn;
         }
         // Not a lock that is to stay taken, or that the owner of its token may use (U3).
-        let is_kept = self.keep_until.is_some_and(|until| until > now) || self.is_detached;
-        let left = !confirmed && !is_kept;
         let again = || Settle::of(self.name.clone(), self.owner.clone(), self.ttl, None);
-        Stage::Abandoned(left.then(again))
+        let is_kept = self.keep_until.is_some_and(|until| until > now) || self.is_detached;
+        Stage::Abandoned((!is_kept).then(again))
     }
 }
 

@@ -143,6 +143,23 @@ fn every_history_keeps_the_invariants() {
     });
 }
 
+/// Histories in which `scripts/soak` found a fault. A later change of the simulation may make another history of a seed.
+#[test]
+fn histories_that_had_a_fault_have_none() {
+    for seed in [
+        110_297,
+        27_367_467_813_990,
+        37_005_085_781_938,
+        38_473_682_140_870,
+        41_883_731_420_783,
+        48_881_950_314_001,
+        66_492_925_380_785,
+    ] {
+        let fault = Simulation::new(seed, false).run();
+        assert_eq!(fault, Ok(()), "LEASEHOLD_SEED={seed}");
+    }
+}
+
 #[test]
 fn a_seed_is_one_history() {
     let story = |seed| {

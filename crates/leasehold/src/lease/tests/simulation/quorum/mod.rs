@@ -58,6 +58,24 @@ fn every_history_of_a_quorum_keeps_the_invariants() {
     each_history(SEEDS, |seed, told| outcome(Rules::Sound, seed, told));
 }
 
+/// As for one server.
+#[test]
+fn histories_of_a_quorum_that_had_a_fault_have_none() {
+    for seed in [
+        134_677,
+        12_419_270_958_597,
+        14_916_975_440_787,
+        16_593_025_663_638,
+        38_473_682_148_171,
+        40_693_085_593_933,
+        41_883_731_436_166,
+        66_492_925_389_860,
+    ] {
+        let fault = QuorumSimulation::new(seed, Rules::Sound, false).run();
+        assert_eq!(fault, Ok(()), "LEASEHOLD_SEED={seed}");
+    }
+}
+
 #[test]
 fn each_weaker_rule_of_a_quorum_fails() {
     for (rules, expected) in [

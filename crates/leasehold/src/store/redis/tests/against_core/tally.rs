@@ -273,7 +273,7 @@ impl Tally {
             (self.tried_short[0], 1000, "acquires in the short form"),
             (self.fitted[0], 300, "acquires that it fitted"),
             (self.tried_short[1], 300, "settlements in the short form"),
-            (self.fitted[1], 60, "settlements that it fitted"),
+            (self.fitted[1], 40, "settlements that it fitted"),
             (self.first_polls, 500, "waiters to be woken within a second"),
             (
                 self.polls_at_the_end,
