@@ -14,7 +14,7 @@ use std::process;
 
 use nix::unistd::getuid;
 
-use crate::{address, sys};
+use crate::{address, secret, sys};
 
 /// The variable with the reason why the URL was not passed on.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_URL_WITHHELD";
@@ -35,12 +35,38 @@ pub(crate) struct StoreLocation {
     pub(crate) whole: String,
     /// The URL file and the password file.
     pub(crate) files: [Option<PathBuf>; 2],
+    /// The configuration file that has the URL.
+    pub(crate) settings_file: Option<PathBuf>,
     /// The variables that mark naming settings as absent for this store, where configuration files may have
     /// them.
     pub(crate) without: Vec<&'static str>,
 }
 
 impl StoreLocation {
+    /// The files that hold the URL or its password.
+    fn sources(&self) -> impl Iterator<Item = &Path> {
+        let [url_file, password_file] = &self.files;
+        [url_file, password_file, &self.settings_file]
+            .into_iter()
+            .filter_map(Option::as_deref)
+    }
+
+    /// True if the credentials came from files that can be read again. A pipe can not, and the file of an outer run goes with that run.
+    pub(crate) fn is_read_again(&self) -> bool {
+        let can_be = |file: &Path| lasting(file).is_some() && !is_run_url_file(file);
+        self.sources().next().is_some() && self.sources().all(can_be)
+    }
+
+    /// Warns of each file with a password that other users can read.
+    pub(crate) fn warn_of_open_files(&self) {
+        let [url_file, password_file] = &self.files;
+        let of_url = [url_file, &self.settings_file].into_iter().flatten();
+        let of_url = of_url.filter(|_| address::has_password(&self.url));
+        of_url
+            .chain(password_file)
+            .for_each(|file| secret::warn_if_open(file));
+    }
+
     /// True if another `leasehold` process with the same arguments finds the same store. False for a pipe, as in
     /// `--url-file <(...)`, and for the temporary file of an outer run.
     #[cfg(feature = "cache")]
@@ -351,6 +377,7 @@ mod tests {
             url: "redis://:S3CR3T@h/".into(),
             whole: "redis://:S3CR3T@h/".into(),
             files: [Some(file.into()), None],
+            settings_file: None,
             without: Vec::new(),
         };
         let own = home.path().join("url-prod");
@@ -366,6 +393,7 @@ mod tests {
             url: url.into(),
             whole: whole.into(),
             files: [None, file.map(Into::into)],
+            settings_file: None,
             without: Vec::new(),
         };
         let home = tempfile::tempdir().unwrap();

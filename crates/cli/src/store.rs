@@ -34,7 +34,7 @@ const SERVERS: &str = "try it now        eval \"$(leasehold dev)\"
 const TTL_HELP: &str = "How long the lease lasts if this process dies or loses the store, 10ms to 24h; renewed each third of it [env: LEASEHOLD_TTL] [default: 30s]";
 
 /// The options that select the store. Every verb that uses a store has them.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
     /// Where locks live
     #[arg(long, help = URL_HELP)]
@@ -139,15 +139,19 @@ impl StoreArgs {
         Ok((!self.url.is_empty()).then_some(urls))
     }
 
-    /// Determines the store. Reads files, but makes no connection.
-    pub(crate) fn target(&self) -> Result<Target, Exit> {
+    fn settings(&self) -> Result<Settings, Exit> {
         let typed = Typed::default()
             .with(URL, self.typed_url()?)
             .with(URL_FILE, self.url_file.as_ref())
             .with(PASSWORD_FILE, self.password_file.as_ref())
             .with(NAMESPACE, self.namespace.as_ref())
             .with(KEY_TEMPLATE, self.key_template.as_ref());
-        let settings = Settings::load(typed, self.config.as_deref())?;
+        Settings::load(typed, self.config.as_deref())
+    }
+
+    /// Determines the store. Reads files, but makes no connection.
+    pub(crate) fn target(&self) -> Result<Target, Exit> {
+        let settings = self.settings()?;
         let mut builder = Client::builder();
         let mut naming = Vec::new();
         // The library would refuse these values too, but could not name their source.
@@ -163,9 +167,22 @@ impl StoreArgs {
             builder = builder.key_template(template);
             naming.push(("LEASEHOLD_KEY_TEMPLATE", template.to_owned()));
         }
-        let (place, origin) = place(&settings)?;
+        let (location, origin) = place(&settings)?;
+        location.warn_of_open_files();
+        if location.is_read_again() {
+            let (again, started) = (self.clone(), location.whole.clone());
+            // A file that cannot be read now counts as unchanged: the connection may work, and the server says if not.
+            builder = builder.credentials_of_urls(move || {
+                let read = again.settings().and_then(|settings| place(&settings));
+                let whole = read.map_or_else(|_| started.clone(), |(place, _)| place.whole);
+                address::split(&whole)
+                    .into_iter()
+                    .map(str::to_owned)
+                    .collect()
+            });
+        }
         Ok(Target {
-            place,
+            place: location,
             origin,
             builder,
             naming,
@@ -207,13 +224,10 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
             ),
         ));
     }
-    if address::has_password(&url) {
-        match (&setting.origin, key) {
-            (_, URL_FILE) => secret::warn_if_open(setting.path()),
-            (Origin::File { path, .. }, _) => secret::warn_if_open(path),
-            _ => {}
-        }
-    }
+    let settings_file = match &setting.origin {
+        Origin::File { path, .. } if key == URL => Some(path.clone()),
+        _ => None,
+    };
     let url = for_any_directory(url, key, &setting.origin)?;
     let whole = match settings.get(PASSWORD_FILE) {
         Some(password) if is_for(&password, &setting) => {
@@ -232,6 +246,7 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
         url,
         whole,
         files,
+        settings_file,
         without: settings.without(),
     };
     Ok((place, setting.origin))
@@ -266,7 +281,6 @@ fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> 
         "has a password already"
     } else if address::takes_password(url) {
         let secret = secret::line(password)?;
-        secret::warn_if_open(password.path());
         return Ok(address::with_password(url, &secret));
     } else {
         "is not a Redis URL, and only Redis takes a password"

@@ -52,7 +52,12 @@ type CredentialsFuture = BoxFuture<'static, Result<Credentials, String>>;
 
 /// A source of credentials. The client asks it at each dial.
 #[derive(Clone)]
-pub(crate) struct Source(Arc<dyn Fn() -> CredentialsFuture + Send + Sync>);
+pub(crate) enum Source {
+    /// The credentials of all servers.
+    Credentials(Arc<dyn Fn() -> CredentialsFuture + Send + Sync>),
+    /// The URLs of the servers, with their credentials.
+    Urls(Arc<dyn Fn() -> Vec<String> + Send + Sync>),
+}
 
 impl Source {
     pub(crate) fn new<F, E>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
@@ -61,7 +66,7 @@ impl Source {
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         let ask = Arc::new(ask);
-        Self(Arc::new(move || {
+        Self::Credentials(Arc::new(move || {
             let ask = ask.clone();
             let answer = async move { ask().await.map_err(|error| error.into().to_string()) };
             // A panic must not end the dialing task. The source is asked again.
@@ -71,16 +76,12 @@ impl Source {
                 .boxed()
         }))
     }
-
-    pub(crate) fn ask(&self) -> CredentialsFuture {
-        (self.0)()
-    }
 }
 
 /// Settings of connections, apart from the address.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
-    /// Asked at each dial, if the URL has no credentials.
+    /// Asked at each dial.
     pub(crate) credentials: Option<Source>,
     /// For encrypted connections; by default the authorities that the system trusts.
     #[cfg(feature = "tls")]

@@ -1,6 +1,10 @@
 //! The advice in error messages: it fits the error, or there is none.
 
 #![cfg(target_os = "linux")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test runs the other side of a connection"
+)]
 
 use std::fs;
 use std::io::Write;

@@ -258,6 +258,30 @@ impl ClientBuilder {
         self
     }
 
+    /// The URLs, read again at each dial. User and password are those of the URL that names the server, so a program that keeps its URL in
+    /// a file needs no restart when the file has another password. All else in the URLs has no effect after the start. If none of them
+    /// names the server, those of the start count. For servers only.
+    ///
+    /// `read` may run on the runtime on which the client was made, so it must not block for long.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::Client;
+    ///
+    /// let read = || std::fs::read_to_string("/run/secrets/redis-url");
+    /// let again = move || read().into_iter().collect();
+    /// let client = Client::builder().credentials_of_urls(again).connect(&read()?).await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn credentials_of_urls(
+        mut self,
+        read: impl Fn() -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.access.credentials = Some(Source::Urls(std::sync::Arc::new(read)));
+        self
+    }
+
     /// The longest TTL of a lease in a quorum. A longer TTL is refused. A server that lost its memory gives no vote for a little longer than
     /// this. All clients of the quorum must have the same value. 10 ms to 24 h; default 60 s.
     ///

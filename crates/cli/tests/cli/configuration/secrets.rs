@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
-use testkit::RedisServer;
+use testkit::{RedisServer, eventually};
 
 use super::{LEASEHOLD, SECRET, run, store_url, write};
-use crate::common::{Done, Run, Store, tool};
+use crate::common::{Done, LIMIT, Run, Store, tool};
 
 #[test]
 fn a_password_comes_from_a_file() {
@@ -46,6 +46,52 @@ fn a_password_comes_from_a_file() {
     let done = lock(typed().words(&["--password-file", &file]));
     done.is(0, &["warning: ", "any user of this host", "chmod o-r -- "]);
     assert!(!done.stderr.contains("CR3T"), "{done:?}");
+}
+
+/// Each file that can hold a password holds another one while a command runs. Then the connection is cut.
+#[test]
+fn a_rotated_secret_costs_no_lease() {
+    let server = RedisServer::builder().password("of today").start();
+    let host = format!("127.0.0.1:{}", server.port());
+    let url = |password: &str| format!("redis://:{password}@{host}/");
+    let in_url = |password: &str| url(&password.replace(' ', "%20"));
+    let in_settings = |password: &str| format!("url = \"{}\"\n", in_url(password));
+    let plain = format!("redis://{host}/");
+    let sources: [(&[&str], &dyn Fn(&str) -> String); 3] = [
+        (&["--url", &plain, "--password-file"], &|password| {
+            password.to_owned()
+        }),
+        (&["--url-file"], &in_url),
+        (&["--config"], &in_settings),
+    ];
+    for (options, text) in sources {
+        let store = Store::local();
+        server.cli(&["CONFIG", "SET", "requirepass", "of today"]);
+        let file = write(&store, "secret", &text("of today"));
+        let mut job = run(&store)
+            .words(&[options, &[file.as_str(), "--ttl", "1h", "x"]].concat())
+            .words(&[
+                "sh",
+                "-c",
+                "touch begun; until [ -e end ]; do sleep 0.05; done",
+            ])
+            .start();
+        store.until("begun");
+        server.cli(&["CONFIG", "SET", "requirepass", "of tomorrow"]);
+        let rotated = write(&store, "rotated", &text("of tomorrow"));
+        fs::rename(rotated, &file).unwrap();
+        for kind in ["normal", "pubsub"] {
+            server.cli(&["CLIENT", "KILL", "TYPE", kind]);
+        }
+        eventually(LIMIT, "a new connection", || {
+            let listening = server.cli(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+            !listening.text().is_empty()
+        });
+        assert!(!job.has_ended());
+        store.touch("end");
+        job.end().is(0, &[]);
+        assert_eq!(server.cli(&["EXISTS", "x"]).int(), 0, "{options:?}");
+    }
 }
 
 /// Every failure of this file, with a secret in each possible place.

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use leasehold_core::Invalid;
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::net::TcpStream;
 
+use self::quorum::QuorumAddress;
 use crate::access::{Access, Source};
 
 /// How long sent bytes may stay unacknowledged before the kernel gives the connection up.
@@ -58,7 +59,7 @@ impl Address {
     pub(crate) fn with(self, access: Access) -> Result<Self, Invalid> {
         let settings = self.info.redis_settings();
         let has_its_own = settings.username().is_some() || settings.password().is_some();
-        if access.credentials.is_some() && has_its_own {
+        if matches!(access.credentials, Some(Source::Credentials(_))) && has_its_own {
             let why = "has a user or a password, and credentials were given besides: leave one of them out";
             return Err(Invalid::new("store URL", &self.shown, why));
         }
@@ -79,6 +80,25 @@ impl Address {
     #[cfg(feature = "tls")]
     pub(super) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
         self.access.tls.as_ref()
+    }
+
+    /// The credentials that a URL gives for this server; `None` if it names other servers only.
+    pub(super) fn credentials_in(&self, url: &str) -> Option<RedisConnectionInfo> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        let named = if QuorumAddress::has_scheme(scheme) {
+            QuorumAddress::parse(url).ok()?.nodes
+        } else {
+            vec![Self::parse(url).ok()?]
+        };
+        let this = named.into_iter().find(|other| other.shown == self.shown)?;
+        Some(this.info.redis_settings().clone())
+    }
+
+    /// True if the client logs in with a password.
+    #[cfg(feature = "doctor")]
+    pub(super) fn has_password(&self) -> bool {
+        let is_asked_for = matches!(self.access.credentials, Some(Source::Credentials(_)));
+        is_asked_for || self.info.redis_settings().password().is_some()
     }
 
     /// True if a URL of this scheme can name a server.

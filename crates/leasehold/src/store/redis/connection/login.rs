@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::RedisConnectionInfo;
 
 use super::super::address::Address;
-use crate::access::Credentials;
+use crate::access::{Credentials, Source};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -18,10 +18,16 @@ pub(in crate::store::redis) async fn login(
     limit: Duration,
 ) -> Result<RedisConnectionInfo, StoreError> {
     let settings = address.info().redis_settings().clone();
-    let Some(source) = address.source() else {
-        return Ok(settings);
+    let ask = match address.source() {
+        None => return Ok(settings),
+        Some(Source::Urls(read)) => {
+            let urls = read();
+            let found = urls.iter().find_map(|url| address.credentials_in(url));
+            return Ok(found.unwrap_or(settings));
+        }
+        Some(Source::Credentials(ask)) => ask,
     };
-    let (kind, why) = match clock.within(limit, source.ask()).await {
+    let (kind, why) = match clock.within(limit, ask()).await {
         Some(Ok(Credentials { user, password })) => {
             let settings = settings.set_password(password);
             return Ok(match user {

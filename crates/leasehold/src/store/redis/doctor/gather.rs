@@ -93,7 +93,7 @@ fn transport(address: &Address) -> Transport {
     Transport {
         is_private: address.is_private(),
         is_loopback,
-        has_password: address.source().is_some() || info.redis_settings().password().is_some(),
+        has_password: address.has_password(),
     }
 }
 
