@@ -41,6 +41,8 @@ struct Init {
 }
 
 const ABOUT: &str = "\
+A quorum is experimental: docs/guarantees.md names its known faults.
+
 A server without a mark may have lost its data. The first client that asks it for a vote marks it,
 and it gives no vote until all leases from before have ended (61 s by default). For a new quorum
 there are no such leases, so this command marks the servers, and they vote at once. It changes

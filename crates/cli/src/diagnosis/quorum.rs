@@ -132,24 +132,36 @@ fn marks(facts: &QuorumFacts) -> Judgement {
         .fix("use the URL that all clients use; to change the quorum, stop all clients and run leasehold quorum init --again");
     }
     let unmarked = || nodes().filter(|node| node.mark.is_none());
+    let out = || nodes().filter(|node| node.mark.is_some_and(|mark| !mark.votes_in.is_zero()));
+    // Those that cannot be reached vote no more than those.
+    let votes = servers.len() - unmarked().count() - out().count();
+    let keeps_out = |node: &str| {
+        if votes > count / 2 {
+            Judgement::warn(node)
+        } else {
+            let needed = count / 2 + 1;
+            Judgement::fail(format!(
+                "{node}: {votes} of {count} vote, and a lock needs {needed}"
+            ))
+        }
+    };
     if unmarked().count() == servers.len() && !servers.is_empty() {
         return Judgement::fail("no server has a mark: for a new quorum, each keeps out until all leases from before could have ended")
             .fix("leasehold quorum init");
     }
     if unmarked().next().is_some() {
-        return Judgement::warn(format!(
+        return keeps_out(&format!(
             "{}: without a mark, so it is new or has lost its data; it votes a quarantine after the first request",
             listed(unmarked())
         ))
         .fix("wait; if it loses its data at each restart, give it persistence");
     }
-    let out = || nodes().filter(|node| node.mark.is_some_and(|mark| !mark.votes_in.is_zero()));
     if let Some(longest) = out()
         .filter_map(|node| node.mark)
         .map(|mark| mark.votes_in)
         .max()
     {
-        return Judgement::warn(format!(
+        return keeps_out(&format!(
             "{}: lost its data, and keeps out for another {}",
             listed(out()),
             span(longest)

@@ -120,6 +120,13 @@ fn marks_tell_new_lost_and_other_servers() {
         State::Warn,
         "redis://n1:6379: lost its data, and keeps out",
     );
+    // Every request fails (69) until one of them votes again.
+    let few = quorum(|nodes| {
+        nodes[0].mark.as_mut().unwrap().votes_in = Duration::from_secs(9);
+        nodes[1].mark.as_mut().unwrap().votes_in = Duration::from_secs(8);
+    });
+    let needs = "keeps out for another 9.0s: 1 of 3 vote, and a lock needs 2";
+    says(&few, "q.marks", State::Fail, needs);
     for change in [
         |mark: &mut MarkFacts| mark.nodes = 5,
         |mark: &mut MarkFacts| mark.longest_ttl = Duration::from_secs(9),
