@@ -11,6 +11,7 @@ use leasehold_core::{KeyTemplate, Namespace};
 
 mod target;
 
+use self::target::Patience;
 pub(crate) use self::target::Target;
 use crate::address;
 use crate::config::{
@@ -187,6 +188,7 @@ impl StoreArgs {
             builder,
             naming,
             ttl: settings.get(TTL),
+            patience: Patience::default(),
         })
     }
 }

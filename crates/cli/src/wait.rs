@@ -63,7 +63,7 @@ to run something under the lock, use `leasehold run`.
   leasehold wait -w 10m db-migrate
 
 Exit codes: 0 the lock was free; 124 the limit of --wait; 64 wrong usage or an invalid name; 69 the
-store does not answer (at once if it never did, else after 30s); 77 it refuses user, password or
+store does not answer (at the limit; without one at once if it never did, else after 30s); 77 it refuses user, password or
 permission; 78 no store, or a key beside the lock has another type; 128+n ended by signal n";
 
 #[derive(Serialize)]
@@ -82,20 +82,21 @@ pub(crate) fn wait(args: &Wait) -> Exit {
 
 fn begin(args: &Wait) -> Result<Exit, Exit> {
     LockName::new(&args.name)?;
-    let target = args.store.target()?;
+    let target = args.store.target()?.patient(args.limit, args.quiet);
+    let begun = Clock::system().now();
     Ok(with_client(target, async |client, signals| {
-        poll_until_free(client, args, signals).await
+        poll_until_free(client, args, begun, signals).await
     }))
 }
 
 async fn poll_until_free(
     client: &Client,
     args: &Wait,
+    begun: Moment,
     signals: &mut Signals,
 ) -> Result<Exit, Exit> {
     let clock = Clock::system();
-    let begun = clock.now();
-    let mut answered = begun;
+    let mut answered = clock.now();
     let mut told = Announcements::default();
     loop {
         let look = async {

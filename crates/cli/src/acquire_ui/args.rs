@@ -4,6 +4,7 @@ use std::env;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use leasehold::{Clock, Moment};
 
 use crate::exit::{Exit, USAGE};
 use crate::messages::quoted;
@@ -13,10 +14,13 @@ const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is se
 
 const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
 
+/// A connection that is made so soon takes nothing of the time limit.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
 /// The help of a time limit in `--help`; `-h` has less room.
 pub(crate) fn with_connect_note(help: &str) -> String {
     format!(
-        "{help}\n\nThe time starts when the store is connected. A server that does not answer the connection takes up to 4s more, and the exit code is 69"
+        "{help}\n\nA server that cannot be reached, loads or restarts is part of the wait (exit code 69 at its end). Connecting takes none of the time if it takes less than a second; one attempt may take up to 4s"
     )
 }
 
@@ -30,6 +34,10 @@ pub(crate) struct WaitArgs {
     /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: `LEASEHOLD_WAIT`]
     #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_connect_note(WAIT_HELP))]
     pub(crate) wait: Option<Duration>,
+
+    /// When the wait begins.
+    #[arg(skip = Clock::system().now())]
+    pub(crate) begun: Moment,
 
     /// Purpose of this run, shown to other waiters; by default the name of the command, or of the verb if there
     /// is none
@@ -61,8 +69,20 @@ pub(crate) struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// The time limit. Read here and not by clap, which would see a conflict of the variable with `--try`.
+    /// The time that is left: an outage of the store is part of the wait.
     pub(crate) fn limit(&self) -> Result<Option<Duration>, Exit> {
+        let waited = Clock::system().now().since(self.begun);
+        let waited = if waited < AT_ONCE {
+            Duration::ZERO
+        } else {
+            waited
+        };
+        let whole = self.whole_limit()?;
+        Ok(whole.map(|limit| limit.saturating_sub(waited)))
+    }
+
+    /// Read here and not by clap, which would see a conflict of the variable with `--try`.
+    fn whole_limit(&self) -> Result<Option<Duration>, Exit> {
         if self.once || self.wait.is_some() {
             return Ok(self.wait);
         }

@@ -81,9 +81,10 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
     LockName::new(&args.lock)?;
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
-    let limit = args.how.limit()?;
     let mut said = commands::listen().map_err(|error| refused_by_system(&error))?;
+    let target = target.patient(args.how.limit()?, args.how.quiet);
     Ok(with_client(target, async |client, signals| {
+        let limit = args.how.limit()?;
         let mut parent = Parent {
             said: &mut said,
             events,

@@ -111,6 +111,8 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
         .map_err(|error| refused_by_system(&error))?;
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true).map_err(|errno| refused_by_system(&errno.into()))?;
+    let waiting = &job.how;
+    let target = target.patient(waiting.limit()?, waiting.quiet);
     let exit = with_client(target, async |client, signals| {
         job.locked(client, signals, &mut guardian, facts).await
     });

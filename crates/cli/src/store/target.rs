@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::doctor::{Examination, Examined};
-use leasehold::{Client, ClientBuilder, QuorumInit};
+use leasehold::{Client, ClientBuilder, Clock, QuorumInit};
 
 use crate::config::{Origin, REDIS_URL, Value};
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
@@ -22,7 +22,18 @@ pub(crate) struct Target {
     /// The variables that make a command use the same key names.
     pub(super) naming: Vec<(&'static str, String)>,
     pub(super) ttl: Option<Value>,
+    pub(super) patience: Patience,
 }
+
+/// How long the first connection may take, and whether to say that it does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Patience {
+    limit: Duration,
+    is_quiet: bool,
+}
+
+/// The pause between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(250);
 
 impl Target {
     /// The location of the store, for passing it on to a command.
@@ -36,8 +47,36 @@ impl Target {
         &self.naming
     }
 
+    /// Waits for a store that cannot be reached, for at most so long. By default, such a store is an error at once.
+    pub(crate) fn patient(self, limit: Option<Duration>, is_quiet: bool) -> Self {
+        let limit = limit.unwrap_or_default();
+        Self {
+            patience: Patience { limit, is_quiet },
+            ..self
+        }
+    }
+
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<Client, leasehold::Error> {
+        let (clock, Patience { limit, is_quiet }) = (Clock::system(), self.patience);
+        let begun = clock.now();
+        let mut is_told = is_quiet;
+        loop {
+            match self.try_connect().await {
+                Err(leasehold::Error::Store(error))
+                    if error.kind.is_transient() && clock.now().since(begun) < limit =>
+                {
+                    if !std::mem::replace(&mut is_told, true) {
+                        messages::say(&format!("waiting for the store: {error}"));
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                }
+                connected => return connected,
+            }
+        }
+    }
+
+    async fn try_connect(&self) -> Result<Client, leasehold::Error> {
         let builder = self.builder.clone();
         match address::split(&self.place.whole)[..] {
             [url] => builder.connect(url).await,

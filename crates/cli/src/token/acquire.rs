@@ -118,6 +118,7 @@ fn begin(args: &Acquire) -> Result<Exit, Exit> {
         }
     }
     let target = args.store.target()?;
+    let target = target.patient(args.how.limit()?, args.how.quiet);
     Ok(with_client(target, async |client, signals| {
         take(client, args, ttl, signals).await
     }))

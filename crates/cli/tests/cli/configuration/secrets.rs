@@ -57,7 +57,8 @@ fn a_rotated_secret_costs_no_lease() {
     let in_url = |password: &str| url(&password.replace(' ', "%20"));
     let in_settings = |password: &str| format!("url = \"{}\"\n", in_url(password));
     let plain = format!("redis://{host}/");
-    let sources: [(&[&str], &dyn Fn(&str) -> String); 3] = [
+    type Text<'a> = &'a dyn Fn(&str) -> String;
+    let sources: [(&[&str], Text<'_>); 3] = [
         (&["--url", &plain, "--password-file"], &|password| {
             password.to_owned()
         }),

@@ -224,3 +224,28 @@ fn clients_of_other_kinds_keep_us_out_and_are_kept_out() {
     assert_eq!(give_back().int(), 1, "untouched by who waits");
     next.end().is(0, &[]);
 }
+
+/// The server comes later than the run, as after a restart of both.
+#[test]
+fn an_outage_at_the_first_contact_is_part_of_the_wait() {
+    let store = Store::redis();
+    store.server().kill();
+    for (verb, words) in [
+        ("run", &["x", "--", "true"][..]),
+        ("acquire", &["--ttl", "6s", "y"]),
+        ("wait", &["z"]),
+    ] {
+        let now = store.verb(verb, words).output();
+        assert_eq!(now.code(), 69, "{now:?}");
+        let limit = [&["-w", "300ms"], words].concat();
+        let over = store.verb(verb, &limit).output();
+        over.is(69, &["waiting for the store: ", "refused", "(exit 69)"]);
+        let waits = store.verb(verb, &[&["-w", "1h"], words].concat()).start();
+        waits.until_it_says("waiting for the store: ");
+        store.server().restart();
+        assert_eq!(waits.end().code(), 0, "{verb}");
+        store.server().kill();
+    }
+    let words = ["--try", "x", "--", "true"];
+    store.verb("run", &words).output().is(69, &["(exit 69)"]);
+}
