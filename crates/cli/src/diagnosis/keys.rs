@@ -49,8 +49,12 @@ fn immortal(facts: &ServerFacts) -> Option<Judgement> {
     };
     let forever: Vec<&IndexedKey> = locks.iter().filter(|lock| lock.left == -1).collect();
     let Some(first) = forever.first() else {
+        let hidden = match facts.hidden_locks {
+            0 => String::new(),
+            hidden => format!("; {hidden} more, which this user may not read"),
+        };
         return Some(Judgement::ok(format!(
-            "{} locks in the index, all with a TTL",
+            "{} locks in the index, all with a TTL{hidden}",
             locks.len()
         )));
     };

@@ -6,7 +6,7 @@ mod table;
 
 use clap::Args;
 use futures_util::future::join_all;
-use leasehold::{Client, Error, InspectedNodes, Snapshot, StoreErrorKind};
+use leasehold::{Client, Error, InspectedNodes, Snapshot, StoreError, StoreErrorKind};
 use leasehold_core::LockName;
 use serde::Serialize;
 
@@ -85,6 +85,7 @@ struct InspectReport<'a> {
     store: &'a str,
     locks: Vec<InspectEntry<'a>>,
     omitted: usize,
+    hidden: usize,
 }
 
 #[derive(Serialize)]
@@ -126,16 +127,34 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
     if !args.json && client.store().starts_with("local:") {
         say(&format!("{}: this host only", client.store()));
     }
+    let mut hidden = 0;
     let mut found = if args.names.is_empty() {
         let mut found = look(client, &client.names().await?, Look::EachNode).await?;
         found.retain(|found| match &found.outcome {
             Ok(snapshot) => !is_free(snapshot),
+            Err(error) if is_denied(error) => {
+                hidden += 1;
+                false
+            }
             // An invalid name belongs to no lock.
             Err(error) => !matches!(error, Error::Invalid(_)),
         });
         found
     } else {
-        look(client, &args.names, Look::EachNode).await?
+        let found = look(client, &args.names, Look::EachNode).await?;
+        let denied = |found: &InspectedLock| {
+            found
+                .outcome
+                .as_ref()
+                .err()
+                .filter(|e| is_denied(e))
+                .cloned()
+        };
+        if let Some(error) = found.iter().map(denied).collect::<Option<Vec<_>>>() {
+            // It may be the user that is refused, and not a lock.
+            return Err(error.into_iter().next().map_or(Exit::quiet(0), Exit::from));
+        }
+        found
     };
     // A single lock has a page with all details.
     if let (
@@ -163,7 +182,7 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
     }
     let omitted = found.len().saturating_sub(args.limit.unwrap_or(usize::MAX));
     found.truncate(found.len() - omitted);
-    print(client, args, &found, omitted)?;
+    print(client, args, &found, (omitted, hidden))?;
     let unknown = found.into_iter().find_map(|found| found.outcome.err());
     Ok(unknown.map_or(Exit::quiet(0), Exit::from))
 }
@@ -211,9 +230,24 @@ async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
 fn is_about_one(error: &Error) -> bool {
     match error {
         Error::Invalid(_) => true,
-        Error::Store(error) => error.kind == StoreErrorKind::Protocol,
+        Error::Store(error) => error.kind == StoreErrorKind::Protocol || is_denied_by(error),
         _ => false,
     }
+}
+
+/// True for a lock that this user may not look at.
+pub(crate) fn is_denied(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if is_denied_by(error))
+}
+
+fn is_denied_by(error: &StoreError) -> bool {
+    error.kind == StoreErrorKind::Denied
+}
+
+/// The message about names in the index that this user may not look at.
+pub(crate) fn hidden_names(count: usize) -> String {
+    let names = if count == 1 { "name is" } else { "names are" };
+    format!("{count} more {names} not shown: this user may not read the keys (ACL)")
 }
 
 /// The sort key: unknown locks first, then endless ones, then those with the most waiters.
@@ -232,7 +266,7 @@ fn print(
     client: &Client,
     args: &Inspect,
     found: &[InspectedLock],
-    omitted: usize,
+    (omitted, hidden): (usize, usize),
 ) -> Result<(), Exit> {
     if args.json {
         return output::print_json(&InspectReport {
@@ -240,7 +274,11 @@ fn print(
             store: client.store(),
             locks: found.iter().map(InspectEntry::of).collect(),
             omitted,
+            hidden,
         });
+    }
+    if hidden > 0 {
+        say(&hidden_names(hidden));
     }
     if found.is_empty() && args.names.is_empty() {
         say(

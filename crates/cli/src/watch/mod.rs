@@ -15,14 +15,14 @@ use self::line::{LockLine, OutputLine, StoreLine};
 use self::pattern::Pattern;
 use crate::acquire_ui::interrupted;
 use crate::exit::Exit;
-use crate::inspect::{Look, look};
-use crate::output;
+use crate::inspect::{Look, hidden_names, is_denied, look};
 use crate::session::{refused_by_system, with_client};
 use crate::signals::Signals;
 use crate::store::StoreArgs;
 use crate::terminal::Terminal;
 use crate::values::duration;
 use crate::wait::is_passing;
+use crate::{messages, output};
 
 /// The minimal interval: each poll requests every known lock.
 const LEAST: Duration = Duration::from_millis(50);
@@ -98,7 +98,7 @@ impl Watcher<'_> {
     /// Watches until a signal or a permanent failure.
     async fn on(&self, interval: Duration, signals: &mut Signals) -> Result<Exit, Exit> {
         let mut last: Option<Snapshots> = None;
-        let mut is_silent = false;
+        let (mut is_silent, mut told_hidden) = (false, 0);
         loop {
             let before = last.clone().unwrap_or_default();
             let looked = tokio::select! {
@@ -107,7 +107,11 @@ impl Watcher<'_> {
                 looked = self.look(before) => looked,
             };
             match looked {
-                Ok(now) => {
+                Ok((now, hidden)) => {
+                    if hidden > told_hidden {
+                        messages::say(&hidden_names(hidden));
+                        told_hidden = hidden;
+                    }
                     if std::mem::take(&mut is_silent) {
                         self.write(&StoreLine(None))?;
                     }
@@ -129,8 +133,8 @@ impl Watcher<'_> {
         }
     }
 
-    /// One poll of the locks in the index and of those held before. The index contains hints only.
-    async fn look(&self, before: Snapshots) -> Result<Snapshots, Error> {
+    /// One poll of the locks in the index and of those held before, and how many this user may not look at. The index contains hints only.
+    async fn look(&self, before: Snapshots) -> Result<(Snapshots, usize), Error> {
         let mut names = match &self.pattern {
             Pattern::Name(name) => vec![name.clone()],
             Pattern::Any(_) => self.client.names().await?,
@@ -139,7 +143,7 @@ impl Watcher<'_> {
         names.extend(before.keys().cloned());
         names.sort_unstable();
         names.dedup();
-        let mut now = Snapshots::new();
+        let (mut now, mut hidden) = (Snapshots::new(), 0);
         for found in look(self.client, &names, Look::Verdict).await? {
             match found.outcome {
                 Ok(snapshot) if snapshot.holder.is_some() || !snapshot.queue.is_empty() => {
@@ -149,14 +153,15 @@ impl Watcher<'_> {
                 // The only watched lock: continuing would report it as free.
                 Err(error) if matches!(self.pattern, Pattern::Name(_)) => return Err(error),
                 // Unknown: keep the previous state.
-                Err(_) => {
+                Err(error) => {
+                    hidden += usize::from(is_denied(&error));
                     if let Some(snapshot) = before.get(&found.name) {
                         now.insert(found.name, snapshot.clone());
                     }
                 }
             }
         }
-        Ok(now)
+        Ok((now, hidden))
     }
 
     /// Prints the changes, or the initial state.

@@ -39,6 +39,8 @@ pub struct ServerFacts {
     pub probe: Probe,
     /// The newest keys of the index of locks, as far as this user may read them.
     pub locks: Option<Vec<IndexedKey>>,
+    /// How many of the newest keys this user may not read.
+    pub hidden_locks: usize,
     /// The ACL rule of a user with the permissions that locks need, and no others.
     pub acl: String,
 }

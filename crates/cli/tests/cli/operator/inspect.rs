@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use testkit::{RedisServer, eventually};
 
@@ -256,4 +257,84 @@ fn a_server_that_takes_no_writes_can_be_looked_at() {
     store.let_go();
     holder.end().is(0, &[]);
     waiter.end().is(0, &[]);
+}
+
+/// The index has the names of all users of the server.
+#[test]
+fn who_has_few_rights_sees_what_is_his() {
+    let mut store = Store::redis();
+    let url = store.url.clone();
+    let port = store.server().port();
+    let acl = store
+        .verb("doctor", &["--quick", "--acl", "--keys", "x*"])
+        .output();
+    let rules: Vec<&str> = acl.stdout.trim().split(' ').collect();
+    let rules = rules
+        .iter()
+        .map(|rule| if *rule == ">SECRET" { ">pw" } else { rule });
+    assert_eq!(store.server().cli(&rules.collect::<Vec<_>>()).text(), "OK");
+    store.url = format!("redis://leasehold:pw@127.0.0.1:{port}/");
+    let job = store.hold();
+    for foreign in ["team2:a", "team2:b"] {
+        store
+            .server()
+            .cli(&["SET", foreign, "theirs", "PX", "3600000"]);
+    }
+    let names = [
+        "ZADD",
+        "leasehold:index",
+        "1",
+        "x",
+        "2",
+        "team2:a",
+        "3",
+        "team2:b",
+        "4",
+        "gone",
+    ];
+    store.server().cli(&names);
+
+    let seen = store.verb("inspect", &[]).output();
+    // A name that may be stale counts too: this user may not look.
+    seen.is(
+        0,
+        &["3 more names are not shown: this user may not read the keys"],
+    );
+    assert_eq!(seen.stdout.lines().count(), 2, "{seen:?}");
+    assert!(!seen.stderr.contains("NOPERM"), "{seen:?}");
+    let told = store.json("inspect", &[], 0);
+    assert_eq!(
+        (told["hidden"].as_u64(), told["locks"][0]["name"].as_str()),
+        (Some(3), Some("x"))
+    );
+    for (pattern, hidden) in [("x*", false), ("*", true)] {
+        let watch = store.verb("watch", &[pattern]).start();
+        watch.until_it_writes("x");
+        watch.signal(Signal::SIGTERM);
+        let done = watch.end();
+        assert_eq!(
+            done.stderr.contains("3 more names are not shown"),
+            hidden,
+            "{done:?}"
+        );
+    }
+    let report = store
+        .verb("doctor", &["--quick", "--all", "--keys", "x*"])
+        .output();
+    report.is(0, &[]);
+    assert!(
+        report
+            .stdout
+            .contains("3 more, which this user may not read"),
+        "{report:?}"
+    );
+    // The lock of another user, by its name.
+    store
+        .verb("inspect", &["team2:a"])
+        .output()
+        .is(77, &["(exit 77)"]);
+    store.let_go();
+    assert_eq!(job.end().code(), 0);
+    store.url = url;
+    assert_eq!(store.json("inspect", &[], 0)["hidden"].as_u64(), Some(0));
 }

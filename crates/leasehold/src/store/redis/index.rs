@@ -1,14 +1,19 @@
 //! The index of names for operators. It is only a hint: a name may be missing, or remain for too long.
 
 use leasehold_core::LockName;
-use redis::{Cmd, Value, cmd, pipe};
+use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
 
 use super::codec::reply;
 use super::codec::words::{INDEX, QUEUE};
 use super::connection::current::Connected;
+use super::fault::classify;
 use super::node::Node;
 use super::scripts;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
+
+fn is_denied(error: &RedisError) -> bool {
+    classify("", error).0.kind == StoreErrorKind::Denied
+}
 
 impl Node {
     /// Adds a name to the index.
@@ -25,7 +30,7 @@ impl Node {
         self.connection.call(self.limit, add).await.map(drop)
     }
 
-    /// Reads the index. Removes the names that have neither a lock nor a queue.
+    /// Reads the index. Removes the names that have neither a lock nor a queue. A name that this user may not look at stays.
     pub(super) async fn names(&self) -> Result<Vec<String>, StoreError> {
         let list = async |connected: &Connected| {
             cmd("ZRANGE")
@@ -46,14 +51,19 @@ impl Node {
                 .arg(name)
                 .arg(LockName::from_key(name).beside(QUEUE));
         }
+        exist.ignore_errors();
         let look = async |connected: &Connected| {
-            exist.query_async(&mut connected.connection.clone()).await
+            let mut connection = connected.connection.clone();
+            let said: Vec<RedisResult<Value>> = exist.query_async(&mut connection).await?;
+            let is_gone = |said: RedisResult<Value>| match said {
+                Err(error) if is_denied(&error) => Ok(false),
+                said => Ok(redis::from_redis_value::<u64>(said?)? == 0),
+            };
+            said.into_iter().map(is_gone).collect::<RedisResult<_>>()
         };
-        let exist = reply::integers(&self.connection.call(self.limit, look).await?);
-        let (kept, gone): (Vec<_>, Vec<_>) = names
-            .into_iter()
-            .zip(exist)
-            .partition(|(_, keys)| *keys > 0);
+        let is_gone: Vec<bool> = self.connection.call(self.limit, look).await?;
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            names.into_iter().zip(is_gone).partition(|(_, gone)| !gone);
         if !gone.is_empty() {
             let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
             let forget = async |connected: &Connected| {

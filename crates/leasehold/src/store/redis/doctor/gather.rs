@@ -120,9 +120,11 @@ async fn at_once(
         latency: latency(talk).await?,
         ping: watch::ping(talk, how.quick).await?,
         offset: watch::offset(talk).await?,
-        locks: locks(talk).await?,
         ..ServerFacts::default()
     };
+    if let Some((locks, hidden)) = locks(talk).await? {
+        (facts.locks, facts.hidden_locks) = (Some(locks), hidden);
+    }
     let begun = talk.clock.now();
     facts.probe = probe::probe(talk, address, &how.keys, messages).await?;
     if !how.quick && facts.info.is_some() {
@@ -182,13 +184,13 @@ async fn latency(talk: &Talk) -> Result<Option<Vec<(String, u64)>>, StoreError> 
 }
 
 /// The keys of the index that this user may read.
-async fn locks(talk: &Talk) -> Result<Option<Vec<IndexedKey>>, StoreError> {
+async fn locks(talk: &Talk) -> Result<Option<(Vec<IndexedKey>, usize)>, StoreError> {
     let newest = cmd("ZRANGE").arg(INDEX).arg(-NAMES).arg(-1).to_owned();
     let Some(names) = talk.told::<Vec<Vec<u8>>>(&newest).await? else {
         return Ok(None);
     };
     if names.is_empty() {
-        return Ok(Some(Vec::new()));
+        return Ok(Some((Vec::new(), 0)));
     }
     let mut look = pipe();
     look.ignore_errors();
@@ -201,6 +203,7 @@ async fn locks(talk: &Talk) -> Result<Option<Vec<IndexedKey>>, StoreError> {
         .answered(look.query_async::<Vec<Value>>(&mut connection))
         .await?
         .unwrap_or_default();
+    let count = names.len();
     let locks = names.into_iter().zip(answers.chunks_exact(2));
     let seen = |(name, answer): (Vec<u8>, &[Value])| {
         Some(IndexedKey {
@@ -210,10 +213,8 @@ async fn locks(talk: &Talk) -> Result<Option<Vec<IndexedKey>>, StoreError> {
             left: redis::from_redis_value_ref(&answer[1]).ok()?,
         })
     };
-    Ok(Some(
-        locks
-            .filter_map(seen)
-            .filter(|lock| lock.kind != "none")
-            .collect(),
-    ))
+    let seen: Vec<IndexedKey> = locks.filter_map(seen).collect();
+    let hidden = count - seen.len();
+    let locks = seen.into_iter().filter(|lock| lock.kind != "none");
+    Ok(Some((locks.collect(), hidden)))
 }
