@@ -272,7 +272,7 @@ impl From<Error> for Exit {
 }
 
 /// What the server itself says, and what to do about it.
-const SAID: [(&str, &str); 6] = [
+const SAID: [(&str, &str); 7] = [
     (
         "max number of clients",
         "close connections that nobody uses (redis-cli CLIENT LIST), or raise maxclients there",
@@ -293,6 +293,10 @@ const SAID: [(&str, &str); 6] = [
     (
         "WRONGTYPE",
         "look at the type of the key; another program may use it",
+    ),
+    (
+        "closed the connection, and said",
+        "ask who runs this server, or a proxy before it",
     ),
 ];
 

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::path::{self, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -170,16 +171,17 @@ impl StoreArgs {
         }
         let (location, origin) = place(&settings)?;
         location.warn_of_open_files();
-        if location.is_read_again() {
-            let (again, started) = (self.clone(), location.whole.clone());
+        let config = self.config.as_deref();
+        if location.is_read_again() && config.is_none_or(Path::is_file) {
+            let (again, known) = (self.clone(), Mutex::new(location.whole.clone()));
             // A file that cannot be read now counts as unchanged: the connection may work, and the server says if not.
             builder = builder.credentials_of_urls(move || {
-                let read = again.settings().and_then(|settings| place(&settings));
-                let whole = read.map_or_else(|_| started.clone(), |(place, _)| place.whole);
-                address::split(&whole)
-                    .into_iter()
-                    .map(str::to_owned)
-                    .collect()
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Ok((read, _)) = again.settings().and_then(|settings| place(&settings)) {
+                    *known = read.whole;
+                }
+                let urls = address::split(&known).into_iter();
+                urls.map(str::to_owned).collect()
             });
         }
         Ok(Target {

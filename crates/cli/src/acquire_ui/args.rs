@@ -15,7 +15,7 @@ const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is se
 const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
 
 /// A connection that is made so soon takes nothing of the time limit.
-const AT_ONCE: Duration = Duration::from_secs(1);
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The help of a time limit in `--help`; `-h` has less room.
 pub(crate) fn with_connect_note(help: &str) -> String {

@@ -82,9 +82,9 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
     let mut said = commands::listen().map_err(|error| refused_by_system(&error))?;
-    let target = target.patient(args.how.limit()?, args.how.quiet);
+    let limit = args.how.limit()?;
+    // Not patient with a store out of reach: meanwhile it would not hear its parent.
     Ok(with_client(target, async |client, signals| {
-        let limit = args.how.limit()?;
         let mut parent = Parent {
             said: &mut said,
             events,

@@ -240,8 +240,10 @@ pub(crate) fn is_denied(error: &Error) -> bool {
     matches!(error, Error::Store(error) if is_denied_by(error))
 }
 
+/// Not for a refusal of the user or of a command, which is about all locks.
 fn is_denied_by(error: &StoreError) -> bool {
-    error.kind == StoreErrorKind::Denied
+    let said = &error.detail;
+    error.kind == StoreErrorKind::Denied && said.contains(" key") && !said.contains("to run ")
 }
 
 /// The message about names in the index that this user may not look at.

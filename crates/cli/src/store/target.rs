@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::doctor::{Examination, Examined};
-use leasehold::{Client, ClientBuilder, Clock, QuorumInit};
+use leasehold::{Client, ClientBuilder, Clock, QuorumInit, StoreErrorKind};
 
 use crate::config::{Origin, REDIS_URL, Value};
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
@@ -64,7 +64,9 @@ impl Target {
         loop {
             match self.try_connect().await {
                 Err(leasehold::Error::Store(error))
-                    if error.kind.is_transient() && clock.now().since(begun) < limit =>
+                    if error.kind.is_transient()
+                        && error.kind != StoreErrorKind::Exhausted
+                        && clock.now().since(begun) < limit =>
                 {
                     if !std::mem::replace(&mut is_told, true) {
                         messages::say(&format!("waiting for the store: {error}"));

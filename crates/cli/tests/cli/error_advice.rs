@@ -103,7 +103,7 @@ fn what_a_server_says_before_it_closes_comes_with_a_step_that_fits() {
         ),
         (
             "ERR no more tenants here",
-            78,
+            69,
             "next    ask who runs this server, or a proxy before it",
         ),
     ] {

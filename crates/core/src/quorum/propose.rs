@@ -61,16 +61,16 @@ impl Turn<'_> {
         let most_us = wall_us.saturating_add(AHEAD_US);
         if let Some(at) = self.holder(owner) {
             // A repeat, a claim, or a raise by the holder; never a way to take the lock (QR7). A hold that is not raised is not
-            // extended: its owner may have given it back, and would keep it by asking. A late repeat shortens no renewed hold (QR6).
-            let before = self.lock.holders[at].clone();
-            if fences.first > before.fences.first {
+            // extended: its owner may have given it back, and would keep it by asking. A late proposal shortens no renewed hold (QR6).
+            let holder = &mut self.lock.holders[at];
+            let before_ms = holder.expires_at_ms;
+            if fences.first > holder.fences.first {
                 (self.counter.accept(*fences, wall_us, most_us)).map_err(NoVote::NotRaised)?;
-                self.lock.holders[at].fences = *fences;
-                return Ok(Reply::Held(self.hold_until(at, *ttl)));
+                holder.fences = *fences;
             }
             let held = self.hold_until(at, *ttl);
             let expires = &mut self.lock.holders[at].expires_at_ms;
-            *expires = before.expires_at_ms.max(*expires);
+            *expires = before_ms.max(*expires);
             return Ok(Reply::Held(held));
         }
         if !self.admits(Mode::Exclusive) {

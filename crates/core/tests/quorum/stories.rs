@@ -121,7 +121,7 @@ fn a_raise_is_for_the_holder_and_never_takes_the_lock() {
 
 /// Found by `scripts/soak`, as history 12419270958597 of whole clients.
 #[test]
-fn a_late_repeat_shortens_no_renewed_hold() {
+fn a_late_proposal_shortens_no_renewed_hold() {
     let mut node = marked();
     let name = LockName::new("stock").unwrap();
     let (early, late) = (proposal(1, NOW_US), proposal(1, NOW_US + 100));
@@ -135,11 +135,13 @@ fn a_late_repeat_shortens_no_renewed_hold() {
     for repeat in [&early, &late] {
         assert_eq!(vote(&mut node, SECOND, repeat), held(late.fences.first));
     }
+    let raise = proposal(1, NOW_US + 200);
+    assert_eq!(vote(&mut node, SECOND, &raise), held(raise.fences.first));
     let other = proposal(2, NOW_US + 500);
     let after = vote(&mut node, 59 * SECOND, &other);
     assert!(matches!(after, Reply::Busy(_)), "{after:?}");
     // A repeat may extend it.
-    vote(&mut node, 59 * SECOND, &late);
+    vote(&mut node, 59 * SECOND, &raise);
     let after = vote(&mut node, 68 * SECOND, &other);
     assert!(matches!(after, Reply::Busy(_)), "{after:?}");
     let after = vote(&mut node, 70 * SECOND, &other);

@@ -78,9 +78,10 @@ return each(5, function(owner, ttl, proposed, wanted, channel)
   end
   local value, kind = advance(owner)
   if holder == owner then
+    -- A late proposal shortens no renewed hold.
+    ttl = math.max(ttl, call('PTTL', NAME))
     if first <= tonumber(fence) then
-      -- A late repeat shortens no renewed hold.
-      return hold(math.max(ttl, call('PTTL', NAME)))
+      return hold(ttl)
     end
     local least, most = bounds(time())
     if first < least or first > most then

@@ -48,6 +48,9 @@ fn a_password_comes_from_a_file() {
     assert!(!done.stderr.contains("CR3T"), "{done:?}");
 }
 
+/// How a file holds a password.
+type Text<'a> = &'a dyn Fn(&str) -> String;
+
 /// Each file that can hold a password holds another one while a command runs. Then the connection is cut.
 #[test]
 fn a_rotated_secret_costs_no_lease() {
@@ -57,7 +60,6 @@ fn a_rotated_secret_costs_no_lease() {
     let in_url = |password: &str| url(&password.replace(' ', "%20"));
     let in_settings = |password: &str| format!("url = \"{}\"\n", in_url(password));
     let plain = format!("redis://{host}/");
-    type Text<'a> = &'a dyn Fn(&str) -> String;
     let sources: [(&[&str], Text<'_>); 3] = [
         (&["--url", &plain, "--password-file"], &|password| {
             password.to_owned()

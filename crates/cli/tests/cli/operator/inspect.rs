@@ -335,6 +335,11 @@ fn who_has_few_rights_sees_what_is_his() {
         .is(77, &["(exit 77)"]);
     store.let_go();
     assert_eq!(job.end().code(), 0);
+    // This is about the user, and not about a lock.
+    store
+        .server()
+        .cli(&["ACL", "SETUSER", "leasehold", "-eval", "-evalsha"]);
+    store.verb("inspect", &[]).output().is(77, &["(exit 77)"]);
     store.url = url;
     assert_eq!(store.json("inspect", &[], 0)["hidden"].as_u64(), Some(0));
 }

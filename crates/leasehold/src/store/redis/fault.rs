@@ -93,6 +93,21 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
     }
 }
 
+/// True for words about a failure that passes, as of a proxy that has lost its server for a moment. The request may have been executed.
+pub(super) fn is_passing(said: &str) -> bool {
+    let said = said.to_lowercase();
+    let words = [
+        "timeout",
+        "timed out",
+        "try again",
+        "temporar",
+        "unavailable",
+        "overload",
+        "upstream",
+    ];
+    words.iter().any(|word| said.contains(word))
+}
+
 /// True if the parser ran out of bytes, as it does when a connection ends within an answer.
 fn is_cut_short(error: &RedisError) -> bool {
     error

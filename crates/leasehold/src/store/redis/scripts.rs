@@ -12,6 +12,7 @@ use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
 };
 
+use super::fault::is_passing;
 #[cfg(all(leasehold_mutations, debug_assertions))]
 use super::mutation::broken;
 
@@ -171,6 +172,8 @@ pub(super) struct Scripts {
     counts: RwLock<Arc<str>>,
     /// The server has refused a `#!lua` line.
     plain: AtomicBool,
+    /// The server takes scripts by their text only.
+    by_text: AtomicBool,
 }
 
 impl Default for Scripts {
@@ -180,6 +183,7 @@ impl Default for Scripts {
             counters: Counters::Shared,
             counts: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
+            by_text: AtomicBool::new(false),
         }
     }
 }
@@ -277,6 +281,9 @@ impl Scripts {
         write: impl Fn(&mut Cmd),
     ) -> RedisResult<Value> {
         let text = self.sources[script].text(self.plain.load(Ordering::Relaxed));
+        if self.by_text.load(Ordering::Relaxed) {
+            return in_full(text, connection, write).await;
+        }
         let mut by_hash = cmd("EVALSHA");
         write(by_hash.arg(&text.sha));
         by_hash.query_async(connection).await
@@ -310,23 +317,41 @@ impl Scripts {
         write: &impl Fn(&mut Cmd),
     ) -> RedisResult<Value> {
         let text = self.sources[script].text(plain);
+        if self.by_text.load(Ordering::Relaxed) {
+            return in_full(text, connection, write).await;
+        }
         let mut by_hash = cmd("EVALSHA");
         write(by_hash.arg(&text.sha));
         match by_hash.query_async(connection).await {
             Err(error) if is_unknown(&error) => {
-                let mut by_text = cmd("EVAL");
-                write(by_text.arg(&text.code));
-                by_text.query_async(connection).await
+                self.by_text.store(takes_no_hash(&error), Ordering::Relaxed);
+                in_full(text, connection, write).await
             }
             answer => answer,
         }
     }
 }
 
+/// Runs a script by its text.
+async fn in_full(
+    text: &Text,
+    connection: &mut MultiplexedConnection,
+    write: impl Fn(&mut Cmd),
+) -> RedisResult<Value> {
+    let mut by_text = cmd("EVAL");
+    write(by_text.arg(&text.code));
+    by_text.query_async(connection).await
+}
+
 /// True if the server does not know the script by its hash, or takes no script by a hash. It has executed nothing.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
-    let is_refused = || error.to_string().to_lowercase().contains("evalsha");
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) || is_refused()
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) || takes_no_hash(error)
+}
+
+/// True if the server or a proxy takes no script by a hash.
+fn takes_no_hash(error: &RedisError) -> bool {
+    let said = error.to_string();
+    said.to_lowercase().contains("evalsha") && !is_passing(&said)
 }
 
 /// True if the server took the `#!lua` line for a syntax error.

@@ -148,6 +148,7 @@ fn every_history_keeps_the_invariants() {
 fn histories_that_had_a_fault_have_none() {
     for seed in [
         110_297,
+        202_335,
         27_367_467_813_990,
         37_005_085_781_938,
         38_473_682_140_870,

@@ -10,7 +10,7 @@ use super::server::{HelloReply, ServerId, adopted, start_of};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::words::MARK;
-use crate::store::redis::fault::classify;
+use crate::store::redis::fault::{classify, is_passing};
 use crate::store::redis::scripts::{NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
@@ -183,7 +183,8 @@ impl Handshake<'_> {
     /// renamed, or the service has none. False for a server that takes no requests for now.
     fn is_forbidden(&self, error: &RedisError) -> bool {
         let (said, in_step) = classify(&self.address.to_string(), error);
-        in_step && matches!(said.kind, StoreErrorKind::Denied | StoreErrorKind::Protocol)
+        let is_refusal = matches!(said.kind, StoreErrorKind::Denied | StoreErrorKind::Protocol);
+        in_step && is_refusal && !is_passing(&said.detail)
     }
 
     fn refused(&self, error: &RedisError) -> StoreError {

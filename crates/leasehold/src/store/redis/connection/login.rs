@@ -2,6 +2,7 @@
 //!
 //! If the source of credentials fails, the error says so and does not blame the server.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use redis::RedisConnectionInfo;
@@ -21,7 +22,8 @@ pub(in crate::store::redis) async fn login(
     let ask = match address.source() {
         None => return Ok(settings),
         Some(Source::Urls(read)) => {
-            let urls = read();
+            // A panic must not end the dialing task.
+            let urls = catch_unwind(AssertUnwindSafe(|| read())).unwrap_or_default();
             let found = urls.iter().find_map(|url| address.credentials_in(url));
             return Ok(found.unwrap_or(settings));
         }

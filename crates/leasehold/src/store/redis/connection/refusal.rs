@@ -63,7 +63,7 @@ struct Heard {
 }
 
 /// More bytes than an error line has.
-const LINE: usize = 1024;
+const LINE: usize = 4096;
 
 impl LastWords {
     /// Listens to a stream.
@@ -86,13 +86,16 @@ impl LastWords {
         let heard = self.0.lock();
         let line = last_line(&heard)
             .and_then(|line| redis::parse_redis_value(line).ok()?.extract_error().err());
-        match line {
-            Some(said) => StoreError {
-                may_have_taken_effect: false,
-                ..classify(&error.store, &said).0
-            },
-            None => error,
-        }
+        let Some(said) = line.map(|said| classify(&error.store, &said).0) else {
+            return error;
+        };
+        let detail = format!("it closed the connection, and said: {}", said.detail);
+        // Words that are not known may be about an outage that passes.
+        let kind = match said.kind {
+            StoreErrorKind::Protocol => error.kind,
+            kind => kind,
+        };
+        StoreError::new(error.store, kind, detail)
     }
 }
 

@@ -18,6 +18,7 @@ impl QuorumSimulation {
             0..=2 if self.members[client].links[node].connected => self.cut((client, node)),
             3 => {
                 let until = self.at + self.rng.u64(MS..4 * SECOND);
+                let until = until.max(self.members[client].client.paused_until);
                 self.members[client].client.paused_until = until;
                 self.tell(|| format!("{client} stands still until {until}"));
                 // After the pause, the client handles the timers that are overdue.

@@ -16,6 +16,8 @@ impl Simulation {
             }
             2 => {
                 let until = self.at + self.rng.u64(MS..4 * SECOND);
+                // All events of a pause come after it, in their order.
+                let until = until.max(self.clients[client].paused_until);
                 self.clients[client].paused_until = until;
                 self.tell(|| format!("{client} stands still until {until}"));
                 // After the pause, the client handles the timers that are overdue.
