@@ -291,6 +291,20 @@ pub(crate) fn readable_within(line: impl AsFd, limit: Duration) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
 }
 
+/// The process that has made this socket and its other end; number 0 if unknown.
+#[cfg(target_os = "linux")]
+pub(crate) fn peer(socket: impl AsFd) -> Option<Pid> {
+    let mut peer = std::mem::MaybeUninit::<libc::ucred>::zeroed();
+    let mut size = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+    // SAFETY: `peer` is a valid place of `size` bytes, and zero bytes are a valid `ucred`.
+    let peer = unsafe {
+        let (fd, at) = (socket.as_fd().as_raw_fd(), peer.as_mut_ptr().cast());
+        let asked = libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut size);
+        (asked == 0).then(|| peer.assume_init())
+    };
+    peer.map(|peer| Pid::from_raw(peer.pid))
+}
+
 /// The time in microseconds of the clock that includes suspend, as in `leasehold::Clock`. One system call.
 pub(crate) fn clock_micros() -> u64 {
     #[cfg(target_os = "linux")]

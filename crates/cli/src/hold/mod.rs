@@ -1,8 +1,10 @@
 //! `leasehold hold`: a lock for a program in any language. The program starts this process as a child and
-//! controls it over pipes. The lock is held until stdin closes, and the last event says how the hold ended.
+//! controls it over pipes. The lock is held until stdin closes or the program ends, and the last event says how the
+//! hold ended.
 
 mod commands;
 mod events;
+mod program;
 
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use tokio::sync::watch;
 
 use self::commands::{HoldCommand, StdinLine};
 use self::events::{Events, HoldEvent};
+use self::program::Program;
 use crate::acquire_ui::{self, WaitArgs};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
 use crate::messages::{quoted, who, without_advice};
@@ -26,14 +29,14 @@ use crate::view::millis;
 /// The time limit for the confirmation of a release. Without it the TTL ends the lease.
 const RELEASE: Duration = Duration::from_secs(3);
 
-/// The interval of checks for failed renewals and for a parent that no longer reads.
+/// The interval of checks for failed renewals, and for a parent that has ended or no longer reads.
 const LOOK: Duration = Duration::from_millis(250);
 
 const ABOUT: &str = "\
 For programs in any language: start this as a child, with pipes for stdin and stdout. Each line of
 stdout is a JSON document with \"event\": waiting, acquired, doubtful, renewed, state, and at the end one
 of released, lost, busy, timeout, cancelled, error. The lock is held from `acquired` on, is renewed
-meanwhile, and is released when stdin closes, also by the death of the parent. Lines for stdin:
+meanwhile, and is released when stdin closes or the program that started it ends. Lines for stdin:
   {\"do\":\"release\"}   {\"do\":\"check\"}
 To try it: leasehold hold deploy, then Ctrl-D.
 
@@ -60,11 +63,12 @@ pub(crate) struct Hold {
 
 /// Runs the verb.
 pub(crate) fn hold(args: &Hold) -> Exit {
+    let program = Program::find();
     let mut events = match Events::open() {
         Ok(events) => events,
         Err(error) => return refused_by_system(&error),
     };
-    let exit = begin(args, &mut events).unwrap_or_else(|exit| exit);
+    let exit = begin(args, program, &mut events).unwrap_or_else(|exit| exit);
     // Ignored if the last event was already sent.
     events.tell(&HoldEvent::Error {
         code: Some(exit.code()),
@@ -77,7 +81,7 @@ pub(crate) fn hold(args: &Hold) -> Exit {
     exit
 }
 
-fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
+fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exit> {
     LockName::new(&args.lock)?;
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
@@ -86,11 +90,13 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
     // Not patient with a store out of reach: meanwhile it would not hear its parent.
     Ok(with_client(target, async |client, signals| {
         let mut parent = Parent {
+            program,
             said: &mut said,
             events,
             signals,
         };
         let (lease, waited) = acquire(client, args, (ttl, limit), &mut parent).await?;
+        parent.program.look_again();
         parent.events.tell(&HoldEvent::Acquired {
             lock: args.lock.clone(),
             fence: lease.fence().get(),
@@ -106,6 +112,7 @@ fn begin(args: &Hold, events: &mut Events) -> Result<Exit, Exit> {
 
 /// The parent process, and the signals of this process.
 struct Parent<'a> {
+    program: Program,
     said: &'a mut Receiver<StdinLine>,
     events: &'a mut Events,
     signals: &'a mut Signals,
@@ -115,7 +122,7 @@ struct Parent<'a> {
 enum ParentEvent {
     Check,
     Release,
-    /// The parent closed stdin, or no longer reads.
+    /// The parent closed stdin, no longer reads, or has ended.
     Gone,
     Signal(Signal),
     /// Time has passed.
@@ -125,7 +132,7 @@ enum ParentEvent {
 impl Parent<'_> {
     /// The next input, at the latest after [`LOOK`]. Cancel safe.
     async fn hear(&mut self) -> ParentEvent {
-        if self.events.is_broken() {
+        if self.program.has_ended() || self.events.is_broken() {
             return ParentEvent::Gone;
         }
         tokio::select! {
@@ -177,7 +184,7 @@ async fn acquire(
             heard = parent.hear() => match heard {
                 ParentEvent::Check => parent.events.tell(&state(None)),
                 ParentEvent::Release => return Err(cancelled(parent.events, "asked to release")),
-                ParentEvent::Gone => return Err(cancelled(parent.events, "stdin or stdout was closed")),
+                ParentEvent::Gone => return Err(cancelled(parent.events, "stdin or stdout was closed, or the program ended")),
                 ParentEvent::Signal(signal) => return Err(Exit::by(signal)),
                 ParentEvent::Nothing => {}
             },

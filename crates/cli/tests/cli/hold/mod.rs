@@ -264,6 +264,35 @@ fn a_parent_that_reads_no_more_has_gone(store: &Store) {
     is_free(store);
 }
 
+/// A parent that does not keep stdin open has only started it.
+#[test]
+fn a_launcher_that_ends_ends_no_hold() {
+    let store = Store::local();
+    nix::unistd::mkfifo(&store.file("stdin"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let launch =
+        "leasehold hold x --ttl 1h < stdin > events & until [ -s events ]; do sleep 0.02; done";
+    let mut launcher = Command::new("sh");
+    launcher.args(["-c", launch]);
+    at_home(&mut launcher, &store);
+    let mut stdin = std::thread::scope(|scope| {
+        // The other end opens with it.
+        let stdin = scope.spawn(|| std::fs::File::create(store.file("stdin")).expect("a pipe"));
+        assert!(launcher.status().expect("it runs").success());
+        stdin.join().expect("it is open")
+    });
+    let events = || std::fs::read_to_string(store.file("events")).unwrap_or_default();
+    assert!(events().contains("acquired"));
+    // Each answer follows a look at the parent; the first look may have come before the launcher's end.
+    for count in 1..=2 {
+        writeln!(stdin, "{{\"do\":\"check\"}}").expect("it reads");
+        eventually(LIMIT, "an answer", || {
+            events().matches("\"held\":true").count() == count
+        });
+    }
+    drop(stdin);
+    eventually(LIMIT, "released", || events().contains("released"));
+}
+
 #[test]
 fn a_lost_lease_is_told_and_ends_it() {
     let store = Store::redis();

@@ -6,9 +6,10 @@ use std::process::{Child, Command, Stdio};
 use testkit::eventually;
 
 use super::{at_home, is_busy, is_free};
-use crate::common::{LIMIT, Store, on_each_store};
+use crate::common::{LIMIT, Store, lives, on_each_store};
 
 on_each_store! {
+    a_forked_child_keeps_no_lock_of_a_killed_program,
     a_parent_that_is_killed_holds_nothing,
     the_python_of_the_docs_works,
     the_node_of_the_docs_works,
@@ -55,6 +56,87 @@ await hold('x', async (lease) => {
 }, { options: ['--ttl', '1h'] });
 console.log('done');
 ";
+
+/// Forks a worker that has a copy of the pipe and lives until the file `let-go` is there. Then holds "x" until the
+/// file `leave` is there.
+const FORKING: &str = r#"
+import pathlib, time
+def until(name):
+    while os.path.exists("program.py") and not os.path.exists(name): time.sleep(0.02)
+with hold("x", "--ttl", "1h") as lease:
+    worker = os.fork()
+    if worker == 0:
+        os.close(1)
+        until("let-go")
+        os._exit(0)
+    pathlib.Path("worker").write_text(str(worker))
+    until("leave")
+print("done")
+"#;
+
+/// The same with a pair of sockets in place of the pipe, as asyncio makes it.
+const FORKING_SOCKETS: &str = r#"
+import os, pathlib, socket, subprocess, time
+ours, its = socket.socketpair()
+child = subprocess.Popen(["leasehold", "hold", "x", "--ttl", "1h"], stdin=its, stdout=subprocess.PIPE)
+its.close()
+child.stdout.readline()
+worker = os.fork()
+if worker: pathlib.Path("worker").write_text(str(worker))
+while os.path.exists("program.py") and not os.path.exists("let-go"): time.sleep(0.02)
+"#;
+
+fn a_forked_child_keeps_no_lock_of_a_killed_program(store: &Store) {
+    for body in [FORKING, FORKING_SOCKETS] {
+        let mut parent = script(store, "python", &PYTHON, body);
+        let worker = store.number("worker");
+        is_busy(store);
+        parent.kill().expect("it lives");
+        parent.wait().expect("it has died");
+        is_free(store);
+        assert!(lives(worker));
+        store.let_go();
+        eventually(LIMIT, "the worker ends", || !lives(worker));
+        for name in ["worker", "let-go"] {
+            fs::remove_file(store.file(name)).expect("it is there");
+        }
+    }
+}
+
+#[test]
+fn the_python_of_the_docs_does_not_wait_for_a_forked_child() {
+    let store = Store::local();
+    let parent = script(&store, "python", &PYTHON, FORKING);
+    let worker = store.number("worker");
+    is_busy(&store);
+    store.touch("leave");
+    assert_eq!(ends(parent, Some(0)), "done\n");
+    assert!(lives(worker));
+    is_free(&store);
+    store.let_go();
+}
+
+/// A forked child that leaves the block does not release the lock of its parent.
+#[test]
+fn the_python_of_the_docs_releases_in_its_own_process_only() {
+    let store = Store::local();
+    let body = r#"
+import pathlib, sys, time
+with hold("x", "--ttl", "1h"):
+    child = os.fork()
+    if child == 0: sys.exit(0)
+    os.waitpid(child, 0)
+    pathlib.Path("forked").write_text("1")
+    while not pathlib.Path("let-go").exists(): time.sleep(0.02)
+print("done")
+"#;
+    let parent = script(&store, "python", &PYTHON, body);
+    store.number("forked");
+    is_busy(&store);
+    store.let_go();
+    assert_eq!(ends(parent, Some(0)), "done\n");
+    is_free(&store);
+}
 
 #[track_caller]
 fn ends(mut child: Child, code: Option<i32>) -> String {
