@@ -135,6 +135,8 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) ttl: Duration,
     pub(crate) note: &'a str,
     pub(crate) how: &'a WaitArgs,
+    /// Asks for the holder of a busy lock, also if no message names it.
+    pub(crate) wants_holder: bool,
     /// The command that tries again, for messages.
     pub(crate) again: RetryHint<'a>,
 }

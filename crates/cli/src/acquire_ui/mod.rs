@@ -37,6 +37,30 @@ pub(crate) struct AcquiredLease {
     pub(crate) waited: Duration,
 }
 
+/// The exit without a lease, and what is known of the wait.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    pub(crate) exit: Exit,
+    pub(crate) waited: Duration,
+    /// The holder of the lock in the last answer of the store.
+    pub(crate) holder: Option<HolderView>,
+}
+
+impl From<Exit> for Refused {
+    fn from(exit: Exit) -> Self {
+        Self {
+            exit,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Refused> for Exit {
+    fn from(refused: Refused) -> Self {
+        refused.exit
+    }
+}
+
 /// Waits for the lock. The caller closes the client afterwards in all cases, which removes the place in the
 /// queue.
 pub(crate) async fn for_lock(
@@ -44,7 +68,7 @@ pub(crate) async fn for_lock(
     request: LockRequest<'_>,
     signals: &mut Signals,
     terminal: Option<&Terminal>,
-) -> Result<AcquiredLease, Exit> {
+) -> Result<AcquiredLease, Refused> {
     let LockRequest {
         name,
         ttl,
@@ -56,6 +80,15 @@ pub(crate) async fn for_lock(
     let (clock, answers) = (Clock::system(), watch::Sender::new(None));
     let begun = clock.now();
     let mut seen = answers.subscribe();
+    let last = seen.clone();
+    let without = |exit| {
+        let last: Option<WaitStatus> = last.borrow().clone();
+        Refused {
+            exit,
+            waited: clock.now().since(begun),
+            holder: last.map(|last| last.holder),
+        }
+    };
     let lock = client
         .mutex(name)
         .ttl(ttl)
@@ -83,14 +116,14 @@ pub(crate) async fn for_lock(
             biased;
             signal = signals.next_ending() => {
                 write_raw(progress.end());
-                return Err(interrupted(signal, terminal));
+                return Err(without(interrupted(signal, terminal)));
             }
             answer = &mut asking => break answer.map_err(NotAcquired::Store),
             Ok(()) = seen.changed() => {
                 let Some(WaitStatus { holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
                 if is_ancestor(&holder) {
                     write_raw(progress.end());
-                    return Err(nested(name, &holder));
+                    return Err(without(nested(name, &holder)));
                 }
                 if !in_line && how.is_full(ahead) {
                     break Err(NotAcquired::Full(ahead));
@@ -111,13 +144,14 @@ pub(crate) async fn for_lock(
         Ok(Some(lease)) => lease,
         other => {
             write_raw(progress.end());
-            return Err(refused(client, request, other.map(drop)).await);
+            let known = without(Exit::default());
+            return Err(refused(client, request, other.map(drop), known).await);
         }
     };
     tell(progress.got(waited, lease.fence()));
     // Dropping the lease releases the lock: after a signal the command must not start.
     match signals.arrived().await {
-        Some(signal) => Err(interrupted(signal, terminal)),
+        Some(signal) => Err(without(interrupted(signal, terminal))),
         None => Ok(AcquiredLease { lease, waited }),
     }
 }
@@ -157,12 +191,13 @@ enum NotAcquired {
     Full(u32),
 }
 
-/// The exit without a lease.
+/// Completes what is known of a wait without a lease.
 async fn refused(
     client: &Client,
     request: LockRequest<'_>,
     answer: Result<(), NotAcquired>,
-) -> Exit {
+    mut known: Refused,
+) -> Refused {
     let name = request.name;
     let before = match &answer {
         Err(NotAcquired::Full(ahead)) => usize::try_from(*ahead).unwrap_or(usize::MAX),
@@ -188,29 +223,40 @@ async fn refused(
             "",
             timeout.holder.map(|holder| *holder),
         ),
-        Err(NotAcquired::Store(error)) => return error.into(),
+        Err(NotAcquired::Store(error)) => {
+            known.exit = error.into();
+            return known;
+        }
     };
+    known.holder = holder.or(known.holder);
     // A lock of an outer run is reported even with `--quiet`: it would never become free.
     let is_nested = env::var_os(CHAIN).is_some();
-    if request.how.quiet && !is_nested && code != TIMEOUT {
-        return Exit::quiet(code);
+    if request.how.quiet && !is_nested && code != TIMEOUT && !request.wants_holder {
+        known.exit = Exit::quiet(code);
+        return known;
     }
     let mut snapshot = match inspect_or_unavailable(client, name).await {
         Ok(snapshot) => snapshot,
-        Err(exit) if code == TIMEOUT => return exit,
+        Err(exit) if code == TIMEOUT => {
+            known.exit = exit;
+            return known;
+        }
         // The store answered a moment ago: use its last answer.
-        Err(_) => Snapshot::new(holder, Vec::new()),
+        Err(_) => Snapshot::new(known.holder.clone(), Vec::new()),
     };
     // The queue may still contain this client, behind the counted waiters.
     snapshot.queue.truncate(before);
-    match &snapshot.holder {
+    known.exit = match &snapshot.holder {
         Some(holder) if is_ancestor(holder) => nested(name, holder),
         _ if request.how.quiet => Exit::quiet(code),
         _ => Exit::saying(
             code,
             busy::busy(name, &outcome, &snapshot, retry, request.again),
         ),
-    }
+    };
+    // A holder that has gone meanwhile was still the reason.
+    known.holder = snapshot.holder.or(known.holder);
+    known
 }
 
 /// The exit after a signal ended the wait.

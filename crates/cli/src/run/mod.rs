@@ -30,7 +30,7 @@ use self::lock_guard::{LockGuard, RELEASE, RELEASE_LOST, Released};
 use self::policy::{Policy, StopReason, Verdict};
 use self::report::{Facts, ReportFile};
 use self::supervise::Supervisor;
-use crate::acquire_ui::{self, AcquiredLease, LockRequest, RetryHint, WaitArgs};
+use crate::acquire_ui::{self, AcquiredLease, LockRequest, Refused, RetryHint, WaitArgs};
 use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE};
 use crate::inherited_store::UrlFile;
 use crate::messages::{quoted, say, span, without_advice};
@@ -148,8 +148,8 @@ impl LockedRun<'_> {
             .unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES));
         let (held, waited) = match self.args.timestamp()? {
             None => {
-                self.lease(client, &note, signals, terminal.as_ref())
-                    .await?
+                let found = self.lease(client, &note, signals, terminal.as_ref()).await;
+                found.map_err(|refused| facts.refused(refused))?
             }
             Some(lock) => {
                 let name = self.args.lock()?;
@@ -158,7 +158,10 @@ impl LockedRun<'_> {
                     name,
                     link: timestamp::link(client.store(), &self.place.naming, name),
                 };
-                timestamp::wait(sought, &self.how, signals, terminal.as_ref()).await?
+                let begun = clock.now();
+                timestamp::wait(sought, &self.how, signals, terminal.as_ref())
+                    .await
+                    .inspect_err(|_| facts.waited = Some(clock.now().since(begun)))?
             }
         };
         let begun = clock.now();
@@ -226,13 +229,14 @@ impl LockedRun<'_> {
         note: &str,
         signals: &mut Signals,
         terminal: Option<&Terminal>,
-    ) -> Result<(LockGuard, Duration), Exit> {
+    ) -> Result<(LockGuard, Duration), Refused> {
         let name = self.args.lock()?;
         let wanted = LockRequest {
             name,
             ttl: self.ttl,
             note,
             how: &self.how,
+            wants_holder: self.args.report.is_some(),
             again: RetryHint {
                 verb: "run",
                 lock: &self.args.store.again_with(name),

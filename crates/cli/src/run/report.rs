@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitStatus};
 use std::time::Duration;
 
+use leasehold::{Fence, HolderView};
 use serde::Serialize;
 
+use crate::acquire_ui::Refused;
 use crate::exit::{
     BUSY, CONFIG, DENIED, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, TIMEOUT, UNAVAILABLE,
     USAGE,
 };
 use crate::messages::say;
+use crate::view::{HolderJson, millis};
 use crate::{output, sys};
 
 /// The facts of a run, collected while it proceeds.
@@ -23,6 +26,8 @@ pub(crate) struct Facts {
     pub(crate) fence: Option<u64>,
     pub(crate) waited: Option<Duration>,
     pub(crate) held: Option<Duration>,
+    /// The holder of the lock, if this run did not get it.
+    pub(crate) holder: Option<HolderView>,
     /// The command was started.
     pub(crate) started: bool,
     /// The exit status of the command itself.
@@ -44,12 +49,22 @@ struct ReportDocument<'a> {
     command_code: Option<i32>,
     command_signal: Option<i32>,
     waited_ms: Option<u64>,
+    holder: Option<HolderJson>,
+    holder_fence: Option<u64>,
+    held_for_ms: Option<u64>,
     held_ms: Option<u64>,
     lost_cause: Option<&'a str>,
     released: Option<bool>,
 }
 
 impl Facts {
+    /// Keeps what is known of a wait without a lease. Returns the exit.
+    pub(crate) fn refused(&mut self, refused: Refused) -> Exit {
+        self.waited = Some(refused.waited);
+        self.holder = refused.holder;
+        refused.exit
+    }
+
     /// The outcome as one word. `code` is the exit code before `--busy-code` and `--skip` change it.
     fn outcome(&self, code: u8) -> &'static str {
         match code {
@@ -111,7 +126,7 @@ impl ReportFile {
 
     /// Writes the report. A failure is printed but does not change the exit code.
     pub(crate) fn write(self, facts: &Facts, happened: u8, exit: &Exit) {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let holder = facts.holder.as_ref();
         let document = ReportDocument {
             schema: "leasehold.report/1",
             outcome: facts.outcome(happened),
@@ -122,6 +137,9 @@ impl ReportFile {
             command_code: facts.status.and_then(|status| status.code()),
             command_signal: facts.status.and_then(|status| status.signal()),
             waited_ms: facts.waited.map(millis),
+            holder: holder.map(|holder| HolderJson::of(&holder.who)),
+            holder_fence: holder.and_then(|holder| holder.fence).map(Fence::get),
+            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
             held_ms: facts.held.map(millis),
             lost_cause: facts.lost.as_deref(),
             released: facts.released,

@@ -138,6 +138,7 @@ async fn take(
         ttl,
         note: args.how.note.as_deref().unwrap_or("acquire"),
         how: &args.how,
+        wants_holder: false,
         again: RetryHint {
             verb: &verb,
             lock: &args.store.again_with(&args.lock),

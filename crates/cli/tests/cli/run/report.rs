@@ -3,10 +3,87 @@
 use std::fs;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use testkit::eventually;
 
 use super::report;
-use crate::common::{self, Done, LIMIT, Store};
+use crate::common::{self, Done, LIMIT, Store, on_each_store};
+
+on_each_store! {
+    a_run_without_the_lock_reports_who_has_it,
+}
+
+fn a_run_without_the_lock_reports_who_has_it(store: &Store) {
+    let holder = store.hold();
+    store.all_vote("x", store.number("fence"));
+    let inspected = |lock: &str| {
+        let done = store.verb("inspect", &["--json", lock]).output();
+        report(&done.stdout)["locks"][0].clone()
+    };
+    let held = inspected("x");
+    assert_eq!(held["holder"]["note"], "sh");
+    let read = |name: &str| report(&fs::read_to_string(store.file(name)).expect("a report"));
+    let names_holder = |outcome: &str| {
+        let told = read("report");
+        fs::remove_file(store.file("report")).expect("it is there");
+        assert_eq!(told["outcome"], outcome, "{told}");
+        assert_eq!(told["holder"], held["holder"], "{told}");
+        assert_eq!(told["holder_fence"], held["fence"], "{told}");
+        let since = |told: &serde_json::Value| told["held_for_ms"].as_u64();
+        assert!(since(&told) >= since(&held), "{told}");
+        assert!(told["fence"].is_null() && told["held_ms"].is_null());
+        told["waited_ms"].as_u64().expect("a number")
+    };
+    let to_report = |words: &[&str]| store.run(&["--report", "report"]).words(words);
+    for words in [
+        ["-n"].as_slice(),
+        &["-q", "-n"],
+        &["-n", "-E", "4"],
+        &["--skip"],
+        &["--max-waiters", "0"],
+    ] {
+        to_report(words).words(&["x", "true"]).output();
+        names_holder("busy");
+    }
+    for words in [["-w", "1"].as_slice(), &["--skip", "-w", "1"]] {
+        to_report(words).words(&["x", "true"]).output();
+        assert!(names_holder("timeout") >= 1_000);
+    }
+    let waiting = to_report(&["x", "true"]).start();
+    waiting.until_it_says("waiting for");
+    waiting.signal(Signal::SIGTERM);
+    waiting.end();
+    names_holder("interrupted");
+    store.let_go();
+    holder.end().is(0, &[]);
+
+    // A lock that an outer run holds is refused.
+    let inner = format!(
+        "{} run --report inner y true; {0} inspect --json y",
+        env!("CARGO_BIN_EXE_leasehold")
+    );
+    let words = ["--report", "outer", "y", "sh", "-c", &inner];
+    let outer = store.run(&words).output();
+    let inner = read("inner");
+    assert_eq!(inner["outcome"], "refused");
+    assert_eq!(inner["holder_fence"], read("outer")["fence"]);
+    let held = &report(&outer.stdout)["locks"][0];
+    assert_eq!(inner["holder"], held["holder"]);
+    assert!(read("outer")["holder"].is_null());
+}
+
+/// Such a lock has no owner and no fence.
+#[test]
+fn a_busy_timestamp_lock_reports_the_wait() {
+    let store = Store::redis();
+    store.server().cli(&["SET", "x", "99999999999"]);
+    let words = ["--report", "report", "--protocol", "timestamp", "-w", "1"];
+    let done = store.run(&words).words(&["x", "true"]).output();
+    assert_eq!(done.code(), 124, "{done:?}");
+    let told = report(&fs::read_to_string(store.file("report")).unwrap());
+    assert!(told["waited_ms"].as_u64() >= Some(1_000), "{told}");
+    assert!(told["holder"].is_null(), "{told}");
+}
 
 #[test]
 fn the_report_tells_all_ends_apart() {
