@@ -8,13 +8,14 @@ use std::process::ExitStatus;
 
 use nix::libc::ECHILD;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, getpgid, getpgrp, getpid};
+use nix::unistd::{Pid, getpgrp, getpid};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::command::ResolvedCommand;
 use super::environment::Environment;
-use super::guardian::Guardian;
+use super::guardian::{self, Guardian};
 use crate::exit::SOFTWARE;
+use crate::messages::say;
 use crate::sys;
 use crate::terminal::Terminal;
 
@@ -108,21 +109,31 @@ impl Child {
         let _sent: nix::Result<()> = killpg(self.id, signal);
     }
 
-    /// The live processes that left the command's group and whose parents have ended. Only on Linux, where this
-    /// process is their subreaper.
-    pub(crate) fn strays(&mut self, guardian: &Guardian) -> Vec<Pid> {
+    /// Names the live processes that left the command's group: no signal to the group reaches them, and they do
+    /// not keep the lock. Only on Linux, where this process is their subreaper.
+    pub(crate) fn warn_of_strays(&mut self, guardian: &Guardian) {
         // Reaps ended children.
         let _known: Option<ChildChange> = self.change();
-        let ours = getpid();
-        let children = fs::read_to_string(format!("/proc/{ours}/task/{ours}/children"));
-        let children = children.unwrap_or_default();
-        let pids = children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok());
-        pids.map(Pid::from_raw)
-            .filter(|pid| *pid != guardian.id())
-            .filter(|pid| getpgid(Some(*pid)).is_ok_and(|group| group != self.id))
-            .collect()
+        let (mut strays, mut parents) = (Vec::new(), vec![getpid()]);
+        while let Some(parent) = parents.pop() {
+            for pid in children(parent) {
+                match SeenProcess::of(pid) {
+                    // A process of the group may still have children outside of it.
+                    Some(seen) if seen.group == self.id => parents.push(pid),
+                    // A guardian, also that of a killed inner run, ends by itself.
+                    Some(seen) if pid != guardian.id() && !seen.is_guardian() => {
+                        strays.push(format!("pid {pid} ({})", seen.name));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if !strays.is_empty() {
+            say(&format!(
+                "the command has left processes outside of its group, which still run and do not keep the lock: {}",
+                strays.join(", ")
+            ));
+        }
     }
 
     /// The exit status of the command, if it has ended. Other processes of its group may still run.
@@ -134,6 +145,44 @@ impl Child {
     pub(crate) fn group_lives(&self) -> bool {
         killpg(self.id, None) != Err(nix::errno::Errno::ESRCH)
     }
+}
+
+/// A live process, from `/proc/PID/stat`.
+struct SeenProcess {
+    name: String,
+    group: Pid,
+}
+
+impl SeenProcess {
+    /// `None` if the process has ended.
+    fn of(pid: Pid) -> Option<Self> {
+        let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let line = String::from_utf8_lossy(&line);
+        // The name may contain any character. The fields after it: state, parent, group.
+        let (start, rest) = line.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        let lives = !["Z", "X"].contains(&fields.next()?);
+        let group = fields.nth(1)?.parse().ok().map(Pid::from_raw)?;
+        let name = start.split_once('(')?.1.to_owned();
+        lives.then_some(Self { name, group })
+    }
+
+    fn is_guardian(&self) -> bool {
+        self.name.as_bytes() == guardian::NAME.to_bytes()
+    }
+}
+
+/// The children of all threads of a process.
+fn children(parent: Pid) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids = lists.flat_map(|list| {
+        let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.collect::<Vec<i32>>()
+    });
+    pids.map(Pid::from_raw).collect()
 }
 
 impl Drop for Child {

@@ -41,7 +41,7 @@ use crate::sys;
 
 /// Its name in `ps` and `top`. Different from `leasehold`, so that `killall leasehold` leaves it alive to clean
 /// up.
-const NAME: &CStr = c"lease-guardian";
+pub(super) const NAME: &CStr = c"lease-guardian";
 
 /// The interval of clock checks: timers do not count the time during which a host is suspended.
 const SLICE: Duration = Duration::from_millis(100);

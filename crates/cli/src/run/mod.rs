@@ -19,7 +19,6 @@ use std::time::Duration;
 use leasehold::{Client, Clock, Moment, Owner};
 use leasehold_core::LockName;
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 
 pub(crate) use self::args::Run;
 use self::child::Child;
@@ -194,7 +193,10 @@ impl LockedRun<'_> {
         if !child.group_lives() {
             guardian.dismiss();
         }
-        warn_of_strays(&verdict, &child.strays(guardian));
+        // A process that outlives a command's own end may be meant to, like a daemon.
+        if !(self.args.how.quiet && verdict.is_own_end()) {
+            child.warn_of_strays(guardian);
+        }
         facts.status = child.status();
         facts.held = Some(clock.now().since(begun));
         let reach = reclaim(terminal.as_ref(), &child, &verdict);
@@ -367,20 +369,6 @@ impl LockedRun<'_> {
             },
         }
     }
-}
-
-/// Warns if a stopped command left processes that no signal to its group reaches. After a normal end they are
-/// intended, like a daemon.
-fn warn_of_strays(verdict: &Verdict, strays: &[Pid]) {
-    let ended_well = matches!(verdict, Verdict::Ended(status) if status.code().is_some());
-    if ended_well || strays.is_empty() {
-        return;
-    }
-    let pids: Vec<String> = strays.iter().map(ToString::to_string).collect();
-    say(&format!(
-        "the command has left processes outside of its group, which still run and do not keep the lock: pid {}",
-        pids.join(", ")
-    ));
 }
 
 /// The prefix of the cause for `--max-hold`, which is not a loss.

@@ -22,6 +22,13 @@ pub(crate) enum Verdict {
     Undead(StopReason),
 }
 
+impl Verdict {
+    /// True if the command ended under the lease, with a code.
+    pub(crate) fn is_own_end(&self) -> bool {
+        matches!(self, Self::Ended(status) if status.code().is_some())
+    }
+}
+
 /// The reason for stopping the command.
 #[derive(Debug)]
 pub(crate) enum StopReason {

@@ -184,15 +184,19 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Reports that the command has ended but processes of its group keep the lock.
+    /// Reports that the command has ended but processes of its group keep the lock, or go on without it.
     fn report_left_processes(&mut self) {
-        if !self.said.first(Notice::RestLives) {
+        let (name, is_lost) = (quoted(self.lease.name()), self.lease.is_lost());
+        if is_lost && self.policy.on_lost != OnLost::Warn || !self.said.first(Notice::RestLives) {
             return;
         }
+        let mut kept =
+            format!("{name} is kept until they end\n    (--release-on-exit gives it back at once)");
+        if is_lost {
+            kept = format!("{name} was lost, and they go on WITHOUT it");
+        }
         say(&format!(
-            "the command has ended, but processes that it started are still running: {} is kept until they end
-    (--release-on-exit gives it back at once)",
-            quoted(self.lease.name())
+            "the command has ended, but processes that it started are still running: {kept}"
         ));
         if let Some(terminal) = self.terminal {
             // Background processes do not read the terminal, and Ctrl-C must reach this process.

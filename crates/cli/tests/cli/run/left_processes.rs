@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use testkit::eventually;
 
-use crate::common::{LIMIT, Store, lives, on_each_store, tool};
+use crate::common::{LIMIT, Running, Store, lives, on_each_store, tool};
 
 on_each_store! {
     what_the_command_leaves_behind_keeps_the_lock,
@@ -39,19 +39,75 @@ fn what_is_left_behind_can_be_let_go(store: &Store) {
     store.until("last");
 }
 
-/// No signal of the wrapper reaches such a process, so the wrapper prints a warning.
+/// Leaves a process in a session of its own, with its number in the file `stray`.
+const LEAVE: &str = "setsid sleep 1000 & until [ \"$(cat /proc/$!/comm)\" = sleep ]; do sleep 0.02; done; echo $! > stray";
+
+/// Makes a command end.
+type Act<'a> = &'a (dyn Fn(&Store, &Running) + Sync);
+
+/// No signal of the wrapper reaches such a process, and it does not keep the lock.
 #[test]
-fn a_process_outside_of_the_group_that_goes_on_is_named() {
+fn what_left_the_group_is_named_at_each_kind_of_end() {
+    const GO_ON: &str = "while :; do sleep 0.02; done";
+    let on_term = format!("trap 'exit 0' TERM; touch ready; {GO_ON}");
+    let nothing = |_: &Store, _: &Running| {};
+    let term = |store: &Store, running: &Running| {
+        store.until("ready");
+        running.signal(Signal::SIGTERM);
+    };
+    let ready = format!("touch ready; {GO_ON}");
+    let lose = |store: &Store, _: &Running| drop(store.server().cli(&["DEL", "x"]));
+    let ends: [(&[&str], &str, i32, Act<'_>); 7] = [
+        (&[], "exit 0", 0, &nothing),
+        (&[], "exit 7", 7, &nothing),
+        (&["--quiet"], "kill -KILL $$", 137, &nothing),
+        (&[], &ready, 143, &term),
+        (&[], &on_term, 0, &term),
+        (&["--ttl", "6s"], GO_ON, 79, &lose),
+        (&["--max-hold", "6s"], GO_ON, 79, &nothing),
+    ];
+    std::thread::scope(|scope| {
+        for (words, script, code, act) in ends {
+            scope.spawn(move || {
+                let store = Store::redis();
+                let script = format!("{LEAVE}; {script}");
+                let running = store.run(words).words(&["x", "sh", "-c", &script]).start();
+                let stray = store.number("stray");
+                act(&store, &running);
+                let done = running.end();
+                let goes_on = lives(stray);
+                tool("kill", &["-KILL", &stray.to_string()]);
+                assert!(goes_on, "{script}");
+                let pid = format!("do not keep the lock: pid {stray} (sleep)\n");
+                done.is(code, &["outside of its group", &pid]);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_quiet_run_leaves_a_daemon_without_a_word() {
     let store = Store::local();
-    let script = "echo $$ > pid; exec sleep 1000";
-    let words = ["x", "setsid", "-w", "sh", "-c", script];
+    let done = store.run(&["-q", "x", "sh", "-c", LEAVE]).output();
+    tool("kill", &["-KILL", &store.number("stray").to_string()]);
+    assert_eq!((done.code(), done.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn what_goes_on_without_a_lost_lock_is_not_said_to_keep_it() {
+    let store = Store::redis();
+    let script = "(while ! [ -e let-go ]; do sleep 0.02; done) & touch ready; while ! [ -e lost ]; do sleep 0.02; done";
+    let words = ["--ttl", "6s", "--on-lost", "warn", "x", "sh", "-c", script];
     let running = store.run(&words).start();
-    let stray = store.number("pid");
-    running.signal(Signal::SIGTERM);
+    store.until("ready");
+    store.server().cli(&["DEL", "x"]);
+    running.until_it_says("goes on WITHOUT it");
+    store.touch("lost");
+    running.until_it_says("processes that it started are still running");
+    store.let_go();
     let done = running.end();
-    done.is(143, &["outside of its group", &format!("pid {stray}")]);
-    assert!(lives(stray));
-    tool("kill", &["-KILL", &stray.to_string()]);
+    done.is(79, &["\"x\" was lost, and they go on WITHOUT it"]);
+    assert!(!done.stderr.contains("is kept"), "{done:?}");
 }
 
 #[test]
