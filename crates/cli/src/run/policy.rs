@@ -8,6 +8,7 @@ use leasehold::{Lost, Moment};
 use super::args::OnLost;
 use super::lock_guard::LockGuard;
 use super::stop::StopLimits;
+use crate::messages::{quoted, span};
 
 /// The end of the command.
 #[derive(Debug)]
@@ -69,6 +70,31 @@ pub(crate) fn until_kill(
         .max_hold
         .map(|max_hold| max_hold.saturating_sub(now.since(begun)));
     [of_lease, of_hold].into_iter().flatten().min()
+}
+
+/// The message for a command that has ended while processes of its group run.
+pub(crate) fn when_rest_lives(lease: &LockGuard) -> String {
+    let name = quoted(lease.name());
+    let lock = if lease.is_lost() {
+        format!("{name} was lost, and they go on WITHOUT it")
+    } else {
+        format!("{name} is kept until they end\n    (--release-on-exit gives it back at once)")
+    };
+    format!("the command has ended, but processes that it started are still running: {lock}")
+}
+
+/// The message for a command that job control stopped.
+pub(crate) fn when_stopped(lease: &LockGuard, policy: Policy) -> String {
+    let (name, left) = (quoted(lease.name()), span(lease.valid_for()));
+    if lease.is_lost() {
+        return format!("stopped; {name} was lost before");
+    }
+    let end = if policy.on_lost == OnLost::Warn {
+        "the lock becomes free and the command goes on WITHOUT it"
+    } else {
+        "the command is killed and the lock becomes free"
+    };
+    format!("stopped; {name} is kept for {left}: continue within that time (fg), or {end}")
 }
 
 /// A message or an action that happens once in a run.

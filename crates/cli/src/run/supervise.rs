@@ -20,7 +20,9 @@ use super::args::OnLost;
 use super::child::{Child, ChildChange};
 use super::guardian::Guardian;
 use super::lock_guard::LockGuard;
-use super::policy::{Notice, Notices, Policy, StopReason, Verdict, until_kill};
+use super::policy::{
+    Notice, Notices, Policy, StopReason, Verdict, until_kill, when_rest_lives, when_stopped,
+};
 use super::stop::{StopAction, StopLimits, StopPhase, StopState};
 use crate::messages::{quoted, say, span};
 use crate::signals::Signals;
@@ -186,18 +188,11 @@ impl<'a> Supervisor<'a> {
 
     /// Reports that the command has ended but processes of its group keep the lock, or go on without it.
     fn report_left_processes(&mut self) {
-        let (name, is_lost) = (quoted(self.lease.name()), self.lease.is_lost());
+        let is_lost = self.lease.is_lost();
         if is_lost && self.policy.on_lost != OnLost::Warn || !self.said.first(Notice::RestLives) {
             return;
         }
-        let mut kept =
-            format!("{name} is kept until they end\n    (--release-on-exit gives it back at once)");
-        if is_lost {
-            kept = format!("{name} was lost, and they go on WITHOUT it");
-        }
-        say(&format!(
-            "the command has ended, but processes that it started are still running: {kept}"
-        ));
+        say(&when_rest_lives(self.lease));
         if let Some(terminal) = self.terminal {
             // Background processes do not read the terminal, and Ctrl-C must reach this process.
             terminal.take_from(self.child.group());
@@ -362,10 +357,7 @@ impl<'a> Supervisor<'a> {
             // A user stopped the command with a signal. The lock is kept.
             return;
         }
-        let (name, left) = (quoted(self.lease.name()), span(self.lease.valid_for()));
-        say(&format!(
-            "stopped; {name} is kept for {left}: continue within that time (fg), or the command is killed and the lock becomes free"
-        ));
+        say(&when_stopped(self.lease, self.policy));
         // The command is already stopped (SV3). Returns after SIGCONT, or at once if there is no shell to
         // continue this group.
         sys::stop_own_group();

@@ -141,6 +141,37 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
 }
 
 #[test]
+fn ctrl_z_promises_no_lock_that_is_lost_or_will_be() {
+    let store = Store::redis();
+    let mut session = interactive(&store);
+    let script = "x sh -c 'touch ready; while ! [ -e let-go ]; do sleep 0.02; done'";
+    for (ttl, says) in [
+        (
+            "1h",
+            "or the lock becomes free and the command goes on WITHOUT it",
+        ),
+        ("6s", "stopped; \"x\" was lost before"),
+    ] {
+        let words = format!("--ttl {ttl} --on-lost warn {script}\n");
+        session.press(&typed(&store, &words));
+        store.until("ready");
+        if ttl == "6s" {
+            store.server().cli(&["DEL", "x"]);
+            session.until("command goes on WITHOUT it (--on-lost warn)");
+        }
+        session.press("\x1a");
+        session.until(says);
+        session.until("prompt> ");
+        store.let_go();
+        session.press("fg\n");
+        session.until("prompt> ");
+        for name in ["ready", "let-go"] {
+            std::fs::remove_file(store.file(name)).expect("it is there");
+        }
+    }
+}
+
+#[test]
 fn in_the_background_it_stops_when_it_wants_to_read() {
     let store = Store::local();
     let mut session = interactive(&store);
