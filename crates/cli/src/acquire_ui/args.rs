@@ -20,7 +20,7 @@ pub(crate) const AT_ONCE: Duration = Duration::from_secs(1);
 /// The help of a time limit in `--help`; `-h` has less room.
 pub(crate) fn with_connect_note(help: &str) -> String {
     format!(
-        "{help}\n\nA server that cannot be reached, loads or restarts is part of the wait (exit code 69 at its end). Connecting takes none of the time if it takes less than a second; one attempt may take up to 4s"
+        "{help}\n\nWith a limit, run, acquire and wait also wait for a server that is out of reach, loads or restarts. A server that does not answer the connection takes up to 4s more, and the exit code is 69"
     )
 }
 
