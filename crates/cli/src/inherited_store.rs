@@ -14,7 +14,7 @@ use std::process;
 
 use nix::unistd::getuid;
 
-use crate::{address, secret, sys};
+use crate::{address, sys};
 
 /// The variable with the reason why the URL was not passed on.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_URL_WITHHELD";
@@ -55,16 +55,6 @@ impl StoreLocation {
     pub(crate) fn is_read_again(&self) -> bool {
         let can_be = |file: &Path| lasting(file).is_some() && !is_run_url_file(file);
         self.sources().next().is_some() && self.sources().all(can_be)
-    }
-
-    /// Warns of each file with a password that other users can read.
-    pub(crate) fn warn_of_open_files(&self) {
-        let [url_file, password_file] = &self.files;
-        let of_url = [url_file, &self.settings_file].into_iter().flatten();
-        let of_url = of_url.filter(|_| address::has_password(&self.url));
-        of_url
-            .chain(password_file)
-            .for_each(|file| secret::warn_if_open(file));
     }
 
     /// True if another `leasehold` process with the same arguments finds the same store. False for a pipe, as in

@@ -170,7 +170,7 @@ impl StoreArgs {
             naming.push(("LEASEHOLD_KEY_TEMPLATE", template.to_owned()));
         }
         let (location, origin) = place(&settings)?;
-        location.warn_of_open_files();
+        warn_of_open_files(&location);
         let config = self.config.as_deref();
         if location.is_read_again() && config.is_none_or(Path::is_file) {
             let (again, known) = (self.clone(), Mutex::new(location.whole.clone()));
@@ -193,6 +193,15 @@ impl StoreArgs {
             patience: Patience::default(),
         })
     }
+}
+
+/// Warns of each file with a password that other users can read.
+fn warn_of_open_files(location: &StoreLocation) {
+    let [url_file, password_file] = &location.files;
+    let of_url = [url_file, &location.settings_file].into_iter().flatten();
+    let of_url = of_url.filter(|_| address::has_password(&location.url));
+    let all = of_url.chain(password_file);
+    all.for_each(|file| secret::warn_if_open(file));
 }
 
 /// The location of the store, and the source of its URL.

@@ -54,6 +54,15 @@ pub(crate) fn seed(seed: u64) {
     SEEDED.set(Some(fastrand::Rng::with_seed(seed)));
 }
 
+/// The seeds of a test run: those that the environment names, or so many.
+#[cfg(test)]
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+    let text = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| count.to_string());
+    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
+    let [first, end] = [first, end].map(|number| number.parse().expect("LEASEHOLD_SEEDS"));
+    first..end
+}
+
 /// From 0 to 1, for jitter. Without random bits there is none; nothing else may depend on them.
 pub(crate) fn random() -> f64 {
     #[cfg(any(test, feature = "simulation"))]

@@ -25,7 +25,7 @@ mod settle;
 pub mod simulated;
 mod terms;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod timers;
 mod waiter;
 mod watch;

@@ -28,13 +28,13 @@ mod server;
 mod sim;
 mod user;
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use leasehold_core::{LockName, Owner, World};
 
 use self::sim::Simulation;
+use crate::backoff::seeds;
 
 /// How many histories of one server a test run tries. `scripts/soak` tries more.
 const SEEDS: u64 = 20_000;
@@ -67,14 +67,6 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
         .map(|text| text.parse().expect(name))
-}
-
-/// The seeds of this run.
-pub(crate) fn seeds(count: u64) -> Range<u64> {
-    let text = std::env::var("LEASEHOLD_SEEDS").unwrap_or_else(|_| count.to_string());
-    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
-    let [first, end] = [first, end].map(|number| number.parse().expect("LEASEHOLD_SEEDS"));
-    first..end
 }
 
 /// All holders and waiters, except holders whose lock only stays taken after a release.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_core::Fence;
 
 use super::{MS, Nodes, SECOND};
+use crate::backoff::seeds;
 use crate::error::StoreErrorKind;
-use crate::lease::tests::simulation::seeds;
 use crate::store::memory::Memory;
 
 /// The histories of a test run. `LEASEHOLD_SEEDS` chooses others, as in the simulation; `scripts/soak` does.

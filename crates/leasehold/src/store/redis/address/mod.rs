@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use leasehold_core::Invalid;
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use tokio::net::TcpStream;
 
-use self::quorum::QuorumAddress;
 use crate::access::{Access, Source};
 
 /// How long sent bytes may stay unacknowledged before the kernel gives the connection up.
@@ -80,18 +79,6 @@ impl Address {
     #[cfg(feature = "tls")]
     pub(super) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
         self.access.tls.as_ref()
-    }
-
-    /// The credentials that a URL gives for this server; `None` if it names other servers only.
-    pub(super) fn credentials_in(&self, url: &str) -> Option<RedisConnectionInfo> {
-        let scheme = url.split(':').next().unwrap_or_default();
-        let named = if QuorumAddress::has_scheme(scheme) {
-            QuorumAddress::parse(url).ok()?.nodes
-        } else {
-            vec![Self::parse(url).ok()?]
-        };
-        let this = named.into_iter().find(|other| other.shown == self.shown)?;
-        Some(this.info.redis_settings().clone())
     }
 
     /// True if the client logs in with a password.

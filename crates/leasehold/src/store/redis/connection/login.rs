@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::RedisConnectionInfo;
 
 use super::super::address::Address;
+use super::super::address::quorum::QuorumAddress;
 use crate::access::{Credentials, Source};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -24,7 +25,7 @@ pub(in crate::store::redis) async fn login(
         Some(Source::Urls(read)) => {
             // A panic must not end the dialing task.
             let urls = catch_unwind(AssertUnwindSafe(|| read())).unwrap_or_default();
-            let found = urls.iter().find_map(|url| address.credentials_in(url));
+            let found = urls.iter().find_map(|url| credentials_in(url, address));
             return Ok(found.unwrap_or(settings));
         }
         Some(Source::Credentials(ask)) => ask,
@@ -47,4 +48,17 @@ pub(in crate::store::redis) async fn login(
         ),
     };
     Err(StoreError::new(address.to_string(), kind, why))
+}
+
+/// The credentials that a URL has for this server; `None` if it names other servers only.
+fn credentials_in(url: &str, address: &Address) -> Option<RedisConnectionInfo> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    let named = if QuorumAddress::has_scheme(scheme) {
+        QuorumAddress::parse(url).ok()?.nodes
+    } else {
+        vec![Address::parse(url).ok()?]
+    };
+    let shown = address.to_string();
+    let this = named.into_iter().find(|other| other.to_string() == shown)?;
+    Some(this.info().redis_settings().clone())
 }
