@@ -50,6 +50,8 @@ pub(super) struct Attempt<C> {
     pub(super) said: Vec<Option<NodeReply>>,
     /// The most waiters that a node reported with its vote.
     pub(super) queued: u32,
+    /// An earlier round may have put the owner into the queue of the lead.
+    was_queued: bool,
 }
 
 impl<C> Attempt<C> {
@@ -75,12 +77,14 @@ impl<C> Attempt<C> {
             is_pausing: false,
             said: vec![None; nodes],
             queued: 0,
+            was_queued: false,
         }
     }
 
     /// Begins another round with these fences.
     pub(super) fn propose(&mut self, fences: Fences) {
         let nodes = u8::try_from(self.said.len()).unwrap_or(u8::MAX);
+        self.was_queued = self.may_be_queued();
         self.fences = fences;
         self.round = Round::new(nodes, fences);
         self.is_pausing = false;
@@ -126,7 +130,7 @@ impl<C> Attempt<C> {
     /// Whether the owner stands in the queue of the lead, or will when the lead answers.
     pub(super) fn may_be_queued(&self) -> bool {
         let may_be = matches!(self.lead_said(), None | Some(NodeReply::Busy(_)));
-        self.request.wait.is_some() && may_be
+        self.request.wait.is_some() && (may_be || self.was_queued)
     }
 
     /// The refusal to report: that of the lead, or of another node.
