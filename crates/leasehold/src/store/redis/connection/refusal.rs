@@ -50,12 +50,12 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// The last line of the server before it closes a new connection. A server that takes no more clients, or none from other hosts, sends
-/// an error line and closes, without waiting for a request. redis-rs drops a line that answers no request.
+/// The line of a server that takes no more clients, or none from other hosts: it sends an error first of all and closes, without waiting for
+/// a request. redis-rs drops a line that answers no request.
 #[derive(Default)]
 pub(super) struct LastWords(Arc<Heard>);
 
-/// The newest bytes of a handshake.
+/// The first bytes of a handshake.
 #[derive(Default)]
 struct Heard {
     is_over: AtomicBool,
@@ -84,7 +84,7 @@ impl LastWords {
             return error;
         }
         let heard = self.0.lock();
-        let line = last_line(&heard)
+        let line = first_line(&heard)
             .and_then(|line| redis::parse_redis_value(line).ok()?.extract_error().err());
         let Some(said) = line.map(|said| classify(&error.store, &said).0) else {
             return error;
@@ -109,18 +109,15 @@ impl Heard {
             return;
         }
         let mut bytes = self.lock();
-        bytes.extend_from_slice(said);
-        let excess = bytes.len().saturating_sub(LINE);
-        bytes.drain(..excess);
+        let room = LINE - bytes.len();
+        bytes.extend_from_slice(&said[..said.len().min(room)]);
     }
 }
 
-/// The error line at the end of some bytes, with its line end.
-fn last_line(bytes: &[u8]) -> Option<&[u8]> {
-    let text = bytes.strip_suffix(b"\r\n")?;
-    let begin = text.iter().rposition(|byte| *byte == b'\n');
-    let line = &bytes[begin.map_or(0, |at| at + 1)..];
-    line.starts_with(b"-").then_some(line)
+/// The error line at the begin of some bytes, with its line end.
+fn first_line(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.windows(2).position(|end| end == b"\r\n")?;
+    bytes.starts_with(b"-").then(|| &bytes[..end + 2])
 }
 
 /// A stream whose incoming bytes are heard.
