@@ -142,6 +142,8 @@ pub enum Replaced {
     Other,
     /// The user may not send `INFO`, so the client cannot tell whether a new connection leads to another server.
     Unknown,
+    /// The file of a `local:` store, or one that SQLite keeps beside it, was removed or replaced.
+    File,
 }
 
 impl fmt::Display for Replaced {
@@ -156,6 +158,7 @@ impl fmt::Display for Replaced {
             Self::Unknown => {
                 "the server may have been replaced (this user may not ask which one it is: INFO)"
             }
+            Self::File => "the file, or its -wal or -shm file, was removed or replaced",
         })
     }
 }

@@ -1,41 +1,36 @@
 //! Executes steps as transactions, one after another. The rules are core's, called in [`Db::transition`].
 
-use std::path::PathBuf;
+mod tidy;
+
+use std::mem;
 use std::time::Duration;
 
-use leasehold_core::{Block, Fence, LockName, Outcome, Owner, Reply, Step, Wake};
+use leasehold_core::{Block, LockName, Outcome, Owner, Reply, Step, Wake};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 #[cfg(feature = "cache")]
 use super::cache;
 use super::fault::Fault;
+use super::places::Places;
 use super::process::{self, Process, Processes};
 use super::rows::{Rows, signed};
 use super::waiters::LocalWaiters;
 use super::{file, path};
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, StoreError, StoreErrorKind};
+use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice};
 #[cfg(feature = "cache")]
 use crate::store::entries::{Looked, Taken};
-
-/// How many steps pass between two cleanups, and how many names one cleanup touches at most.
-const TIDY_EVERY: u32 = 1024;
-const TIDY_AT_MOST: usize = 256;
-/// How many cache entries one cleanup deletes at most. There are more of them, and deleting is cheap.
-#[cfg(feature = "cache")]
-const ENTRIES_AT_MOST: u32 = 2048;
 
 /// One client's connection to the file. Its methods block for about [`file::BUSY_LIMIT`] at most.
 pub(super) struct Db {
     conn: Connection,
     /// The part after `local:` in the URL.
     given: String,
-    path: PathBuf,
     /// The name of this store in errors.
     label: String,
-    /// The file that `conn` is open on.
-    identity: Option<file::FileId>,
+    /// The files that `conn` is open on; `None` once it is closed.
+    places: Option<Places>,
     clock: Clock,
     attach: Attach,
     /// Notices for the client, not yet delivered.
@@ -55,16 +50,15 @@ impl Db {
             let detail = "this process is in a time namespace, so its deadlines are not valid for other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
-        let (conn, identity) = file::open(&path, mode, &label)?;
+        let (conn, places) = file::open(&path, mode, &label)?;
         let (process, waiting, looked_at) =
             (Process::current(), LocalWaiters::default(), clock.now());
         let given = given.to_owned();
         let this = Self {
             conn,
             given,
-            path,
             label,
-            identity,
+            places,
             clock,
             attach,
             notices: Vec::new(),
@@ -126,16 +120,6 @@ impl Db {
         Ok(outcome.reply)
     }
 
-    fn tidy_if_due(&mut self) {
-        self.steps = self.steps.wrapping_add(1);
-        if self.steps.is_multiple_of(TIDY_EVERY) {
-            // If this fails, the next cleanup will do the work.
-            for (key, outcome) in self.tidy().unwrap_or_default() {
-                self.tell(&key, &outcome);
-            }
-        }
-    }
-
     /// The names that are held or waited for.
     pub(super) fn names(&mut self) -> Result<Vec<String>, StoreError> {
         self.reopen_if_replaced()?;
@@ -162,9 +146,7 @@ impl Db {
         let begun = self.begin().map_err(failed)?;
         let now = self.clock.store_now();
         let reply = cache::step(&self.conn, now, key.key(), step).map_err(failed)?;
-        begun
-            .commit()
-            .map_err(|error| failed(error.into()).unknown())?;
+        self.commit(begun)?;
         self.tidy_if_due();
         let now_ms = now.millis();
         Ok(Taken { reply, now_ms })
@@ -188,7 +170,7 @@ impl Db {
 
     /// Takes the notices for the client. The caller delivers them without holding a lock.
     pub(super) fn notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+        mem::take(&mut self.notices)
     }
 
     /// Looks for grants by other processes to waiters of this client. Failures do not matter, since wakes are hints.
@@ -245,10 +227,20 @@ impl Db {
         let failed = |fault: Fault| fault.of(&self.label);
         let begun = self.begin().map_err(failed)?;
         let outcome = self.transition(key, step).map_err(failed)?;
+        self.commit(begun)?;
+        Ok(outcome)
+    }
+
+    /// Commits a step. If the files were replaced meanwhile, other processes may not see it.
+    fn commit(&self, begun: Transaction<'_>) -> Result<(), StoreError> {
         begun
             .commit()
-            .map_err(|error| failed(error.into()).unknown())?;
-        Ok(outcome)
+            .map_err(|error| Fault::from(error).of(&self.label).unknown())?;
+        if self.is_in_place() {
+            return Ok(());
+        }
+        let detail = format!("{} meanwhile", Replaced::File);
+        Err(StoreError::new(&self.label, StoreErrorKind::Unavailable, detail).unknown())
     }
 
     /// Executes a step that only reads, and so does not wait for writers.
@@ -276,56 +268,6 @@ impl Db {
         Ok(outcome)
     }
 
-    /// Applies the passage of time to unused names, and forgets clients whose process is gone.
-    fn tidy(&self) -> Result<Vec<(String, Outcome)>, Fault> {
-        #[cfg(feature = "cache")]
-        cache::sweep(&self.conn, self.clock.store_now(), ENTRIES_AT_MOST)?;
-        // Every step first applies the passage of time. This one does nothing else, since no grant has this fence.
-        let advance = Step::Break {
-            fence: Fence::new(0),
-        };
-        let gone: Vec<_> = process::all(&self.conn)?
-            .into_iter()
-            .filter(|(_, process)| process.is_gone(&self.process))
-            .collect();
-        let mut keys = self.outdated()?;
-        for (client, _) in &gone {
-            let mut held = self
-                .conn
-                .prepare_cached("SELECT key FROM holders WHERE client = ?1")?;
-            keys.extend(
-                held.query_map([client], |row| row.get(0))?
-                    .collect::<rusqlite::Result<Vec<String>>>()?,
-            );
-        }
-        if keys.is_empty() && gone.is_empty() {
-            return Ok(Vec::new());
-        }
-        let begun = self.begin()?;
-        let mut outcomes = Vec::new();
-        for key in keys.into_iter().take(TIDY_AT_MOST) {
-            let outcome = self.transition(&key, &advance)?;
-            outcomes.push((key, outcome));
-        }
-        for (client, _) in gone {
-            process::unregister(&self.conn, client)?;
-        }
-        begun.commit()?;
-        Ok(outcomes)
-    }
-
-    /// The names with an expired row.
-    fn outdated(&self) -> rusqlite::Result<Vec<String>> {
-        let now = signed(self.clock.store_now().millis());
-        let sql = "SELECT key FROM holders WHERE expires_at_ms < ?1 UNION
-            SELECT key FROM waiters WHERE seen_until_ms < ?1 AND key NOT IN (SELECT key FROM holders)";
-        self.conn
-            .prepare_cached(sql)?
-            .query_map([now], |row| row.get(0))?
-            .take(TIDY_AT_MOST)
-            .collect()
-    }
-
     /// Queues notices for the waiters of this client that were granted a lock. Other clients look for themselves.
     fn tell(&mut self, key: &str, outcome: &Outcome) {
         for wake in outcome
@@ -341,13 +283,15 @@ impl Db {
         }
     }
 
-    /// Opens the file again if it was removed or replaced, by a cleaner of temporary files or at the end of a login
-    /// session. Other processes share the new file. The old data is lost, and every holder learns it when it next
-    /// extends its lease.
+    /// Opens the file again if it was removed or replaced, or one beside it: by a cleaner of temporary files, at the end
+    /// of a login session, or when a backup is restored. Other processes share the new files, which may lack the last
+    /// steps. So the client asks for its leases again.
     fn reopen_if_replaced(&mut self) -> Result<(), StoreError> {
-        if self.identity.is_some() && file::identity(&self.path) == self.identity {
+        if self.is_in_place() {
             return Ok(());
         }
+        // Before the file is opened again, since SQLite gives a new connection the shared memory of the old one.
+        self.close();
         let mut next =
             Self::open(&self.given, self.attach.clone(), self.clock.clone()).map_err(|error| {
                 match error {
@@ -359,20 +303,37 @@ impl Db {
                     ),
                 }
             })?;
-        next.waiting = std::mem::take(&mut self.waiting);
+        next.waiting = mem::take(&mut self.waiting);
         next.notices = self.notices();
+        next.notices
+            .extend([Notice::Replaced(Replaced::File), Notice::Reconnected]);
         next.waiting.seen_version = None;
         *self = next;
         Ok(())
+    }
+
+    /// True if other processes that open the file see the steps of this connection.
+    fn is_in_place(&self) -> bool {
+        self.places.as_ref().is_some_and(Places::are_kept)
+    }
+
+    /// Closes the files. A connection to nothing replaces the one to them; without memory for it, they stay open.
+    fn close(&mut self) {
+        if let Ok(none) = Connection::open_in_memory() {
+            file::close(mem::replace(&mut self.conn, none), self.places.take());
+        }
     }
 }
 
 impl Drop for Db {
     fn drop(&mut self) {
-        // Best effort: otherwise the next cleanup of any process does it.
-        drop(process::unregister(
-            &self.conn,
-            self.attach.client.get().cast_signed(),
-        ));
+        if self.is_in_place() {
+            // Best effort: otherwise the next cleanup of any process does it.
+            drop(process::unregister(
+                &self.conn,
+                self.attach.client.get().cast_signed(),
+            ));
+        }
+        self.close();
     }
 }

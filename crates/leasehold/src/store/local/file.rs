@@ -1,10 +1,11 @@
 //! The file and its layout. A database of another program or of a newer version is never written.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use leasehold_core::Now;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{self, Fault};
+use super::places::{FileId, Places, beside, identity};
 use super::rows::signed;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -42,18 +44,21 @@ pub(super) const BUSY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Serializes opening within a process. Closing any descriptor of a file drops all locks that the process has on it, so
 /// no other connection may use a new file while its creator closes it.
-static OPENING: Mutex<()> = Mutex::new(());
+///
+/// Holds the shared memory of each file that this process has open: SQLite uses one for all connections to the file.
+static OPENING: Mutex<BTreeMap<FileId, Weak<FileId>>> = Mutex::new(BTreeMap::new());
 
-/// Device and inode: identifies the file even after it was renamed.
-pub(super) type FileId = (u64, u64);
+fn one_at_a_time() -> MutexGuard<'static, BTreeMap<FileId, Weak<FileId>>> {
+    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Opens the database at `path`. Creates it with this mode if necessary.
 pub(super) fn open(
     path: &Path,
     mode: u32,
     store: &str,
-) -> Result<(Connection, Option<FileId>), StoreError> {
-    let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+) -> Result<(Connection, Option<Places>), StoreError> {
+    let mut memories = one_at_a_time();
     refuse_network(path, store)?;
     let in_its_place = |error: &io::Error| fault::of_io(store, "cannot create the file", error);
     // Held until the layout exists: no other process of the host creates or deletes the files meanwhile.
@@ -61,9 +66,32 @@ pub(super) fn open(
     clear_remains(path).map_err(|error| in_its_place(&error))?;
     create(path, mode).map_err(|error| in_its_place(&error))?;
     // Read before the file is opened, so that a replacement in between is detected later.
-    let identity = identity(path);
+    let main = identity(path);
+    let memory = main.and_then(|main| memories.get(&main)?.upgrade());
+    if memory
+        .as_ref()
+        .is_some_and(|memory| identity(&beside(path, "-shm")) != Some(**memory))
+    {
+        let detail = "its -shm file was removed or replaced, and another client of this process still uses the old one; use or close that client, or start this program again";
+        return Err(StoreError::new(store, StoreErrorKind::Unavailable, detail));
+    }
     let db = connect(path).map_err(|fault| fault.of(store))?;
-    Ok((db, identity))
+    let places = main.and_then(|main| Places::of(path, main, memory));
+    memories.retain(|_, memory| memory.strong_count() > 0);
+    if let (Some(main), Some(places)) = (main, &places) {
+        memories.insert(main, places.memory());
+    }
+    Ok((db, places))
+}
+
+/// Closes a connection. Writes nothing if its files are no longer those that other processes open.
+pub(super) fn close(db: Connection, places: Option<Places>) {
+    let _memories = one_at_a_time();
+    if let Some(places) = places.as_ref().filter(|places| !places.are_kept()) {
+        places.leave(&db);
+    }
+    // Both under the lock, the connection first.
+    drop((db, places));
 }
 
 /// Refuses network file systems. Each host would judge the file by its own clock, and SQLite's locks do not work across
@@ -102,11 +130,6 @@ fn refuse_network(_path: &Path, _store: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The file that `path` leads to now, if any.
-pub(super) fn identity(path: &Path) -> Option<FileId> {
-    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
 /// Keeps other processes from opening files in the directory of `path`, until the result is dropped. Waits for a
 /// stopped process no longer than for a transaction.
 fn lock_directory(path: &Path) -> io::Result<File> {
@@ -125,16 +148,14 @@ fn lock_directory(path: &Path) -> io::Result<File> {
     ))
 }
 
-/// Deletes the `-wal` and `-shm` files of a database that was removed without them. A new database with an old log
+/// Deletes the files that SQLite kept beside a database that was removed without them. A new database with an old log
 /// would be corrupt, and SQLite would truncate the shared memory of processes that still use the old files.
 fn clear_remains(path: &Path) -> io::Result<()> {
     if path.try_exists()? {
         return Ok(());
     }
-    for suffix in ["-wal", "-shm"] {
-        let mut remains = path.as_os_str().to_owned();
-        remains.push(suffix);
-        match fs::remove_file(remains) {
+    for suffix in ["-wal", "-shm", "-journal"] {
+        match fs::remove_file(beside(path, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

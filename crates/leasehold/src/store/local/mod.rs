@@ -10,8 +10,8 @@
 //! - If a process is killed at any point, the last committed step remains, and no other process is delayed.
 //! - If a process is stopped in the middle of a transaction, it delays all others; their steps time out without effect.
 //! - A file on a network file system must not be shared by two hosts: each would judge it by its own clock.
-//! - If the file is removed or replaced, its data is lost. Holders learn it when they extend their lease. Fences keep
-//!   rising.
+//! - If the file is removed or replaced, or one that SQLite keeps beside it, its data may be lost. The next step of a
+//!   client notices it ([`places`]); then the client asks for each of its leases. Fences keep rising.
 
 #[cfg(feature = "cache")]
 mod cache;
@@ -21,6 +21,7 @@ mod examine;
 mod fault;
 mod file;
 mod path;
+mod places;
 mod process;
 mod rows;
 mod store;

@@ -5,6 +5,7 @@ mod clients;
 mod entries;
 mod files;
 mod processes;
+mod replaced;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 
 use super::LocalStore;
 use crate::clock::Clock;
-use crate::error::{Error, StoreErrorKind};
+use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice, Store};
 
 const SOON: Duration = Duration::from_secs(20);
