@@ -331,6 +331,18 @@ pub(crate) fn next_step(error: &StoreError) -> (u8, &'static str) {
         StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
         StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
         StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
+        StoreErrorKind::Full if is_local => (
+            UNAVAILABLE,
+            "free space on its file system (df shows it), or name a file on another one",
+        ),
+        StoreErrorKind::TimedOut if is_local => (
+            UNAVAILABLE,
+            "find the process that keeps the file locked (lsof), perhaps a stopped one: continue or end it",
+        ),
+        StoreErrorKind::Unavailable if is_local => (
+            UNAVAILABLE,
+            "check its disk, and the limits of this process (ulimit -f); or name a file on another file system",
+        ),
         StoreErrorKind::Unreachable if is_local => (
             UNAVAILABLE,
             "check that this user may write the file and its directory",

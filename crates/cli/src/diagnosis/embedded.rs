@@ -30,6 +30,10 @@ fn write(facts: &FileFacts) -> Judgement {
     if facts.is_writable {
         return Judgement::ok(text);
     }
+    if let Some(why) = &facts.refusal {
+        return Judgement::fail(format!("{text}: {why}"))
+            .fix("free space there (df shows it), give this user the right to write, or choose another with local:/path/to/file");
+    }
     Judgement::fail(text).fix(
         "give this user the right to write the file and its directory, or choose another with local:/path/to/file",
     )

@@ -70,6 +70,48 @@ fn a_file_that_is_no_store_is_named_as_such() {
     doctor(&url, 78, &[step]);
 }
 
+/// A limit of the size of files stands for a full disk: it binds root too.
+#[test]
+fn a_file_without_writes_is_read_and_says_so() {
+    let store = Store::local();
+    let holder = store.hold();
+    let limited = |words: &[&str]| {
+        let script = r#"trap '' XFSZ; ulimit -f 0; exec "$@""#;
+        let mut all = vec!["-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")];
+        all.extend(words);
+        let done = tool("sh", &all);
+        let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        (done.status.code(), said.into_owned())
+    };
+    let url = store.url.clone();
+    let kept = store.verb("acquire", &["--ttl", "1h", "kept"]).output();
+    let token = kept.stdout.trim();
+    let (code, said) = limited(&["inspect", "--url", &url]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("kept"), "{said}");
+    let (code, said) = limited(&["check", "--url", &url, "--token", token, "kept"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = limited(&["doctor", "--quick", "--url", &url]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("the file cannot be written"), "{said}");
+    let release = &["release", "--url", &url, "--token", token, "kept"][..];
+    for (words, next) in [
+        (
+            &["run", "-n", "--url", &url, "other", "true"][..],
+            "next    check its disk",
+        ),
+        (release, "The release is not confirmed: try again"),
+    ] {
+        let (code, said) = limited(words);
+        assert_eq!(code, Some(69), "{said}");
+        for words in ["the file cannot be written", next] {
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(!said.contains("server") && !said.contains("port"), "{said}");
+    }
+    drop(holder);
+}
+
 /// The doctor has nothing to examine at this URL.
 #[track_caller]
 fn doctor(url: &str, code: i32, says: &[&str]) {

@@ -119,8 +119,10 @@ pub struct FileFacts {
     pub sqlite: String,
     /// The number of locks in it.
     pub locks: usize,
-    /// True if this user may write the file and its directory.
+    /// True if this user may write the file and its directory, and there is space.
     pub is_writable: bool,
+    /// Why the file could only be read, if it was not opened for writing.
+    pub refusal: Option<String>,
     /// The kind of its file system, if it is known to be one that hosts do not share.
     pub file_system: Option<String>,
 }
@@ -133,6 +135,7 @@ impl FileFacts {
             sqlite: sqlite.into(),
             locks: 0,
             is_writable: true,
+            refusal: None,
             file_system: None,
         }
     }

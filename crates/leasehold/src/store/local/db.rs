@@ -31,6 +31,8 @@ pub(super) struct Db {
     label: String,
     /// The files that `conn` is open on; `None` once it is closed.
     places: Option<Places>,
+    /// Why `conn` only reads; the next step tries again to open the file for writing.
+    refusal: Option<StoreError>,
     clock: Clock,
     attach: Attach,
     /// Notices for the client, not yet delivered.
@@ -50,15 +52,23 @@ impl Db {
             let detail = "this process is in a time namespace, so its deadlines are not valid for other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
-        let (conn, places) = file::open(&path, mode, &label)?;
+        let (conn, places, refusal) = match file::open(&path, mode, &label) {
+            Ok((conn, places)) => (conn, places, None),
+            Err(why) if !takes_no_writes(&why) => return Err(why.into()),
+            Err(why) => match file::open_to_read(&path, &label) {
+                Ok((conn, places)) => (conn, places, Some(why)),
+                Err(_) => return Err(why.into()),
+            },
+        };
         let (process, waiting, looked_at) =
             (Process::current(), LocalWaiters::default(), clock.now());
         let given = given.to_owned();
-        let this = Self {
+        let mut this = Self {
             conn,
             given,
             label,
             places,
+            refusal,
             clock,
             attach,
             notices: Vec::new(),
@@ -67,7 +77,15 @@ impl Db {
             looked_at,
             steps: 0,
         };
-        this.register().map_err(|fault| fault.of(&this.label))?;
+        if this.refusal.is_none()
+            && let Err(fault) = this.register()
+        {
+            let why = fault.of(&this.label);
+            if !takes_no_writes(&why) {
+                return Err(why.into());
+            }
+            this.refusal = Some(why);
+        }
         Ok(this)
     }
 
@@ -143,6 +161,7 @@ impl Db {
     ) -> Result<Taken, StoreError> {
         self.reopen_if_replaced()?;
         let failed = |fault: Fault| fault.of(&self.label);
+        self.refuse()?;
         let begun = self.begin().map_err(failed)?;
         let now = self.clock.store_now();
         let reply = cache::step(&self.conn, now, key.key(), step).map_err(failed)?;
@@ -222,9 +241,21 @@ impl Db {
         )?)
     }
 
+    /// The error of every step that writes, while the file can only be read.
+    fn refuse(&self) -> Result<(), StoreError> {
+        self.refusal.clone().map_or(Ok(()), Err)
+    }
+
+    /// Why the file cannot be written now, if it can only be read.
+    #[cfg(feature = "doctor")]
+    pub(super) fn refusal(&self) -> Option<&StoreError> {
+        self.refusal.as_ref()
+    }
+
     /// Executes a step that may change the lock.
     fn execute(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
         let failed = |fault: Fault| fault.of(&self.label);
+        self.refuse()?;
         let begun = self.begin().map_err(failed)?;
         let outcome = self.transition(key, step).map_err(failed)?;
         self.commit(begun)?;
@@ -246,7 +277,7 @@ impl Db {
     /// Executes a step that only reads, and so does not wait for writers.
     fn look_up(&self, key: &str) -> Result<Outcome, StoreError> {
         let look = || {
-            // Rolled back at the end.
+            // One state of the file for all reads.
             let _begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Deferred)?;
             self.transition(key, &Step::Inspect)
         };
@@ -264,7 +295,10 @@ impl Db {
         let mut state = rows.state();
         let (mut counter, now) = (rows.counter(), self.clock.store_now());
         let outcome = state.apply(&mut counter, now, step, &presence);
-        rows.save(&self.conn, key, (&state, counter), now)?;
+        // A step that only reads has to work on a file that cannot be written.
+        if !matches!(step, Step::Inspect) {
+            rows.save(&self.conn, key, (&state, counter), now)?;
+        }
         Ok(outcome)
     }
 
@@ -305,8 +339,10 @@ impl Db {
             })?;
         next.waiting = mem::take(&mut self.waiting);
         next.notices = self.notices();
-        next.notices
-            .extend([Notice::Replaced(Replaced::File), Notice::Reconnected]);
+        if self.refusal.is_none() {
+            next.notices
+                .extend([Notice::Replaced(Replaced::File), Notice::Reconnected]);
+        }
         next.waiting.seen_version = None;
         *self = next;
         Ok(())
@@ -314,7 +350,7 @@ impl Db {
 
     /// True if other processes that open the file see the steps of this connection.
     fn is_in_place(&self) -> bool {
-        self.places.as_ref().is_some_and(Places::are_kept)
+        self.refusal.is_none() && self.places.as_ref().is_some_and(Places::are_kept)
     }
 
     /// Closes the files. A connection to nothing replaces the one to them; without memory for it, they stay open.
@@ -323,6 +359,14 @@ impl Db {
             file::close(mem::replace(&mut self.conn, none), self.places.take());
         }
     }
+}
+
+/// True if the error leaves the file readable.
+fn takes_no_writes(why: &StoreError) -> bool {
+    matches!(
+        why.kind,
+        StoreErrorKind::Denied | StoreErrorKind::Full | StoreErrorKind::Unavailable
+    )
 }
 
 impl Drop for Db {

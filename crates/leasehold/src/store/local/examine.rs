@@ -27,7 +27,8 @@ pub(in crate::store) async fn examine(given: &str, clock: &Clock) -> Result<Exam
     let path = path::locate(given)?.path;
     let mut facts = FileFacts::new(&path, rusqlite::version());
     facts.locks = names.len();
-    facts.is_writable = may_write(&path);
+    facts.refusal = store.refusal().await?;
+    facts.is_writable = facts.refusal.is_none() && may_write(&path);
     facts.file_system = file_system(&path).map(str::to_owned);
     Ok(Examined::new(path::label(&path), Facts::File(facts)))
 }

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
+use nix::sys::statvfs::statvfs;
 use rusqlite::ErrorCode;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -32,7 +34,14 @@ impl Fault {
                 if let (Some(ErrorCode::CannotOpen), Some(lack)) = (code, lack_of_files()) {
                     return StoreError::new(store, StoreErrorKind::Exhausted, lack);
                 }
-                let (kind, hint) = judge(code);
+                if code == Some(ErrorCode::DiskFull) || is_unwritten(&error) && lacks_space(store) {
+                    let detail = "no space left on device; the file cannot be written";
+                    return StoreError::new(store, StoreErrorKind::Full, detail);
+                }
+                let (kind, mut hint) = judge(code);
+                if is_unwritten(&error) {
+                    hint = "the file cannot be written";
+                }
                 let detail = if hint.is_empty() {
                     error.to_string()
                 } else {
@@ -42,6 +51,30 @@ impl Fault {
             }
         }
     }
+}
+
+/// True if SQLite could not write a file, and did not learn why.
+fn is_unwritten(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi;
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(
+        code,
+        Some(
+            ffi::SQLITE_IOERR_WRITE
+                | ffi::SQLITE_IOERR_FSYNC
+                | ffi::SQLITE_IOERR_TRUNCATE
+                | ffi::SQLITE_IOERR_SHMOPEN
+                | ffi::SQLITE_IOERR_SHMSIZE
+        )
+    )
+}
+
+/// True if the file system of the store has less space than the shared memory of SQLite needs.
+fn lacks_space(store: &str) -> bool {
+    const NEEDED: u64 = 64 * 1024;
+    let path = Path::new(store.strip_prefix("local:").unwrap_or(store));
+    let found = path.parent().map(statvfs);
+    matches!(found, Some(Ok(space)) if u64::from(space.blocks_available()) * u64::from(space.fragment_size()) < NEEDED)
 }
 
 /// The error of the system if this process cannot open more files. SQLite reports it like a file that cannot be opened.
@@ -64,7 +97,6 @@ fn judge(code: Option<ErrorCode>) -> (StoreErrorKind, &'static str) {
             StoreErrorKind::TimedOut,
             "other processes kept the file locked",
         ),
-        Some(ErrorCode::DiskFull) => (StoreErrorKind::Full, ""),
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => (
             StoreErrorKind::Denied,
             "the file, its directory and its -wal and -shm files must be writable",
@@ -92,4 +124,34 @@ pub(super) fn of_io(store: &str, what: &str, error: &io::Error) -> StoreError {
         _ => StoreErrorKind::of_io(error, StoreErrorKind::Unreachable),
     };
     StoreError::new(store, kind, format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn full_disk_is_told_apart_from_a_file_without_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = format!("local:{}/locks.db", dir.path().display());
+        let told = |code| {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            Fault::from(error).of(&store)
+        };
+        let full = told(ffi::SQLITE_FULL);
+        assert_eq!(full.kind, StoreErrorKind::Full);
+        assert!(
+            full.to_string().contains("no space left on device"),
+            "{full}"
+        );
+        let unwritten = told(ffi::SQLITE_IOERR_WRITE);
+        assert_eq!(unwritten.kind, StoreErrorKind::Unavailable);
+        assert!(
+            unwritten.to_string().contains("cannot be written"),
+            "{unwritten}"
+        );
+        assert!(!told(ffi::SQLITE_IOERR_READ).to_string().contains("written"));
+    }
 }

@@ -1,8 +1,10 @@
 //! The file and its layout. A database of another program or of a newer version is never written.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -67,6 +69,17 @@ pub(super) fn open(
     create(path, mode).map_err(|error| in_its_place(&error))?;
     // Read before the file is opened, so that a replacement in between is detected later.
     let main = identity(path);
+    settled(&mut memories, path, store, main, || connect(path))
+}
+
+/// Opens a connection with `connect`, and notes the shared memory that it uses.
+fn settled(
+    memories: &mut BTreeMap<FileId, Weak<FileId>>,
+    path: &Path,
+    store: &str,
+    main: Option<FileId>,
+    connect: impl FnOnce() -> Result<Connection, Fault>,
+) -> Result<(Connection, Option<Places>), StoreError> {
     let memory = main.and_then(|main| memories.get(&main)?.upgrade());
     if memory
         .as_ref()
@@ -75,13 +88,53 @@ pub(super) fn open(
         let detail = "its -shm file was removed or replaced, and another client of this process still uses the old one; use or close that client, or start this program again";
         return Err(StoreError::new(store, StoreErrorKind::Unavailable, detail));
     }
-    let db = connect(path).map_err(|fault| fault.of(store))?;
+    let db = connect().map_err(|fault| fault.of(store))?;
     let places = main.and_then(|main| Places::of(path, main, memory));
     memories.retain(|_, memory| memory.strong_count() > 0);
     if let (Some(main), Some(places)) = (main, &places) {
         memories.insert(main, places.memory());
     }
     Ok((db, places))
+}
+
+/// Opens the database at `path` for reading, without a change to any file.
+pub(super) fn open_to_read(
+    path: &Path,
+    store: &str,
+) -> Result<(Connection, Option<Places>), StoreError> {
+    let mut memories = one_at_a_time();
+    let main = identity(path);
+    settled(&mut memories, path, store, main, || connect_to_read(path))
+}
+
+fn connect_to_read(path: &Path) -> Result<Connection, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let reads = |mut db: Connection| {
+        db.busy_handler(Some(wait_a_little))?;
+        is_new(&db).map(|_| db)
+    };
+    let shared = Connection::open_with_flags(path, flags).map_err(Fault::from);
+    let refused = match shared.and_then(reads) {
+        Ok(db) => return Ok(db),
+        Err(refused) => refused,
+    };
+    // The shared memory cannot be made. Without steps in the log, the file alone is complete. A later step opens it
+    // again, so it sees the steps of other processes.
+    if fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
+        return Err(refused);
+    }
+    let mut uri = OsString::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'%' | b'?' | b'#' => uri.push(format!("%{byte:02x}")),
+            byte => uri.push(OsStr::from_bytes(&[*byte])),
+        }
+    }
+    uri.push("?immutable=1");
+    reads(Connection::open_with_flags(
+        uri,
+        flags | OpenFlags::SQLITE_OPEN_URI,
+    )?)
 }
 
 /// Closes a connection. Writes nothing if its files are no longer those that other processes open.

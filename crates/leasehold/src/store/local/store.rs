@@ -66,6 +66,13 @@ impl LocalStore {
         })
     }
 
+    /// Why the file can only be read, if so.
+    #[cfg(feature = "doctor")]
+    pub(super) async fn refusal(&self) -> Result<Option<String>, StoreError> {
+        let why = |db: &mut Db| Ok(db.refusal().map(|why| why.detail.clone()));
+        self.ask(why).await
+    }
+
     /// Does `work` on the file and passes the outcome to `done`. A job that waited for too long times out.
     fn run<T>(
         &self,

@@ -6,6 +6,7 @@ mod entries;
 mod files;
 mod processes;
 mod replaced;
+mod unwritable;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,65 @@
+//! A file that cannot be written, since the disk is full or its file system is read-only.
+//!
+//! A limit of the size of files (`ulimit -f`) stands for the full disk: it needs no privilege, and binds root too. It
+//! binds a whole process, so each test runs its story in a process of its own.
+
+use std::env;
+
+use super::*;
+
+const DIRECTORY: &str = "LEASEHOLD_TEST_UNWRITABLE";
+
+/// Runs the ignored test with this name in a process that cannot make the files in `host` longer than `kib`.
+fn in_a_process_that_writes(kib: u64, host: &Host, story: &str) {
+    let script = r#"trap '' XFSZ; ulimit -f "$1"; shift; exec "$@""#;
+    // POSIX counts in blocks of 512 bytes.
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", script, "sh", &(2 * kib).to_string()])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "--ignored", "--nocapture"])
+        .arg(format!("store::local::tests::unwritable::{story}"))
+        .env(DIRECTORY, host.dir.path());
+    let told = limited.output().unwrap();
+    let text = String::from_utf8_lossy(&told.stdout) + String::from_utf8_lossy(&told.stderr);
+    assert!(told.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// The host of the test that started this process.
+fn inherited() -> String {
+    format!("{}/locks.db", env::var(DIRECTORY).unwrap())
+}
+
+#[test]
+fn a_file_that_cannot_be_written_can_be_read() {
+    let host = Host::new(Clock::virtual_time());
+    let a = host.peer(1);
+    assert!(held(&pollster::block_on(a.acquire(30))));
+    in_a_process_that_writes(0, &host, "reading");
+    drop(a);
+    // No process has it open: there is no log.
+    in_a_process_that_writes(0, &host, "reading");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn reading() {
+    let host = Host::new(Clock::virtual_time());
+    let b = host.open(&inherited(), 2).unwrap();
+    pollster::block_on(async {
+        assert!(b.fence().await.is_some());
+        assert_eq!(b.store.index(None).await.unwrap(), ["orders:42"]);
+        let step = Step::Release {
+            owner: b.owner(1),
+            keep: None,
+            fence: None,
+        };
+        let refused = b.store.apply(&name(), step).await.unwrap_err();
+        assert_eq!(refused.kind, StoreErrorKind::Unavailable);
+        assert!(
+            refused.to_string().contains("cannot be written"),
+            "{refused}"
+        );
+        assert!(!refused.may_have_taken_effect);
+    });
+}
