@@ -2,6 +2,7 @@
 
 mod tidy;
 
+use std::cell::Cell;
 use std::mem;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 #[cfg(feature = "cache")]
 use super::cache;
-use super::fault::Fault;
+use super::fault::{Fault, takes_no_writes};
 use super::places::Places;
 use super::process::{self, Process, Processes};
 use super::rows::{Rows, signed};
@@ -41,6 +42,8 @@ pub(super) struct Db {
     waiting: LocalWaiters,
     looked_at: Moment,
     steps: u32,
+    /// The pages that the file was seen to have.
+    pages: Cell<u32>,
 }
 
 impl Db {
@@ -76,6 +79,7 @@ impl Db {
             waiting,
             looked_at,
             steps: 0,
+            pages: Cell::new(file::pages(&path)),
         };
         if this.refusal.is_none()
             && let Err(fault) = this.register()
@@ -252,10 +256,25 @@ impl Db {
         self.refusal.as_ref()
     }
 
-    /// Executes a step that may change the lock.
+    /// Executes a step that may change the lock. If the log cannot grow, writes to its start again: a holder that no
+    /// process can replace, since none can write, renews its lease in the space that the file has.
     fn execute(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
-        let failed = |fault: Fault| fault.of(&self.label);
         self.refuse()?;
+        let outcome = match self.execute_once(key, step) {
+            Err(why) if takes_no_writes(&why) && self.is_in_place() && file::rewind(&self.conn) => {
+                self.execute_once(key, step)
+            }
+            outcome => outcome,
+        }?;
+        // Best effort: the next step tries again.
+        if let Ok(pages) = file::fill(&self.conn, self.pages.get()) {
+            self.pages.set(pages);
+        }
+        Ok(outcome)
+    }
+
+    fn execute_once(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
+        let failed = |fault: Fault| fault.of(&self.label);
         let begun = self.begin().map_err(failed)?;
         let outcome = self.transition(key, step).map_err(failed)?;
         self.commit(begun)?;
@@ -359,14 +378,6 @@ impl Db {
             file::close(mem::replace(&mut self.conn, none), self.places.take());
         }
     }
-}
-
-/// True if the error leaves the file readable.
-fn takes_no_writes(why: &StoreError) -> bool {
-    matches!(
-        why.kind,
-        StoreErrorKind::Denied | StoreErrorKind::Full | StoreErrorKind::Unavailable
-    )
 }
 
 impl Drop for Db {

@@ -70,6 +70,10 @@ fn is_unwritten(error: &rusqlite::Error) -> bool {
 }
 
 /// True if the file system of the store has less space than the shared memory of SQLite needs.
+#[allow(
+    clippy::useless_conversion,
+    reason = "these numbers have 32 bits on some systems"
+)]
 fn lacks_space(store: &str) -> bool {
     const NEEDED: u64 = 64 * 1024;
     let path = Path::new(store.strip_prefix("local:").unwrap_or(store));
@@ -84,6 +88,14 @@ fn lack_of_files() -> Option<io::Error> {
     opened.err().filter(|error| {
         StoreErrorKind::of_io(error, StoreErrorKind::Denied) == StoreErrorKind::Exhausted
     })
+}
+
+/// True if the error leaves the file readable.
+pub(super) fn takes_no_writes(why: &StoreError) -> bool {
+    matches!(
+        why.kind,
+        StoreErrorKind::Denied | StoreErrorKind::Full | StoreErrorKind::Unavailable
+    )
 }
 
 /// The kind of error, and a hint beyond SQLite's own text.

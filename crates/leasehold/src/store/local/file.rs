@@ -111,7 +111,10 @@ fn connect_to_read(path: &Path) -> Result<Connection, Fault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reads = |mut db: Connection| {
         db.busy_handler(Some(wait_a_little))?;
-        is_new(&db).map(|_| db)
+        if is_new(&db)? {
+            return Err(Fault::Content("empty".into()));
+        }
+        Ok(db)
     };
     let shared = Connection::open_with_flags(path, flags).map_err(Fault::from);
     let refused = match shared.and_then(reads) {
@@ -230,6 +233,42 @@ pub(super) fn checkpoint_at(db: &Connection, pages: u32) -> Result<(), Fault> {
     Ok(db.pragma_update(None, "wal_autocheckpoint", pages)?)
 }
 
+/// The size of a page. A step writes two or three. With small pages, the log lasts longer between two syncs, which stop
+/// all processes.
+const PAGE: u32 = 1024;
+
+/// The number of pages of the file, without those that are only in the log.
+pub(super) fn pages(path: &Path) -> u32 {
+    let pages = fs::metadata(path).map_or(0, |file| file.len() / u64::from(PAGE));
+    u32::try_from(pages).unwrap_or(u32::MAX)
+}
+
+/// Gives the file its pages, if it has more than `known` by the log. Returns the number of pages that it has.
+///
+/// So a later checkpoint only writes over pages, and needs no space on the disk. SQLite would leave this to the next
+/// checkpoint, which may find the disk full.
+pub(super) fn fill(db: &Connection, known: u32) -> rusqlite::Result<u32> {
+    let pages = db
+        .prepare_cached("PRAGMA page_count")?
+        .query_row([], |row| row.get(0))?;
+    if pages <= known {
+        return Ok(known);
+    }
+    let (all, done): (i64, i64) = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        Ok((row.get(1)?, row.get(2)?))
+    })?;
+    // A reader may have been in the way.
+    Ok(if all == done { pages } else { known })
+}
+
+/// Makes the next step write to the start of the log, over steps that the file has now. Returns false if that failed.
+pub(super) fn rewind(db: &Connection) -> bool {
+    let busy = db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
+        row.get::<_, i64>(0)
+    });
+    busy == Ok(0)
+}
+
 /// Creates an empty file, which is an empty database. SQLite does not create it, so that it is never accessible to more
 /// users than requested. The `-wal` and `-shm` files get its mode, and their group from the directory.
 fn create(path: &Path, mode: u32) -> io::Result<()> {
@@ -254,9 +293,7 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
     db.set_prepared_statement_cache_capacity(32);
     // Checked before anything is written, even the journal mode.
     is_new(&db)?;
-    // A step writes two or three pages. With small pages, the log lasts longer between two syncs, which stop all
-    // processes.
-    db.pragma_update(None, "page_size", 1024)?;
+    db.pragma_update(None, "page_size", PAGE)?;
     use_wal(&db)?;
     checkpoint_at(&db, LOG_PAGES_AT_OPENING)?;
     // A crash of the system may undo the last steps. It also ends every process that held a lock, and fences keep

@@ -31,6 +31,32 @@ fn inherited() -> String {
 }
 
 #[test]
+fn a_holder_renews_for_ever_in_the_space_that_it_has() {
+    let host = Host::new(Clock::virtual_time());
+    in_a_process_that_writes(48, &host, "renewing");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn renewing() {
+    let host = Host::new(Clock::virtual_time());
+    let a = host.open(&inherited(), 1).unwrap();
+    pollster::block_on(async {
+        assert!(held(&a.acquire(30).await));
+        for round in 0..500 {
+            host.clock.suspend(Duration::from_secs(10));
+            let step = Step::Extend {
+                owner: a.owner(1),
+                ttl: seconds(30),
+                fence: None,
+            };
+            let reply = a.store.apply(&name(), step).await;
+            assert!(matches!(reply, Ok(Reply::Held(_))), "{round}: {reply:?}");
+        }
+    });
+}
+
+#[test]
 fn a_file_that_cannot_be_written_can_be_read() {
     let host = Host::new(Clock::virtual_time());
     let a = host.peer(1);
@@ -62,4 +88,24 @@ fn reading() {
         );
         assert!(!refused.may_have_taken_effect);
     });
+}
+
+#[test]
+fn a_file_that_cannot_be_made_is_no_file_without_locks() {
+    let host = Host::new(Clock::virtual_time());
+    in_a_process_that_writes(0, &host, "making");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn making() {
+    let host = Host::new(Clock::virtual_time());
+    let Err(Error::Store(refused)) = host.open(&inherited(), 1) else {
+        panic!("opened")
+    };
+    assert_eq!(refused.kind, StoreErrorKind::Unavailable);
+    assert!(
+        refused.to_string().contains("cannot be written"),
+        "{refused}"
+    );
 }
