@@ -204,13 +204,14 @@ impl Store {
     pub(crate) fn until_renewed(&self) {
         let left = || {
             let done = self.verb("inspect", &["--json", "x"]).output();
-            let report: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
-            report["locks"][0]["lease_ms"].as_u64().unwrap_or(0)
+            // On a busy machine the store may answer later than a request may take: then there is no report.
+            let report: serde_json::Value = serde_json::from_str(&done.stdout).ok()?;
+            Some(report["locks"][0]["lease_ms"].as_u64().unwrap_or(0))
         };
-        let mut least = left();
+        let mut least = u64::MAX;
         eventually(LIMIT, "a renewal", || {
-            let now = left();
-            let is_renewed = now > least + 500;
+            let Some(now) = left() else { return false };
+            let is_renewed = now > least.saturating_add(500);
             least = least.min(now);
             is_renewed
         });
