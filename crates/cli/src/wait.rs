@@ -7,7 +7,7 @@ use leasehold::{Client, Clock, Error, HolderView, Moment, Snapshot};
 use leasehold_core::LockName;
 use serde::Serialize;
 
-use crate::acquire_ui::{AT_ONCE, interrupted, with_connect_note};
+use crate::acquire_ui::{counts_from, interrupted, with_connect_note};
 use crate::exit::{Exit, TIMEOUT};
 use crate::messages::{quoted, say, span, who};
 use crate::output;
@@ -97,11 +97,7 @@ async fn poll_until_free(
 ) -> Result<Exit, Exit> {
     let clock = Clock::system();
     let mut answered = clock.now();
-    let begun = if answered.since(begun) < AT_ONCE {
-        answered
-    } else {
-        begun
-    };
+    let begun = counts_from(begun, answered);
     let mut told = Announcements::default();
     loop {
         let look = async {

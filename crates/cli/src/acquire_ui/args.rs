@@ -14,8 +14,15 @@ const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is se
 
 const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
 
-/// A connection that is made so soon takes nothing of the time limit.
-pub(crate) const AT_ONCE: Duration = Duration::from_secs(1);
+/// When the time limit of a wait begins, for a client that was connected at `connected`. A connection that is made within a second takes
+/// nothing of it.
+pub(crate) fn counts_from(begun: Moment, connected: Moment) -> Moment {
+    if connected.since(begun) < Duration::from_secs(1) {
+        connected
+    } else {
+        begun
+    }
+}
 
 /// The help of a time limit in `--help`; `-h` has less room.
 pub(crate) fn with_connect_note(help: &str) -> String {
@@ -71,12 +78,8 @@ pub(crate) struct WaitArgs {
 impl WaitArgs {
     /// The time that is left: an outage of the store is part of the wait.
     pub(crate) fn limit(&self) -> Result<Option<Duration>, Exit> {
-        let waited = Clock::system().now().since(self.begun);
-        let waited = if waited < AT_ONCE {
-            Duration::ZERO
-        } else {
-            waited
-        };
+        let now = Clock::system().now();
+        let waited = now.since(counts_from(self.begun, now));
         let whole = self.whole_limit()?;
         Ok(whole.map(|limit| limit.saturating_sub(waited)))
     }

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 use self::args::ProgressMode;
-pub(crate) use self::args::{AT_ONCE, LockRequest, RetryHint, WaitArgs, with_connect_note};
+pub(crate) use self::args::{LockRequest, RetryHint, WaitArgs, counts_from, with_connect_note};
 use self::progress::{Progress, ProgressStyle, WaitState};
 use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE};
 use crate::messages::{can_rewrite, quoted, span, who, write_raw};

@@ -142,17 +142,14 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
         found
     } else {
         let found = look(client, &args.names, Look::EachNode).await?;
-        let denied = |found: &InspectedLock| {
-            found
-                .outcome
-                .as_ref()
-                .err()
-                .filter(|e| is_denied(e))
-                .cloned()
-        };
-        if let Some(error) = found.iter().map(denied).collect::<Option<Vec<_>>>() {
+        let is_hidden =
+            |found: &InspectedLock| matches!(&found.outcome, Err(error) if is_denied(error));
+        if let (true, Some(Err(error))) = (
+            found.iter().all(is_hidden),
+            found.first().map(|found| &found.outcome),
+        ) {
             // It may be the user that is refused, and not a lock.
-            return Err(error.into_iter().next().map_or(Exit::quiet(0), Exit::from));
+            return Err(error.clone().into());
         }
         found
     };

@@ -93,6 +93,11 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
     }
 }
 
+/// True if the server denied a command, or one of a script.
+pub(super) fn is_denied(refusal: &RedisError) -> bool {
+    classify("", refusal).0.kind == StoreErrorKind::Denied
+}
+
 /// True for words about a failure that passes, as of a proxy that has lost its server for a moment. The request may have been executed.
 pub(super) fn is_passing(said: &str) -> bool {
     let said = said.to_lowercase();

@@ -1,19 +1,15 @@
 //! The index of names for operators. It is only a hint: a name may be missing, or remain for too long.
 
 use leasehold_core::LockName;
-use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
+use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 use super::codec::reply;
 use super::codec::words::{INDEX, QUEUE};
 use super::connection::current::Connected;
-use super::fault::classify;
+use super::fault::is_denied;
 use super::node::Node;
 use super::scripts;
-use crate::error::{StoreError, StoreErrorKind};
-
-fn is_denied(error: &RedisError) -> bool {
-    classify("", error).0.kind == StoreErrorKind::Denied
-}
+use crate::error::StoreError;
 
 impl Node {
     /// Adds a name to the index.

@@ -7,11 +7,10 @@ use leasehold_core::{LockName, Reply, Step};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
-use crate::error::StoreErrorKind;
 use crate::store::redis::codec::encode::{script_of, write};
 use crate::store::redis::codec::form::{Batch, Kind, MOST};
 use crate::store::redis::codec::reply;
-use crate::store::redis::fault::classify;
+use crate::store::redis::fault::is_denied;
 use crate::store::redis::scripts::{Scripts, is_unknown};
 
 /// How a script is sent.
@@ -166,9 +165,4 @@ impl BatchRequest<'_> {
             SendForm::Any => self.scripts.run(script, connection, write).await,
         }
     }
-}
-
-/// True if the server denied the whole script, or one of its commands.
-fn is_denied(refusal: &RedisError) -> bool {
-    classify("", refusal).0.kind == StoreErrorKind::Denied
 }

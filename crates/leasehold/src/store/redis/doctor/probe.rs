@@ -12,7 +12,7 @@ use super::super::codec::form::Contended;
 use super::super::codec::words::{COUNTER, INDEX};
 use super::super::connection::handshake::Handshake;
 use super::super::connection::refusal::silent;
-use super::super::fault::classify;
+use super::super::fault::{classify, is_denied};
 use super::super::scripts::{self, Scripts};
 use super::super::wake;
 use super::access::{COUNTER_PLACE, DIRECT, Word, needs, place};
@@ -192,8 +192,9 @@ impl Probe {
 /// True for a refusal that is not about the command, but about a key or a channel.
 fn is_about_a_place(refusal: &RedisError) -> bool {
     let said = words_of(refusal).to_lowercase();
-    let is_denied = classify("", refusal).0.kind == StoreErrorKind::Denied;
-    is_denied && !said.contains("to run ") && (said.contains(" key") || said.contains(" channel"))
+    is_denied(refusal)
+        && !said.contains("to run ")
+        && (said.contains(" key") || said.contains(" channel"))
 }
 
 /// Whether this user may read and write the counter, and the lock if the pattern is the name of one.
