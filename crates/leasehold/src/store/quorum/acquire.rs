@@ -9,7 +9,7 @@ use super::attempt::{Attempt, NodeReply, ROUNDS, Request, TRIES};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer};
 use super::machine::{QuorumInfo, QuorumMachine};
 use super::owners::{Owners, Record};
-use super::refusal::{refusal_error, superseded};
+use super::refusal::{is_open, refusal_error, superseded};
 use super::settle::{give_back_at, release_at};
 use super::stuck::Stuck;
 use super::wanted::WantedNames;
@@ -319,6 +319,7 @@ impl<C> Context<'_, C> {
             (Refusal::Busy, Some(NodeReply::Failed(_) | NodeReply::NoVote(_))) => {
                 self.busy(record, Some(UNQUEUED));
             }
+            (Refusal::Unavailable, _) if is_open(self.info, attempt) => {}
             (Refusal::Unavailable | Refusal::ClocksApart, _) => self.fail(record, refusal),
         }
     }

@@ -204,11 +204,29 @@ pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
 /// The error that tells the caller most, of errors of these kinds: a wrong setting if it leaves no majority, however often the client
 /// tries; else the first one that may pass.
 pub(super) fn telling(kinds: &[StoreErrorKind], nodes: usize) -> Option<usize> {
+    let is_final = is_final(wrong(kinds), nodes);
     let is_wrong = |kind: &StoreErrorKind| *kind == StoreErrorKind::Misconfigured;
-    let wrong = kinds.iter().filter(|kind| is_wrong(kind)).count();
-    let is_final = wrong > nodes - majority(nodes);
     let told = kinds.iter().position(|kind| is_wrong(kind) == is_final);
     told.or((!kinds.is_empty()).then_some(0))
+}
+
+/// Whether the answers that are still missing decide if a wrong setting leaves no majority.
+pub(super) fn is_undecided(kinds: &[StoreErrorKind], missing: usize, nodes: usize) -> bool {
+    let wrong = wrong(kinds);
+    wrong > 0 && !is_final(wrong, nodes) && is_final(wrong + missing, nodes)
+}
+
+/// How many of these errors say that a setting is wrong.
+fn wrong(kinds: &[StoreErrorKind]) -> usize {
+    let wrong = kinds.iter();
+    wrong
+        .filter(|kind| **kind == StoreErrorKind::Misconfigured)
+        .count()
+}
+
+/// Whether so many nodes that refuse a setting leave no majority.
+fn is_final(wrong: usize, nodes: usize) -> bool {
+    wrong > nodes - majority(nodes)
 }
 
 /// The error of a request for which too few of the nodes are left.
@@ -233,7 +251,7 @@ pub(super) fn without_majority<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::telling;
+    use super::{is_undecided, telling};
     use crate::error::StoreErrorKind::{Misconfigured, Unavailable, Unreachable};
 
     #[test]
@@ -254,5 +272,21 @@ mod tests {
             Some(0),
             "there is no other"
         );
+    }
+    #[test]
+    fn missing_answers_are_waited_for_only_if_they_decide_whether_a_setting_is_wrong() {
+        for (kinds, missing, is) in [
+            (&[Unavailable, Unavailable, Misconfigured][..], 2, true),
+            (&[Unavailable, Unavailable, Misconfigured], 1, false),
+            (&[Unavailable, Unavailable, Unavailable], 2, false),
+            (&[Misconfigured, Misconfigured, Misconfigured], 2, false),
+            (
+                &[Unavailable, Unavailable, Misconfigured, Misconfigured],
+                1,
+                true,
+            ),
+        ] {
+            assert_eq!(is_undecided(kinds, missing, 5), is, "{kinds:?}, {missing}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use leasehold_core::Reply;
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal};
 
 use super::attempt::{Attempt, NodeReply};
-use super::judge::{telling, without_majority};
+use super::judge::{is_undecided, telling, without_majority};
 use super::machine::QuorumInfo;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
@@ -15,31 +15,50 @@ pub(super) fn superseded(label: &str) -> StoreError {
     StoreError::new(label, StoreErrorKind::Unavailable, why).unknown()
 }
 
+/// The refusals of the nodes that gave no vote, each with its node.
+fn reasons<C>(quorum: &QuorumInfo, attempt: &Attempt<C>) -> Vec<(StoreErrorKind, String)> {
+    let said = attempt.said.iter().zip(&quorum.nodes);
+    let reasons = said.filter_map(|(said, node)| match said {
+        Some(NodeReply::NoVote(reason)) => {
+            told(*reason, quorum.terms).map(|(kind, why)| (kind, format!("{node}: {why}")))
+        }
+        _ => None,
+    });
+    reasons.collect()
+}
+
+/// The errors of the nodes that failed.
+fn failed<C>(attempt: &Attempt<C>) -> impl Iterator<Item = &StoreError> + Clone {
+    attempt.said.iter().flatten().filter_map(|said| match said {
+        NodeReply::Failed(error) => Some(error),
+        _ => None,
+    })
+}
+
+/// The kinds of both, in this order.
+fn kinds<C>(reasons: &[(StoreErrorKind, String)], attempt: &Attempt<C>) -> Vec<StoreErrorKind> {
+    let kinds = reasons.iter().map(|(kind, _)| *kind);
+    kinds
+        .chain(failed(attempt).map(|error| error.kind))
+        .collect()
+}
+
+/// Whether another node decides which error [`refusal_error`] is: a wrong setting, or a failure that may pass.
+pub(super) fn is_open<C>(quorum: &QuorumInfo, attempt: &Attempt<C>) -> bool {
+    let missing = attempt.said.iter().filter(|said| said.is_none()).count();
+    let kinds = kinds(&reasons(quorum, attempt), attempt);
+    is_undecided(&kinds, missing, quorum.nodes.len())
+}
+
 /// Why there is no majority.
 pub(super) fn refusal_error<C>(
     quorum: &QuorumInfo,
     attempt: &Attempt<C>,
     refusal: Refusal,
 ) -> StoreError {
-    let failed = attempt.said.iter().flatten().filter_map(|said| match said {
-        NodeReply::Failed(error) => Some(error),
-        _ => None,
-    });
-    let reasons = attempt
-        .said
-        .iter()
-        .enumerate()
-        .filter_map(|(node, said)| match said {
-            Some(NodeReply::NoVote(reason)) => told(*reason, quorum.terms)
-                .map(|(kind, why)| (kind, format!("{}: {why}", quorum.nodes[node]))),
-            _ => None,
-        });
-    let reasons: Vec<_> = reasons.collect();
-    let kinds = reasons.iter().map(|(kind, _)| *kind);
-    let kinds: Vec<_> = kinds
-        .chain(failed.clone().map(|error| error.kind))
-        .collect();
-    let told = telling(&kinds, quorum.nodes.len());
+    let failed = failed(attempt);
+    let reasons = reasons(quorum, attempt);
+    let told = telling(&kinds(&reasons, attempt), quorum.nodes.len());
     let is_unknown = failed.clone().any(|error| error.may_have_taken_effect);
     let mut error = if refusal == Refusal::ClocksApart {
         let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";

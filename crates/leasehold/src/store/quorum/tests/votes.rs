@@ -1,6 +1,9 @@
 //! Locks of a quorum without faults.
 
-use super::{MS, Nodes, SECOND, longest, settle};
+use leasehold_core::World;
+use leasehold_core::quorum::Mark;
+
+use super::{MS, Nodes, SECOND, longest, settle, terms};
 use crate::error::{Error, StoreErrorKind};
 
 #[tokio::test(start_paused = true)]
@@ -100,6 +103,28 @@ async fn clients_that_count_differently_never_mix() {
         "{said}"
     );
     assert_eq!(nodes.held_at("stock"), 0);
+}
+
+/// Two new nodes and one that refuses the client leave no majority of five. The other two decide whether a later try may succeed.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_setting_is_told_in_whatever_order_nodes_answer() {
+    for new in [[0, 1], [3, 4], [0, 4]] {
+        let nodes = Nodes::new(5);
+        for (node, memory) in nodes.memories.iter().enumerate() {
+            let mark = Mark {
+                terms: terms(3),
+                made_at_ms: 0,
+            };
+            let mark = (!new.contains(&node)).then_some(mark);
+            memory.meddle(|world| *world = World::node(mark));
+        }
+        let (client, ..) = nodes.client();
+        let refused = client.mutex("stock").try_acquire().await.unwrap_err();
+        let Error::Store(refused) = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!(refused.kind, StoreErrorKind::Misconfigured, "{refused}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
