@@ -6,9 +6,9 @@ use std::path::PathBuf;
 #[cfg(target_os = "linux")]
 use crate::clock::ServerClock;
 use crate::launch::{Launch, Options};
-use crate::net::free_port;
+use crate::net::ReservedPort;
 use crate::server::RedisServer;
-use crate::tls;
+use crate::tls::{self, Signed};
 
 const PORT_ATTEMPTS: u32 = 20;
 
@@ -49,7 +49,13 @@ impl RedisServerBuilder {
     /// Listens on a TLS port too, with a certificate for 127.0.0.1 and localhost by a private CA;
     /// see [`RedisServer::tls_port`] and [`RedisServer::ca_path`].
     pub fn tls(mut self) -> Self {
-        self.options.tls = true;
+        self.options.tls = Some(Signed::ByAuthority);
+        self
+    }
+
+    /// The same with a certificate that is signed by itself.
+    pub fn self_signed(mut self) -> Self {
+        self.options.tls = Some(Signed::ByItself);
         self
     }
 
@@ -81,7 +87,10 @@ impl RedisServerBuilder {
             .prefix("leasehold-redis-")
             .tempdir()
             .expect("create the server's directory");
-        let certificates = self.options.tls.then(|| tls::generate(dir.path()));
+        let certificates = self
+            .options
+            .tls
+            .map(|signed| tls::generate(dir.path(), signed));
         #[cfg(target_os = "linux")]
         let clock = self
             .options
@@ -90,18 +99,19 @@ impl RedisServerBuilder {
         let mut launch = Launch {
             options: self.options,
             dir,
-            port: 0,
-            tls_port: 0,
+            port: ReservedPort::new(),
+            tls_port: ReservedPort::new(),
             certificates,
             #[cfg(target_os = "linux")]
             clock,
         };
         for _ in 0..PORT_ATTEMPTS {
-            launch.port = free_port();
-            launch.tls_port = free_port();
             if let Ok(process) = launch.run() {
                 return RedisServer::new(launch, process);
             }
+            // A program of this host that is no test.
+            launch.port = ReservedPort::new();
+            launch.tls_port = ReservedPort::new();
         }
         panic!(
             "redis-server found {PORT_ATTEMPTS} ports taken; the last log:\n{}",

@@ -14,9 +14,10 @@ use tempfile::TempDir;
 
 #[cfg(target_os = "linux")]
 use crate::clock::{self, ServerClock};
+use crate::net::ReservedPort;
 use crate::process::Process;
 use crate::resp::{Reply, RespConn};
-use crate::tls::Certificates;
+use crate::tls::{Certificates, Signed};
 
 const READY_LIMIT: Duration = Duration::from_secs(10);
 const READY_POLL: Duration = Duration::from_millis(2);
@@ -27,7 +28,7 @@ pub(crate) struct Options {
     pub(crate) args: Vec<OsString>,
     pub(crate) password: Option<String>,
     pub(crate) unix_socket: bool,
-    pub(crate) tls: bool,
+    pub(crate) tls: Option<Signed>,
     #[cfg(target_os = "linux")]
     pub(crate) virtual_clock: bool,
     pub(crate) binary: Option<PathBuf>,
@@ -38,8 +39,8 @@ pub(crate) struct Options {
 pub(crate) struct Launch {
     pub(crate) options: Options,
     pub(crate) dir: TempDir,
-    pub(crate) port: u16,
-    pub(crate) tls_port: u16,
+    pub(crate) port: ReservedPort,
+    pub(crate) tls_port: ReservedPort,
     pub(crate) certificates: Option<Certificates>,
     #[cfg(target_os = "linux")]
     pub(crate) clock: Option<ServerClock>,
@@ -72,7 +73,7 @@ impl Launch {
             assert!(
                 started.elapsed() < READY_LIMIT,
                 "port {} stays taken:\n{log}",
-                self.port
+                self.port.number()
             );
             thread::sleep(READY_POLL);
         }
@@ -80,7 +81,7 @@ impl Launch {
 
     /// A connection to this server, logged in when it has a password.
     pub(crate) fn connect(&self) -> std::io::Result<RespConn> {
-        let mut connection = RespConn::try_connect(self.port)?;
+        let mut connection = RespConn::try_connect(self.port.number())?;
         if let Some(password) = &self.options.password {
             let reply = connection.try_command(&["AUTH", password])?;
             if let Some(error) = reply.error() {
@@ -111,7 +112,7 @@ impl Launch {
 
     pub(crate) fn tls(&self) -> Option<(u16, &Certificates)> {
         let files = self.certificates.as_ref()?;
-        Some((self.tls_port, files))
+        Some((self.tls_port.number(), files))
     }
 
     fn log_path(&self) -> PathBuf {
@@ -160,7 +161,7 @@ impl Launch {
             .stdout(output.try_clone().expect("duplicate a file"))
             .stderr(output)
             .arg("--port")
-            .arg(self.port.to_string())
+            .arg(self.port.number().to_string())
             .args([
                 "--bind",
                 "127.0.0.1",
@@ -184,7 +185,9 @@ impl Launch {
             command.arg("--unixsocket").arg(path);
         }
         if let Some(files) = &self.certificates {
-            command.arg("--tls-port").arg(self.tls_port.to_string());
+            command
+                .arg("--tls-port")
+                .arg(self.tls_port.number().to_string());
             command.arg("--tls-cert-file").arg(&files.cert);
             command.arg("--tls-key-file").arg(&files.key);
             command.arg("--tls-ca-cert-file").arg(&files.ca);

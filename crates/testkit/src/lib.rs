@@ -35,7 +35,7 @@ mod wait;
 pub use builder::RedisServerBuilder;
 #[cfg(target_os = "linux")]
 pub use clock::{ServerClock, TestTime};
-pub use net::free_port;
+pub use net::{ReservedPort, free_port};
 pub use proxy::FaultProxy;
 pub use resp::{Reply, RespConn};
 pub use server::RedisServer;

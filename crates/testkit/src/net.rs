@@ -3,9 +3,11 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
+
+use socket2::{Domain, Socket, Type};
 
 // Below the outgoing (ephemeral) ranges of Linux (from 32768) and macOS (from 49152). Inside
 // that range, a client that keeps reconnecting to a dead server's port sooner or later gets the
@@ -14,17 +16,54 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// A TCP port on 127.0.0.1 without a listener at the moment.
+/// A TCP port of 127.0.0.1 that no other test takes while this lives. A connection to it is refused until a server of this test listens there,
+/// and again when that server is gone.
+#[derive(Debug)]
+pub struct ReservedPort {
+    number: u16,
+    /// Bound, and not listening. Where a server could not bind the port beside it, there is none.
+    _held: Option<Socket>,
+}
+
+impl ReservedPort {
+    /// Reserves a free port.
+    #[expect(clippy::new_without_default, reason = "it asks the system")]
+    pub fn new() -> Self {
+        let (socket, number) = bound();
+        // Linux lets a second socket bind the port if both have this option and the first one does not listen. Tests bind without it.
+        let held = cfg!(target_os = "linux") && socket.set_reuse_address(true).is_ok();
+        Self {
+            number,
+            _held: held.then_some(socket),
+        }
+    }
+
+    /// The number of the port.
+    pub const fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+/// A TCP port on 127.0.0.1 without a listener at the moment, for a program that this kit does not start.
 ///
 /// The same port is not returned twice in a process (until some 20 000 have been), but another
 /// process may take it before the caller does: be ready to try another.
 pub fn free_port() -> u16 {
-    let listener = listen();
-    local_port(&listener)
+    bound().1
 }
 
 /// Listens on a free port of 127.0.0.1.
 pub(crate) fn listen() -> TcpListener {
+    let (socket, _) = bound();
+    socket.listen(BACKLOG).expect("listen on a free port");
+    socket.into()
+}
+
+/// As many as std has.
+const BACKLOG: i32 = 128;
+
+/// A socket that is bound to a free port, and the number of that port.
+fn bound() -> (Socket, u16) {
     static START: OnceLock<u16> = OnceLock::new();
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Test processes run in parallel: each begins at a different place of the range.
@@ -36,8 +75,11 @@ pub(crate) fn listen() -> TcpListener {
         let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
         let offset = (u32::from(start) + step) % u32::from(COUNT);
         let port = FIRST + u16::try_from(offset).expect("smaller than COUNT");
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            return listener;
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        // Not with SO_REUSEADDR, as std does: that would take a port that is reserved.
+        if socket.bind(&address.into()).is_ok() {
+            return (socket, port);
         }
     }
     panic!(
@@ -57,6 +99,7 @@ pub(crate) fn local_port(listener: &TcpListener) -> u16 {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use std::net::TcpStream;
 
     #[test]
     fn ports_are_free_distinct_and_not_ephemeral() {
@@ -64,5 +107,29 @@ mod tests {
         assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 50);
         assert!(ports.iter().all(|port| (FIRST..32_768).contains(port)));
         TcpListener::bind((Ipv4Addr::LOCALHOST, ports[49])).expect("the port is free");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_reserved_port_is_for_its_own_server_alone() {
+        let port = ReservedPort::new();
+        let address = (Ipv4Addr::LOCALHOST, port.number());
+        let is_refused = || {
+            let error = TcpStream::connect(address).expect_err("nobody listens");
+            error.kind() == std::io::ErrorKind::ConnectionRefused
+        };
+        let other = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            socket.bind(&SocketAddr::from(address).into())
+        };
+        assert!(is_refused());
+        other().expect_err("it is reserved");
+        // A server binds with SO_REUSEADDR, as std does.
+        let server = TcpListener::bind(address).expect("its own server");
+        TcpStream::connect(address).expect("it listens");
+        other().expect_err("a server has it");
+        drop(server);
+        assert!(is_refused());
+        other().expect_err("it is still reserved");
     }
 }

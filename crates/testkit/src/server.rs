@@ -35,7 +35,7 @@ impl RedisServer {
 
     /// The TCP port, the same after a restart.
     pub fn port(&self) -> u16 {
-        self.launch.port
+        self.launch.port.number()
     }
 
     /// `redis://127.0.0.1:PORT/`, without the password.

@@ -17,6 +17,9 @@ CN = leasehold-testkit
 basicConstraints = critical, CA:TRUE
 keyUsage = critical, keyCertSign, cRLSign
 subjectKeyIdentifier = hash
+[own]
+basicConstraints = critical, CA:TRUE
+subjectAltName = IP:127.0.0.1, DNS:localhost
 [leaf]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
@@ -26,6 +29,13 @@ authorityKeyIdentifier = keyid
 subjectAltName = IP:127.0.0.1, DNS:localhost
 ";
 
+/// Who signs the certificate of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signed {
+    ByAuthority,
+    ByItself,
+}
+
 /// Paths of the files made by [`generate`].
 #[derive(Debug)]
 pub(crate) struct Certificates {
@@ -34,10 +44,24 @@ pub(crate) struct Certificates {
     pub(crate) key: PathBuf,
 }
 
-/// Makes a CA and a certificate for 127.0.0.1 and localhost signed by it, valid for ten years.
-pub(crate) fn generate(dir: &Path) -> Certificates {
+/// Makes a CA and a certificate for 127.0.0.1 and localhost signed by it, valid for ten years. A self-signed certificate is its own CA, as
+/// `openssl req -x509` makes it.
+pub(crate) fn generate(dir: &Path, signed: Signed) -> Certificates {
     fs::write(dir.join("openssl.cnf"), CONFIG).expect("write openssl.cnf");
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -config openssl.cnf";
+    if signed == Signed::ByItself {
+        openssl(
+            dir,
+            &format!(
+                "req -x509 {key} -keyout server.key -out server.crt -days 3650 -subj /CN=localhost -extensions own"
+            ),
+        );
+        return Certificates {
+            ca: dir.join("server.crt"),
+            cert: dir.join("server.crt"),
+            key: dir.join("server.key"),
+        };
+    }
     openssl(
         dir,
         &format!(

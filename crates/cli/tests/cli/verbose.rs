@@ -4,7 +4,7 @@
 
 use crate::common::pty::Session;
 use crate::common::{Run, Store, on_each_store};
-use testkit::{RedisServer, free_port};
+use testkit::{RedisServer, ReservedPort};
 
 const CANARY: &str = "C4N4RY-s3cr3t";
 
@@ -112,8 +112,12 @@ fn a_loss_and_a_server_that_goes_are_warnings() {
 fn no_password_is_shown_whatever_goes_wrong() {
     let guarded = RedisServer::builder().password("another one").start();
     let open = RedisServer::builder().password(CANARY).start();
-    let store = Store::local();
-    for (port, code) in [(free_port(), 69), (guarded.port(), 77), (open.port(), 0)] {
+    let (nobody, store) = (ReservedPort::new(), Store::local());
+    for (port, code) in [
+        (nobody.number(), 69),
+        (guarded.port(), 77),
+        (open.port(), 0),
+    ] {
         let url = format!("redis://:{CANARY}@127.0.0.1:{port}/");
         let words = ["-vv", "--url", &url, "-w", "20s", "x", "env"];
         let done = Run::new(store.dir.path()).words(&words).output();

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Error, StoreError, StoreErrorKind};
-use testkit::{FaultProxy, RedisServer, free_port};
+use testkit::{FaultProxy, RedisServer, ReservedPort};
 
 use crate::scene::{
     CANARY, LONG, PLENTY, connect, is_free, joined, now, queue_up, refused, shows_no_password,
@@ -170,7 +170,8 @@ async fn who_may_not_listen_or_publish_waits_by_polling() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_listens_there() {
-    let host = format!("127.0.0.1:{}", free_port());
+    let nobody = ReservedPort::new();
+    let host = format!("127.0.0.1:{}", nobody.number());
     let url = format!("redis://:{CANARY}@{host}/");
     let error = refusal(&url, StoreErrorKind::Unreachable, &host).await;
     assert!(

@@ -2,7 +2,7 @@
 //! proxy that refuses, for good and in words of its own, what locks can do without.
 
 use leasehold::{Error, Lease, LossCause, StoreErrorKind};
-use testkit::{FaultProxy, RedisServer, eventually, free_port};
+use testkit::{FaultProxy, RedisServer, ReservedPort, eventually};
 
 use crate::scene::{
     LONG, PLENTY, Timed, connect, is_free, joined, queue_up, refused, set, take, within,
@@ -107,7 +107,8 @@ async fn a_primary_is_demoted_and_promoted_again() {
     let lease = take(&one, "orders", LONG).await;
     let waiter = queue_up(&server, &two, "orders", LONG);
     // The primary does not exist, so the new replica keeps its data.
-    let nowhere = free_port().to_string();
+    let reserved = ReservedPort::new();
+    let nowhere = reserved.number().to_string();
     server.cli(&["REPLICAOF", "127.0.0.1", &nowhere]);
     let newcomer = within("a verdict", two.mutex("other").try_acquire()).await;
     refused(newcomer, StoreErrorKind::ReadOnly, "127.0.0.1");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::{RedisServer, free_port};
+use testkit::{RedisServer, ReservedPort};
 
 use super::{CANARY, Report, run, run_trusting};
 
@@ -57,7 +57,8 @@ fn a_person_reads_the_worst_first_and_what_to_do() {
 #[test]
 fn no_server_no_login_and_no_redis_have_codes_of_their_own() {
     let server = RedisServer::builder().password("another").start();
-    let nobody = format!("redis://:{CANARY}@127.0.0.1:{}/", free_port());
+    let reserved = ReservedPort::new();
+    let nobody = format!("redis://:{CANARY}@127.0.0.1:{}/", reserved.number());
     let wrong = format!("redis://:{CANARY}@127.0.0.1:{}/", server.port());
     for (url, code) in [
         (nobody.as_str(), 69),

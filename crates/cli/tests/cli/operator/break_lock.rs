@@ -154,8 +154,8 @@ fn another_program_s_lock_is_named_and_never_broken() {
 #[test]
 fn silent_store_is_exit_69_without_mention_of_a_command() {
     let dir = tempfile::tempdir().expect("a directory");
-    let port = testkit::free_port();
-    let url = format!("redis://:C4N4RY@127.0.0.1:{port}/");
+    let nobody = testkit::ReservedPort::new();
+    let url = format!("redis://:C4N4RY@127.0.0.1:{}/", nobody.number());
     for verb in ["inspect", "wait", "watch", "break"] {
         let done = common::Run::verb(dir.path(), verb)
             .words(&["--url", &url, "x"])
