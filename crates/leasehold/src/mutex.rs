@@ -8,7 +8,7 @@ use leasehold_core::{Invalid, Label, LockName, Ttl};
 
 use crate::error::{Error, StoreError, within};
 use crate::lease::{
-    AcquireRequest, Engine, Lease, OnWait, Pending, RunOutcome, Terms, WaitLimit, WaitStatus,
+    AcquireRequest, EngineHandle, Lease, OnWait, Pending, RunOutcome, Terms, WaitLimit, WaitStatus,
 };
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
@@ -38,7 +38,7 @@ use crate::lease::{
 #[derive(Clone)]
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex {
-    engine: Arc<Engine>,
+    engine: EngineHandle,
     name: Result<LockName, Invalid>,
     ttl: Duration,
     note: Result<Label, Invalid>,
@@ -50,7 +50,7 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    pub(crate) fn new(engine: Arc<Engine>, name: Result<LockName, Invalid>) -> Self {
+    pub(crate) fn new(engine: EngineHandle, name: Result<LockName, Invalid>) -> Self {
         let ttl = Duration::from_secs(30);
         Self {
             engine,

@@ -11,7 +11,9 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 #[cfg(feature = "redis")]
 use std::sync::OnceLock;
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 #[cfg(feature = "redis")]
 use tokio::net::UnixDatagram;
@@ -27,6 +29,8 @@ pub(crate) struct Tasks {
     #[cfg(any(feature = "redis", feature = "cache"))]
     near: Option<Arc<NearRuntime>>,
     tracker: TaskTracker,
+    /// Whether they have their own thread.
+    has_thread: bool,
     /// Whether they are tasks of shuttle instead of tokio.
     #[cfg(test)]
     explored: bool,
@@ -41,6 +45,7 @@ impl Tasks {
             #[cfg(any(feature = "redis", feature = "cache"))]
             near: None,
             tracker: TaskTracker::new(),
+            has_thread: false,
             #[cfg(test)]
             explored: false,
         })
@@ -57,6 +62,7 @@ impl Tasks {
             #[cfg(any(feature = "redis", feature = "cache"))]
             near: None,
             tracker: TaskTracker::new(),
+            has_thread: false,
             explored: true,
         }
     }
@@ -78,6 +84,7 @@ impl Tasks {
             #[cfg(any(feature = "redis", feature = "cache"))]
             near: Handle::try_current().ok().map(NearRuntime::of),
             tracker: TaskTracker::new(),
+            has_thread: true,
             #[cfg(test)]
             explored: false,
         })
@@ -145,6 +152,24 @@ impl Tasks {
     pub(crate) async fn finished(&self) {
         self.tracker.close();
         self.tracker.wait().await;
+    }
+
+    /// Blocks until all such tasks have ended, at most for so long. Does nothing on the thread that has to run them.
+    pub(crate) fn wait_until_finished(&self, limit: Duration) {
+        let is_here = |here: Handle| here.id() == self.handle.id();
+        let is_own = !self.has_thread || Handle::try_current().is_ok_and(is_here);
+        if is_own || limit.is_zero() || self.tracker.is_empty() {
+            return;
+        }
+        let (done, finished) = mpsc::sync_channel(1);
+        let this = self.clone();
+        self.spawn_aside(async move {
+            this.finished().await;
+            // Fails if the time is over.
+            let _sent = done.send(());
+        });
+        // An error: the time is over, or the thread has ended, and with it all tasks.
+        let _finished = finished.recv_timeout(limit);
     }
 
     /// The runtime the tasks run on.

@@ -118,6 +118,7 @@ impl Client {
 /// |---|---|
 /// | [`ClientBuilder::request_timeout`] | one request to the store |
 /// | [`ClientBuilder::outage_timeout`] | the wait in the queue, while the store does not answer |
+/// | [`ClientBuilder::drop_timeout`] | the drop of the client's last object, while releases are under way |
 /// | [`Mutex::acquire_within`](crate::Mutex::acquire_within) | the wait for a busy lock |
 /// | [`Mutex::ttl`](crate::Mutex::ttl) | a lease that is not renewed |
 /// | [`Mutex::max_hold`](crate::Mutex::max_hold) | a lease, although it is renewed |
@@ -129,6 +130,7 @@ pub struct ClientBuilder {
     pub(super) host: Option<String>,
     pub(super) request_timeout: Duration,
     pub(super) outage_timeout: Duration,
+    pub(super) drop_timeout: Duration,
     pub(super) clock: Clock,
     pub(super) metric_names: Vec<String>,
     #[cfg(feature = "redis")]
@@ -151,6 +153,7 @@ impl Default for ClientBuilder {
             host: None,
             request_timeout: Duration::from_secs(2),
             outage_timeout: Duration::from_secs(30),
+            drop_timeout: Duration::from_millis(250),
             clock: Clock::system(),
             metric_names: Vec::new(),
             #[cfg(feature = "redis")]
@@ -196,6 +199,14 @@ impl ClientBuilder {
     /// default 30 s. An acquisition that is not queued yet fails after two seconds.
     pub fn outage_timeout(mut self, outage_timeout: Duration) -> Self {
         self.outage_timeout = outage_timeout;
+        self
+    }
+
+    /// How long the drop of the last object of this client may block its thread, so that dropped leases are released although the program ends
+    /// right after. It waits only while a request is under way, so usually for one round trip, or not at all after [`Client::close`]. At most
+    /// 60 s; default 250 ms; zero means that it never waits. A client with a [virtual clock](Clock::virtual_time) never waits.
+    pub fn drop_timeout(mut self, limit: Duration) -> Self {
+        self.drop_timeout = limit;
         self
     }
 

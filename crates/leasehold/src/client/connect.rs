@@ -18,7 +18,7 @@ use crate::doctor::{Examination, Examined};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
 #[cfg(feature = "cache")]
 use crate::guard::{Guard, GuardSink};
-use crate::lease::{Engine, EngineConfig, Identity, NoticeSink};
+use crate::lease::{Engine, EngineConfig, EngineHandle, Identity, NoticeSink};
 use crate::runtime::Tasks;
 #[cfg(feature = "redis")]
 use crate::store::QuorumInit;
@@ -78,7 +78,7 @@ impl ClientBuilder {
             self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
         let Engine {
             telemetry, store, ..
-        } = &*client.engine;
+        } = &**client.engine;
         telemetry.connecting(store.label());
         if let Err(error) = client
             .run(|engine| async move { engine.store.ready().await })
@@ -277,6 +277,8 @@ impl ClientBuilder {
             Duration::ZERO,
             Duration::from_secs(24 * 60 * 60),
         )?;
+        let longest = Duration::from_secs(60);
+        within("drop timeout", self.drop_timeout, Duration::ZERO, longest)?;
         let limit = self.request_timeout;
         let naming = self.naming()?;
         #[cfg(feature = "cache")]
@@ -326,12 +328,13 @@ impl ClientBuilder {
             telemetry,
         };
         let (engine, run) = Engine::new(opened.store, plan, &wire);
+        let engine = EngineHandle::new(engine, self.drop_timeout);
         // Fails only if the thread has ended, which every later request will say.
         drop(start.send(run.boxed()));
         Ok(Client {
             #[cfg(feature = "cache")]
             guard: Arc::new(Guard::new(
-                engine.clone(),
+                Arc::clone(&engine),
                 opened.entries,
                 &guard_sink,
                 layer,

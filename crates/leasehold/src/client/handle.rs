@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::error::{Error, StoreError};
 #[cfg(feature = "cache")]
 use crate::guard::Guard;
-use crate::lease::{Detached, Engine};
+use crate::lease::{Detached, Engine, EngineHandle};
 use crate::mutex::Mutex;
 #[cfg(feature = "timestamp")]
 use crate::store::timestamps::Timestamps;
@@ -30,11 +30,11 @@ use crate::store::{InspectedNodes, snapshot};
 /// ```
 ///
 /// A thread of the client renews leases and releases what is left over. The thread and the connection end when nothing uses the client
-/// any more: no clone of it, no [`Mutex`], timestamp lock, cache or [`Detached`] made from it, no lease, and no request under way. At the
-/// end of a program, call [`Client::close`]: it waits for a bounded time until the client has nothing left to do.
+/// any more: no clone of it, no [`Mutex`], timestamp lock, cache or [`Detached`] made from it, no lease, and no request under way. The drop
+/// of the last of these objects waits for such requests, at most for [`ClientBuilder::drop_timeout`](crate::ClientBuilder::drop_timeout). At
+/// the end of a program, better call [`Client::close`]: it does not block its thread, and waits longer.
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) engine: Arc<Engine>,
     #[cfg(feature = "cache")]
     pub(crate) guard: Arc<Guard>,
     #[cfg(feature = "cache")]
@@ -45,6 +45,8 @@ pub struct Client {
     pub(super) naming: Naming,
     /// How long `close` waits.
     pub(super) close_limit: Duration,
+    /// Dropped last, since that may wait for the rest.
+    pub(crate) engine: EngineHandle,
 }
 
 impl Client {
@@ -303,7 +305,7 @@ impl Client {
             return Err(StoreError::closed().into());
         }
         let (reply, answer) = oneshot::channel();
-        let work = work(self.engine.clone());
+        let work = work(Arc::clone(&self.engine));
         self.engine
             .tasks
             .spawn(async move { drop(reply.send(work.await)) });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::{Fence, HolderView, Invalid, LockName, Owner, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
-use super::engine::Engine;
+use super::engine::EngineHandle;
 use super::handle::Lease;
 use super::hold::Hold;
 use super::settle::Settle;
@@ -39,7 +39,7 @@ use crate::store::Done;
 /// ```
 #[derive(Clone)]
 pub struct Detached {
-    engine: Arc<Engine>,
+    engine: EngineHandle,
     name: LockName,
     owner: Owner,
     /// The fence of the lease if this client took it, else the fence of the grant.
@@ -63,7 +63,7 @@ pub struct LeaseStatus {
 
 impl Detached {
     /// The lease on `name` with this token.
-    pub(crate) fn new(engine: Arc<Engine>, name: LockName, token: &str) -> Result<Self, Invalid> {
+    pub(crate) fn new(engine: EngineHandle, name: LockName, token: &str) -> Result<Self, Invalid> {
         let (owner, grant) = Owner::parse_with_fence(token).ok_or_else(|| not_a_token(token))?;
         Ok(Self {
             engine,
@@ -302,7 +302,7 @@ impl Lease {
 struct Undo {
     work: Option<Settle>,
     hold: Arc<Hold>,
-    engine: Arc<Engine>,
+    engine: EngineHandle,
 }
 
 impl Undo {

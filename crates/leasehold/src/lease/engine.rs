@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -85,7 +86,11 @@ impl NoticeSink {
         let wire = self.0.clone();
         Arc::new(move |notice| {
             if let Some(engine) = wire.get().and_then(Weak::upgrade) {
+                let token = engine.tasks.token();
                 engine.hear(notice);
+                // As in `send`.
+                drop(engine);
+                drop(token);
             }
         })
     }
@@ -135,7 +140,11 @@ impl Engine {
         );
         let run = async move {
             // When the engine is not used any more, only requests under way are awaited.
-            let look = || weak.upgrade().and_then(|engine| engine.pass());
+            let look = || {
+                // Dropped after the engine, as in `send`.
+                let _token = tasks.token();
+                weak.upgrade().and_then(|engine| engine.pass())
+            };
             alarm.run(&clock, look).await;
             // A majority of a quorum answers before its last node, which may still keep a vote.
             tasks.finished().await;
@@ -219,6 +228,8 @@ impl Engine {
         let (engine, token) = (self.clone(), self.tasks.token());
         let answered = move |answer| {
             engine.handle(Event::Answered(to, answer));
+            // This may be the end of the engine, which then sends its last requests.
+            drop(engine);
             drop(token);
         };
         self.store.send(name, step, Done::new(answered));
@@ -366,15 +377,55 @@ impl Drop for Engine {
         let last = Arc::new(CloseOnDrop(self.alarm.clone()));
         let leases = self.state().machine.leases();
         for (name, owner) in leases {
-            let (store, last) = (self.store.clone(), last.clone());
+            let (store, last, token) = (self.store.clone(), last.clone(), self.tasks.token());
             let step = Step::Release {
                 owner,
                 keep: None,
                 fence: None,
             };
-            let done = Done::new(move |_| drop((store, last)));
+            let done = Done::new(move |_| drop((store, last, token)));
             self.store.send(&name, step, done);
         }
+    }
+}
+
+/// The engine, as the objects of a program have it: clients, mutexes, leases and futures. The program may end as soon as the last of them is
+/// dropped, so that drop waits until all that is under way has ended, for a bounded time.
+#[derive(Clone)]
+pub(crate) struct EngineHandle(Arc<InUse>);
+
+struct InUse {
+    engine: Arc<Engine>,
+    /// Dropped after the engine, which has then sent its last requests.
+    _rest: Rest,
+}
+
+impl EngineHandle {
+    pub(crate) fn new(engine: Arc<Engine>, limit: Duration) -> Self {
+        let tasks = engine.tasks.clone();
+        Self(Arc::new(InUse {
+            engine,
+            _rest: Rest { tasks, limit },
+        }))
+    }
+}
+
+impl Deref for EngineHandle {
+    type Target = Arc<Engine>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.engine
+    }
+}
+
+struct Rest {
+    tasks: Tasks,
+    limit: Duration,
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.tasks.wait_until_finished(self.limit);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::{Fence, Owner, Ttl};
 use tokio::sync::oneshot;
 
-use super::engine::Engine;
+use super::engine::EngineHandle;
 use super::hold::Hold;
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
@@ -34,16 +34,18 @@ use crate::telemetry::Asked;
 ///   held again.
 /// - **Released** by [`Lease::release`], or in the background when the `Lease` is dropped.
 ///
-/// At the end of a program, call [`Lease::release`] or [`Client::close`](crate::Client::close). A release that begins just before the
-/// process exits may never be sent; then the TTL ends the lease.
+/// A dropped lease is released also if the program ends right after: when the last object of a client is dropped, that drop waits for the
+/// release, for at most [`ClientBuilder::drop_timeout`](crate::ClientBuilder::drop_timeout). Where nothing is dropped last, call
+/// [`Lease::release`] or [`Client::close`](crate::Client::close): before `std::process::exit`, and if the client is in a `static`. Else the TTL
+/// may have to end the lease.
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease {
     pub(super) hold: Arc<Hold>,
-    pub(super) engine: Arc<Engine>,
+    pub(super) engine: EngineHandle,
 }
 
 impl Lease {
-    pub(super) fn new(hold: Arc<Hold>, engine: Arc<Engine>) -> Self {
+    pub(super) fn new(hold: Arc<Hold>, engine: EngineHandle) -> Self {
         Self { hold, engine }
     }
 

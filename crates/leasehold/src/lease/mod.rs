@@ -33,7 +33,7 @@ mod watch;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::beside::Doubtful;
 pub use self::detached::{Detached, LeaseStatus};
-pub(crate) use self::engine::{Engine, EngineConfig, NoticeSink};
+pub(crate) use self::engine::{Engine, EngineConfig, EngineHandle, NoticeSink};
 pub use self::handle::Lease;
 pub use self::hold::LeaseEnd;
 pub(crate) use self::identity::Identity;

@@ -6,13 +6,12 @@
 //!   dropped future releases a lease that cannot be delivered.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use leasehold_core::LockName;
 use tokio::sync::oneshot;
 
-use super::engine::Engine;
+use super::engine::EngineHandle;
 use super::handle::Lease;
 use super::waiter::{AcquireOutcome, AcquireRequest};
 use crate::error::{Error, StoreError};
@@ -20,7 +19,7 @@ use crate::error::{Error, StoreError};
 /// An acquisition under way. Dropping it ends the acquisition and leaves nothing behind.
 #[must_use = "dropping it ends the acquisition"]
 pub(crate) struct Pending {
-    engine: Arc<Engine>,
+    engine: EngineHandle,
     name: LockName,
     id: u64,
     answered: oneshot::Receiver<AcquireOutcome>,
@@ -29,7 +28,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Begins an acquisition.
-    pub(crate) fn begin(engine: &Arc<Engine>, request: AcquireRequest) -> Self {
+    pub(crate) fn begin(engine: &EngineHandle, request: AcquireRequest) -> Self {
         let (answer, answered) = oneshot::channel();
         let name = request.name.clone();
         Self {

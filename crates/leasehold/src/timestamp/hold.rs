@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::state::HoldView;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
+use crate::lease::EngineHandle;
 
 /// A request of the user of a hold.
 pub(super) enum Order {
@@ -30,6 +31,8 @@ pub struct TimestampHold {
     pub(super) state: watch::Receiver<HoldView>,
     /// Without a sender, the keeper releases (T9).
     pub(super) orders: mpsc::UnboundedSender<Order>,
+    /// Dropped last, since that may wait for the keeper. The user's hold has it.
+    pub(super) _engine: Option<EngineHandle>,
 }
 
 impl TimestampHold {

@@ -50,6 +50,7 @@ impl Keeper {
             clock: key.engine.clock.clone(),
             state: seen.clone(),
             orders: sender,
+            _engine: None,
         };
         let tasks = key.engine.tasks.clone();
         let mut keeper = Self {

@@ -69,7 +69,7 @@ pub use self::hold::TimestampHold;
 use self::key::Key;
 use crate::client::Client;
 use crate::error::{Error, StoreError};
-use crate::lease::{Engine, OnWait, WaitLimit, WaitStatus};
+use crate::lease::{EngineHandle, OnWait, WaitLimit, WaitStatus};
 use crate::store::timestamps::Timestamps;
 
 impl Client {
@@ -104,7 +104,7 @@ impl Client {
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct TimestampLock {
-    engine: Arc<Engine>,
+    engine: EngineHandle,
     keys: Option<Arc<dyn Timestamps>>,
     name: Result<LockName, Invalid>,
     ttl: Duration,
@@ -219,7 +219,7 @@ impl TimestampLock {
 
     async fn request(&self, limit: WaitLimit) -> Result<Option<TimestampHold>, Error> {
         let key = Key {
-            engine: self.engine.clone(),
+            engine: Arc::clone(&self.engine),
             keys: self.keys.clone(),
             name: self.name.clone()?,
             unit: self.unit,
@@ -227,7 +227,11 @@ impl TimestampLock {
         };
         let ttl = Ttl::new(self.ttl)?;
         let on_wait = self.on_wait.clone();
-        acquire::request(key, ttl, self.auto_renew, limit, on_wait).await
+        let hold = acquire::request(key, ttl, self.auto_renew, limit, on_wait).await?;
+        Ok(hold.map(|hold| TimestampHold {
+            _engine: Some(self.engine.clone()),
+            ..hold
+        }))
     }
 }
 

@@ -1,14 +1,17 @@
 //! Runtimes that end, tasks that panic, and leases dropped where nothing asynchronous can run.
 
 use std::future::pending;
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use leasehold::Lease;
+use testkit::{FaultProxy, RedisServer, eventually};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use crate::Scene;
-use crate::common::{Place, stand_in_line};
+use crate::common::{LONG, Place, stand_in_line};
 use crate::still::on_every_still_store;
 
 /// The runtime of a user's program, with its own threads.
@@ -143,4 +146,91 @@ on_every_still_store! {
     a_task_that_panics_while_it_holds
     a_task_that_is_aborted
     the_client_goes_before_the_lease_and_who_waits
+}
+
+/// The order in which a program drops what it has.
+#[derive(Debug, Clone, Copy)]
+enum Last {
+    Client,
+    Lease,
+    /// A waiting acquisition, which has become a lease without its knowledge.
+    Acquisition,
+}
+
+/// The program has one thread, and ends as soon as its last object is dropped: nothing may be left to do for another thread.
+#[test]
+fn a_program_that_ends_right_after_a_drop_leaves_no_lock() {
+    for last in [Last::Client, Last::Lease, Last::Acquisition] {
+        let server = RedisServer::start();
+        let proxy = FaultProxy::start(server.port());
+        let url = proxy.url();
+        let (ready, is_ready) = mpsc::channel();
+        let (go, goes) = mpsc::channel::<()>();
+        let (ends, ended) = mpsc::channel();
+        let program = async move {
+            let builder = leasehold::Client::builder().request_timeout(LONG);
+            let client = builder.drop_timeout(3 * LONG).connect(&url).await;
+            let client = client.expect("it answers");
+            let mutex = client.mutex("m").ttl(3 * LONG);
+            let lease = mutex.acquire().await.expect("it is free");
+            let waiting = mutex.clone();
+            let mut again = Box::pin(async move { waiting.acquire().await });
+            drop(mutex);
+            if matches!(last, Last::Acquisition) {
+                assert!(futures_util::poll!(&mut again).is_pending());
+            }
+            ready.send(()).expect("the test waits");
+            goes.recv().expect("the test goes on");
+            match last {
+                Last::Client => drop((again, lease, client)),
+                Last::Lease => drop((again, client, lease)),
+                Last::Acquisition => drop((lease, client, again)),
+            }
+        };
+        let mut runtime = Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        let program = thread::Builder::new().spawn(move || {
+            runtime.block_on(program);
+            ends.send(()).expect("the test waits");
+        });
+        is_ready.recv_timeout(LONG).expect("a lease");
+        assert_eq!(server.cli(&["EXISTS", "m"]).int(), 1);
+        proxy.hold_at("EVALSHA");
+        go.send(()).expect("the program waits");
+        eventually(LONG, "a release under way", || proxy.is_holding());
+        assert!(ended.try_recv().is_err(), "{last:?}: it has not waited");
+        proxy.go_on();
+        ended.recv_timeout(LONG).expect("it ends");
+        assert_eq!(server.cli(&["EXISTS", "m"]).int(), 0, "{last:?}");
+        program.expect("a thread").join().expect("no panic");
+    }
+}
+
+/// The end of the wait is the setting's, whatever the server does; without one, it is a quarter of a second.
+#[test]
+fn a_silent_server_delays_the_end_of_a_program_by_no_more_than_was_set() {
+    for limit in [None, Some(Duration::ZERO)] {
+        let server = RedisServer::start();
+        let builder = leasehold::Client::builder().request_timeout(3 * LONG);
+        let builder = match limit {
+            Some(limit) => builder.drop_timeout(limit),
+            None => builder,
+        };
+        let client = builder.connect_blocking(&server.url()).expect("it answers");
+        let lease = client
+            .mutex("m")
+            .ttl(9 * LONG)
+            .acquire()
+            .expect("it is free");
+        server.pause();
+        let (ends, ended) = mpsc::channel();
+        let program = thread::Builder::new().spawn(move || {
+            drop((lease, client));
+            ends.send(()).expect("the test waits");
+        });
+        ended
+            .recv_timeout(LONG)
+            .expect("long before the request has its answer");
+        program.expect("a thread").join().expect("no panic");
+    }
 }

@@ -22,7 +22,7 @@ use self::server::{Server, Wire};
 use self::worker::What::{Anew, Extend, Leave, Limit, Try, Work, WorkLonger};
 use self::worker::{What, Worker};
 use crate::clock::Clock;
-use crate::lease::{Engine, EngineConfig, Identity, Lease, NoticeSink as Way};
+use crate::lease::{Engine, EngineConfig, EngineHandle, Identity, Lease, NoticeSink as Way};
 use crate::runtime::Tasks;
 use crate::store::Attach;
 use crate::sync::explore;
@@ -50,7 +50,7 @@ struct Scene {
 /// A client.
 #[derive(Clone)]
 struct Side {
-    engine: Arc<Engine>,
+    engine: EngineHandle,
     wire: Arc<Wire>,
     waiting: Waiting,
     /// Lost leases that their tasks do not drop before the end.
@@ -86,6 +86,7 @@ impl Scene {
                 telemetry: Telemetry::default(),
             };
             let (engine, run) = Engine::new(Arc::new(store), plan, &way);
+            let engine = EngineHandle::new(engine, Duration::ZERO);
             scene.house.push(spawn(run));
             if is_slow {
                 scene
