@@ -29,7 +29,7 @@ fn each(text: &str, change: impl Fn(&str) -> String) -> String {
 /// A text without the users and passwords of its URLs.
 pub(crate) fn shown(text: &str) -> String {
     each(text, |url| match QuorumUrl::split(url) {
-        Some(quorum) => quorum.shown(one_shown),
+        Some(quorum) => quorum.shown(one_shown, is_shown),
         None => one_shown(url),
     })
 }
@@ -50,12 +50,12 @@ fn one_shown(url: &str) -> String {
             }
         }
         _ if is_server(scheme) => {
-            let (rest, database) = match rest.rsplit_once("?db=") {
-                Some((rest, db)) if db.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    (rest, format!("?db={db}"))
-                }
-                _ => (rest, String::new()),
+            let (rest, options) = match rest.rsplit_once('?') {
+                Some((rest, options)) if options.split('&').all(is_shown) => (rest, options),
+                _ => (rest, ""),
             };
+            let database = options.split('&').find(|option| option.starts_with("db="));
+            let database = database.map_or_else(String::new, |option| format!("?{option}"));
             let (before, host) = rest.rsplit_once('@').unwrap_or(("", rest));
             let host = host.trim_start_matches("//");
             // A slash before the last `@` may belong to a password that is not encoded.
@@ -75,6 +75,36 @@ fn one_shown(url: &str) -> String {
     }
 }
 
+/// True for an option that holds no secret: a database, or a setting of encryption. An @ may belong to a password.
+fn is_shown(option: &str) -> bool {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_database = option.strip_prefix("db=").is_some_and(is_number);
+    is_database || is_of_tls(option) && !option.contains('@')
+}
+
+fn is_of_tls(option: &str) -> bool {
+    option.starts_with("tls_")
+}
+
+/// True if one of the URLs is of an encrypted connection.
+pub(crate) fn is_encrypted(text: &str) -> bool {
+    let schemes = ["rediss", "valkeys", "rediss+quorum", "valkeys+quorum"];
+    let scheme = |url: &str| {
+        url.split(':')
+            .next()
+            .is_some_and(|it| schemes.contains(&it))
+    };
+    split(text).into_iter().any(scheme)
+}
+
+/// True if one of the URLs has settings of encryption.
+pub(crate) fn has_tls_options(text: &str) -> bool {
+    split(text).into_iter().any(|url| {
+        let (_, options) = url.split_once('?').unwrap_or_default();
+        options.split('&').any(is_of_tls)
+    })
+}
+
 /// True if one of the URLs has a password, or may have one in an unusual form.
 pub(crate) fn has_password(text: &str) -> bool {
     let any = |url: &str| match QuorumUrl::split(url) {
@@ -90,7 +120,8 @@ fn one_has_password(url: &str) -> bool {
         Some((_, rest)) => {
             let (_, options) = rest.split_once(['?', '&']).unwrap_or_default();
             let user = rest.rsplit_once('@').map(|(user, _)| user);
-            let in_options = options.contains("pass");
+            let mut options = options.split('&').filter(|option| !is_of_tls(option));
+            let in_options = options.any(|option| option.contains("pass"));
             in_options
                 || user.is_some_and(|user| {
                     user.split_once(':')
@@ -172,6 +203,13 @@ mod tests {
             ("valkeys://:S3CR3T@host/", "valkeys://host/"),
             ("redis://:S3CR3T@host/?db=3", "redis://host/?db=3"),
             ("redis://u:S3CR3T?db=3", "redis://..."),
+            ("rediss://u:S3CR3T@h?tls_ca=/a.pem", "rediss://h"),
+            (
+                "rediss://h/?tls_name=a.b&db=3&tls_pin=ab",
+                "rediss://h/?db=3",
+            ),
+            ("redis://u:123?tls_S3CR3T@h", "redis://..."),
+            ("rediss://h?tls_ca=/a&S3CR3T", "rediss://..."),
             ("redis+unix://:S3CR3T@/r.sock", "unix:..."),
             ("redis+unix:///r.sock?pass=S3CR3T", "unix:/r.sock"),
             ("local:/a/b?c", "local:/a/b?c"),
@@ -193,6 +231,10 @@ mod tests {
             ("redis://h", "redis://:p%40%3A%20@h"),
             ("rediss://me@h/", "rediss://me:p%40%3A%20@h/"),
             ("redis://me:@h/", "redis://me:p%40%3A%20@h/"),
+            (
+                "rediss://h?tls_ca=/passport",
+                "rediss://:p%40%3A%20@h?tls_ca=/passport",
+            ),
             ("valkey://h/?db=2", "valkey://:p%40%3A%20@h/?db=2"),
             ("redis+unix:///s", "redis+unix:///s?pass=p%40%3A%20"),
             ("redis+unix://me@/s", "redis+unix://me@/s?pass=p%40%3A%20"),

@@ -243,7 +243,7 @@ impl Exit {
 
 impl From<Invalid> for Exit {
     fn from(invalid: Invalid) -> Self {
-        let code = if invalid.what == "store URL" {
+        let code = if ["store URL", "TLS setting"].contains(&invalid.what) {
             CONFIG
         } else {
             USAGE
@@ -272,7 +272,7 @@ impl From<Error> for Exit {
 }
 
 /// What the server itself says, and what to do about it.
-const SAID: [(&str, &str); 7] = [
+const SAID: [(&str, &str); 14] = [
     (
         "max number of clients",
         "close connections that nobody uses (redis-cli CLIENT LIST), or raise maxclients there",
@@ -280,6 +280,34 @@ const SAID: [(&str, &str); 7] = [
     (
         "protected mode",
         "on the server, set a password and the addresses to listen to (bind); or connect from its own host",
+    ),
+    (
+        "signed by no authority",
+        "name the file of its authority: --tls-ca FILE; or, if you know this certificate itself, pin it: --tls-pin sha256:...",
+    ),
+    (
+        "is not the pinned one",
+        "ask who runs the server whether it has a new one; then --tls-pin sha256:... (openssl x509 -noout -fingerprint -sha256 -in FILE prints it)",
+    ),
+    (
+        "its certificate is for",
+        "use a host name of the certificate in the URL, or say which one to expect: --tls-name NAME",
+    ),
+    (
+        "name that it was asked for",
+        "say which name its certificate has: --tls-name NAME",
+    ),
+    (
+        "by the clock of this host",
+        "renew the certificate of the server, or set the clock of this host (date)",
+    ),
+    (
+        "certificate of this client",
+        "give one that the server trusts: --tls-cert FILE --tls-key FILE",
+    ),
+    (
+        "this system names none",
+        "install the package ca-certificates, or name the authority of the server: --tls-ca FILE",
     ),
     ("LOADING", "wait until the server has loaded its data"),
     (
@@ -327,6 +355,10 @@ pub(crate) fn next_step(error: &StoreError) -> (u8, &'static str) {
         StoreErrorKind::Misconfigured => (
             CONFIG,
             "use the settings that the message names, for all clients alike",
+        ),
+        StoreErrorKind::Untrusted => (
+            CONFIG,
+            "look at its certificate: openssl s_client -connect HOST:PORT",
         ),
         StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
         StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),

@@ -4,10 +4,15 @@ use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, Command};
 
 /// Options that `-h` leaves out: most people set them once, or never.
-const RARE: [&str; 36] = [
+const RARE: [&str; 41] = [
     // The store.
     "url_file",
     "password_file",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "tls_name",
+    "tls_pin",
     "namespace",
     "key_template",
     "config",
@@ -58,6 +63,11 @@ const SECTIONS: [(&str, &[&str]); 4] = [
             "url",
             "url_file",
             "password_file",
+            "tls_ca",
+            "tls_cert",
+            "tls_key",
+            "tls_name",
+            "tls_pin",
             "namespace",
             "key_template",
             "config",

@@ -37,6 +37,8 @@ pub(crate) struct StoreLocation {
     pub(crate) files: [Option<PathBuf>; 2],
     /// The configuration file that has the URL.
     pub(crate) settings_file: Option<PathBuf>,
+    /// The settings of encryption. Files have absolute paths.
+    pub(crate) tls: Variables,
     /// The variables that mark naming settings as absent for this store, where configuration files may have
     /// them.
     pub(crate) without: Vec<&'static str>,
@@ -100,6 +102,14 @@ impl StoreLocation {
             // The password is for this process only, so the command cannot print it.
             ("LEASEHOLD_PASSWORD", None),
         ];
+        variables.extend(self.tls.iter().map(|(name, value)| {
+            // A file; a pipe is read once, by this process.
+            let is_lost = |value: &OsString| {
+                let path = Path::new(value);
+                path.is_absolute() && lasting(path).is_none()
+            };
+            (*name, value.clone().filter(|value| !is_lost(value)))
+        }));
         variables.extend(self.without.iter().map(|name| (*name, store.clone())));
         (variables, written)
     }
@@ -368,6 +378,7 @@ mod tests {
             whole: "redis://:S3CR3T@h/".into(),
             files: [Some(file.into()), None],
             settings_file: None,
+            tls: Vec::new(),
             without: Vec::new(),
         };
         let own = home.path().join("url-prod");
@@ -384,6 +395,7 @@ mod tests {
             whole: whole.into(),
             files: [None, file.map(Into::into)],
             settings_file: None,
+            tls: Vec::new(),
             without: Vec::new(),
         };
         let home = tempfile::tempdir().unwrap();

@@ -62,12 +62,12 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Warns of a password file that every user of this host can read. It is used anyway: containers mount secrets
+/// Warns of a file with a secret that every user of this host can read. It is used anyway: containers mount secrets
 /// like that.
-pub(crate) fn warn_if_open(path: &Path) {
+pub(crate) fn warn_if_open(path: &Path, secret: &str) {
     if is_open(path) {
         say(&format!(
-            "warning: {} holds a password, and any user of this host can read it\n    next    chmod o-r -- {}",
+            "warning: {} holds a {secret}, and any user of this host can read it\n    next    chmod o-r -- {}",
             path.display(),
             pasteable(&path.to_string_lossy())
         ));

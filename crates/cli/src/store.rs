@@ -10,13 +10,15 @@ use clap::Args;
 use leasehold::Client;
 use leasehold_core::{KeyTemplate, Namespace};
 
+mod encryption;
 mod target;
 
+use self::encryption::TlsArgs;
 use self::target::Patience;
 pub(crate) use self::target::Target;
 use crate::address;
 use crate::config::{
-    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, Settings, TTL, Typed, URL, URL_FILE,
+    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, Settings, TLS, TTL, Typed, URL, URL_FILE,
     Value,
 };
 use crate::exit::{CONFIG, Exit};
@@ -58,6 +60,9 @@ pub(crate) struct StoreArgs {
         help = "A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]"
     )]
     password_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 
     /// A prefix for the name of the lock, followed by a colon
     #[arg(
@@ -118,11 +123,18 @@ impl StoreArgs {
                 self.config.as_deref().map(Path::to_string_lossy),
             ),
         ];
+        let of_tls = self.tls.options().map(|(name, value)| {
+            let value = value.map(|value| Cow::Owned(value.to_string_lossy().into_owned()));
+            (name, value)
+        });
         let option = |(name, value)| {
             let value: Option<Cow<'_, str>> = value;
             value.map(|value| format!("{name} {} ", pasteable(&value)))
         };
-        urls.chain(others).filter_map(option).collect()
+        urls.chain(others)
+            .chain(of_tls)
+            .filter_map(option)
+            .collect()
     }
 
     /// The typed store options and the lock name, for the end of a command to paste.
@@ -148,6 +160,10 @@ impl StoreArgs {
             .with(PASSWORD_FILE, self.password_file.as_ref())
             .with(NAMESPACE, self.namespace.as_ref())
             .with(KEY_TEMPLATE, self.key_template.as_ref());
+        let options = self.tls.options().into_iter().zip(TLS);
+        let typed = options.fold(typed, |typed, ((_, value), (key, _))| {
+            typed.with(key, value)
+        });
         Settings::load(typed, self.config.as_deref())
     }
 
@@ -171,6 +187,9 @@ impl StoreArgs {
         }
         let (location, origin) = place(&settings)?;
         warn_of_open_files(&location);
+        if let Some(tls) = encryption::of(&location.tls) {
+            builder = builder.tls(tls);
+        }
         let config = self.config.as_deref();
         if location.is_read_again() && config.is_none_or(Path::is_file) {
             let (again, known) = (self.clone(), Mutex::new(location.whole.clone()));
@@ -195,13 +214,16 @@ impl StoreArgs {
     }
 }
 
-/// Warns of each file with a password that other users can read.
+/// Warns of each file with a secret that other users can read.
 fn warn_of_open_files(location: &StoreLocation) {
     let [url_file, password_file] = &location.files;
     let of_url = [url_file, &location.settings_file].into_iter().flatten();
     let of_url = of_url.filter(|_| address::has_password(&location.url));
-    let all = of_url.chain(password_file);
-    all.for_each(|file| secret::warn_if_open(file));
+    let with_password = of_url.chain(password_file);
+    with_password.for_each(|file| secret::warn_if_open(file, "password"));
+    if let Some(file) = encryption::key_file(&location.tls) {
+        secret::warn_if_open(file, "private key");
+    }
 }
 
 /// The location of the store, and the source of its URL.
@@ -243,7 +265,7 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     };
     let url = for_any_directory(url, key, &setting.origin)?;
     let whole = match settings.get(PASSWORD_FILE) {
-        Some(password) if is_for(&password, &setting) => {
+        Some(password) if password.is_for(&setting) => {
             let whole = joined(&url, &setting, &password)?;
             (whole != url).then(|| (whole, password.path().to_owned()))
         }
@@ -255,11 +277,13 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
         None => (url.clone(), None),
     };
     let files = [url_file, password_file];
+    let tls = encryption::settings(settings, (&url, &setting))?;
     let place = StoreLocation {
         url,
         whole,
         files,
         settings_file,
+        tls,
         without: settings.without(),
     };
     Ok((place, setting.origin))
@@ -281,12 +305,6 @@ fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, 
         }
         _ => Ok(url),
     }
-}
-
-/// True if a password belongs to this URL. A password from a file belongs to a URL of the same or a weaker
-/// layer: it must not be sent to another server from the command line.
-fn is_for(password: &Value, url: &Value) -> bool {
-    !matches!(password.origin, Origin::File { .. }) || password.level <= url.level
 }
 
 fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> {
@@ -317,6 +335,7 @@ mod tests {
             url: url.split(' ').map(Into::into).collect(),
             url_file: None,
             password_file: Some("a b".into()),
+            tls: TlsArgs::default(),
             namespace: namespace.map(Into::into),
             key_template: namespace.map(|_| "lock:{}".into()),
             config: None,

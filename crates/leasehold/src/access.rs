@@ -83,9 +83,9 @@ impl Source {
 pub(crate) struct Access {
     /// Asked at each dial.
     pub(crate) credentials: Option<Source>,
-    /// For encrypted connections; by default the authorities that the system trusts.
+    /// For encrypted connections.
     #[cfg(feature = "tls")]
-    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(crate) tls: Option<crate::tls::Tls>,
 }
 
 impl fmt::Debug for Access {

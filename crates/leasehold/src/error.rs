@@ -236,6 +236,8 @@ pub enum StoreErrorKind {
     Misconfigured,
     /// The client was closed.
     Closed,
+    /// No secure connection: this client refused the certificate of the server, or the server that of this client. See `Tls`.
+    Untrusted,
     /// This process or its host has no file descriptor, thread or memory left; the store was not at fault.
     Exhausted,
 }
@@ -252,6 +254,7 @@ impl StoreErrorKind {
             Self::Protocol => "unexpected answer",
             Self::Misconfigured => "is not set up for this",
             Self::Closed => "the client is closed",
+            Self::Untrusted => "no secure connection",
             Self::Exhausted => "this process or host is out of resources",
         }
     }

@@ -60,6 +60,8 @@ mod telemetry;
 pub mod testing;
 #[cfg(feature = "timestamp")]
 pub mod timestamp;
+#[cfg(feature = "tls")]
+mod tls;
 
 #[cfg(feature = "redis")]
 pub use access::Credentials;
@@ -86,6 +88,8 @@ pub use store::memory::Memory;
 pub use store::{InspectedNodes, NodeView};
 #[cfg(feature = "timestamp")]
 pub use timestamp::{TimestampHold, TimestampLock};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 
 /// The README's examples are compiled as tests.
 #[cfg(all(doctest, feature = "cache"))]

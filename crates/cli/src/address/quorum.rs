@@ -39,15 +39,20 @@ impl<'a> QuorumUrl<'a> {
         format!("{}+quorum://{}{}", self.scheme, hosts.join(","), self.tail)
     }
 
-    /// The URL without users and passwords. `one_shown` hides those of a server.
-    pub(crate) fn shown(&self, one_shown: impl Fn(&str) -> String) -> String {
+    /// The URL without users and passwords. `one_shown` hides those of a server, and `is_shown` tells an
+    /// option of a server without a secret.
+    pub(crate) fn shown(
+        &self,
+        one_shown: impl Fn(&str) -> String,
+        is_shown: impl Fn(&str) -> bool,
+    ) -> String {
         let last_login = self.hosts.iter().rposition(|host| host.contains('@'));
         // A host and a port before a login may be the beginning of a password with a comma.
         let is_doubtful = self.hosts[..last_login.unwrap_or_default()]
             .iter()
             .any(|host| host.contains(':') && !host.contains('@'));
         let is_hidden = self.hosts_by(&one_shown).any(|host| host == "...");
-        if is_doubtful || is_hidden || !self.has_plain_tail() {
+        if is_doubtful || is_hidden || !self.has_plain_tail(is_shown) {
             return format!("{}+quorum://...", self.scheme);
         }
         self.with_each(one_shown)
@@ -65,12 +70,15 @@ impl<'a> QuorumUrl<'a> {
     }
 
     /// True for a path and options that hold no secret.
-    fn has_plain_tail(&self) -> bool {
+    fn has_plain_tail(&self, is_shown: impl Fn(&str) -> bool) -> bool {
         let (path, options) = self.tail.split_once('?').unwrap_or((self.tail, ""));
         let is_plain = |option: &str| {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            if is_shown(option) {
+                return true;
+            }
             let (_, unit) = value.split_at(value.bytes().take_while(u8::is_ascii_digit).count());
-            ["db", "durable", "max_ttl"].contains(&key) && ["", "ms", "s", "m", "h"].contains(&unit)
+            ["durable", "max_ttl"].contains(&key) && ["", "ms", "s", "m", "h"].contains(&unit)
         };
         let mut options = options.split('&').filter(|option| !option.is_empty());
         path.chars().all(|c| c == '/' || c.is_ascii_digit()) && options.all(is_plain)
@@ -89,6 +97,11 @@ mod tests {
                 "rediss+quorum://u:S3CR3T@a,:S3CR3T@[::1]:7,c/2?max_ttl=60s&durable=1&db=2",
                 "rediss+quorum://a,[::1]:7,c/2?max_ttl=60s&durable=1&db=2",
             ),
+            (
+                "rediss+quorum://:S3CR3T@a,b,c?tls_ca=/a.pem&max_ttl=9s",
+                "rediss+quorum://a,b,c?tls_ca=/a.pem&max_ttl=9s",
+            ),
+            ("redis+quorum://u:1?tls_S3CR3T@a,b,c", "redis+quorum://..."),
             ("redis+quorum://u:S3CR3T,b,c", "redis+quorum://..."),
             ("redis+quorum://u:123,S3CR3T@b,c,d", "redis+quorum://..."),
             ("redis+quorum://u:S3/CR3T@b,c,d", "redis+quorum://..."),

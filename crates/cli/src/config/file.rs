@@ -6,7 +6,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::setting::{KEYS, Layer, Origin, PASSWORD_FILE, RELATIVE, URL, URL_FILE};
+use super::setting::{KEYS, Layer, Origin, RELATIVE, URL, is_file};
 use crate::exit::{CONFIG, Exit};
 use crate::messages;
 
@@ -76,7 +76,7 @@ fn parse(path: &Path, text: &str) -> Result<Layer, Exit> {
         if value.is_empty() {
             return Err(refuse(at, format!("{key} is empty; leave it out")));
         }
-        if [URL_FILE, PASSWORD_FILE].contains(&key) && !Path::new(value.as_ref()).is_absolute() {
+        if is_file(key) && !Path::new(value.as_ref()).is_absolute() {
             return Err(refuse(at, format!("{key} must be an absolute path")));
         }
         let local = value.strip_prefix("local:").filter(|_| key == URL);

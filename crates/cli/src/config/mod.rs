@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use self::file::{Missing, read};
 pub(crate) use self::setting::{
-    KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, RELATIVE, TTL, URL, URL_FILE, Value,
+    KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, RELATIVE, TLS, TTL, URL, URL_FILE, Value,
+    is_file,
 };
 use self::setting::{KEYS, Layer};
 use crate::exit::{CONFIG, Exit};

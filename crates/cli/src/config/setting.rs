@@ -14,14 +14,37 @@ pub(crate) const NAMESPACE: &str = "namespace";
 pub(crate) const KEY_TEMPLATE: &str = "key_template";
 pub(crate) const TTL: &str = "ttl";
 
+/// The settings of encryption: first three files, the private key last of them.
+pub(crate) const TLS: [(&str, &str); 5] = [
+    ("tls_ca", "LEASEHOLD_TLS_CA"),
+    ("tls_cert", "LEASEHOLD_TLS_CERT"),
+    ("tls_key", "LEASEHOLD_TLS_KEY"),
+    ("tls_name", "LEASEHOLD_TLS_NAME"),
+    ("tls_pin", "LEASEHOLD_TLS_PIN"),
+];
+
+/// True for a setting whose value is the path of a file.
+pub(crate) fn is_file(key: &str) -> bool {
+    let of_tls = TLS.iter().take(3).map(|(key, _)| *key);
+    [URL_FILE, PASSWORD_FILE]
+        .into_iter()
+        .chain(of_tls)
+        .any(|file| file == key)
+}
+
 /// The keys of a configuration file, with the corresponding variables.
-pub(super) const KEYS: [(&str, &str); 6] = [
+pub(super) const KEYS: [(&str, &str); 11] = [
     (URL, "LEASEHOLD_URL"),
     (URL_FILE, "LEASEHOLD_URL_FILE"),
     (PASSWORD_FILE, "LEASEHOLD_PASSWORD_FILE"),
     (NAMESPACE, "LEASEHOLD_NAMESPACE"),
     (KEY_TEMPLATE, "LEASEHOLD_KEY_TEMPLATE"),
     (TTL, "LEASEHOLD_TTL"),
+    TLS[0],
+    TLS[1],
+    TLS[2],
+    TLS[3],
+    TLS[4],
 ];
 
 /// The error for `local:locks.db` in a file.
@@ -81,6 +104,12 @@ impl Value {
         self.raw
             .to_str()
             .ok_or_else(|| self.origin.refuse("is not UTF-8"))
+    }
+
+    /// True if a password or a setting of encryption belongs to this URL. One from a file belongs to a URL of the same or a weaker layer: it
+    /// must not be sent to another server from the command line.
+    pub(crate) fn is_for(&self, url: &Self) -> bool {
+        !matches!(self.origin, Origin::File { .. }) || self.level <= url.level
     }
 
     /// The value as a path.

@@ -24,7 +24,8 @@ impl Client {
     /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host |
     /// | `memory:` | this client only |
     ///
-    /// `?db=1` is equivalent to `/1`. A URL with any other part is refused. The path of a `local:` file must be absolute, since a relative
+    /// `?db=1` is equivalent to `/1`. A URL over TLS may have the options `tls_ca=/path`, `tls_cert=/path`, `tls_key=/path`, `tls_name=host`
+    /// and `tls_pin=fingerprint` for the settings of [`Tls`](crate::Tls). A URL with any other part is refused. The path of a `local:` file must be absolute, since a relative
     /// path would mean another file in each directory. `mode` is the mode of a new file: `0600` (the default), `0660` or `0666`.
     ///
     /// In the URL of a quorum, `user:password@` stands before each host that asks for it, and `/db` counts for all hosts. Its options are
@@ -332,9 +333,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The TLS configuration of `rediss://` connections: certificate authorities, a client certificate, a cryptography provider. Takes a
-    /// [`ClientConfig`](rustls::ClientConfig) of [`leasehold::rustls`](crate::rustls). With it, a URL without TLS is refused. Default: the
-    /// authorities that this system trusts, with the provider that the program has installed, or ring.
+    /// The settings of encrypted connections ([`Tls`](crate::Tls)), or a whole [`ClientConfig`](rustls::ClientConfig) of
+    /// [`leasehold::rustls`](crate::rustls). They count for each `rediss://` server. A URL without TLS is refused then, and so is one with
+    /// TLS options of its own. Default: the options of the URL.
     ///
     /// ```no_run
     /// use std::sync::Arc;
@@ -350,8 +351,8 @@ impl ClientBuilder {
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "tls")]
-    pub fn tls(mut self, config: impl Into<std::sync::Arc<rustls::ClientConfig>>) -> Self {
-        self.access.tls = Some(config.into());
+    pub fn tls(mut self, tls: impl Into<crate::tls::Tls>) -> Self {
+        self.access.tls = Some(tls.into());
         self
     }
 }

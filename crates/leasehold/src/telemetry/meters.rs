@@ -35,7 +35,7 @@ const OTHER: &str = "other";
 /// The outcomes of requests that may have waited. The duration of the others says nothing about a busy lock.
 const WAITS: [Outcome; 3] = [Outcome::Acquired, Outcome::Timeout, Outcome::Cancelled];
 
-const KINDS: [(StoreErrorKind, &str); 10] = [
+const KINDS: [(StoreErrorKind, &str); 11] = [
     (StoreErrorKind::Unreachable, "unreachable"),
     (StoreErrorKind::TimedOut, "timed_out"),
     (StoreErrorKind::Denied, "denied"),
@@ -46,6 +46,7 @@ const KINDS: [(StoreErrorKind, &str); 10] = [
     (StoreErrorKind::Misconfigured, "misconfigured"),
     (StoreErrorKind::Closed, "closed"),
     (StoreErrorKind::Exhausted, "exhausted"),
+    (StoreErrorKind::Untrusted, "untrusted"),
 ];
 
 /// All numbers of a client.

@@ -4,6 +4,7 @@
 //! hundred tasks want one lock, with `SSL_CERT_FILE` set.
 
 use std::env;
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use leasehold::rustls::crypto::ring;
 use leasehold::rustls::pki_types::pem::PemObject;
 use leasehold::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use leasehold::rustls::{ClientConfig, RootCertStore};
-use leasehold::{Client, Error, StoreErrorKind};
+use leasehold::{Client, Error, StoreError, StoreErrorKind, Tls};
 use testkit::RedisServer;
 
 use crate::scene::{CANARY, patient, within};
@@ -83,8 +84,8 @@ fn config(server: &RedisServer, with_certificate: bool) -> ClientConfig {
         .expect("they belong together")
 }
 
-async fn connects(url: &str, config: ClientConfig) -> Result<Client, Error> {
-    let builder = patient().tls(config);
+async fn connects(url: &str, tls: impl Into<Tls>) -> Result<Client, Error> {
+    let builder = patient().tls(tls);
     within("a verdict", builder.connect(url)).await
 }
 
@@ -111,7 +112,195 @@ async fn a_server_that_wants_a_certificate_of_its_clients() {
         .expect("it has one");
     assert!(client.mutex("a").try_acquire().await.is_ok());
     let refused = crate::scene::store_error(connects(&url, config(&server, false)).await);
-    assert_eq!(refused.kind, StoreErrorKind::Unreachable, "{refused}");
+    assert_eq!(refused.kind, StoreErrorKind::Untrusted, "{refused}");
+}
+
+/// The fingerprint that the client reports of a certificate that it does not trust.
+fn fingerprint(refused: &StoreError) -> &str {
+    let at = refused.detail.find("sha256:").expect("a fingerprint");
+    &refused.detail[at..at + "sha256:".len() + 64]
+}
+
+/// Takes and releases a lock, or returns the error of the connection.
+async fn lock_over(url: &str, tls: Tls) -> Result<(), StoreError> {
+    match connects(url, tls).await {
+        Ok(client) => {
+            let lease = client.mutex("a").acquire().await.expect("a lease");
+            lease.release().await.expect("held");
+            Ok(())
+        }
+        Err(Error::Store(error)) => Err(error),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_self_signed_certificate_is_trusted_by_its_file_or_its_fingerprint() {
+    let server = RedisServer::builder()
+        .self_signed()
+        .password(CANARY)
+        .start();
+    let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+    let other = tls_server();
+    let stranger = || Tls::new().ca_file(other.ca_path());
+    let refused = lock_over(&url, stranger()).await.expect_err("a stranger");
+    assert_eq!(refused.kind, StoreErrorKind::Untrusted, "{refused}");
+    assert!(
+        refused.detail.contains("signed by no authority"),
+        "{refused}"
+    );
+    let pin = fingerprint(&refused).to_owned();
+
+    let own = || Tls::new().ca_file(server.ca_path());
+    lock_over(&url, own()).await.expect("its own certificate");
+    lock_over(&url, Tls::new().pin(&pin))
+        .await
+        .expect("the pin");
+    let two = Tls::new().pin("0".repeat(64)).pin(pin.to_uppercase());
+    lock_over(&url, two).await.expect("one of two pins");
+    let elsewhere = || Tls::new().server_name("db.internal");
+    lock_over(&url, elsewhere().pin(&pin))
+        .await
+        .expect("whatever its name is");
+
+    let wrong = Tls::new().pin("0".repeat(64));
+    let refused = lock_over(&url, wrong)
+        .await
+        .expect_err("another certificate");
+    assert!(refused.detail.contains("not the pinned one"), "{refused}");
+    assert_eq!(fingerprint(&refused), pin);
+    let other_name = elsewhere().ca_file(server.ca_path());
+    let refused = lock_over(&url, other_name).await.expect_err("another name");
+    assert_eq!(refused.kind, StoreErrorKind::Untrusted, "{refused}");
+    let said = refused.detail.replace("127.0.0.1, ", "");
+    assert!(
+        said.contains("is for localhost, not for db.internal"),
+        "{refused}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn options_of_a_url_are_as_good_as_settings() {
+    let builder = RedisServer::builder().tls().password(CANARY);
+    let server = builder.arg("--tls-auth-clients").arg("yes").start();
+    let (certificate, key) = server.certificate_paths();
+    let url = |host: &str, options: &str| {
+        format!(
+            "rediss://:{CANARY}@{host}:{}/?tls_ca={}{options}",
+            server.tls_port(),
+            server.ca_path().display()
+        )
+    };
+    let ours = format!(
+        "&tls_cert={}&tls_key={}",
+        certificate.display(),
+        key.display()
+    );
+    for url in [
+        url("127.0.0.1", &ours),
+        url("localhost", &format!("{ours}&tls_name=127.0.0.1")),
+    ] {
+        let client = within("a client", patient().connect(&url))
+            .await
+            .expect("trusted");
+        assert!(client.mutex("a").try_acquire().await.is_ok());
+    }
+    let lacks = within("a verdict", patient().connect(&url("127.0.0.1", ""))).await;
+    let refused = crate::scene::store_error(lacks);
+    assert!(
+        refused
+            .detail
+            .contains("wants a certificate of this client"),
+        "{refused}"
+    );
+    let refused = patient()
+        .tls(Tls::new())
+        .connect(&url("127.0.0.1", &ours))
+        .await;
+    let Err(Error::Invalid(refused)) = refused else {
+        panic!("two sources of settings");
+    };
+    assert!(
+        refused.to_string().contains("leave one of them out"),
+        "{refused}"
+    );
+    let refused = patient()
+        .connect(&url("127.0.0.1", "&tls_cert=/no/such"))
+        .await;
+    let Err(Error::Invalid(refused)) = refused else {
+        panic!("there is no such file");
+    };
+    assert!(refused.to_string().contains("/no/such"), "{refused}");
+}
+
+/// The client learns of the refusal after its own handshake: over TLS 1.3 by an alert that comes later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_certificate_of_a_client_is_told_over_each_version() {
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let builder = RedisServer::builder().tls().password(CANARY);
+        let builder = builder.arg("--tls-auth-clients").arg("yes");
+        let server = builder.arg("--tls-protocols").arg(version).start();
+        let other = tls_server();
+        let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+        let trusting = || Tls::new().ca_file(server.ca_path());
+        let (certificate, key) = other.certificate_paths();
+        for tls in [trusting(), trusting().client_certificate(certificate, key)] {
+            let refused = lock_over(&url, tls)
+                .await
+                .expect_err("no certificate of its own");
+            assert_eq!(
+                refused.kind,
+                StoreErrorKind::Untrusted,
+                "{version}: {refused}"
+            );
+            let said = &refused.detail;
+            assert!(
+                said.contains("certificate of this client"),
+                "{version}: {refused}"
+            );
+            assert!(!refused.may_have_taken_effect, "{version}: {refused}");
+        }
+        let (certificate, key) = server.certificate_paths();
+        let ours = trusting().client_certificate(certificate, key);
+        lock_over(&url, ours).await.expect("its own certificate");
+    }
+}
+
+/// Server and client get other certificates while a lease is held. For a moment the client's files do not fit together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_change_cost_no_lease() {
+    let (server, other) = (tls_server(), tls_server());
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca = folder.path().join("ca.crt");
+    fs::copy(server.ca_path(), &ca).expect("a copy");
+    let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+    let client = connects(&url, Tls::new().ca_file(&ca))
+        .await
+        .expect("trusted");
+    let lease = client.mutex("a").acquire().await.expect("a lease");
+    let again = async || {
+        for kind in ["normal", "pubsub"] {
+            server.cli(&["CLIENT", "KILL", "TYPE", kind]);
+        }
+        let another = within("a new connection", client.mutex("b").acquire()).await;
+        another.expect("trusted").release().await.expect("held");
+    };
+    fs::write(&ca, "this is no certificate yet").expect("write");
+    // By the former files.
+    again().await;
+    let (certificate, key) = other.certificate_paths();
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    server.cli(&[
+        "CONFIG",
+        "SET",
+        "tls-cert-file",
+        &text(certificate),
+        "tls-key-file",
+        &text(key),
+    ]);
+    fs::copy(other.ca_path(), &ca).expect("a copy");
+    again().await;
+    lease.release().await.expect("held");
 }
 
 #[tokio::test]

@@ -15,7 +15,9 @@ const LAYERS: [&[&str]; 9] = [
     &["store"],
     &["telemetry"],
     &["doctor", "error"],
-    &["access", "backoff", "clock", "foreign", "runtime", "sync"],
+    &[
+        "access", "backoff", "clock", "foreign", "runtime", "sync", "tls",
+    ],
 ];
 
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {

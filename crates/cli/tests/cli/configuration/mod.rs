@@ -3,6 +3,7 @@
 // `setsid`, `env --default-signal` and namespaces are Linux'.
 #![cfg(target_os = "linux")]
 
+mod encryption;
 mod inherited_store;
 mod naming;
 mod quorum;

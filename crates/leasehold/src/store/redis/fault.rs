@@ -45,7 +45,12 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             false,
         ),
         ErrorKind::Io => {
-            let kind = of_system(error).map_or(StoreErrorKind::Unreachable, |cause| {
+            let cause = of_system(error);
+            #[cfg(feature = "tls")]
+            if let Some(why) = cause.and_then(crate::tls::refusal) {
+                return (said(StoreErrorKind::Untrusted, &why).unknown(), false);
+            }
+            let kind = cause.map_or(StoreErrorKind::Unreachable, |cause| {
                 StoreErrorKind::of_io(cause, StoreErrorKind::Unreachable)
             });
             (said(kind, &error.to_string()).unknown(), false)

@@ -6,8 +6,6 @@ mod url;
 
 use std::fmt;
 use std::io;
-#[cfg(feature = "tls")]
-use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
@@ -17,6 +15,8 @@ use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use tokio::net::TcpStream;
 
 use crate::access::{Access, Source};
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 
 /// How long sent bytes may stay unacknowledged before the kernel gives the connection up.
 #[cfg(target_os = "linux")]
@@ -27,6 +27,9 @@ pub(crate) struct Address {
     info: ConnectionInfo,
     shown: String,
     access: Access,
+    /// Those of the URL.
+    #[cfg(feature = "tls")]
+    tls: Tls,
 }
 
 impl Address {
@@ -51,6 +54,8 @@ impl Address {
             info: info.set_redis_settings(settings).set_tcp_settings(tcp),
             shown: parsed.shown,
             access: Access::default(),
+            #[cfg(feature = "tls")]
+            tls: parsed.tls,
         })
     }
 
@@ -63,11 +68,23 @@ impl Address {
             return Err(Invalid::new("store URL", &self.shown, why));
         }
         #[cfg(feature = "tls")]
-        if access.tls.is_some() && !self.is_private() {
-            let why = "is not encrypted, and a configuration of TLS was given besides: write rediss:// or leave it out";
-            return Err(Invalid::new("store URL", &self.shown, why));
+        {
+            let refuse = |why| Err(Invalid::new("store URL", &self.shown, why));
+            if access.tls.is_some() && !self.is_private() {
+                return refuse(
+                    "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
+                );
+            }
+            if access.tls.is_some() && !self.tls.is_default() {
+                return refuse(
+                    "has TLS options, and TLS settings were given besides: leave one of them out",
+                );
+            }
         }
-        Ok(Self { access, ..self })
+        let this = Self { access, ..self };
+        #[cfg(feature = "tls")]
+        this.tls().check()?;
+        Ok(this)
     }
 
     /// The source of credentials outside the URL.
@@ -75,10 +92,10 @@ impl Address {
         self.access.credentials.as_ref()
     }
 
-    /// The TLS settings, if not the default ones.
+    /// The TLS settings of the client, or else of the URL.
     #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
-        self.access.tls.as_ref()
+    pub(super) fn tls(&self) -> &Tls {
+        self.access.tls.as_ref().unwrap_or(&self.tls)
     }
 
     /// True if the client logs in with a password.

@@ -211,6 +211,16 @@ mod tests {
         assert_eq!(nine, Ok(9));
     }
 
+    #[cfg(feature = "tls")]
+    #[test]
+    fn encryption_of_a_quorum_is_that_of_each_server() {
+        let address = read("rediss+quorum://a,b,c/2?tls_name=db.internal&max_ttl=5s").ok();
+        let nodes = address.unwrap().nodes;
+        assert!(nodes.iter().all(|node| !node.tls().is_default()));
+        let said = refused("redis+quorum://a,b,c?tls_ca=/a");
+        assert!(said.contains("is not encrypted"), "{said}");
+    }
+
     #[test]
     fn each_server_of_a_quorum_has_its_login() {
         let address = read("redis+quorum://u:p%2Cq@a,:p@b:1,c/3").ok().unwrap();

@@ -19,8 +19,6 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use super::handshake::{Handshake, HandshakeResult};
 use super::placement::Placement;
 use super::refusal::{Duplex, LastWords, closed, refusal};
-#[cfg(feature = "tls")]
-use super::tls;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::contract::Listener;
@@ -97,13 +95,13 @@ pub(in crate::store::redis) async fn open(
 ) -> Result<RawConnection, StoreError> {
     let last_words = LastWords::default();
     let opened = async {
-        let stream = stream(address, placement, clock).await?;
-        let stream = match address.info().addr() {
+        let stream = last_words.of(stream(address, placement, clock).await?);
+        let stream: Box<dyn Duplex> = match address.info().addr() {
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, .. } => {
-                Box::new(tls::over(stream, host, address.tls()).await?)
+                Box::new(address.tls().over(stream, host).await?)
             }
-            _ => last_words.of(stream),
+            _ => stream,
         };
         MultiplexedConnection::new_with_config(settings, stream, config).await
     };

@@ -7,7 +7,7 @@
 //! | [`runner`] | connects, sends queued steps, delivers the answers, and reconnects |
 //! | [`context`], [`batch_limit`] | the state that handle and runner share; how many batches are in flight |
 //! | [`in_flight`], [`batch`] | the batches in flight, and in which order refused ones are sent again; sends one batch |
-//! | [`dial`], `tls` | makes a connection, encrypted or not |
+//! | [`dial`] | makes a connection, encrypted or not |
 //! | [`login`] | the credentials of a connection |
 //! | [`handshake`], [`server`] | the first requests over a connection; the identity of its server |
 //! | [`refusal`] | the errors of a failed attempt to connect, with a hint |
@@ -28,5 +28,3 @@ mod placement;
 pub(super) mod refusal;
 mod runner;
 pub(super) mod server;
-#[cfg(feature = "tls")]
-mod tls;

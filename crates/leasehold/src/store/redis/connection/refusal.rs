@@ -22,7 +22,8 @@ pub(in crate::store::redis) fn refusal(address: &Address, error: &RedisError) ->
     if refusal.kind == StoreErrorKind::TimedOut {
         return silent(address, None);
     }
-    if error.is_connection_dropped() && !error.is_connection_refusal() {
+    let is_closed = error.is_connection_dropped() && !error.is_connection_refusal();
+    if is_closed && refusal.kind == StoreErrorKind::Unreachable {
         refusal.detail += WRONG_DOOR;
     }
     refusal.may_have_taken_effect = false;
@@ -140,6 +141,8 @@ impl AsyncRead for Overheard {
     }
 }
 
+/// To a side that has closed, nothing can be written, and no error says so: reading goes on instead. It first gets what that side said before (an
+/// error line, or an alert of TLS), and then the end.
 impl AsyncWrite for Overheard {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -147,12 +150,7 @@ impl AsyncWrite for Overheard {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-        if written.is_err() {
-            // The other side has closed. What it said before was not read yet.
-            let mut unread = [0; LINE];
-            let _end = self.poll_read(context, &mut ReadBuf::new(&mut unread));
-        }
-        Poll::Ready(written)
+        Poll::Ready(Ok(written.unwrap_or(bytes.len())))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

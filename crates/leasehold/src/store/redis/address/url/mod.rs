@@ -18,6 +18,11 @@ use redis::{ConnectionAddr, RedisConnectionInfo};
 use self::host::host_and_port;
 use self::login::{Login, once};
 use self::percent::{decoded, text};
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+
+/// The begin of each option of TLS.
+const TLS: &str = "tls_";
 
 const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
 
@@ -25,6 +30,8 @@ const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and space
 pub(super) struct Parsed {
     pub(super) addr: ConnectionAddr,
     pub(super) settings: RedisConnectionInfo,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Tls,
     /// The URL without user and password.
     pub(super) shown: String,
 }
@@ -93,12 +100,27 @@ fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
     let (host, port) = host_and_port(host)?;
     let (path, query) = split_tail(tail)?;
     login.take_path(path)?;
+    let is_encrypted = ["rediss", "valkeys"].contains(&scheme);
+    #[cfg(feature = "tls")]
+    let mut tls = Tls::default();
     for (key, value) in pairs(query) {
         match key {
             "db" => login.take_database(value)?,
             "protocol" => speaks(value)?,
             "user" | "username" | "pass" | "password" => {
                 return Err("names user or password after the host; put them before it".into());
+            }
+            _ if key.starts_with(TLS) && !is_encrypted => {
+                return Err("has an option of TLS, but is not encrypted; write rediss://".into());
+            }
+            #[cfg(feature = "tls")]
+            _ if tls.take(key, text(value)?)? => {}
+            #[cfg(feature = "tls")]
+            _ if is_encrypted => {
+                let known = crate::tls::OPTIONS;
+                return Err(format!(
+                    "has an unknown option after ?; known are db, {known}"
+                ));
             }
             _ => return Err("has an unknown option after ?; only db is known".into()),
         }
@@ -110,7 +132,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
     } else {
         format!("{scheme}://{host}:{port}{database}")
     };
-    let addr = if ["rediss", "valkeys"].contains(&scheme) {
+    let addr = if is_encrypted {
         let (insecure, tls_params) = (false, None);
         ConnectionAddr::TcpTls {
             host,
@@ -124,6 +146,8 @@ fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
     Ok(Parsed {
         addr,
         settings: login.settings(),
+        #[cfg(feature = "tls")]
+        tls,
         shown,
     })
 }
@@ -173,6 +197,8 @@ fn socket(rest: &str) -> Result<Parsed, String> {
     Ok(Parsed {
         addr: ConnectionAddr::Unix(path),
         settings: login.settings(),
+        #[cfg(feature = "tls")]
+        tls: Tls::default(),
         shown: format!("unix:{shown}{database}"),
     })
 }

@@ -1,8 +1,7 @@
 //! Decodes percent-encoded parts of a URL. Errors never quote them, since they may be secrets.
 
 pub(super) fn text(encoded: &str) -> Result<String, String> {
-    String::from_utf8(decoded(encoded)?)
-        .map_err(|_| "has a user or a password that is not UTF-8".into())
+    String::from_utf8(decoded(encoded)?).map_err(|_| "has a part that is not UTF-8".into())
 }
 
 /// Decodes a percent-encoded text to bytes.

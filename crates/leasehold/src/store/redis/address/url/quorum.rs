@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::login::once;
-use super::{Parsed, is_tcp, pairs, split_authority, split_scheme, split_tail, tcp};
+use super::{Parsed, TLS, is_tcp, pairs, split_authority, split_scheme, split_tail, tcp};
 
 /// The end of a quorum's scheme, after the scheme of its servers.
 const SUFFIX: &str = "+quorum";
@@ -44,8 +44,11 @@ fn hosts(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
             "db" | "protocol" | "user" | "username" | "pass" | "password" => {
                 common.push(format!("{key}={value}"));
             }
+            _ if key.starts_with(TLS) => {
+                common.push(format!("{key}={value}"));
+            }
             _ => {
-                let why = "has an unknown option after ?; known are db, durable and max_ttl";
+                let why = "has an unknown option after ?; known are db, durable and max_ttl, and tls_ca and its like with rediss+quorum";
                 return Err(why.into());
             }
         }

@@ -51,6 +51,7 @@ fn unknown_parts_of_a_url_are_refused() {
     for (url, why) in [
         ("redis://h/?nonsense=1", "option after ?"),
         ("redis://h/?password=S3CR3T", "before it"),
+        ("redis://h/?tls_ca=/a", "is not encrypted; write rediss://"),
         ("redis://h/?protocol=resp2", "RESP3"),
         ("redis://h/?S3CR3T", "option after ?"),
         ("redis://h/3?db=4", "two databases"),
@@ -146,5 +147,30 @@ proptest! {
         if let Err(why) = parse(&url) {
             prop_assert!(!why.contains("Zz9"), "{}", why);
         }
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn encryption_has_options() {
+    let url = |options: &str| format!("rediss://:S3CR3T@h/3?{options}");
+    for options in [
+        "tls_ca=/a%20b.pem",
+        "tls_cert=/c&tls_key=/k&db=3",
+        "tls_name=db.internal&tls_pin=12,34",
+    ] {
+        assert_eq!(shown(&url(options)), "rediss://h:6379/3", "{options}");
+        assert!(!parse(&url(options)).ok().unwrap().tls.is_default());
+    }
+    for (options, why) in [
+        ("tls_ca=a.pem", "tls_ca without an absolute path"),
+        ("tls_key", "tls_key without an absolute path"),
+        ("tls_ca=/a&tls_ca=/a", "two values of tls_ca"),
+        ("tls_pin=12&tls_pin=34", "two values of tls_pin"),
+        ("tls_S3CR3T=1", "known are db, tls_ca, tls_cert, tls_key"),
+        ("tls_ca=/%ff", "not UTF-8"),
+    ] {
+        let said = shown(&url(options));
+        assert!(said.contains(why) && !said.contains("S3CR3T"), "{said}");
     }
 }

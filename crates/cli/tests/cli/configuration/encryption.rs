@@ -1,0 +1,226 @@
+//! The settings of encrypted connections, and what a refused certificate tells.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use testkit::RedisServer;
+
+use super::{LEASEHOLD, SECRET, run, write};
+use crate::common::{Done, Run, Store, tool};
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A server that takes only clients with a certificate, its URL, and the five settings: the last is a fingerprint.
+struct Scene {
+    store: Store,
+    server: RedisServer,
+    url: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let builder = RedisServer::builder().tls().password(SECRET);
+        let server = builder.arg("--tls-auth-clients").arg("yes").start();
+        let url = format!("rediss://:{SECRET}@127.0.0.1:{}/", server.tls_port());
+        let store = Store::local();
+        Self { store, server, url }
+    }
+
+    /// The settings, by their names in a URL.
+    fn settings(&self) -> [(&'static str, String); 3] {
+        let (certificate, key) = self.server.certificate_paths();
+        [
+            ("tls_ca", text(self.server.ca_path())),
+            ("tls_cert", text(certificate)),
+            ("tls_key", text(key)),
+        ]
+    }
+
+    fn lock(&self, run: Run) -> Done {
+        let nested = format!("{LEASEHOLD} check && {LEASEHOLD} run b true");
+        let done = run.words(&["x", "sh", "-c", &nested]).output();
+        assert!(!format!("{done:?}").contains(SECRET), "{done:?}");
+        let used = self.server.cli(&["EXISTS", "leasehold:fence"]).int();
+        assert_eq!(used == 1, done.code() == 0, "{done:?}");
+        self.server.cli(&["DEL", "leasehold:fence"]);
+        done
+    }
+}
+
+/// A nested `leasehold` finds them too.
+#[test]
+fn settings_of_encryption_come_from_each_source() {
+    let scene = Scene::new();
+    let typed = || run(&scene.store).words(&["--url", &scene.url]);
+    let options = |run: Run| {
+        scene.settings().iter().fold(run, |run, (name, value)| {
+            run.words(&[&format!("--{}", name.replace('_', "-")), value])
+        })
+    };
+    let variables = |run: Run| {
+        scene.settings().iter().fold(run, |run, (name, value)| {
+            run.env(&format!("LEASEHOLD_{}", name.to_uppercase()), value)
+        })
+    };
+    let in_file: Vec<String> = (scene.settings().iter())
+        .map(|(name, value)| format!("{name} = \"{value}\""))
+        .collect();
+    let in_url: Vec<String> = (scene.settings().iter())
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let in_url = format!("{}?{}", scene.url, in_url.join("&"));
+    let config = format!("url = \"{}\"\n{}\n", scene.url, in_file.join("\n"));
+    let config = write(&scene.store, "c.toml", &config);
+    let url_file = write(&scene.store, "url", &scene.url);
+    for run in [
+        options(typed()),
+        variables(typed()),
+        options(run(&scene.store)).env("LEASEHOLD_URL", &scene.url),
+        options(run(&scene.store)).words(&["--url-file", &url_file]),
+        variables(run(&scene.store)).words(&["--config", &config]),
+        run(&scene.store).words(&["--config", &config]),
+        run(&scene.store).words(&["--url", &in_url]),
+    ] {
+        scene.lock(run).is(0, &[]);
+    }
+    // Those of a file are not for a server from a stronger source.
+    let foreign = typed().words(&["--config", &config]);
+    scene.lock(foreign).is(78, &["signed by no authority"]);
+    // They do not count for another store, unless it was meant.
+    let local = super::store_url(&scene.store);
+    let elsewhere = || run(&scene.store).words(&["--url", &local]);
+    let done = variables(elsewhere()).words(&["x", "true"]).output();
+    done.is(0, &[]);
+    let done = options(elsewhere()).words(&["x", "true"]).output();
+    let why = "--tls-ca: the URL from --url is not encrypted; write rediss://";
+    done.is(64, &[why]);
+    let done = run(&scene.store).words(&["--url", &in_url, "--tls-name", "a", "x", "true"]);
+    done.output().is(
+        64,
+        &["--tls-name: the URL from --url has options of TLS already"],
+    );
+}
+
+/// Each is a wrong setting, not a server that is away: no verb waits for it, and the doctor agrees.
+#[test]
+fn a_refused_certificate_is_told_with_the_next_step() {
+    let scene = Scene::new();
+    let own = RedisServer::builder().self_signed().start();
+    let own_url = format!("rediss://localhost:{}/", own.tls_port());
+    let [(_, ca), (_, certificate), (_, key)] = scene.settings();
+    let own_ca = text(own.ca_path());
+    let zeros = "0".repeat(64);
+    let not_private = write(&scene.store, "not-private", "these are no certificates");
+    let own_key = text(own.certificate_paths().1);
+    let certificates = "--tls-cert FILE --tls-key FILE";
+    let of = |certificate: &str, key: &str| {
+        format!("--tls-ca {ca} --tls-cert {certificate} --tls-key {key}")
+    };
+    for (url, options, why, step) in [
+        (
+            &own_url,
+            String::new(),
+            "is signed by no authority",
+            "--tls-ca FILE",
+        ),
+        (
+            &own_url,
+            format!("--tls-pin {zeros}"),
+            "is not the pinned one",
+            "--tls-pin sha256:",
+        ),
+        (
+            &own_url,
+            format!("--tls-ca {own_ca} --tls-name db.internal"),
+            "not for db.internal",
+            "--tls-name NAME",
+        ),
+        (
+            &scene.url,
+            format!("--tls-ca {ca}"),
+            "it wants a certificate of this client",
+            certificates,
+        ),
+        (
+            &scene.url,
+            of(&own_ca, &own_key),
+            "certificate of this client",
+            certificates,
+        ),
+        (
+            &scene.url,
+            "--tls-ca /no/such".into(),
+            "\"/no/such\": No such file",
+            "",
+        ),
+        (
+            &scene.url,
+            format!("--tls-ca {not_private}"),
+            "holds no certificate",
+            "",
+        ),
+        (
+            &scene.url,
+            of(&certificate, &not_private),
+            "no private key",
+            "",
+        ),
+        (&scene.url, of(&own_ca, &key), "do not fit", ""),
+    ] {
+        let options: Vec<&str> = options.split_whitespace().collect();
+        let all = [&["--url", url], &options[..]].concat();
+        let done = run(&scene.store)
+            .words(&all)
+            .words(&["--wait", "60", "x", "true"])
+            .output();
+        done.is(78, &[why, step, "(exit 78)"]);
+        assert!(!done.stderr.contains(SECRET), "{done:?}");
+        let examined = tool(LEASEHOLD, &[&["doctor", "--quick"], &all[..]].concat());
+        let said = String::from_utf8_lossy(&examined.stderr).into_owned();
+        assert_eq!(examined.status.code(), Some(78), "{said}");
+        assert!(said.contains(why) && said.contains(step), "{said}");
+    }
+}
+
+#[test]
+fn the_fingerprint_of_the_message_can_be_pinned() {
+    let store = Store::local();
+    let server = RedisServer::builder().self_signed().start();
+    let url = format!("rediss://localhost:{}/", server.tls_port());
+    let refused = run(&store).words(&["--url", &url, "x", "true"]).output();
+    let at = refused.stderr.find("sha256:").expect("a fingerprint");
+    let pin = &refused.stderr[at..at + "sha256:".len() + 64];
+    let pinned = ["--url", &url, "--tls-pin", pin, "x", "true"];
+    run(&store).words(&pinned).output().is(0, &[]);
+}
+
+#[test]
+fn a_key_that_everyone_can_read_is_used_with_a_warning() {
+    let scene = Scene::new();
+    let [(_, ca), (_, certificate), (_, key)] = scene.settings();
+    let open = write(&scene.store, "key", &fs::read_to_string(key).unwrap());
+    fs::set_permissions(scene.store.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
+    let options = [
+        "--tls-ca",
+        &ca,
+        "--tls-cert",
+        &certificate,
+        "--tls-key",
+        &open,
+    ];
+    let with_key = run(&scene.store)
+        .words(&["--url", &scene.url])
+        .words(&options);
+    let done = with_key.words(&["x", "true"]).output();
+    done.is(
+        0,
+        &[
+            "holds a private key, and any user of this host",
+            "chmod o-r -- ",
+        ],
+    );
+}

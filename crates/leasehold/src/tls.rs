@@ -1,0 +1,341 @@
+//! Encryption: whom a connection trusts, and the certificate of this client.
+//!
+//! The program chooses its cryptography provider. This module uses that choice if there is one, and never makes it for the whole program.
+
+mod refusal;
+mod verifier;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leasehold_core::Invalid;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+pub(crate) use self::refusal::refusal;
+use self::verifier::{Fingerprint, Verifier};
+
+/// Settings of encrypted connections, for [`ClientBuilder::tls`](crate::ClientBuilder::tls). Files are in PEM form.
+///
+/// By default the certificate of the server must be signed by an authority that the system trusts, or that the variable `SSL_CERT_FILE` or
+/// `SSL_CERT_DIR` names. It must be valid now and name the host of the URL. A server that fails the check is refused with
+/// [`StoreErrorKind::Untrusted`](crate::StoreErrorKind::Untrusted). There is no way to leave the check out.
+///
+/// Each new connection reads the files again, so a certificate can be replaced while the client lives. If they cannot be read then, or do
+/// not fit together, the former ones count.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), leasehold::Error> {
+/// use leasehold::{Client, Tls};
+///
+/// let tls = Tls::new()
+///     .ca_file("/etc/ssl/redis-ca.crt")
+///     .client_certificate("/etc/ssl/app.crt", "/etc/ssl/app.key");
+/// let client = Client::builder().tls(tls).connect("rediss://db.internal/").await?;
+/// # client.close().await; Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "settings do nothing until a builder has them"]
+pub struct Tls {
+    given: Option<Arc<ClientConfig>>,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    name: Option<String>,
+    pins: Vec<String>,
+    /// The last configuration that was built from files.
+    built: Arc<Mutex<Option<Arc<ClientConfig>>>>,
+}
+
+impl Tls {
+    /// The default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The only authorities to trust, in place of those of the system. A certificate of this file is also trusted if the server shows it
+    /// itself, as with a self-signed one. It must be valid now and name the host.
+    pub fn ca_file(self, path: impl Into<PathBuf>) -> Self {
+        let ca = Some(path.into());
+        Self { ca, ..self }
+    }
+
+    /// The certificate of this client, with those of its intermediate authorities, and its private key. Both may be in one file.
+    pub fn client_certificate(self, file: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        let (certificate, key) = (Some(file.into()), Some(key.into()));
+        Self {
+            certificate,
+            key,
+            ..self
+        }
+    }
+
+    /// The host name or IP address that the certificate of the server must have, in place of the one in the URL. The client also asks the
+    /// server for it (SNI).
+    pub fn server_name(self, name: impl Into<String>) -> Self {
+        let name = Some(name.into());
+        Self { name, ..self }
+    }
+
+    /// The SHA-256 fingerprint of the only certificate to trust, in hexadecimal digits, as `openssl x509 -noout -fingerprint -sha256` prints
+    /// it. Neither its authority nor its name nor its dates count then. Several calls allow several certificates, for a change of them.
+    pub fn pin(mut self, fingerprint: impl Into<String>) -> Self {
+        self.pins.push(fingerprint.into());
+        self
+    }
+}
+
+/// A configuration of [`leasehold::rustls`](crate::rustls). Besides it, only [`Tls::server_name`] can be set.
+impl<C: Into<Arc<ClientConfig>>> From<C> for Tls {
+    fn from(config: C) -> Self {
+        Self {
+            given: Some(config.into()),
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("ca", &self.ca)
+            .field("certificate", &self.certificate)
+            .field("key", &self.key)
+            .field("name", &self.name)
+            .field("pins", &self.pins)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The options of a URL, for an error message.
+pub(crate) const OPTIONS: &str = "tls_ca, tls_cert, tls_key, tls_name and tls_pin";
+
+impl Tls {
+    /// Takes an option of a URL. Returns false for an unknown one.
+    pub(crate) fn take(&mut self, key: &str, value: String) -> Result<bool, String> {
+        let path = || {
+            let why = format!("has a {key} without an absolute path");
+            let path = PathBuf::from(&value);
+            if path.is_absolute() {
+                Ok(path)
+            } else {
+                Err(why)
+            }
+        };
+        let is_second = match key {
+            "tls_ca" => self.ca.replace(path()?).is_some(),
+            "tls_cert" => self.certificate.replace(path()?).is_some(),
+            "tls_key" => self.key.replace(path()?).is_some(),
+            "tls_name" => self.name.replace(value).is_some(),
+            "tls_pin" => {
+                let is_second = !self.pins.is_empty();
+                self.pins = value.split(',').map(str::to_owned).collect();
+                is_second
+            }
+            _ => return Ok(false),
+        };
+        if is_second {
+            return Err(format!("has two values of {key}"));
+        }
+        Ok(true)
+    }
+
+    /// True without any setting.
+    pub(crate) fn is_default(&self) -> bool {
+        let Self {
+            given,
+            ca,
+            certificate,
+            key,
+            name,
+            pins,
+            built: _,
+        } = self;
+        let has_file = ca.is_some() || certificate.is_some() || key.is_some();
+        given.is_none() && !has_file && name.is_none() && pins.is_empty()
+    }
+
+    /// Checks all settings. The authorities of the system are looked for only when they are needed.
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        if let Some(name) = &self.name {
+            named(name).map_err(|why| Invalid::new(SETTING, name, why))?;
+        }
+        if self.is_default() {
+            return Ok(());
+        }
+        self.config().map(drop)
+    }
+
+    /// Encrypts a connection to `host`.
+    ///
+    /// # Errors
+    /// [`refusal`] tells those that are about a certificate.
+    pub(crate) async fn over<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        host: &str,
+    ) -> io::Result<TlsStream<S>> {
+        let name = named(self.name.as_deref().unwrap_or(host)).map_err(refusal::of)?;
+        let config = self.config();
+        let config = config.map_err(|invalid| refusal::of(invalid.to_string()))?;
+        TlsConnector::from(config).connect(name, stream).await
+    }
+
+    fn config(&self) -> Result<Arc<ClientConfig>, Invalid> {
+        if let Some(given) = &self.given {
+            let other = Self {
+                given: None,
+                name: None,
+                ..self.clone()
+            };
+            return if other.is_default() {
+                Ok(given.clone())
+            } else {
+                let why = "has a configuration of rustls, and other settings besides: leave one of them out";
+                Err(Invalid::new(SETTING, &format!("{other:?}"), why))
+            };
+        }
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.build() {
+            Ok(config) => Ok(built.insert(Arc::new(config)).clone()),
+            // While files are replaced, a key may not fit its certificate for a moment.
+            Err(why) => built.clone().ok_or(why),
+        }
+    }
+
+    fn build(&self) -> Result<ClientConfig, Invalid> {
+        let provider = CryptoProvider::get_default().cloned();
+        let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+        let config = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Invalid::new(SETTING, "cryptography provider", error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(self.verifier(provider)?);
+        let Some(file) = &self.certificate else {
+            return match &self.key {
+                None => Ok(config.with_no_client_auth()),
+                Some(key) => Err(of_file(key, "is a key without its certificate (tls_cert)")),
+            };
+        };
+        let key_file = self.key.as_ref().unwrap_or(file);
+        let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| {
+            unreadable(key_file, &error, "holds no private key without a password")
+        })?;
+        let why = |error| format!("and {} do not fit: {error}", key_file.display());
+        let chain = certificates(file)?;
+        let config = config.with_client_auth_cert(chain, key);
+        config.map_err(|error| of_file(file, why(error)))
+    }
+
+    fn verifier(
+        &self,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, Invalid> {
+        let pins = self.pins.iter().map(|text| {
+            let why = "is no SHA-256 fingerprint: 64 hexadecimal digits, with or without colons and sha256: before them";
+            Fingerprint::parse(text).ok_or_else(|| Invalid::new(SETTING, text, why))
+        });
+        let pins: Vec<Fingerprint> = pins.collect::<Result<_, _>>()?;
+        let mut authorities = RootCertStore::empty();
+        let own = match (&self.ca, pins.is_empty()) {
+            (Some(file), false) => {
+                let why = "names authorities, and a fingerprint (tls_pin) says which certificate to trust: leave one of them out";
+                return Err(of_file(file, why));
+            }
+            (Some(file), true) => {
+                let own = certificates(file)?;
+                for authority in &own {
+                    let added = authorities.add(authority.clone());
+                    added.map_err(|error| of_file(file, error.to_string()))?;
+                }
+                own
+            }
+            (None, true) => {
+                let found = rustls_native_certs::load_native_certs();
+                authorities.add_parsable_certificates(found.certs);
+                if authorities.is_empty() {
+                    let why = "this system names none: install its package ca-certificates, or name the authority of the server (tls_ca)";
+                    return Err(Invalid::new(SETTING, "authorities of the system", why));
+                }
+                Vec::new()
+            }
+            (None, false) => Vec::new(),
+        };
+        let verifier = Verifier::new(provider, pins, authorities, own);
+        let verifier = verifier.map_err(|error| Invalid::new(SETTING, "authorities", error))?;
+        Ok(Arc::new(verifier))
+    }
+}
+
+/// What an error calls these settings.
+pub(crate) const SETTING: &str = "TLS setting";
+
+fn named(host: &str) -> Result<ServerName<'static>, String> {
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+    name.map_err(|_| format!("{host} is neither a host name nor an IP address"))
+}
+
+fn of_file(file: &Path, why: impl Into<String>) -> Invalid {
+    Invalid::new(SETTING, &file.to_string_lossy(), why.into())
+}
+
+fn unreadable(file: &Path, error: &pem::Error, lack: &str) -> Invalid {
+    match error {
+        pem::Error::Io(error) => of_file(file, error.to_string()),
+        pem::Error::NoItemsFound => of_file(file, lack),
+        other => of_file(file, format!("is not a PEM file: {other}")),
+    }
+}
+
+/// All certificates of a file, at least one.
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Invalid> {
+    let lack = "holds no certificate";
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let read: Vec<_> = read.map_err(|error| unreadable(file, &error, lack))?;
+    if read.is_empty() {
+        return Err(of_file(file, lack));
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_keeps_its_choice_of_cryptography() {
+        // The result depends on the certificates of this host.
+        drop(Tls::new().config());
+        // This test process has installed no provider, and no configuration must install one.
+        assert!(CryptoProvider::get_default().is_none());
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_with_their_name() {
+        let file = "/etc/hosts";
+        for (tls, why) in [
+            (Tls::new().ca_file("/no/such"), "\"/no/such\": No such file"),
+            (Tls::new().ca_file(file), "holds no certificate"),
+            (Tls::new().client_certificate(file, file), "no private key"),
+            (Tls::new().server_name("a b"), "\"a b\""),
+            (Tls::new().pin("12:34"), "64 hexadecimal digits"),
+            (
+                Tls::new().pin("0".repeat(64)).ca_file("/a"),
+                "leave one of them out",
+            ),
+        ] {
+            let refused = tls.check().unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+        Tls::new().pin("0".repeat(64)).check().unwrap();
+        Tls::new().check().unwrap();
+    }
+}
