@@ -99,8 +99,8 @@ pub(crate) enum Place {
     Memory(Memory),
     Local(TempDir),
     Redis(Box<RedisServer>),
-    /// The servers that are up, and the URL of all.
-    Quorum(Vec<RedisServer>, String),
+    /// The servers that are up, the URL of all, and the server that is down: no other test may take its port.
+    Quorum(Vec<RedisServer>, String, Option<Box<RedisServer>>),
 }
 
 impl Place {
@@ -128,7 +128,7 @@ impl Place {
         }
         let hosts: Vec<String> = servers.iter().map(host).collect();
         let url = format!("redis+quorum://{}/?max_ttl=24h", hosts.join(","));
-        Self::Quorum(servers, url)
+        Self::Quorum(servers, url, None)
     }
 
     /// Three servers, of which one is down all the time.
@@ -138,9 +138,11 @@ impl Place {
 
     /// One server of a quorum is down from now on.
     pub(crate) fn without_one(mut self) -> Self {
-        if let Self::Quorum(servers, _) = &mut self {
+        if let Self::Quorum(servers, _, down) = &mut self {
             // Each is the lead of a third of the names.
-            servers.remove(1).kill();
+            let server = servers.remove(1);
+            server.kill();
+            *down = Some(Box::new(server));
         }
         self
     }
@@ -179,7 +181,7 @@ impl Place {
         match self {
             Self::Memory(_) | Self::Local(_) => &[],
             Self::Redis(server) => std::slice::from_ref(server),
-            Self::Quorum(servers, _) => servers,
+            Self::Quorum(servers, ..) => servers,
         }
     }
 
@@ -194,7 +196,7 @@ impl Place {
             Self::Memory(_) => "memory:".into(),
             Self::Local(dir) => format!("local:{}/locks.db", dir.path().display()),
             Self::Redis(server) => server.url(),
-            Self::Quorum(_, url) => url.clone(),
+            Self::Quorum(_, url, _) => url.clone(),
         }
     }
 }
