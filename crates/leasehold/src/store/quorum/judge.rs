@@ -205,8 +205,7 @@ pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
 /// tries; else the first one that may pass.
 pub(super) fn telling(kinds: &[StoreErrorKind], nodes: usize) -> Option<usize> {
     let is_final = is_final(wrong(kinds), nodes);
-    let is_wrong = |kind: &StoreErrorKind| *kind == StoreErrorKind::Misconfigured;
-    let told = kinds.iter().position(|kind| is_wrong(kind) == is_final);
+    let told = kinds.iter().position(|kind| is_wrong(*kind) == is_final);
     told.or((!kinds.is_empty()).then_some(0))
 }
 
@@ -218,10 +217,15 @@ pub(super) fn is_undecided(kinds: &[StoreErrorKind], missing: usize, nodes: usiz
 
 /// How many of these errors say that a setting is wrong.
 fn wrong(kinds: &[StoreErrorKind]) -> usize {
-    let wrong = kinds.iter();
-    wrong
-        .filter(|kind| **kind == StoreErrorKind::Misconfigured)
-        .count()
+    kinds.iter().filter(|kind| is_wrong(**kind)).count()
+}
+
+/// Whether only another setting mends this: of a quorum, of a certificate, or of a user.
+fn is_wrong(kind: StoreErrorKind) -> bool {
+    matches!(
+        kind,
+        StoreErrorKind::Misconfigured | StoreErrorKind::Untrusted | StoreErrorKind::Denied
+    )
 }
 
 /// Whether so many nodes that refuse a setting leave no majority.
@@ -252,7 +256,7 @@ pub(super) fn without_majority<'a>(
 #[cfg(test)]
 mod tests {
     use super::{is_undecided, telling};
-    use crate::error::StoreErrorKind::{Misconfigured, Unavailable, Unreachable};
+    use crate::error::StoreErrorKind::{Misconfigured, Unavailable, Unreachable, Untrusted};
 
     #[test]
     fn wrong_setting_is_told_only_if_it_leaves_no_majority() {
@@ -267,12 +271,19 @@ mod tests {
             telling(&[Unavailable, Misconfigured, Misconfigured], 3),
             Some(1)
         );
+        assert_eq!(telling(&[Unreachable, Untrusted, Untrusted], 3), Some(1));
+        assert_eq!(
+            telling(&[Untrusted, Unreachable], 3),
+            Some(1),
+            "it may pass"
+        );
         assert_eq!(
             telling(&[Misconfigured; 2], 5),
             Some(0),
             "there is no other"
         );
     }
+
     #[test]
     fn missing_answers_are_waited_for_only_if_they_decide_whether_a_setting_is_wrong() {
         for (kinds, missing, is) in [

@@ -11,7 +11,7 @@ use leasehold_core::{LockName, Step};
 
 use super::driver::{Quorum, relayed};
 use super::effects::QuorumEvent;
-use super::judge::{majority, without_majority};
+use super::judge::{is_undecided, majority, without_majority};
 use super::machine::QuorumMachine;
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -103,7 +103,10 @@ impl Store for QuorumStore {
                 if ready >= needed {
                     return Ok(());
                 }
-                if failed.len() > nodes.len() - needed {
+                let kinds: Vec<_> = failed.iter().map(|error: &StoreError| error.kind).collect();
+                let missing = nodes.len() - ready - failed.len();
+                let may_be_told = !is_undecided(&kinds, missing, nodes.len());
+                if failed.len() > nodes.len() - needed && may_be_told {
                     break;
                 }
             }
