@@ -26,7 +26,20 @@ pub(crate) fn with_client(
     target: Target,
     work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<Exit, Exit>,
 ) -> Exit {
-    in_runtime(connected(target, work)).unwrap_or_else(|exit| exit)
+    let until = async |(): &mut (), signals: &mut Signals| Exit::by(signals.next_ending().await);
+    let work =
+        async |(): &mut (), client: &Client, signals: &mut Signals| work(client, signals).await;
+    with_client_unless(target, (), until, work)
+}
+
+/// The same for a process that hears more than signals: until the connection is made, `until` ends the process.
+pub(crate) fn with_client_unless<S>(
+    target: Target,
+    state: S,
+    until: impl AsyncFnOnce(&mut S, &mut Signals) -> Exit,
+    work: impl AsyncFnOnce(&mut S, &Client, &mut Signals) -> Result<Exit, Exit>,
+) -> Exit {
+    in_runtime(connected(target, state, until, work)).unwrap_or_else(|exit| exit)
 }
 
 /// Runs `work` on this thread. Commands are started from it, and it lives as long as the process (see
@@ -44,18 +57,20 @@ pub(crate) fn in_runtime<T>(work: impl Future<Output = Result<T, Exit>>) -> Resu
     done
 }
 
-async fn connected(
+async fn connected<S>(
     target: Target,
-    work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<Exit, Exit>,
+    mut state: S,
+    until: impl AsyncFnOnce(&mut S, &mut Signals) -> Exit,
+    work: impl AsyncFnOnce(&mut S, &Client, &mut Signals) -> Result<Exit, Exit>,
 ) -> Result<Exit, Exit> {
     let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
     let client = tokio::select! {
         biased;
-        signal = signals.next_ending() => return Err(Exit::by(signal)),
+        exit = until(&mut state, &mut signals) => return Err(exit),
         client = target.connect() => client.map_err(|error| target.explained(error))?,
     };
     let notice = tokio::time::timeout(CLOSE, target.notice());
-    let (exit, _noticed) = tokio::join!(work(&client, &mut signals), notice);
+    let (exit, _noticed) = tokio::join!(work(&mut state, &client, &mut signals), notice);
     let limit = match &exit {
         Ok(exit) if exit.code() == LOST => CLOSE_LOST,
         _ => CLOSE,

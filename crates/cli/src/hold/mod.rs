@@ -21,7 +21,7 @@ use self::program::Program;
 use crate::acquire_ui::{self, WaitArgs};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
 use crate::messages::{quoted, who, without_advice};
-use crate::session::{refused_by_system, with_client};
+use crate::session::{refused_by_system, with_client_unless};
 use crate::signals::Signals;
 use crate::store::{StoreArgs, TtlArgs};
 use crate::view::millis;
@@ -85,17 +85,17 @@ fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exi
     LockName::new(&args.lock)?;
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
-    let mut said = commands::listen().map_err(|error| refused_by_system(&error))?;
-    let limit = args.how.limit()?;
-    // Not patient with a store out of reach: meanwhile it would not hear its parent.
-    Ok(with_client(target, async |client, signals| {
-        let mut parent = Parent {
-            program,
-            said: &mut said,
-            events,
-            signals,
-        };
-        let (lease, waited) = acquire(client, args, (ttl, limit), &mut parent).await?;
+    let parent = Parent {
+        program,
+        said: commands::listen().map_err(|error| refused_by_system(&error))?,
+        events,
+    };
+    let target = target.patient(args.how.limit()?, args.how.quiet);
+    let until = async |parent: &mut Parent<'_>, signals: &mut Signals| {
+        parent.until_cancelled(signals).await
+    };
+    let work = async |parent: &mut Parent<'_>, client: &Client, signals: &mut Signals| {
+        let (lease, waited) = acquire(client, args, ttl, (parent, signals)).await?;
         parent.program.look_again();
         parent.events.tell(&HoldEvent::Acquired {
             lock: args.lock.clone(),
@@ -105,17 +105,17 @@ fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exi
             ttl_ms: millis(ttl),
             valid_for_ms: millis(lease.valid_for()),
         });
-        let end = until_end(&lease, &mut parent).await;
+        let end = until_end(&lease, parent, signals).await;
         Ok(finish(lease, end, parent.events).await)
-    }))
+    };
+    Ok(with_client_unless(target, parent, until, work))
 }
 
-/// The parent process, and the signals of this process.
+/// The parent process.
 struct Parent<'a> {
     program: Program,
-    said: &'a mut Receiver<StdinLine>,
+    said: Receiver<StdinLine>,
     events: &'a mut Events,
-    signals: &'a mut Signals,
 }
 
 /// An input that may end the hold or the wait.
@@ -131,13 +131,13 @@ enum ParentEvent {
 
 impl Parent<'_> {
     /// The next input, at the latest after [`LOOK`]. Cancel safe.
-    async fn hear(&mut self) -> ParentEvent {
+    async fn hear(&mut self, signals: &mut Signals) -> ParentEvent {
         if self.program.has_ended() || self.events.is_broken() {
             return ParentEvent::Gone;
         }
         tokio::select! {
             biased;
-            signal = self.signals.next_ending() => ParentEvent::Signal(signal),
+            signal = signals.next_ending() => ParentEvent::Signal(signal),
             said = self.said.recv() => match said {
                 Some(StdinLine::Command(HoldCommand::Check)) => ParentEvent::Check,
                 Some(StdinLine::Command(HoldCommand::Release)) => ParentEvent::Release,
@@ -150,15 +150,33 @@ impl Parent<'_> {
             () = tokio::time::sleep(LOOK) => ParentEvent::Nothing,
         }
     }
+
+    /// Serves the parent while the lock is not held, until an input ends the wait. Cancel safe.
+    async fn until_cancelled(&mut self, signals: &mut Signals) -> Exit {
+        loop {
+            let why = match self.hear(signals).await {
+                ParentEvent::Release => "asked to release",
+                ParentEvent::Gone => "stdin or stdout was closed, or the program ended",
+                ParentEvent::Signal(signal) => return Exit::by(signal),
+                ParentEvent::Check => {
+                    self.events.tell(&state(None));
+                    continue;
+                }
+                ParentEvent::Nothing => continue,
+            };
+            return cancelled(self.events, why);
+        }
+    }
 }
 
 /// Waits for the lock. The client is closed afterwards in all cases, which removes the place in the queue.
 async fn acquire(
     client: &Client,
     args: &Hold,
-    (ttl, limit): (Duration, Option<Duration>),
-    parent: &mut Parent<'_>,
+    ttl: Duration,
+    (parent, signals): (&mut Parent<'_>, &mut Signals),
 ) -> Result<(Lease, Duration), Exit> {
+    let limit = args.how.limit()?;
     let (clock, answers) = (Clock::system(), watch::Sender::new(None));
     let begun = clock.now();
     let waited = || Clock::system().now().since(begun);
@@ -181,13 +199,7 @@ async fn acquire(
         tokio::select! {
             // The parent has priority: a lock that arrives after a cancel must not be announced.
             biased;
-            heard = parent.hear() => match heard {
-                ParentEvent::Check => parent.events.tell(&state(None)),
-                ParentEvent::Release => return Err(cancelled(parent.events, "asked to release")),
-                ParentEvent::Gone => return Err(cancelled(parent.events, "stdin or stdout was closed, or the program ended")),
-                ParentEvent::Signal(signal) => return Err(Exit::by(signal)),
-                ParentEvent::Nothing => {}
-            },
+            exit = parent.until_cancelled(signals) => return Err(exit),
             answer = &mut asking => break answer,
             Ok(()) = seen.changed() => {
                 let Some(waiting) = seen.borrow_and_update().clone() else { continue };
@@ -224,13 +236,13 @@ enum HoldEnd {
 }
 
 /// Serves the parent until the hold ends.
-async fn until_end(lease: &Lease, parent: &mut Parent<'_>) -> HoldEnd {
+async fn until_end(lease: &Lease, parent: &mut Parent<'_>, signals: &mut Signals) -> HoldEnd {
     let mut was_doubtful = false;
     loop {
         let heard = tokio::select! {
             biased;
             lost = lease.lost() => return HoldEnd::Lost(lost),
-            heard = parent.hear() => heard,
+            heard = parent.hear(signals) => heard,
         };
         let doubt = lease.doubt();
         if doubt.is_some() != was_doubtful {

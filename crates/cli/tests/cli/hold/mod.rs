@@ -144,6 +144,32 @@ fn is_busy(store: &Store) {
         .is(75, &["is busy"]);
 }
 
+/// It hears its program meanwhile.
+#[test]
+fn an_outage_at_the_first_contact_is_part_of_the_wait() {
+    let store = Store::redis();
+    store.server().kill();
+    let now = Held::start(&store, &["x"]);
+    assert_eq!(now.tells("error")["code"], 69);
+    now.ends(69);
+    let waits = || {
+        let mut held = Held::start(&store, &["-w", "1h", "x", "--ttl", "1h"]);
+        held.say("{\"do\":\"check\"}");
+        assert_eq!(held.tells("state")["held"], false);
+        held
+    };
+    let mut leaves = waits();
+    leaves.close();
+    assert_eq!(leaves.tells("cancelled")["code"], 75);
+    leaves.ends(75);
+    let mut stays = waits();
+    store.server().restart();
+    stays.tells("acquired");
+    stays.close();
+    stays.tells("released");
+    stays.ends(0);
+}
+
 fn it_is_held_until_stdin_is_closed(store: &Store) {
     let mut first = Held::start(store, &["x", "--ttl", "1h", "--note", "the first"]);
     let acquired = first.tells("acquired");
