@@ -88,13 +88,31 @@ fn is_of_tls(option: &str) -> bool {
 
 /// True if one of the URLs is of an encrypted connection.
 pub(crate) fn is_encrypted(text: &str) -> bool {
+    split(text).into_iter().any(is_one_encrypted)
+}
+
+fn is_one_encrypted(url: &str) -> bool {
     let schemes = ["rediss", "valkeys", "rediss+quorum", "valkeys+quorum"];
-    let scheme = |url: &str| {
-        url.split(':')
-            .next()
-            .is_some_and(|it| schemes.contains(&it))
-    };
-    split(text).into_iter().any(scheme)
+    let scheme = url.split(':').next();
+    scheme.is_some_and(|scheme| schemes.contains(&scheme))
+}
+
+/// The text with these options added to each URL of an encrypted connection.
+pub(crate) fn with_options(text: &str, options: &[(&str, String)]) -> String {
+    if options.is_empty() {
+        return text.to_owned();
+    }
+    let options = options.iter();
+    let options = options.map(|(key, value)| format!("{key}={}", encoded(value)));
+    let options = options.collect::<Vec<_>>().join("&");
+    each(text.trim_end(), |url| {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        if is_one_encrypted(url) {
+            format!("{url}{separator}{options}")
+        } else {
+            url.to_owned()
+        }
+    })
 }
 
 /// True if one of the URLs has settings of encryption.
@@ -249,6 +267,31 @@ mod tests {
             let with = with_password(url, "p@: ");
             assert_eq!(with, whole);
             assert!(has_password(&with), "{with}");
+        }
+    }
+
+    #[test]
+    fn options_go_to_each_encrypted_url() {
+        let options = [
+            ("tls_ca", "/a b".to_owned()),
+            ("tls_name", "c@d".to_owned()),
+        ];
+        for (url, whole) in [
+            ("rediss://h", "rediss://h?tls_ca=%2Fa%20b&tls_name=c%40d"),
+            (
+                "rediss://h/2?db=2\n",
+                "rediss://h/2?db=2&tls_ca=%2Fa%20b&tls_name=c%40d",
+            ),
+            ("redis://a unix:/c", "redis://a unix:/c"),
+            (
+                "rediss+quorum://a,b,c",
+                "rediss+quorum://a,b,c?tls_ca=%2Fa%20b&tls_name=c%40d",
+            ),
+        ] {
+            let with = with_options(url, &options);
+            assert_eq!(with, whole);
+            assert_eq!(has_tls_options(&with), is_encrypted(url));
+            assert_eq!(with_options(url, &[]), url);
         }
     }
 

@@ -29,7 +29,7 @@ const URL: &str = "url-";
 /// The URL of the store, and the files it came from.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreLocation {
-    /// The URL as given, without the password of the password file.
+    /// The URL as given, with the settings of encryption, without the password of the password file.
     pub(crate) url: String,
     /// The URL with the password.
     pub(crate) whole: String,
@@ -37,8 +37,8 @@ pub(crate) struct StoreLocation {
     pub(crate) files: [Option<PathBuf>; 2],
     /// The configuration file that has the URL.
     pub(crate) settings_file: Option<PathBuf>,
-    /// The settings of encryption. Files have absolute paths.
-    pub(crate) tls: Variables,
+    /// The settings of encryption that were added to the URL as options.
+    pub(crate) tls: Vec<(&'static str, String)>,
     /// The variables that mark naming settings as absent for this store, where configuration files may have
     /// them.
     pub(crate) without: Vec<&'static str>,
@@ -63,8 +63,11 @@ impl StoreLocation {
     /// `--url-file <(...)`, and for the temporary file of an outer run.
     #[cfg(feature = "cache")]
     pub(crate) fn is_found_again(&self) -> bool {
+        let of_tls = self.tls.iter().map(|(_, value)| Path::new(value));
+        let mut of_tls = of_tls.filter(|file| file.is_absolute());
         let mut files = self.files.iter().flatten();
         files.all(|file| lasting(file).is_some() && !is_run_url_file(file))
+            && of_tls.all(|file| lasting(file).is_some())
     }
 
     /// The variables by which a command in any directory finds the same store. Variables without a value are
@@ -79,7 +82,7 @@ impl StoreLocation {
         let (mut url, mut by_file, mut by_password) = (None, None, None);
         let (mut written, mut withheld) = (None, None);
         match (url_file, password_file) {
-            (Some(file), _) if with_password => by_file = Some(file),
+            (Some(file), _) if with_password && self.tls.is_empty() => by_file = Some(file),
             (_, Some(file)) if !with_password => {
                 url = Some(self.url.clone().into());
                 by_password = Some(file);
@@ -102,14 +105,6 @@ impl StoreLocation {
             // The password is for this process only, so the command cannot print it.
             ("LEASEHOLD_PASSWORD", None),
         ];
-        variables.extend(self.tls.iter().map(|(name, value)| {
-            // A file; a pipe is read once, by this process.
-            let is_lost = |value: &OsString| {
-                let path = Path::new(value);
-                path.is_absolute() && lasting(path).is_none()
-            };
-            (*name, value.clone().filter(|value| !is_lost(value)))
-        }));
         variables.extend(self.without.iter().map(|name| (*name, store.clone())));
         (variables, written)
     }

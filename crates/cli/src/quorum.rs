@@ -54,7 +54,7 @@ first. The servers then vote when the leases under the former terms have ended.
   leasehold quorum init --url redis://a --url redis://b --url redis://c
 
 Exit codes: 0 the servers are marked; 69 a server does not answer; 77 it refuses user, password or
-permission; 78 a server is a replica, is named twice, or has another mark; 64 wrong usage";
+permission; 78 a server is a replica, is named twice, or has another mark, or is not trusted; 64 wrong usage";
 
 #[derive(Serialize)]
 struct InitReport<'a> {

@@ -170,7 +170,8 @@ impl StoreArgs {
     /// Determines the store. Reads files, but makes no connection.
     pub(crate) fn target(&self) -> Result<Target, Exit> {
         let settings = self.settings()?;
-        let mut builder = Client::builder();
+        // Each verb closes its client, with its own limit.
+        let mut builder = Client::builder().drop_timeout(Duration::ZERO);
         let mut naming = Vec::new();
         // The library would refuse these values too, but could not name their source.
         if let Some(setting) = settings.get(NAMESPACE) {
@@ -187,9 +188,6 @@ impl StoreArgs {
         }
         let (location, origin) = place(&settings)?;
         warn_of_open_files(&location);
-        if let Some(tls) = encryption::of(&location.tls) {
-            builder = builder.tls(tls);
-        }
         let config = self.config.as_deref();
         if location.is_read_again() && config.is_none_or(Path::is_file) {
             let (again, known) = (self.clone(), Mutex::new(location.whole.clone()));
@@ -279,8 +277,8 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     let files = [url_file, password_file];
     let tls = encryption::settings(settings, (&url, &setting))?;
     let place = StoreLocation {
-        url,
-        whole,
+        url: address::with_options(&url, &tls),
+        whole: address::with_options(&whole, &tls),
         files,
         settings_file,
         tls,

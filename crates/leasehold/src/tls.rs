@@ -65,7 +65,7 @@ impl Tls {
     /// itself, as with a self-signed one. It must be valid now and name the host.
     pub fn ca_file(self, path: impl Into<PathBuf>) -> Self {
         let ca = Some(path.into());
-        Self { ca, ..self }
+        Self { ca, ..self.anew() }
     }
 
     /// The certificate of this client, with those of its intermediate authorities, and its private key. Both may be in one file.
@@ -74,7 +74,7 @@ impl Tls {
         Self {
             certificate,
             key,
-            ..self
+            ..self.anew()
         }
     }
 
@@ -82,14 +82,26 @@ impl Tls {
     /// server for it (SNI).
     pub fn server_name(self, name: impl Into<String>) -> Self {
         let name = Some(name.into());
-        Self { name, ..self }
+        Self {
+            name,
+            ..self.anew()
+        }
     }
 
     /// The SHA-256 fingerprint of the only certificate to trust, in hexadecimal digits, as `openssl x509 -noout -fingerprint -sha256` prints
     /// it. Neither its authority nor its name nor its dates count then. Several calls allow several certificates, for a change of them.
-    pub fn pin(mut self, fingerprint: impl Into<String>) -> Self {
-        self.pins.push(fingerprint.into());
-        self
+    pub fn pin(self, fingerprint: impl Into<String>) -> Self {
+        let mut this = self.anew();
+        this.pins.push(fingerprint.into());
+        this
+    }
+
+    /// These settings, apart from what was built of them: other settings must not fall back to it.
+    fn anew(self) -> Self {
+        Self {
+            built: Arc::default(),
+            ..self
+        }
     }
 }
 
@@ -262,7 +274,10 @@ impl Tls {
                 let found = rustls_native_certs::load_native_certs();
                 authorities.add_parsable_certificates(found.certs);
                 if authorities.is_empty() {
-                    let why = "this system names none: install its package ca-certificates, or name the authority of the server (tls_ca)";
+                    let mut why = "this system names none: install its package ca-certificates, or name the authority of the server (tls_ca)".to_owned();
+                    if let Some(error) = found.errors.first() {
+                        why = format!("{why}; {error}");
+                    }
                     return Err(Invalid::new(SETTING, "authorities of the system", why));
                 }
                 Vec::new()
@@ -284,7 +299,12 @@ fn named(host: &str) -> Result<ServerName<'static>, String> {
 }
 
 fn of_file(file: &Path, why: impl Into<String>) -> Invalid {
-    Invalid::new(SETTING, &file.to_string_lossy(), why.into())
+    let path = file.to_string_lossy();
+    if path.contains("-----BEGIN") {
+        // It may be a private key.
+        return Invalid::new(SETTING, "...", "is the text of a file; give its path");
+    }
+    Invalid::new(SETTING, &path, why.into())
 }
 
 fn unreadable(file: &Path, error: &pem::Error, lack: &str) -> Invalid {
@@ -337,5 +357,23 @@ mod tests {
         }
         Tls::new().pin("0".repeat(64)).check().unwrap();
         Tls::new().check().unwrap();
+        let text = Tls::new().ca_file("-----BEGIN EC PRIVATE KEY-----\nS3CR3T");
+        let refused = text.check().unwrap_err().to_string();
+        assert!(refused.contains("give its path") && !refused.contains("S3CR3T"));
+    }
+
+    #[test]
+    fn settings_made_of_others_do_not_fall_back_to_them() {
+        let pinned = Tls::new().pin("0".repeat(64));
+        pinned.check().unwrap();
+        let again = pinned.clone();
+        again.check().unwrap();
+        for other in [
+            again.clone().pin("12:34"),
+            again.clone().ca_file("/no/such"),
+            again.client_certificate("/no/such", "/no/such"),
+        ] {
+            other.check().unwrap_err();
+        }
     }
 }

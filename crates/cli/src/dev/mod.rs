@@ -22,7 +22,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use self::args::Dev;
 use self::calling_shell::CallingShell;
-use crate::config::TLS;
 use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE};
 use crate::messages::{say, shown};
 use crate::session::{in_runtime, refused_by_system};
@@ -34,10 +33,7 @@ use crate::{output, sys};
 const GUARDIAN: &str = "leasehold-guardian";
 
 /// Other variables that would select another store.
-fn others() -> impl Iterator<Item = &'static str> {
-    let of_url = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
-    of_url.into_iter().chain(TLS.map(|(_, name)| name))
-}
+const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
 
 /// Runs the verb.
 pub(crate) fn dev(args: &Dev) -> Exit {
@@ -55,7 +51,7 @@ fn begin(args: &Dev) -> Result<Exit, Exit> {
     if let Some((program, words)) = args.command.split_first() {
         let mut command = Command::new(program);
         command.args(words).env("LEASEHOLD_URL", &server.url);
-        for name in others() {
+        for name in OTHERS {
             command.env_remove(name);
         }
         in_runtime(run(command, program))
@@ -158,7 +154,9 @@ fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit,
         )
     })?;
     let export = format!("export LEASEHOLD_URL={}\n", server.url);
-    let set = others().filter(|name| env::var_os(name).is_some());
+    let set = OTHERS
+        .into_iter()
+        .filter(|name| env::var_os(name).is_some());
     let lines: String = [export]
         .into_iter()
         .chain(set.map(|name| format!("unset {name}\n")))

@@ -1,15 +1,13 @@
-//! The settings of encrypted connections: options, variables, and keys of a configuration file. In a URL they are options of the same names.
+//! The settings of encrypted connections: options, variables, and keys of a configuration file. They become options of the URL.
 
 use std::ffi::OsStr;
 use std::path::{self, Path, PathBuf};
 
 use clap::Args;
-use leasehold::Tls;
 
 use crate::address;
-use crate::config::{Settings, TLS, Value, is_file};
+use crate::config::{Origin, Settings, TLS, Value, is_file};
 use crate::exit::Exit;
-use crate::inherited_store::Variables;
 
 /// The options for `rediss://`.
 #[derive(Debug, Clone, Default, Args)]
@@ -72,13 +70,13 @@ impl TlsArgs {
     }
 }
 
-/// The settings that belong to this URL, by their variables; without a value if there is none. Files get absolute paths.
+/// The settings that belong to this URL, by their keys. Files get absolute paths.
 pub(super) fn settings(
     settings: &Settings,
     (url, of_url): (&str, &Value),
-) -> Result<Variables, Exit> {
-    let mut found: Variables = TLS.map(|(_, variable)| (variable, None)).into();
-    for (at, (key, _)) in TLS.into_iter().enumerate() {
+) -> Result<Vec<(&'static str, String)>, Exit> {
+    let mut found = Vec::new();
+    for (key, _) in TLS {
         let Some(value) = settings.get(key).filter(|value| value.is_for(of_url)) else {
             continue;
         };
@@ -88,14 +86,20 @@ pub(super) fn settings(
         } else if address::has_tls_options(url) {
             "has options of TLS already; put all of them in one place"
         } else {
-            let path = || path::absolute(text).map(PathBuf::into_os_string);
-            let absolute = if is_file(key) { path().ok() } else { None };
-            let value = absolute.unwrap_or_else(|| text.into());
-            found[at].1 = Some(value);
+            found.push((
+                key,
+                if is_file(key) {
+                    path_of(&value, text)?
+                } else {
+                    text.to_owned()
+                },
+            ));
             continue;
         };
+        // Variables are for all URLs that can use them: also for those of a profile, or of an outer run.
+        let is_general = matches!(value.origin, Origin::Variable(_));
         // A setting of a stronger layer overrides one of a weaker layer.
-        if of_url.level >= value.level {
+        if !is_general && of_url.level >= value.level {
             let why = format!("the URL from {} {refused}", of_url.origin);
             return Err(value.origin.refuse(why));
         }
@@ -103,38 +107,21 @@ pub(super) fn settings(
     Ok(found)
 }
 
-/// The settings for the library; `None` without any.
-pub(super) fn of(settings: &Variables) -> Option<Tls> {
-    let [ca, certificate, key, name, pins] = values(settings);
-    let text = |value: &OsStr| value.to_string_lossy().into_owned();
-    let mut tls = Tls::new();
-    if let Some(ca) = ca {
-        tls = tls.ca_file(ca);
+/// The absolute path in a value. The text of a key is not shown.
+fn path_of(value: &Value, text: &str) -> Result<String, Exit> {
+    if text.contains("-----BEGIN") {
+        return Err(value.origin.refuse("is the text of a file; give its path"));
     }
-    if let Some(file) = certificate.or(key) {
-        tls = tls.client_certificate(file, key.unwrap_or(file));
-    }
-    if let Some(name) = name {
-        tls = tls.server_name(text(name));
-    }
-    let pins = pins.map(text).unwrap_or_default();
-    for pin in pins.split(',').filter(|pin| !pin.is_empty()) {
-        tls = tls.pin(pin);
-    }
-    let is_set = settings.iter().any(|(_, value)| value.is_some());
-    is_set.then_some(tls)
+    let absolute = path::absolute(text).ok();
+    let absolute = absolute.as_deref().and_then(Path::to_str);
+    let absolute = absolute.ok_or_else(|| value.origin.refuse("is no path of a file"))?;
+    Ok(absolute.to_owned())
 }
 
 /// The file with the private key.
-pub(super) fn key_file(settings: &Variables) -> Option<&Path> {
-    let [_, certificate, key, ..] = values(settings);
-    key.or(certificate).map(Path::new)
-}
-
-/// The values, in the order of [`TLS`].
-fn values(settings: &Variables) -> [Option<&OsStr>; 5] {
-    TLS.map(|(_, variable)| {
-        let set = settings.iter().find(|(name, _)| *name == variable);
-        set.and_then(|(_, value)| value.as_deref())
-    })
+pub(super) fn key_file<'a>(settings: &'a [(&'static str, String)]) -> Option<&'a Path> {
+    let value = |key: &str| settings.iter().find(|(set, _)| *set == key);
+    let [_, (certificate, _), (key, _), ..] = TLS;
+    let (_, file) = value(key).or_else(|| value(certificate))?;
+    Some(Path::new(file))
 }

@@ -204,8 +204,9 @@ impl ClientBuilder {
     }
 
     /// How long the drop of the last object of this client may block its thread, so that dropped leases are released although the program ends
-    /// right after. It waits only while a request is under way, so usually for one round trip, or not at all after [`Client::close`]. At most
-    /// 60 s; default 250 ms; zero means that it never waits. A client with a [virtual clock](Clock::virtual_time) never waits.
+    /// right after. It waits only while a request is under way, so not at all after a [`Client::close_within`] that returned true. Usually it
+    /// waits for one round trip, and up to 60 ms more on the thread of a runtime that has no other. At most 60 s; default 250 ms; zero means
+    /// that it never waits. A client with a [virtual clock](Clock::virtual_time) never waits.
     pub fn drop_timeout(mut self, limit: Duration) -> Self {
         self.drop_timeout = limit;
         self

@@ -304,11 +304,16 @@ impl Client {
         if self.engine.is_closed() {
             return Err(StoreError::closed().into());
         }
-        let (reply, answer) = oneshot::channel();
+        let (mut reply, answer) = oneshot::channel();
         let work = work(Arc::clone(&self.engine));
-        self.engine
-            .tasks
-            .spawn(async move { drop(reply.send(work.await)) });
+        self.engine.tasks.spawn(async move {
+            let outcome = tokio::select! {
+                outcome = work => outcome,
+                // The caller has gone, and no lock depends on the outcome.
+                () = reply.closed() => return,
+            };
+            drop(reply.send(outcome));
+        });
         Ok(answer.await.map_err(|_| StoreError::closed())??)
     }
 }

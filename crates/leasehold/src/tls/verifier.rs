@@ -111,15 +111,16 @@ impl ServerCertVerifier for Verifier {
             verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        let unsigned = |rule: String| {
-            said(format!(
-                "its certificate ({fingerprint}) is signed by no authority that this client trusts{rule}"
-            ))
-        };
         Err(match why {
-            CertificateError::UnknownIssuer => unsigned(String::new()),
-            // As for a self-signed certificate that may sign others, `CaUsedAsEndEntity`.
-            CertificateError::Other(rule) => unsigned(format!(" ({rule})")),
+            // So is a self-signed certificate that may sign others, and is not trusted itself.
+            why if why == CertificateError::UnknownIssuer || is_of_authority(&why) => {
+                said(format!(
+                    "its certificate ({fingerprint}) is signed by no authority that this client trusts"
+                ))
+            }
+            CertificateError::Other(rule) => {
+                said(format!("its certificate breaks a rule of X.509: {rule}"))
+            }
             why => Error::InvalidCertificate(why),
         })
     }
@@ -145,6 +146,11 @@ impl ServerCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
+}
+
+/// True for the certificate of an authority, which is no server. The type of this error is that of another crate.
+fn is_of_authority(why: &CertificateError) -> bool {
+    matches!(why, CertificateError::Other(rule) if rule.to_string() == "CaUsedAsEndEntity")
 }
 
 /// True if another time of day would change the verdict.

@@ -104,6 +104,36 @@ fn settings_of_encryption_come_from_each_source() {
     );
 }
 
+/// A script within a run may name another store: the settings of the run are not for that.
+#[test]
+fn settings_of_a_run_are_for_its_store() {
+    let scene = Scene::new();
+    let [(_, ca), (_, certificate), (_, key)] = scene.settings();
+    let own = RedisServer::builder().self_signed().start();
+    let url_file = write(&scene.store, "url", &scene.url);
+    let script = format!(
+        "LEASEHOLD_URL={} {LEASEHOLD} run y true && LEASEHOLD_URL='rediss://localhost:{}/?tls_ca={}' {LEASEHOLD} run y true && {LEASEHOLD} check",
+        super::store_url(&scene.store),
+        own.tls_port(),
+        own.ca_path().display(),
+    );
+    let with_file = || run(&scene.store).words(&["--url-file", &url_file]);
+    let options = [
+        "--tls-ca",
+        &ca,
+        "--tls-cert",
+        &certificate,
+        "--tls-key",
+        &key,
+    ];
+    let variables = (with_file().env("LEASEHOLD_TLS_CA", &ca))
+        .env("LEASEHOLD_TLS_CERT", &certificate)
+        .env("LEASEHOLD_TLS_KEY", &key);
+    for run in [with_file().words(&options), variables] {
+        run.words(&["x", "sh", "-c", &script]).output().is(0, &[]);
+    }
+}
+
 /// Each is a wrong setting, not a server that is away: no verb waits for it, and the doctor agrees.
 #[test]
 fn a_refused_certificate_is_told_with_the_next_step() {
@@ -169,6 +199,12 @@ fn a_refused_certificate_is_told_with_the_next_step() {
             "",
         ),
         (&scene.url, of(&own_ca, &key), "do not fit", ""),
+        (
+            &scene.url,
+            "--tls-pin ,".into(),
+            "64 hexadecimal digits",
+            "",
+        ),
     ] {
         let options: Vec<&str> = options.split_whitespace().collect();
         let all = [&["--url", url], &options[..]].concat();

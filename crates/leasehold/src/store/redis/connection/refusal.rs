@@ -2,7 +2,7 @@
 //!
 //! No request was sent, so none of them says that a step may have taken effect.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -150,7 +150,12 @@ impl AsyncWrite for Overheard {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-        Poll::Ready(Ok(written.unwrap_or(bytes.len())))
+        Poll::Ready(written.or_else(|error| match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
+                Ok(bytes.len())
+            }
+            _ => Err(error),
+        }))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
