@@ -90,14 +90,10 @@ impl RedisServer {
     #[cfg(target_os = "linux")]
     #[track_caller]
     pub fn clock(&self) -> ServerClock {
-        let clock = self.virtual_clock();
-        clock.expect("the server was started without `.virtual_clock()`")
-    }
-
-    /// The server's clock, if it is a virtual one.
-    #[cfg(target_os = "linux")]
-    pub fn virtual_clock(&self) -> Option<ServerClock> {
-        self.launch.clock.clone()
+        self.launch
+            .clock
+            .clone()
+            .expect("the server was started without `.virtual_clock()`")
     }
 
     /// The server's log since its last start.

@@ -198,20 +198,8 @@ on_every_still_store! {
     a_lock_that_another_holds
     a_lock_that_another_holds_at_any_moment
     a_place_in_the_queue
+    a_lock_that_is_just_being_delivered
     a_lock_that_is_just_being_handed_over
     a_lock_that_was_handed_over_and_not_looked_at
     many_at_once
-}
-
-/// A node accepts fences that are at most ten seconds ahead of its clock. So many acquisitions exceed them while it stands still.
-mod many_fences {
-    use super::a_lock_that_is_just_being_delivered;
-    use crate::common::on_every_store;
-    use crate::still::on_every_still_store;
-
-    on_every_still_store! { memory: a_lock_that_is_just_being_delivered }
-    on_every_still_store! { local: a_lock_that_is_just_being_delivered }
-    on_every_still_store! { redis: a_lock_that_is_just_being_delivered }
-    on_every_store! { quorum: a_lock_that_is_just_being_delivered }
-    on_every_store! { majority: a_lock_that_is_just_being_delivered }
 }

@@ -146,16 +146,6 @@ impl Scene {
         let lease = common::take(&self.operator, "m").await;
         lease.release().await.expect("it is held");
         self.all_nodes_show("free again", free).await;
-        self.passes_a_moment();
-    }
-
-    /// Time passes at the nodes of a quorum while nothing is left that could end by its time: they refuse fences that are ten seconds ahead of
-    /// their clocks, and the clients' time passes.
-    fn passes_a_moment(&self) {
-        if let Place::Quorum(nodes, ..) = &self.place {
-            let clocks = nodes.iter().filter_map(testkit::RedisServer::virtual_clock);
-            clocks.for_each(|clock| clock.advance(Duration::from_secs(2)));
-        }
     }
 
     /// Checks that soon no client waits and `held` is unchanged, and that the lock is free after its release.

@@ -1,5 +1,6 @@
 //! Stores whose clocks stand still, while clients have real time. There nothing ends by its time: neither a lease, nor a grant that its
-//! waiter does not claim. Only the store in a file has no clock of its own.
+//! waiter does not claim. Only the store in a file has no clock of its own, and the nodes of a quorum have real time: they refuse fences
+//! that are ten seconds ahead of their clocks, and a test may last longer. A lease still outlasts [`crate::SOON`] there.
 
 use leasehold::{Clock, Memory};
 use testkit::RedisServer;
@@ -14,30 +15,18 @@ pub(crate) fn local() -> Place {
     Place::local()
 }
 
-fn server() -> RedisServer {
-    RedisServer::builder().virtual_clock().start()
-}
-
 pub(crate) fn redis() -> Place {
-    Place::Redis(Box::new(server()))
+    Place::Redis(Box::new(RedisServer::builder().virtual_clock().start()))
 }
 
-pub(crate) fn quorum() -> Place {
-    Place::quorum_of((0..3).map(|_| server()).collect())
-}
-
-pub(crate) fn majority() -> Place {
-    quorum().without_one()
-}
-
-/// Makes tests of behaviours, `async fn(Place)`, for every store, each with a clock that stands still.
+/// Makes tests of behaviours, `async fn(Place)`, for every store, with clocks that stand still where they can.
 macro_rules! on_every_still_store {
     ($($behaviour:ident)*) => {
         on_every_still_store! { memory: $($behaviour)* }
         on_every_still_store! { local: $($behaviour)* }
         on_every_still_store! { redis: $($behaviour)* }
-        on_every_still_store! { quorum: $($behaviour)* }
-        on_every_still_store! { majority: $($behaviour)* }
+        $crate::common::on_every_store! { quorum: $($behaviour)* }
+        $crate::common::on_every_store! { majority: $($behaviour)* }
     };
     ($store:ident: $($behaviour:ident)*) => {
         mod $store {
