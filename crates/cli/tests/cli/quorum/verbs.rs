@@ -131,7 +131,6 @@ fn each_verb_says_69_without_two_servers() {
     store.quorum[2].kill();
     for (verb, words) in [
         ("run", &["-n", "y", "true"][..]),
-        ("hold", &["-n", "y"]),
         ("acquire", &["-n", "--ttl", "30s", "y"]),
         ("check", &["x"]),
         ("renew", &["--ttl", "30s", "x"]),
@@ -147,6 +146,12 @@ fn each_verb_says_69_without_two_servers() {
         let why = "no majority (2 of 3 nodes are needed)";
         assert!(done.stderr.contains(why), "{verb}: {done:?}");
     }
+    // Its program is there until it ends.
+    let holding = store.verb("hold", &["-n", "y"]).stdin(Stdio::piped());
+    holding
+        .start()
+        .end()
+        .is(69, &["no majority (2 of 3 nodes are needed)"]);
     // As each failed check.
     let done = leasehold(&store, "doctor", &["--quick"], "");
     assert_eq!(done.code(), 78, "{done:?}");

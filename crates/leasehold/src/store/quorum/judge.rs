@@ -220,11 +220,11 @@ fn wrong(kinds: &[StoreErrorKind]) -> usize {
     kinds.iter().filter(|kind| is_wrong(**kind)).count()
 }
 
-/// Whether only another setting mends this: of a quorum, of a certificate, or of a user.
+/// Whether only another setting mends this: of a quorum, or of a certificate.
 fn is_wrong(kind: StoreErrorKind) -> bool {
     matches!(
         kind,
-        StoreErrorKind::Misconfigured | StoreErrorKind::Untrusted | StoreErrorKind::Denied
+        StoreErrorKind::Misconfigured | StoreErrorKind::Untrusted
     )
 }
 
