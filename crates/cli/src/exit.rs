@@ -373,7 +373,7 @@ pub(crate) fn next_step(error: &StoreError) -> (u8, &'static str) {
         ),
         StoreErrorKind::Unavailable if is_local => (
             UNAVAILABLE,
-            "check its disk, and the limits of this process (ulimit -f); or name a file on another file system",
+            "check its disk, the quota of this user, and the limits of this process (ulimit -f); or name a file on another file system",
         ),
         StoreErrorKind::Unreachable if is_local => (
             UNAVAILABLE,

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 #[cfg(feature = "cache")]
 use super::cache;
-use super::fault::{Fault, takes_no_writes};
+use super::fault::{Fault, lacks_space, takes_no_writes};
 use super::places::Places;
 use super::process::{self, Process, Processes};
 use super::rows::{Rows, signed};
@@ -44,21 +44,25 @@ pub(super) struct Db {
     steps: u32,
     /// The pages that the file was seen to have.
     pages: Cell<u32>,
+    /// The pages at the begin of the transaction that is under way, with those in the log.
+    begun_with: Cell<u32>,
+    /// A step has added pages that the file does not have yet.
+    has_grown: Cell<bool>,
 }
 
 impl Db {
     /// Opens the file that `given` names.
     pub(super) fn open(given: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
-        let path::FileLocation { path, mode } = path::locate(given)?;
-        let label = path::label(&path);
+        let at = path::locate(given)?;
+        let label = path::label(&at.path);
         if !clock.is_virtual() && !process::has_hosts_clock() {
             let detail = "this process is in a time namespace, so its deadlines are not valid for other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
-        let (conn, places, refusal) = match file::open(&path, mode, &label) {
+        let (conn, places, refusal) = match file::open(&at, &label) {
             Ok((conn, places)) => (conn, places, None),
             Err(why) if !takes_no_writes(&why) => return Err(why.into()),
-            Err(why) => match file::open_to_read(&path, &label) {
+            Err(why) => match file::open_to_read(&at, &label) {
                 Ok((conn, places)) => (conn, places, Some(why)),
                 Err(_) => return Err(why.into()),
             },
@@ -79,10 +83,20 @@ impl Db {
             waiting,
             looked_at,
             steps: 0,
-            pages: Cell::new(file::pages(&path)),
+            pages: Cell::new(file::pages(&at.path)),
+            begun_with: Cell::new(0),
+            has_grown: Cell::new(false),
+        };
+        // As in `execute`: there may be room in the log.
+        let again = |why| {
+            if file::rewind(&this.conn) {
+                this.register()
+            } else {
+                Err(why)
+            }
         };
         if this.refusal.is_none()
-            && let Err(fault) = this.register()
+            && let Err(fault) = this.register().or_else(again)
         {
             let why = fault.of(&this.label);
             if !takes_no_writes(&why) {
@@ -119,6 +133,7 @@ impl Db {
             file::begin_after_boot(&self.conn, self.clock.store_now())?;
         }
         process::register(&self.conn, self.attach.client, &self.process)?;
+        self.has_room()?;
         begun.commit()?;
         // Waiters for a lock that this frees belong to other clients, which look for themselves. If this fails, steps
         // will too.
@@ -239,10 +254,30 @@ impl Db {
     }
 
     fn begin(&self) -> Result<Transaction<'_>, Fault> {
-        Ok(Transaction::new_unchecked(
-            &self.conn,
-            TransactionBehavior::Immediate,
-        )?)
+        let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
+        self.begun_with.set(file::page_count(&self.conn)?);
+        Ok(begun)
+    }
+
+    /// Refuses a transaction that adds pages to a file on a full disk. There may be room for them in the log. But no
+    /// checkpoint could write them to the file, and when the log is full, no holder could renew.
+    fn has_room(&self) -> Result<(), Fault> {
+        let pages = file::page_count(&self.conn)?;
+        if pages > self.begun_with.get() && lacks_space(&self.label) {
+            return Err(Fault::NoSpace);
+        }
+        self.has_grown.set(pages > self.pages.get());
+        Ok(())
+    }
+
+    /// Gives the file the pages that a step has added. It may sync the disk, so the answer to the step comes first.
+    pub(super) fn fill(&self) {
+        // Best effort: the next step tries again.
+        if self.has_grown.take()
+            && let Ok(pages) = file::fill(&self.conn, self.pages.get())
+        {
+            self.pages.set(pages);
+        }
     }
 
     /// The error of every step that writes, while the file can only be read.
@@ -260,17 +295,12 @@ impl Db {
     /// process can replace, since none can write, renews its lease in the space that the file has.
     fn execute(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
         self.refuse()?;
-        let outcome = match self.execute_once(key, step) {
+        match self.execute_once(key, step) {
             Err(why) if takes_no_writes(&why) && self.is_in_place() && file::rewind(&self.conn) => {
                 self.execute_once(key, step)
             }
             outcome => outcome,
-        }?;
-        // Best effort: the next step tries again.
-        if let Ok(pages) = file::fill(&self.conn, self.pages.get()) {
-            self.pages.set(pages);
         }
-        Ok(outcome)
     }
 
     fn execute_once(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
@@ -283,6 +313,7 @@ impl Db {
 
     /// Commits a step. If the files were replaced meanwhile, other processes may not see it.
     fn commit(&self, begun: Transaction<'_>) -> Result<(), StoreError> {
+        self.has_room().map_err(|fault| fault.of(&self.label))?;
         begun
             .commit()
             .map_err(|error| Fault::from(error).of(&self.label).unknown())?;

@@ -16,6 +16,8 @@ pub(super) enum Fault {
     Sqlite(rusqlite::Error),
     /// Content that this version does not write.
     Content(String),
+    /// The step would need more pages than the file has, and there is no space for them.
+    NoSpace,
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -29,14 +31,16 @@ impl Fault {
     pub(super) fn of(self, store: &str) -> StoreError {
         match self {
             Self::Content(detail) => StoreError::new(store, StoreErrorKind::Protocol, detail),
+            Self::NoSpace => no_space(store),
             Self::Sqlite(error) => {
                 let code = error.sqlite_error_code();
                 if let (Some(ErrorCode::CannotOpen), Some(lack)) = (code, lack_of_files()) {
                     return StoreError::new(store, StoreErrorKind::Exhausted, lack);
                 }
-                if code == Some(ErrorCode::DiskFull) || is_unwritten(&error) && lacks_space(store) {
-                    let detail = "no space left on device; the file cannot be written";
-                    return StoreError::new(store, StoreErrorKind::Full, detail);
+                // SQLite reports a file beside it that cannot be made like one that cannot be opened.
+                let may_be_full = is_unwritten(&error) || code == Some(ErrorCode::CannotOpen);
+                if code == Some(ErrorCode::DiskFull) || may_be_full && lacks_space(store) {
+                    return no_space(store);
                 }
                 let (kind, mut hint) = judge(code);
                 if is_unwritten(&error) {
@@ -51,6 +55,11 @@ impl Fault {
             }
         }
     }
+}
+
+fn no_space(store: &str) -> StoreError {
+    let detail = "no space left on device; the file cannot be written";
+    StoreError::new(store, StoreErrorKind::Full, detail)
 }
 
 /// True if SQLite could not write a file, and did not learn why.
@@ -69,16 +78,22 @@ fn is_unwritten(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// True if the file system of the store has less space than the shared memory of SQLite needs.
+/// True if the file system of the store has less space than the shared memory of SQLite needs, or no file left.
 #[allow(
     clippy::useless_conversion,
     reason = "these numbers have 32 bits on some systems"
 )]
-fn lacks_space(store: &str) -> bool {
+pub(super) fn lacks_space(store: &str) -> bool {
     const NEEDED: u64 = 64 * 1024;
     let path = Path::new(store.strip_prefix("local:").unwrap_or(store));
     let found = path.parent().map(statvfs);
-    matches!(found, Some(Ok(space)) if u64::from(space.blocks_available()) * u64::from(space.fragment_size()) < NEEDED)
+    let Some(Ok(space)) = found else {
+        return false;
+    };
+    let left = u64::from(space.blocks_available()) * u64::from(space.fragment_size());
+    // Some file systems do not count their files.
+    let has_no_file = space.files() > 0 && space.files_available() == 0;
+    left < NEEDED || has_no_file
 }
 
 /// The error of the system if this process cannot open more files. SQLite reports it like a file that cannot be opened.

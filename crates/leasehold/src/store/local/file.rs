@@ -15,6 +15,7 @@ use leasehold_core::Now;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{self, Fault};
+use super::path::FileLocation;
 use super::places::{FileId, Places, beside, identity};
 use super::rows::signed;
 use crate::error::{StoreError, StoreErrorKind};
@@ -54,28 +55,28 @@ fn one_at_a_time() -> MutexGuard<'static, BTreeMap<FileId, Weak<FileId>>> {
     OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens the database at `path`. Creates it with this mode if necessary.
+/// Opens the database. Creates it if necessary.
 pub(super) fn open(
-    path: &Path,
-    mode: u32,
+    at: &FileLocation,
     store: &str,
 ) -> Result<(Connection, Option<Places>), StoreError> {
+    let path = at.path.as_path();
     let mut memories = one_at_a_time();
     refuse_network(path, store)?;
     let in_its_place = |error: &io::Error| fault::of_io(store, "cannot create the file", error);
     // Held until the layout exists: no other process of the host creates or deletes the files meanwhile.
     let _one_process = lock_directory(path).map_err(|error| in_its_place(&error))?;
     clear_remains(path).map_err(|error| in_its_place(&error))?;
-    create(path, mode).map_err(|error| in_its_place(&error))?;
+    create(path, at.mode).map_err(|error| in_its_place(&error))?;
     // Read before the file is opened, so that a replacement in between is detected later.
     let main = identity(path);
-    settled(&mut memories, path, store, main, || connect(path))
+    settled(&mut memories, at, store, main, || connect(path))
 }
 
 /// Opens a connection with `connect`, and notes the shared memory that it uses.
 fn settled(
     memories: &mut BTreeMap<FileId, Weak<FileId>>,
-    path: &Path,
+    at: &FileLocation,
     store: &str,
     main: Option<FileId>,
     connect: impl FnOnce() -> Result<Connection, Fault>,
@@ -83,13 +84,13 @@ fn settled(
     let memory = main.and_then(|main| memories.get(&main)?.upgrade());
     if memory
         .as_ref()
-        .is_some_and(|memory| identity(&beside(path, "-shm")) != Some(**memory))
+        .is_some_and(|memory| identity(&beside(&at.path, "-shm")) != Some(**memory))
     {
         let detail = "its -shm file was removed or replaced, and another client of this process still uses the old one; use or close that client, or start this program again";
         return Err(StoreError::new(store, StoreErrorKind::Unavailable, detail));
     }
     let db = connect().map_err(|fault| fault.of(store))?;
-    let places = main.and_then(|main| Places::of(path, main, memory));
+    let places = main.and_then(|main| Places::of(at, main, memory));
     memories.retain(|_, memory| memory.strong_count() > 0);
     if let (Some(main), Some(places)) = (main, &places) {
         memories.insert(main, places.memory());
@@ -97,14 +98,15 @@ fn settled(
     Ok((db, places))
 }
 
-/// Opens the database at `path` for reading, without a change to any file.
+/// Opens the database for reading, without a change to any file.
 pub(super) fn open_to_read(
-    path: &Path,
+    at: &FileLocation,
     store: &str,
 ) -> Result<(Connection, Option<Places>), StoreError> {
+    let path = at.path.as_path();
     let mut memories = one_at_a_time();
     let main = identity(path);
-    settled(&mut memories, path, store, main, || connect_to_read(path))
+    settled(&mut memories, at, store, main, || connect_to_read(path))
 }
 
 fn connect_to_read(path: &Path) -> Result<Connection, Fault> {
@@ -143,11 +145,16 @@ fn connect_to_read(path: &Path) -> Result<Connection, Fault> {
 /// Closes a connection. Writes nothing if its files are no longer those that other processes open.
 pub(super) fn close(db: Connection, places: Option<Places>) {
     let _memories = one_at_a_time();
-    if let Some(places) = places.as_ref().filter(|places| !places.are_kept()) {
-        places.leave(&db);
-    }
-    // Both under the lock, the connection first.
+    let lost = places.as_ref().filter(|places| !places.are_kept());
+    // Held until the connection is closed.
+    let alone = lost.and_then(|places| lock_directory(places.path()).ok());
+    let remains = lost.map(|places| places.leave(&db, alone.is_some()));
+    // Both under the locks, the connection first.
     drop((db, places));
+    for file in remains.into_iter().flatten() {
+        // If this fails, SQLite may find the file malformed, which is told.
+        drop(fs::remove_file(file));
+    }
 }
 
 /// Refuses network file systems. Each host would judge the file by its own clock, and SQLite's locks do not work across
@@ -248,17 +255,26 @@ pub(super) fn pages(path: &Path) -> u32 {
 /// So a later checkpoint only writes over pages, and needs no space on the disk. SQLite would leave this to the next
 /// checkpoint, which may find the disk full.
 pub(super) fn fill(db: &Connection, known: u32) -> rusqlite::Result<u32> {
-    let pages = db
-        .prepare_cached("PRAGMA page_count")?
-        .query_row([], |row| row.get(0))?;
+    let pages = page_count(db)?;
     if pages <= known {
         return Ok(known);
     }
-    let (all, done): (i64, i64) = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-        Ok((row.get(1)?, row.get(2)?))
-    })?;
-    // A reader may have been in the way.
-    Ok(if all == done { pages } else { known })
+    let (busy, all, done): (i64, i64, i64) =
+        db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+    // A reader, or another checkpoint, may have been in the way.
+    Ok(if busy == 0 && all == done {
+        pages
+    } else {
+        known
+    })
+}
+
+/// The number of pages, with those that are only in the log, or in the transaction that is under way.
+pub(super) fn page_count(db: &Connection) -> rusqlite::Result<u32> {
+    db.prepare_cached("PRAGMA page_count")?
+        .query_row([], |row| row.get(0))
 }
 
 /// Makes the next step write to the start of the log, over steps that the file has now. Returns false if that failed.

@@ -20,7 +20,9 @@ const PRIVATE: u32 = 0o600;
 /// The file that the part after `local:` in a URL names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileLocation {
-    /// The absolute path of the file.
+    /// The path as it was given. A link in it may lead elsewhere later.
+    pub(super) given: PathBuf,
+    /// The absolute path of the file, without links: SQLite keeps its other files beside it.
     pub(super) path: PathBuf,
     /// The mode of the file if it is created.
     pub(super) mode: u32,
@@ -32,15 +34,17 @@ pub(super) fn locate(given: &str) -> Result<FileLocation, Error> {
         let environment = Environment::look();
         let directory = environment.directory();
         make_private(&directory, environment.uid)?;
+        let path = directory.join(FILE);
         return Ok(FileLocation {
-            path: directory.join(FILE),
+            given: path.clone(),
+            path,
             mode: PRIVATE,
         });
     }
     let (path, options) = given.split_once('?').unwrap_or((given, ""));
     let mode = mode(given, options)?;
-    let path = explicit(path)?;
-    Ok(FileLocation { path, mode })
+    let (given, path) = (path.into(), explicit(path)?);
+    Ok(FileLocation { given, path, mode })
 }
 
 /// The mode of the file: for its user only, unless the options add its group or all users.
@@ -69,7 +73,7 @@ pub(super) fn label(path: &Path) -> String {
 }
 
 /// Checks a path that the user gave. It must be absolute, so that it names one file in all directories, and none of
-/// SQLite's special names (`:memory:`, `file:...`). Resolves its directory.
+/// SQLite's special names (`:memory:`, `file:...`). Resolves its links.
 fn explicit(given: &str) -> Result<PathBuf, Invalid> {
     let refuse = |why: String| Invalid::new("store URL", &format!("local:{given}"), why);
     if given.starts_with("//") {
@@ -110,7 +114,8 @@ fn explicit(given: &str) -> Result<PathBuf, Invalid> {
             path.display()
         )));
     }
-    Ok(path)
+    // The file may not exist yet.
+    Ok(path.canonicalize().unwrap_or(path))
 }
 
 /// The inputs of the default directory.

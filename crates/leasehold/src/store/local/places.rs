@@ -12,11 +12,14 @@ use std::sync::{Arc, Weak};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
+use super::path::FileLocation;
+
 /// Device and inode: identifies a file even after it was renamed. No other file gets them while it is open.
 pub(super) type FileId = (u64, u64);
 
 /// The files that a connection is open on.
 pub(super) struct Places {
+    given: PathBuf,
     path: PathBuf,
     main: FileId,
     log: Option<FileId>,
@@ -25,16 +28,16 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The files at `path`, which a connection has just opened. `main` and `memory` are known from before.
-    pub(super) fn of(path: &Path, main: FileId, memory: Option<Arc<FileId>>) -> Option<Self> {
+    /// The files at this place, which a connection has just opened. `main` and `memory` are known from before.
+    pub(super) fn of(at: &FileLocation, main: FileId, memory: Option<Arc<FileId>>) -> Option<Self> {
         let memory = match memory {
             Some(memory) => memory,
-            None => Arc::new(identity(&beside(path, "-shm"))?),
+            None => Arc::new(identity(&beside(&at.path, "-shm"))?),
         };
-        let log = identity(&beside(path, "-wal"));
-        let path = path.to_owned();
+        let log = identity(&beside(&at.path, "-wal"));
         Some(Self {
-            path,
+            given: at.given.clone(),
+            path: at.path.clone(),
             main,
             log,
             memory,
@@ -48,17 +51,23 @@ impl Places {
 
     /// True if a process that opens the file now opens the same files.
     pub(super) fn are_kept(&self) -> bool {
-        identity(&self.path) == Some(self.main) && self.now() == (self.log, Some(*self.memory))
+        identity(&self.given) == Some(self.main) && self.now() == (self.log, Some(*self.memory))
     }
 
     /// Prepares `db` to be closed after its files were removed or replaced.
     ///
     /// If no process can have opened other files since, a checkpoint saves the steps of a log that was removed. Otherwise
-    /// the close must not write to the file: it would overwrite the steps of that process with older ones.
-    pub(super) fn leave(&self, db: &Connection) {
+    /// the close must not write to the file: it would overwrite the steps of that process with older ones. `alone` is true
+    /// if no process opens files here meanwhile.
+    ///
+    /// Returns the files that are left of a file that another one has replaced. They must be removed when `db` is closed:
+    /// SQLite would apply the old log to the new file.
+    pub(super) fn leave(&self, db: &Connection, alone: bool) -> Vec<PathBuf> {
         let (log, memory) = self.now();
         let other = |now: Option<FileId>, own: Option<FileId>| now.is_some() && now != own;
-        let is_unseen = identity(&self.path) == Some(self.main)
+        let found = identity(&self.path);
+        let is_unseen = alone
+            && found == Some(self.main)
             && !other(log, self.log)
             && !other(memory, Some(*self.memory));
         if is_unseen {
@@ -66,6 +75,20 @@ impl Places {
             drop(db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
         }
         drop(db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
+        let is_replaced = alone && other(found, Some(self.main));
+        let own = [
+            ("-wal", log.filter(|_| log == self.log)),
+            ("-shm", memory.filter(|_| memory == Some(*self.memory))),
+        ];
+        let own = own
+            .into_iter()
+            .filter(|(_, own)| is_replaced && own.is_some());
+        own.map(|(suffix, _)| beside(&self.path, suffix)).collect()
+    }
+
+    /// The path of the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The log and the shared memory that have their names now.

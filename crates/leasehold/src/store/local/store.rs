@@ -84,6 +84,7 @@ impl LocalStore {
                 // A step that panicked was rolled back.
                 let mut db = db.lock().unwrap_or_else(PoisonError::into_inner);
                 let outcome = work(&mut db);
+                db.fill();
                 let notices = db.notices();
                 drop(db);
                 // Outside the lock: a listener may take a step at once.
@@ -105,6 +106,7 @@ impl LocalStore {
                         listener(notice);
                     }
                     done(outcome);
+                    db.fill();
                 };
                 // Fails only when the thread has ended. Then `done` is dropped, which reports an unknown outcome.
                 drop(sender.send(Box::new(in_time)));

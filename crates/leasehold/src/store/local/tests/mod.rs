@@ -92,10 +92,13 @@ impl Host {
     }
 
     fn count(&self, table: &str) -> i64 {
-        let sql = format!("SELECT count(*) FROM {table}");
+        self.number(&format!("SELECT count(*) FROM {table}"))
+    }
+
+    fn number(&self, sql: &str) -> i64 {
         Connection::open(self.file())
             .unwrap()
-            .query_row(&sql, [], |row| row.get(0))
+            .query_row(sql, [], |row| row.get(0))
             .unwrap()
     }
 }

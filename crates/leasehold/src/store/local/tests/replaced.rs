@@ -1,5 +1,7 @@
 //! Files that are removed or replaced under a holder: the file, and those that SQLite keeps beside it.
 
+use std::os::unix::fs::symlink;
+
 use super::*;
 
 impl Host {
@@ -71,19 +73,60 @@ async fn a_replaced_log_is_a_data_loss() {
     assert!(a.hears_of_a_replacement());
 }
 
+/// As with `mv backup locks.db`: the log of the former file may still lie beside it.
 #[tokio::test(start_paused = true)]
 async fn a_file_put_in_place_of_another_decides() {
-    let host = Host::new(Clock::virtual_time());
-    host.sql("VACUUM");
-    drop(host.peer(1));
-    fs::copy(host.file(), host.beside("-backup")).unwrap();
-    let a = host.peer(1);
-    assert!(held(&a.acquire(30).await));
-    for suffix in ["-wal", "-shm"] {
-        fs::remove_file(host.beside(suffix)).unwrap();
+    for removed in [&["-wal", "-shm"][..], &["-shm"], &[]] {
+        let host = Host::new(Clock::virtual_time());
+        host.sql("VACUUM");
+        drop(host.peer(1));
+        fs::copy(host.file(), host.beside("-backup")).unwrap();
+        let a = host.peer(1);
+        assert!(held(&a.acquire(30).await));
+        for suffix in removed {
+            fs::remove_file(host.beside(suffix)).unwrap();
+        }
+        fs::rename(host.beside("-backup"), host.file()).unwrap();
+        let reply = a.extend().await.unwrap();
+        assert_eq!(reply, Reply::NotHeld(None), "{removed:?}");
+        assert!(a.hears_of_a_replacement(), "{removed:?}");
+        assert!(held(&a.acquire(30).await), "{removed:?}");
+        assert_eq!(host.holders_for_others(), 1, "{removed:?}");
     }
-    fs::rename(host.beside("-backup"), host.file()).unwrap();
-    assert_eq!(a.extend().await.unwrap(), Reply::NotHeld(None));
+}
+
+/// SQLite keeps its other files beside the file that the link leads to.
+#[tokio::test(start_paused = true)]
+async fn a_link_to_a_file_is_as_good_as_the_file() {
+    let host = Host::new(Clock::virtual_time());
+    drop(host.peer(1));
+    let link = host.beside("-link");
+    symlink(host.file(), &link).unwrap();
+    let a = host.open(&link, 1).unwrap();
+    assert!(held(&a.acquire(30).await));
+    assert!(busy(&host.peer(2).acquire(30).await));
+    assert!(held(&a.extend().await.unwrap()));
+    assert!(!a.hears_of_a_replacement());
+}
+
+/// As when a new version of a program is put in place: `current` leads to the directory of that version.
+#[tokio::test(start_paused = true)]
+async fn a_link_that_leads_elsewhere_now_is_a_replacement() {
+    let host = Host::new(Clock::virtual_time());
+    let at = |name: &str| host.dir.path().join(name);
+    for version in ["1", "2"] {
+        fs::create_dir(at(version)).unwrap();
+    }
+    symlink(at("1"), at("current")).unwrap();
+    let path = at("current/locks.db");
+    let path = path.to_str().unwrap();
+    let a = host.open(path, 1).unwrap();
+    assert!(held(&a.acquire(30).await));
+    symlink(at("2"), at("next")).unwrap();
+    fs::rename(at("next"), at("current")).unwrap();
+    let b = host.open(path, 2).unwrap();
+    assert!(held(&b.acquire(30).await), "it knows the new file only");
+    assert!(matches!(a.extend().await.unwrap(), Reply::NotHeld(Some(_))));
     assert!(a.hears_of_a_replacement());
 }
 

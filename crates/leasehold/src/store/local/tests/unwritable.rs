@@ -56,6 +56,17 @@ fn renewing() {
     });
 }
 
+/// So renewing needs no space on the disk, ever.
+#[test]
+fn the_file_has_its_pages_as_soon_as_a_step_is_answered() {
+    let host = Host::new(Clock::virtual_time());
+    let a = host.peer(1);
+    assert!(held(&pollster::block_on(a.acquire(30))));
+    let pages = host.number("PRAGMA page_count");
+    let bytes = fs::metadata(host.file()).unwrap().len();
+    assert_eq!(bytes, u64::try_from(pages).unwrap() * 1024);
+}
+
 #[test]
 fn a_file_that_cannot_be_written_can_be_read() {
     let host = Host::new(Clock::virtual_time());
