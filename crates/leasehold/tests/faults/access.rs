@@ -349,8 +349,10 @@ async fn through_a_unix_socket_as_a_user_in_a_database_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_says_before_it_closes_is_told() {
-    let full = RedisServer::builder().option("maxclients", "1").start();
-    let _only = full.connection();
+    let full = RedisServer::start();
+    // The kit's own first connection may not be closed yet, so the limit is set by the one that has to count.
+    let mut only = full.connection();
+    only.command(&["CONFIG", "SET", "maxclients", "1"]);
     let host = format!("127.0.0.1:{}", full.port());
     let error = refusal(&full.url(), StoreErrorKind::Unavailable, &host).await;
     assert!(error.detail.contains("max number of clients"), "{error}");
