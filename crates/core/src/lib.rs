@@ -51,7 +51,6 @@
 // Docs.rs says which feature each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod apply;
 pub mod cache;
 mod fence;
 mod fence_forms;
@@ -62,8 +61,6 @@ mod kind;
 mod line;
 mod lock;
 mod mode;
-#[cfg(all(leasehold_mutations, debug_assertions))]
-mod mutation;
 mod name;
 mod naming;
 mod owner;
@@ -86,8 +83,6 @@ pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Session, block_for};
 pub use invalid::Invalid;
 pub use line::{CLAIM_WINDOW, PASSED_OVER, UNHEARD_GRACE, WAITER_GRACE};
 pub use mode::Mode;
-#[cfg(all(leasehold_mutations, debug_assertions))]
-pub use mutation::Mutation;
 pub use name::{LockName, RESERVED_SUFFIXES};
 pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner};

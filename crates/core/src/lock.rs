@@ -22,8 +22,8 @@ use crate::time::{Now, Ttl, millis};
 use crate::turn::{Turn, count, is_gone};
 
 impl LockState {
-    /// Takes one step by the sound rules, as [`LockState::apply`] says.
-    pub(crate) fn take(
+    /// Takes one step at `now`. A grant draws its fences from `counter`, which all locks of the store share.
+    pub fn apply(
         &mut self,
         counter: &mut Counter,
         now: Now,

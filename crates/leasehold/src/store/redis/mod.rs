@@ -14,7 +14,7 @@
 //! | [`queue`] | the submission queue: steps until a connection takes them, and until they are answered |
 //! | [`wake`] | the messages of scripts on a client's channel |
 //! | [`codec`] | steps as arguments of scripts, and answers as replies |
-//! | [`scripts`], `mutation` | the scripts, and how one is sent; scripts broken on purpose, to try the tests |
+//! | [`scripts`] | the scripts, and how one is sent |
 //! | [`fault`] | maps the errors of redis-rs to those of this library |
 //! | `server_time` | an estimate of the server's clock |
 //! | [`address`] | the address of a server and the login, read from a URL |
@@ -33,8 +33,6 @@ mod doctor;
 mod fault;
 mod index;
 mod init;
-#[cfg(all(leasehold_mutations, debug_assertions))]
-mod mutation;
 mod node;
 mod queue;
 mod quorum;

@@ -13,8 +13,6 @@ use redis::{
 };
 
 use super::fault::is_passing;
-#[cfg(all(leasehold_mutations, debug_assertions))]
-use super::mutation::broken;
 
 pub(super) const TAKE: usize = 0;
 pub(super) const SETTLE: usize = 1;
@@ -133,8 +131,6 @@ impl ScriptSource {
     fn new(needed: &[&str], script: &str) -> Self {
         let (flags, body) = script.split_once('\n').unwrap_or((script, ""));
         let plain = needed.concat() + body;
-        #[cfg(all(leasehold_mutations, debug_assertions))]
-        let plain = broken(plain);
         Self {
             flagged: Text::new(format!("{flags}\n{plain}")),
             plain: Text::new(plain),
@@ -225,6 +221,23 @@ impl Scripts {
             Counters::Shared => [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY],
             Counters::ByBucket(_) => [SETTLE, SETTLE_MANY, PROPOSE, PROPOSE_MANY],
         }
+    }
+
+    /// The scripts, with a mistake instead of the text that is `right`.
+    #[cfg(test)]
+    pub(super) fn broken(counters: Counters, right: &str, wrong: &str) -> Self {
+        let mut scripts = Self::new(counters);
+        let mut changed = 0;
+        for source in &mut scripts.sources {
+            let places = source.plain.code.matches(right).count();
+            assert!(places < 2, "more than one place has {right:?}");
+            changed += places;
+            for text in [&mut source.flagged, &mut source.plain] {
+                *text = Text::new(text.code.replace(right, wrong));
+            }
+        }
+        assert_ne!(changed, 0, "no script has {right:?}");
+        scripts
     }
 
     /// The scripts for a server that has refused a `#!lua` line.

@@ -6,6 +6,7 @@
 //! `PROPTEST_RNG_SEED=7 cargo test -p leasehold --lib against_core`.
 
 mod batches;
+mod broken;
 mod fences;
 mod hostile;
 mod kept;
@@ -38,34 +39,17 @@ const NAMES: [&str; LOCKS] = ["orders:42", "größe 7 %", "{user}:cart"];
 
 #[test]
 fn the_scripts_do_what_core_does() {
-    compare(Role::Alone);
+    agree(Role::Alone);
 }
 
 #[test]
 fn the_scripts_of_a_node_do_what_core_does() {
-    compare(Role::Node);
+    agree(Role::Node);
 }
 
-fn compare(role: Role) {
-    let redis = RefCell::new(Redis::start_as(role));
-    let tally = RefCell::new(Tally::default());
-    let config = Config {
-        cases: CASES,
-        // A failure prints the steps that lead to it; there is nothing to keep in a file.
-        failure_persistence: None,
-        max_shrink_iters: if tries_the_tests() { 0 } else { 20_000 },
-        max_shrink_time: 60_000,
-        ..Config::default()
-    };
-    let input = (0..NAMES.len(), steps::events());
-    let outcome = TestRunner::new(config).run(&input, |(first, events)| {
-        let (mut redis, mut tally) = (redis.borrow_mut(), tally.borrow_mut());
-        let mut case = Case::new(&mut redis, &mut tally, first);
-        let agreed = events.into_iter().try_for_each(|event| case.happens(event));
-        agreed.map_err(|difference| TestCaseError::fail(format!("{}{difference}", case.story)))
-    });
-    match outcome {
-        Ok(()) => tally.borrow().check(role),
+fn agree(role: Role) {
+    match sequences(Redis::start_as(role), 20_000) {
+        Ok(tally) => tally.check(role),
         Err(TestError::Fail(story, _)) => {
             panic!("the scripts differ from core. The shortest way there:\n{story}")
         }
@@ -73,10 +57,26 @@ fn compare(role: Role) {
     }
 }
 
-/// True if a mutation is active: then a failure is expected, and shrinking it is not needed.
-fn tries_the_tests() -> bool {
-    cfg!(all(leasehold_mutations, debug_assertions))
-        && std::env::var_os("LEASEHOLD_MUTATION").is_some()
+/// Compares in random sequences, up to the first difference, and shortens the way there in so many tries.
+fn sequences(redis: Redis, max_shrink_iters: u32) -> Result<Tally, TestError<impl Debug>> {
+    let redis = RefCell::new(redis);
+    let tally = RefCell::new(Tally::default());
+    let config = Config {
+        cases: CASES,
+        // A failure prints the steps that lead to it; there is nothing to keep in a file.
+        failure_persistence: None,
+        max_shrink_iters,
+        max_shrink_time: 60_000,
+        ..Config::default()
+    };
+    let input = (0..NAMES.len(), steps::events());
+    TestRunner::new(config).run(&input, |(first, events)| {
+        let (mut redis, mut tally) = (redis.borrow_mut(), tally.borrow_mut());
+        let mut case = Case::new(&mut redis, &mut tally, first);
+        let agreed = events.into_iter().try_for_each(|event| case.happens(event));
+        agreed.map_err(|difference| TestCaseError::fail(format!("{}{difference}", case.story)))
+    })?;
+    Ok(tally.into_inner())
 }
 
 /// One sequence in progress.

@@ -21,7 +21,9 @@ use crate::store::contract::Attach;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::form::{Contended, Kind};
 use crate::store::redis::connection::current::Connected;
-use crate::store::redis::scripts::NodeTerms;
+use crate::store::redis::connection::handle::ConnectionHandle;
+use crate::store::redis::node::Node;
+use crate::store::redis::scripts::{Counters, NodeTerms, Scripts};
 use crate::store::redis::seats::Seat;
 use crate::store::redis::{Address, RedisStore};
 
@@ -93,6 +95,11 @@ impl Redis {
     }
 
     pub(super) fn start_as(role: Role) -> Self {
+        Self::start_with(role, Scripts::new)
+    }
+
+    /// With these scripts, which may be broken.
+    pub(super) fn start_with(role: Role, scripts: impl Fn(Counters) -> Scripts) -> Self {
         let server = RedisServer::builder().virtual_clock().start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let open = |others| {
@@ -104,14 +111,25 @@ impl Redis {
                 listener: Arc::new(drop),
             };
             let (clock, tasks) = (Clock::system(), Tasks::here().unwrap());
-            match role {
-                Role::Alone => RedisStore::open(address, attach, clock, &tasks, LIMIT),
+            let (counters, seat) = match role {
+                Role::Alone => (Counters::Shared, None),
                 Role::Node => {
                     let (terms, durable) = (node::terms_of(others), true);
-                    let node = NodeTerms { terms, durable };
                     let seat = Seat::new(Arc::default(), &address.to_string());
-                    RedisStore::as_node((node, seat), address, attach, clock, &tasks, LIMIT)
+                    (Counters::ByBucket(NodeTerms { terms, durable }), Some(seat))
                 }
+            };
+            let scripts = Arc::new(scripts(counters));
+            let known = scripts.clone();
+            let connection =
+                ConnectionHandle::open(address, attach, known, clock, &tasks, LIMIT, seat);
+            let node = Node {
+                connection,
+                scripts,
+                limit: LIMIT,
+            };
+            RedisStore {
+                node: Arc::new(node),
             }
         };
         let (store, others) = (open(false), open(true));
