@@ -3,93 +3,11 @@
 use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, Command};
 
-/// Options that `-h` leaves out: most people set them once, or never.
-const RARE: [&str; 41] = [
-    // The store.
-    "url_file",
-    "password_file",
-    "tls_ca",
-    "tls_cert",
-    "tls_key",
-    "tls_name",
-    "tls_pin",
-    "namespace",
-    "key_template",
-    "config",
-    // The waiting.
-    "note",
-    "max_waiters",
-    "progress",
-    // `run`.
-    "busy_code",
-    "max_hold",
-    "at_least",
-    "on_lost",
-    "grace",
-    "release_on_exit",
-    "report",
-    "protocol",
-    "timestamp_unit",
-    "timestamp_without_scripts",
-    // `cache`.
-    "refresh_log",
-    "max_size",
-    "back_off",
-    "if_unavailable",
-    // `doctor`.
-    "ignore",
-    "strict",
-    "keys",
-    // `lab`.
-    "tolerance",
-    "resource",
-    "keep",
-    "think",
-    "latency",
-    "script",
-    "set",
-    "hand_overs",
-    "svg",
-    "section",
-    // Everywhere.
-    "color",
-];
-
-/// The sections of `--help`.
-const SECTIONS: [(&str, &[&str]); 4] = [
-    (
-        "Where locks live",
-        &[
-            "url",
-            "url_file",
-            "password_file",
-            "tls_ca",
-            "tls_cert",
-            "tls_key",
-            "tls_name",
-            "tls_pin",
-            "namespace",
-            "key_template",
-            "config",
-        ],
-    ),
-    ("Waiting", &["note", "max_waiters", "progress", "busy_code"]),
-    (
-        "The lease and the command",
-        &[
-            "max_hold",
-            "at_least",
-            "on_lost",
-            "grace",
-            "release_on_exit",
-            "report",
-        ],
-    ),
-    (
-        "Sharing keys with other programs",
-        &["protocol", "timestamp_unit", "timestamp_without_scripts"],
-    ),
-];
+/// The sections of `--help`, for options that most people set once, or never. `-h` leaves these out.
+pub(crate) const STORE: &str = "Where locks live";
+pub(crate) const WAITING: &str = "Waiting";
+pub(crate) const LEASE: &str = "The lease and the command";
+pub(crate) const SHARING: &str = "Sharing keys with other programs";
 
 /// A longer closing text appears in `--help` only. `-h` shows its examples.
 const FEW: usize = 4;
@@ -105,12 +23,8 @@ To hold a lock without a command: leasehold hold LOCK. All exit codes: leasehold
 /// Sets the help layout of a command and of its subcommands.
 pub(crate) fn with_help_layout(command: Command) -> Command {
     let name = command.get_name().to_owned();
-    // The verbs of `lab` have a `--url` with another meaning.
-    let has_store = command
-        .get_arguments()
-        .any(|arg| arg.get_id() == "url_file");
     let command = command
-        .mut_args(|arg| arg_layout(arg, has_store))
+        .mut_args(with_negative_values)
         .mut_subcommands(with_help_layout);
     let command = if name == "cache" {
         command.mut_subcommands(|verb| verb.mut_args(of_a_value))
@@ -141,22 +55,14 @@ pub(crate) fn with_help_layout(command: Command) -> Command {
         .after_help(Resettable::from(short))
 }
 
-fn arg_layout(arg: Arg, has_store: bool) -> Arg {
-    let id = arg.get_id().as_str().to_owned();
+/// `--wait -1` is a bad value, not an option called `1`.
+fn with_negative_values(arg: Arg) -> Arg {
     let takes_value = arg.get_action().takes_values() && !arg.is_positional();
-    let section = SECTIONS
-        .iter()
-        .find(|(_, ids)| has_store && ids.contains(&id.as_str()))
-        .map(|(title, _)| *title);
-    // `--wait -1` is a bad value, not an option called `1`.
-    let arg = arg
-        .hide_short_help(RARE.contains(&id.as_str()))
-        .allow_negative_numbers(takes_value);
-    match section {
-        Some(title) => arg.help_heading(title),
-        None => arg,
-    }
+    arg.allow_negative_numbers(takes_value)
 }
+
+/// The section of the store in the help of `leasehold cache`.
+const VALUES: &str = "Where values are kept";
 
 /// The store options with the wording of `leasehold cache`, which has no locks.
 fn of_a_value(arg: Arg) -> Arg {
@@ -164,7 +70,7 @@ fn of_a_value(arg: Arg) -> Arg {
         return arg;
     };
     let words = [
-        ("Where locks live", "Where values are kept"),
+        (STORE, VALUES),
         ("the name of the lock", "the key"),
         (
             "How the key is made from the name",
@@ -174,10 +80,10 @@ fn of_a_value(arg: Arg) -> Arg {
     let reworded = words
         .iter()
         .fold(help, |help, (from, to)| help.replace(from, to));
-    let is_of_store = arg.get_help_heading() == Some("Where locks live");
+    let is_of_store = arg.get_help_heading() == Some(STORE);
     let arg = arg.help(reworded);
     if is_of_store {
-        arg.help_heading("Where values are kept")
+        arg.help_heading(VALUES)
     } else {
         arg
     }
@@ -223,24 +129,6 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(nearest(typed, &verbs), meant, "{typed}");
-        }
-    }
-
-    #[cfg(feature = "cache")]
-    #[test]
-    fn every_name_in_the_tables_is_an_option() {
-        fn ids(command: &Command, found: &mut Vec<String>) {
-            let of = command.get_arguments().map(|arg| arg.get_id().to_string());
-            found.extend(of);
-            command
-                .get_subcommands()
-                .for_each(|below| ids(below, found));
-        }
-        let mut found = Vec::new();
-        ids(&crate::args::command(), &mut found);
-        let sections = SECTIONS.iter().flat_map(|(_, ids)| ids.iter());
-        for id in RARE.iter().chain(sections) {
-            assert!(found.iter().any(|found| found == id), "{id}");
         }
     }
 }

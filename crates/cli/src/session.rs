@@ -32,7 +32,8 @@ pub(crate) fn with_client(
     with_client_unless(target, (), until, work)
 }
 
-/// The same for a process that hears more than signals: until the connection is made, `until` ends the process.
+/// As [`with_client`], for a process that its program also controls over pipes. While the client connects, the end of `until` ends the
+/// process.
 pub(crate) fn with_client_unless<S>(
     target: Target,
     state: S,

@@ -1,7 +1,7 @@
 //! The store of the locks, from the command line, the environment and configuration files. A URL is shown
 //! without its secrets only.
 
-use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::path::{self, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use self::target::Patience;
 pub(crate) use self::target::Target;
 use crate::address;
 use crate::config::{
-    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, Settings, TLS, TTL, Typed, URL, URL_FILE,
+    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, Settings, TTL, Typed, URL, URL_FILE,
     Value,
 };
 use crate::exit::{CONFIG, Exit};
 use crate::inherited_store::StoreLocation;
 use crate::messages::pasteable;
-use crate::{secret, values};
+use crate::{help, secret, values};
 
 const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file; for a quorum, 3 to 9 times, or redis+quorum://host1,host2,host3 [env: LEASEHOLD_URL]";
 
@@ -40,23 +40,24 @@ const TTL_HELP: &str = "How long the lease lasts if this process dies or loses t
 /// The options that select the store. Every verb that uses a store has them.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
-    /// Where locks live
-    #[arg(long, help = URL_HELP)]
+    #[arg(long, help_heading = help::STORE, help = URL_HELP)]
     url: Vec<String>,
 
-    /// A file that holds the URL, and nothing else [env: `LEASEHOLD_URL_FILE`]
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with = "url",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "A file that holds the URL [env: LEASEHOLD_URL_FILE]"
     )]
     url_file: Option<PathBuf>,
 
-    /// A file that holds the password, for a URL without one [env: `LEASEHOLD_PASSWORD_FILE`]
     #[arg(
         long,
         value_name = "FILE",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]"
     )]
     password_file: Option<PathBuf>,
@@ -64,26 +65,29 @@ pub(crate) struct StoreArgs {
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// A prefix for the name of the lock, followed by a colon
     #[arg(
         long,
         value_name = "NS",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "A prefix for the name of the lock, followed by a colon [env: LEASEHOLD_NAMESPACE]"
     )]
     namespace: Option<String>,
 
-    /// How the key is made from the name, to share locks with other programs
     #[arg(
         long,
         value_name = "TEXT",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "How the key is made from the name, to share it with other programs: lock:{} puts lock: before it [env: LEASEHOLD_KEY_TEMPLATE] [default: {}]"
     )]
     key_template: Option<String>,
 
-    /// The only configuration file to read
     #[arg(
         long,
         value_name = "FILE",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "Read this configuration file only, instead of ~/.config/leasehold/config.toml and /etc/leasehold.toml"
     )]
     config: Option<PathBuf>,
@@ -102,39 +106,30 @@ impl StoreArgs {
     pub(crate) fn again(&self) -> String {
         let urls = self.url.iter().map(|url| {
             let is_secret = address::has_password(url);
-            ("--url", Some(if is_secret { "URL" } else { url }.into()))
+            (URL, OsStr::new(if is_secret { "URL" } else { url }))
         });
-        let others = [
-            (
-                "--url-file",
-                self.url_file.as_deref().map(Path::to_string_lossy),
-            ),
-            (
-                "--password-file",
-                self.password_file.as_deref().map(Path::to_string_lossy),
-            ),
-            ("--namespace", self.namespace.as_deref().map(Into::into)),
-            (
-                "--key-template",
-                self.key_template.as_deref().map(Into::into),
-            ),
-            (
-                "--config",
-                self.config.as_deref().map(Path::to_string_lossy),
-            ),
-        ];
-        let of_tls = self.tls.options().map(|(name, value)| {
-            let value = value.map(|value| Cow::Owned(value.to_string_lossy().into_owned()));
-            (name, value)
-        });
-        let option = |(name, value)| {
-            let value: Option<Cow<'_, str>> = value;
-            value.map(|value| format!("{name} {} ", pasteable(&value)))
+        let config = self.config.iter().map(|file| ("config", file.as_os_str()));
+        let option = |(key, value): (&'static str, &OsStr)| {
+            let value = value.to_string_lossy();
+            format!("{} {} ", config::option(key), pasteable(&value))
         };
-        urls.chain(others)
-            .chain(of_tls)
-            .filter_map(option)
-            .collect()
+        let options = urls.chain(self.typed()).chain(config);
+        options.map(option).collect()
+    }
+
+    /// The typed settings but the URLs, by their keys.
+    fn typed(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+        let settings = [
+            (URL_FILE, self.url_file.as_deref().map(Path::as_os_str)),
+            (
+                PASSWORD_FILE,
+                self.password_file.as_deref().map(Path::as_os_str),
+            ),
+            (NAMESPACE, self.namespace.as_deref().map(OsStr::new)),
+            (KEY_TEMPLATE, self.key_template.as_deref().map(OsStr::new)),
+        ];
+        let settings = settings.into_iter().chain(self.tls.settings());
+        settings.filter_map(|(key, value)| Some((key, value?)))
     }
 
     /// The typed store options and the lock name, for the end of a command to paste.
@@ -154,16 +149,10 @@ impl StoreArgs {
     }
 
     fn settings(&self) -> Result<Settings, Exit> {
-        let typed = Typed::default()
-            .with(URL, self.typed_url()?)
-            .with(URL_FILE, self.url_file.as_ref())
-            .with(PASSWORD_FILE, self.password_file.as_ref())
-            .with(NAMESPACE, self.namespace.as_ref())
-            .with(KEY_TEMPLATE, self.key_template.as_ref());
-        let options = self.tls.options().into_iter().zip(TLS);
-        let typed = options.fold(typed, |typed, ((_, value), (key, _))| {
-            typed.with(key, value)
-        });
+        let urls = Typed::default().with(URL, self.typed_url()?);
+        let typed = self
+            .typed()
+            .fold(urls, |typed, (key, value)| typed.with(key, Some(value)));
         Settings::load(typed, self.config.as_deref())
     }
 

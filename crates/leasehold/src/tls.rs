@@ -290,7 +290,7 @@ impl Tls {
     }
 }
 
-/// What an error calls these settings.
+/// The name of these settings in errors.
 pub(crate) const SETTING: &str = "TLS setting";
 
 fn named(host: &str) -> Result<ServerName<'static>, String> {

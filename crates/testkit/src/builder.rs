@@ -53,7 +53,8 @@ impl RedisServerBuilder {
         self
     }
 
-    /// The same with a certificate that is signed by itself.
+    /// Listens on a TLS port too, with a certificate for 127.0.0.1 and localhost that it has signed itself: [`RedisServer::ca_path`] is that
+    /// certificate.
     pub fn self_signed(mut self) -> Self {
         self.options.tls = Some(Signed::ByItself);
         self

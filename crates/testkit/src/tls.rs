@@ -29,7 +29,7 @@ authorityKeyIdentifier = keyid
 subjectAltName = IP:127.0.0.1, DNS:localhost
 ";
 
-/// Who signs the certificate of a server.
+/// The signer of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signed {
     ByAuthority,

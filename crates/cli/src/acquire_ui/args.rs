@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use leasehold::{Clock, Moment};
 
 use crate::exit::{Exit, USAGE};
+use crate::help;
 use crate::messages::quoted;
 use crate::values::duration;
 
@@ -34,11 +35,9 @@ pub(crate) fn with_connect_note(help: &str) -> String {
 /// The wait options of every verb that takes a lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArgs {
-    /// Do not wait: if the lock is busy, exit with 75
     #[arg(short = 'n', long = "try", conflicts_with = "wait", help = TRY_HELP, long_help = with_connect_note(TRY_HELP))]
     pub(crate) once: bool,
 
-    /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: `LEASEHOLD_WAIT`]
     #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_connect_note(WAIT_HELP))]
     pub(crate) wait: Option<Duration>,
 
@@ -52,7 +51,9 @@ pub(crate) struct WaitArgs {
         long,
         value_name = "TEXT",
         env = "LEASEHOLD_NOTE",
-        hide_env_values = true
+        hide_env_values = true,
+        hide_short_help = true,
+        help_heading = help::WAITING
     )]
     pub(crate) note: Option<String>,
 
@@ -61,7 +62,7 @@ pub(crate) struct WaitArgs {
     pub(crate) quiet: bool,
 
     /// Wait only if fewer than N others wait, else exit with 75
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = help::WAITING)]
     pub(crate) max_waiters: Option<u32>,
 
     /// Progress while waiting: auto, plain (lines, as in a log) or none
@@ -70,7 +71,9 @@ pub(crate) struct WaitArgs {
         value_name = "HOW",
         value_enum,
         default_value_t,
-        hide_possible_values = true
+        hide_possible_values = true,
+        hide_short_help = true,
+        help_heading = help::WAITING
     )]
     pub(crate) progress: ProgressMode,
 }

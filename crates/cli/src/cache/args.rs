@@ -70,7 +70,7 @@ pub(crate) struct GetOrRefresh {
     pub(super) refresh: RefreshMode,
 
     /// A file to which a background refresh appends CMD's stderr; by default it is discarded
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) refresh_log: Option<PathBuf>,
 
     /// Stop CMD after this long (TERM, after 5s KILL); this counts as a failure with 124
@@ -78,12 +78,12 @@ pub(crate) struct GetOrRefresh {
     pub(super) timeout: Duration,
 
     /// Stop CMD if it prints more than this (at most 24MiB); this counts as a failure with 78
-    #[arg(long, value_name = "SIZE", value_parser = max_size, default_value = "16MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = max_size, default_value = "16MiB", hide_short_help = true)]
     pub(super) max_size: usize,
 
     /// How long no host runs CMD again after a failure; up to half of it is taken off at random, and it doubles
     /// with each failure in a row, up to 30s
-    #[arg(long, value_name = "DUR", value_parser = ttl, default_value = "1s")]
+    #[arg(long, value_name = "DUR", value_parser = ttl, default_value = "1s", hide_short_help = true)]
     pub(super) back_off: Duration,
 
     /// Action if the store does not answer
@@ -93,6 +93,7 @@ pub(crate) struct GetOrRefresh {
         value_enum,
         default_value_t,
         hide_possible_values = true,
+        hide_short_help = true,
         help = "What to do if the store does not answer: fail (exit with 69), or run (run CMD, on every host)"
     )]
     pub(super) if_unavailable: IfUnavailable,

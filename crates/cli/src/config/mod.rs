@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use self::file::{Missing, read};
 pub(crate) use self::setting::{
-    KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, RELATIVE, TLS, TTL, URL, URL_FILE, Value,
-    is_file,
+    KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, RELATIVE, TLS, TLS_CA, TLS_CERT, TLS_KEY,
+    TLS_NAME, TLS_PIN, TTL, URL, URL_FILE, Value, is_file, option,
 };
 use self::setting::{KEYS, Layer};
 use crate::exit::{CONFIG, Exit};
@@ -149,7 +149,7 @@ impl Typed {
     /// Adds the value of the option for `key`, if given.
     pub(crate) fn with(mut self, key: &'static str, value: Option<impl AsRef<OsStr>>) -> Self {
         if let Some(value) = value {
-            let option = Origin::Typed(format!("--{}", key.replace('_', "-")));
+            let option = Origin::Typed(option(key));
             self.0.insert(key, (value.as_ref().to_owned(), option));
         }
         self

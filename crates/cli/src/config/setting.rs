@@ -14,22 +14,23 @@ pub(crate) const NAMESPACE: &str = "namespace";
 pub(crate) const KEY_TEMPLATE: &str = "key_template";
 pub(crate) const TTL: &str = "ttl";
 
-/// The settings of encryption: first three files, the private key last of them.
-pub(crate) const TLS: [(&str, &str); 5] = [
-    ("tls_ca", "LEASEHOLD_TLS_CA"),
-    ("tls_cert", "LEASEHOLD_TLS_CERT"),
-    ("tls_key", "LEASEHOLD_TLS_KEY"),
-    ("tls_name", "LEASEHOLD_TLS_NAME"),
-    ("tls_pin", "LEASEHOLD_TLS_PIN"),
-];
+pub(crate) const TLS_CA: &str = "tls_ca";
+pub(crate) const TLS_CERT: &str = "tls_cert";
+pub(crate) const TLS_KEY: &str = "tls_key";
+pub(crate) const TLS_NAME: &str = "tls_name";
+pub(crate) const TLS_PIN: &str = "tls_pin";
+
+/// The settings of encryption.
+pub(crate) const TLS: [&str; 5] = [TLS_CA, TLS_CERT, TLS_KEY, TLS_NAME, TLS_PIN];
 
 /// True for a setting whose value is the path of a file.
 pub(crate) fn is_file(key: &str) -> bool {
-    let of_tls = TLS.iter().take(3).map(|(key, _)| *key);
-    [URL_FILE, PASSWORD_FILE]
-        .into_iter()
-        .chain(of_tls)
-        .any(|file| file == key)
+    [URL_FILE, PASSWORD_FILE, TLS_CA, TLS_CERT, TLS_KEY].contains(&key)
+}
+
+/// The option of the command line for a setting.
+pub(crate) fn option(key: &str) -> String {
+    format!("--{}", key.replace('_', "-"))
 }
 
 /// The keys of a configuration file, with the corresponding variables.
@@ -40,11 +41,11 @@ pub(super) const KEYS: [(&str, &str); 11] = [
     (NAMESPACE, "LEASEHOLD_NAMESPACE"),
     (KEY_TEMPLATE, "LEASEHOLD_KEY_TEMPLATE"),
     (TTL, "LEASEHOLD_TTL"),
-    TLS[0],
-    TLS[1],
-    TLS[2],
-    TLS[3],
-    TLS[4],
+    (TLS_CA, "LEASEHOLD_TLS_CA"),
+    (TLS_CERT, "LEASEHOLD_TLS_CERT"),
+    (TLS_KEY, "LEASEHOLD_TLS_KEY"),
+    (TLS_NAME, "LEASEHOLD_TLS_NAME"),
+    (TLS_PIN, "LEASEHOLD_TLS_PIN"),
 ];
 
 /// The error for `local:locks.db` in a file.

@@ -39,7 +39,6 @@ pub(crate) struct Doctor {
     )]
     pub(super) purpose: For,
 
-    /// The TTL that the locks have: most limits are a share of it [env: `LEASEHOLD_TTL`] [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = values::ttl, help = TTL_HELP)]
     pub(super) ttl: Option<Duration>,
 
@@ -56,11 +55,11 @@ pub(crate) struct Doctor {
     pub(super) quick: bool,
 
     /// Take warnings for failures
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(super) strict: bool,
 
     /// Leave out a check; may be repeated
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", hide_short_help = true)]
     pub(super) ignore: Vec<String>,
 
     /// Print only the ACL line for a user who may do what locks need, and nothing else
@@ -68,7 +67,7 @@ pub(crate) struct Doctor {
     pub(super) acl: bool,
 
     /// The names of the locks that this user may use, as a pattern, without namespace and template: jobs:*
-    #[arg(long, value_name = "PATTERN", default_value = "*", value_parser = pattern)]
+    #[arg(long, value_name = "PATTERN", default_value = "*", value_parser = pattern, hide_short_help = true)]
     pub(super) keys: String,
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::lock_guard::LockGuard;
 use crate::acquire_ui::{CHAIN, WaitArgs, interrupted};
 use crate::exit::{BUSY, Exit, TIMEOUT, USAGE};
+use crate::help;
 use crate::messages::{quoted, say, span};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -25,17 +26,19 @@ pub(crate) struct TimestampArgs {
         value_name = "PROTOCOL",
         value_enum,
         default_value_t,
-        hide_possible_values = true
+        hide_possible_values = true,
+        hide_short_help = true,
+        help_heading = help::SHARING
     )]
     protocol: Protocol,
 
     /// The time unit of those clients: s or ms [default: s]
-    #[arg(long, value_name = "UNIT", value_enum, hide_possible_values = true)]
+    #[arg(long, value_name = "UNIT", value_enum, hide_possible_values = true, hide_short_help = true, help_heading = help::SHARING)]
     timestamp_unit: Option<UnitName>,
 
     /// Send single commands, as those clients do, for a server that refuses scripts: hardly safer than those
     /// clients
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = help::SHARING)]
     timestamp_without_scripts: bool,
 }
 

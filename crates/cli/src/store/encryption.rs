@@ -5,9 +5,11 @@ use std::path::{self, Path, PathBuf};
 
 use clap::Args;
 
-use crate::address;
-use crate::config::{Origin, Settings, TLS, Value, is_file};
+use crate::config::{
+    Origin, Settings, TLS, TLS_CA, TLS_CERT, TLS_KEY, TLS_NAME, TLS_PIN, Value, is_file,
+};
 use crate::exit::Exit;
+use crate::{address, help};
 
 /// The options for `rediss://`.
 #[derive(Debug, Clone, Default, Args)]
@@ -16,56 +18,61 @@ use crate::exit::Exit;
     reason = "they are the names of the options"
 )]
 pub(super) struct TlsArgs {
-    /// For rediss://, the authorities to trust, or the server's own certificate
     #[arg(
         long,
         value_name = "FILE",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "For rediss://: the only authorities to trust (PEM), or the server's own certificate [env: LEASEHOLD_TLS_CA] [default: those of the system]"
     )]
     tls_ca: Option<PathBuf>,
 
-    /// For rediss://, the certificate of this client
     #[arg(
         long,
         value_name = "FILE",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "For rediss://: the certificate of this client (PEM), for a server that asks for one [env: LEASEHOLD_TLS_CERT]"
     )]
     tls_cert: Option<PathBuf>,
 
-    /// For rediss://, the private key of this client
     #[arg(
         long,
         value_name = "FILE",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "For rediss://: the private key of that certificate (PEM) [env: LEASEHOLD_TLS_KEY] [default: in the same file]"
     )]
     tls_key: Option<PathBuf>,
 
-    /// For rediss://, the host name in the server's certificate
     #[arg(
         long,
         value_name = "NAME",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "For rediss://: the host name that the server's certificate must have [env: LEASEHOLD_TLS_NAME] [default: the host of the URL]"
     )]
     tls_name: Option<String>,
 
-    /// For rediss://, the fingerprint of the server's certificate
     #[arg(
         long,
         value_name = "SHA256",
+        hide_short_help = true,
+        help_heading = help::STORE,
         help = "For rediss://: trust the certificate with this SHA-256 fingerprint and no other, whoever signed it; several with commas between [env: LEASEHOLD_TLS_PIN]"
     )]
     tls_pin: Option<String>,
 }
 
 impl TlsArgs {
-    /// The typed options, in the order of [`TLS`].
-    pub(super) fn options(&self) -> [(&'static str, Option<&OsStr>); 5] {
+    /// The typed settings, by their keys.
+    pub(super) fn settings(&self) -> [(&'static str, Option<&OsStr>); 5] {
         [
-            ("--tls-ca", self.tls_ca.as_deref().map(Path::as_os_str)),
-            ("--tls-cert", self.tls_cert.as_deref().map(Path::as_os_str)),
-            ("--tls-key", self.tls_key.as_deref().map(Path::as_os_str)),
-            ("--tls-name", self.tls_name.as_deref().map(OsStr::new)),
-            ("--tls-pin", self.tls_pin.as_deref().map(OsStr::new)),
+            (TLS_CA, self.tls_ca.as_deref().map(Path::as_os_str)),
+            (TLS_CERT, self.tls_cert.as_deref().map(Path::as_os_str)),
+            (TLS_KEY, self.tls_key.as_deref().map(Path::as_os_str)),
+            (TLS_NAME, self.tls_name.as_deref().map(OsStr::new)),
+            (TLS_PIN, self.tls_pin.as_deref().map(OsStr::new)),
         ]
     }
 }
@@ -76,35 +83,36 @@ pub(super) fn settings(
     (url, of_url): (&str, &Value),
 ) -> Result<Vec<(&'static str, String)>, Exit> {
     let mut found = Vec::new();
-    for (key, _) in TLS {
+    for key in TLS {
         let Some(value) = settings.get(key).filter(|value| value.is_for(of_url)) else {
             continue;
         };
         let text = value.text()?;
-        let refused = if !address::is_encrypted(url) {
-            "is not encrypted; write rediss://"
-        } else if address::has_tls_options(url) {
-            "has options of TLS already; put all of them in one place"
-        } else {
-            found.push((
-                key,
-                if is_file(key) {
-                    path_of(&value, text)?
-                } else {
-                    text.to_owned()
-                },
-            ));
-            continue;
-        };
-        // Variables are for all URLs that can use them: also for those of a profile, or of an outer run.
-        let is_general = matches!(value.origin, Origin::Variable(_));
-        // A setting of a stronger layer overrides one of a weaker layer.
-        if !is_general && of_url.level >= value.level {
-            let why = format!("the URL from {} {refused}", of_url.origin);
-            return Err(value.origin.refuse(why));
+        match why_not(url) {
+            None if is_file(key) => found.push((key, path_of(&value, text)?)),
+            None => found.push((key, text.to_owned())),
+            // Variables are for all URLs that can use them: also for those of a profile, or of an outer run.
+            Some(_) if matches!(value.origin, Origin::Variable(_)) => {}
+            // A setting of a stronger layer overrides one of a weaker layer.
+            Some(_) if of_url.level < value.level => {}
+            Some(why) => {
+                let why = format!("the URL from {} {why}", of_url.origin);
+                return Err(value.origin.refuse(why));
+            }
         }
     }
     Ok(found)
+}
+
+/// Why this URL takes no setting of encryption, if it takes none.
+fn why_not(url: &str) -> Option<&'static str> {
+    if !address::is_encrypted(url) {
+        Some("is not encrypted; write rediss://")
+    } else if address::has_tls_options(url) {
+        Some("has options of TLS already; put all of them in one place")
+    } else {
+        None
+    }
 }
 
 /// The absolute path in a value. The text of a key is not shown.
@@ -121,7 +129,6 @@ fn path_of(value: &Value, text: &str) -> Result<String, Exit> {
 /// The file with the private key.
 pub(super) fn key_file<'a>(settings: &'a [(&'static str, String)]) -> Option<&'a Path> {
     let value = |key: &str| settings.iter().find(|(set, _)| *set == key);
-    let [_, (certificate, _), (key, _), ..] = TLS;
-    let (_, file) = value(key).or_else(|| value(certificate))?;
+    let (_, file) = value(TLS_KEY).or_else(|| value(TLS_CERT))?;
     Some(Path::new(file))
 }

@@ -32,7 +32,7 @@ pub(super) fn of(sentence: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, said(sentence))
 }
 
-/// What is wrong with a certificate, if that is what this error of a connection says.
+/// The sentence about a refused certificate, if the connection failed for that.
 pub(crate) fn refusal(error: &io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref()? {
         Error::InvalidCertificate(why) => Some(by_us(why)),
