@@ -5,8 +5,6 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
-#[cfg(feature = "lab")]
-use leasehold_lab::command::Lab;
 
 use crate::break_lock::Break;
 #[cfg(feature = "cache")]
@@ -40,10 +38,10 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, disable_help_subcommand = true, after_help = ABOUT)]
 struct Cli {
-    /// When to use colour
     #[arg(
         long,
         global = true,
+        hide_short_help = true,
         display_order = 900,
         value_name = "WHEN",
         value_enum,
@@ -79,8 +77,6 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     Quorum(Quorum),
     Dev(Dev),
-    #[cfg(feature = "lab")]
-    Lab(Lab),
     Completions(Completions),
     Man(ManPage),
     Help(Help),
@@ -161,6 +157,9 @@ fn verb_list(error: &clap::Error) -> String {
         return String::new();
     };
     let line = understood(env::args_os());
+    if line == "leasehold" && typed == "lab" {
+        return "\n    the lab is a program of its own    cargo run -p leasehold-lab, in a clone of the repository".into();
+    }
     let program = command();
     let above = line
         .split(' ')

@@ -14,7 +14,6 @@
 //! | [`run`] | `leasehold run`: a command under a lock |
 //! | `cache` | `leasehold cache`: the output of a slow command, cached for all hosts |
 //! | [`dev`] | `leasehold dev`: a private server to try things with |
-//! | `lab` | `leasehold lab`: experiments with lock protocols |
 //! | [`pages`] | `leasehold help`, `completions`, `man` |
 //! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the operator's verbs: `inspect`, `wait`, `watch` and
 //! `break` |
@@ -39,8 +38,6 @@ mod help;
 mod hold;
 mod inherited_store;
 mod inspect;
-#[cfg(feature = "lab")]
-mod lab;
 mod messages;
 mod output;
 mod pages;
@@ -67,10 +64,6 @@ use crate::args::Verb;
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "lab")]
-    if let Some(played) = leasehold_lab::parts::play() {
-        return played;
-    }
     terminal::write_from_background();
     // Unwinding runs the destructors first: they kill the command and release the lock.
     catch_unwind(AssertUnwindSafe(verb))
@@ -83,8 +76,6 @@ fn verb() -> Exit {
     match args::parse() {
         Ok(Verb::Run(args)) => run::run(&args),
         Ok(Verb::Dev(args)) => dev::dev(&args),
-        #[cfg(feature = "lab")]
-        Ok(Verb::Lab(args)) => lab::lab(&args),
         Ok(Verb::Completions(args)) => pages::completions(&args, args::command()),
         Ok(Verb::Man(args)) => pages::man(&args, args::command()),
         Ok(Verb::Help(args)) => pages::help(&args, args::command()),

@@ -1,4 +1,4 @@
-//! Draws the shortest story of each rung that goes wrong into `docs/lab`, or into the folder that is given.
+//! Draws the shortest story of each rung that goes wrong into `docs/how-we-know/lab`, or into the folder that is given.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};

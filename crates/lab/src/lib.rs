@@ -7,8 +7,8 @@
 //! | [`rules`] | model of the lock: every order of events, within bounds |
 //! | [`cache`] | model of a guarded cache entry: every order of events, within bounds |
 //! | [`quorum`] | model of a quorum: every order of events, within bounds |
-//! | [`storm`], [`parts`] | soak test: many processes, a few locks, faults of all kinds, and a judge |
-//! | [`scale`] | ten to a million clients that contend for one lock, in virtual time, compared with other ways to wait |
+//! | [`history`] | judges what a storm has recorded; knows no locks |
+//! | [`storm`] | soak test: many processes, a few locks, faults of all kinds, and a judge |
 //! | [`report`], [`check_table`] | the results of model checks, and their output |
 //! | [`host_time`], [`server`] | the clock of this host, and a private redis-server that ends with its process |
 //! | [`command`] | the command line |
@@ -19,17 +19,15 @@ pub mod cache;
 pub mod check_table;
 pub mod command;
 mod explore;
+pub mod history;
 pub mod host_time;
 pub mod ladder;
 mod output;
-pub mod parts;
 mod process;
 pub mod quorum;
 pub mod report;
 mod rng;
 pub mod rules;
-pub mod scale;
 pub mod server;
 pub mod storm;
-mod svg;
 mod text;

@@ -22,9 +22,4 @@ impl Rng {
         let wide = u128::from(self.next()) * u128::from(limit);
         u64::try_from(wide >> 64).unwrap_or_default()
     }
-
-    /// `mean`, made longer or shorter by up to a half.
-    pub(crate) fn about(&mut self, mean: u64) -> u64 {
-        mean / 2 + self.below(mean)
-    }
 }

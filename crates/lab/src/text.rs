@@ -1,6 +1,5 @@
 //! Text for a terminal: columns, wrapped lines, numbers. Text is wrapped, never cut.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
@@ -95,26 +94,6 @@ pub(crate) fn widths(rows: &[Vec<String>]) -> Vec<usize> {
 /// The width of the gaps between so many columns.
 pub(crate) fn gaps(count: usize) -> usize {
     GAP.len() * count.saturating_sub(1)
-}
-
-/// A table in Markdown with its head in the first row, which is also readable in a terminal.
-pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
-    let widths = widths(rows);
-    let mut text = String::new();
-    for (at, row) in rows.iter().enumerate() {
-        for (width, cell) in widths.iter().zip(row) {
-            // Writing to a String cannot fail, here and below.
-            let _infallible = write!(text, "| {cell:>width$} ");
-        }
-        text.push_str("|\n");
-        if at == 0 {
-            for width in &widths {
-                let _infallible = write!(text, "|{}:", "-".repeat(width + 1));
-            }
-            text.push_str("|\n");
-        }
-    }
-    text
 }
 
 fn lines(at: usize, cell: &str, wrapped: &[(usize, usize)]) -> Vec<String> {

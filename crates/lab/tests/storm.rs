@@ -206,7 +206,7 @@ fn a_history_is_never_written_over() {
     let kept = tempfile::tempdir().unwrap();
     std::fs::create_dir(kept.path().join("storm")).unwrap();
     let storm = lab(&["storm", "--keep", kept.path().to_str().unwrap()]);
-    assert_eq!(storm.status.code(), Some(1));
+    assert_eq!(storm.status.code(), Some(69));
     let errors = String::from_utf8_lossy(&storm.stderr);
     assert!(errors.contains("has a history already"), "{errors}");
 }
@@ -214,19 +214,19 @@ fn a_history_is_never_written_over() {
 #[test]
 fn silent_server_is_reported_at_once_without_password() {
     let storm = lab(&["storm", "--url", "redis://:hush@127.0.0.1:1/"]);
-    assert_eq!(storm.status.code(), Some(1));
+    assert_eq!(storm.status.code(), Some(69));
     let errors = String::from_utf8_lossy(&storm.stderr);
     assert!(errors.contains("--url does not answer"), "{errors}");
     assert!(!errors.contains("hush"), "{errors}");
     let both = lab(&["storm", "--quorum", "--url", "redis://127.0.0.1:1/"]);
-    assert_eq!(both.status.code(), Some(2));
+    assert_eq!(both.status.code(), Some(64));
 }
 
 #[test]
 fn a_storm_of_no_time_is_refused() {
     for (word, value) in [("--time", "1s"), ("--ttl", "0s"), ("--time", "1year")] {
         let storm = lab(&["storm", word, value]);
-        assert_eq!(storm.status.code(), Some(2));
+        assert_eq!(storm.status.code(), Some(64));
         let errors = String::from_utf8_lossy(&storm.stderr);
         assert!(errors.contains("not from"), "{errors}");
     }
@@ -235,7 +235,7 @@ fn a_storm_of_no_time_is_refused() {
 #[test]
 fn a_part_does_not_begin_by_accident() {
     let word = lab(&["leasehold-lab-part"]);
-    assert_eq!(word.status.code(), Some(2));
+    assert_eq!(word.status.code(), Some(64));
     let mut orders = Command::new(env!("CARGO_BIN_EXE_leasehold-lab"));
     let orders = orders
         .arg("--version")

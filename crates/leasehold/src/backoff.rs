@@ -42,14 +42,14 @@ fn fraction(whole: Duration) -> Duration {
     whole.mul_f64(random())
 }
 
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(test)]
 thread_local! {
-    /// The random source of a deterministic test or simulation.
+    /// The random source of a deterministic test.
     static SEEDED: std::cell::RefCell<Option<fastrand::Rng>> = const { std::cell::RefCell::new(None) };
 }
 
 /// From now on, the pauses of this thread depend only on `seed`.
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(test)]
 pub(crate) fn seed(seed: u64) {
     SEEDED.set(Some(fastrand::Rng::with_seed(seed)));
 }
@@ -65,7 +65,7 @@ pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
 
 /// From 0 to 1, for jitter. Without random bits there is none; nothing else may depend on them.
 pub(crate) fn random() -> f64 {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(test)]
     if let Some(part) = SEEDED.with_borrow_mut(|rng| rng.as_mut().map(fastrand::Rng::f64)) {
         return part;
     }

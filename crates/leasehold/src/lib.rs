@@ -70,10 +70,6 @@ pub use clock::{Clock, Moment};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-/// For simulations of many clients. Not part of the stable API.
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub use lease::simulated;
 pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, WaitStatus};
 pub use leasehold_core::{
     ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,

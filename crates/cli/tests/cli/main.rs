@@ -9,7 +9,6 @@ mod dev;
 mod doctor;
 mod error_advice;
 mod hold;
-mod lab;
 mod operations;
 mod operator;
 mod pages;

@@ -14,9 +14,6 @@ const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 /// The codes of the table.
 const CODES: [u8; 11] = [64, 66, 69, 70, 75, 77, 78, 79, 124, 126, 127];
 
-/// The verbs below `lab`.
-const LAB: [&str; 7] = ["show", "replay", "check", "race", "storm", "judge", "scale"];
-
 /// The verbs below `cache`.
 #[cfg(feature = "cache")]
 const CACHE: &[&str] = &["get-or-refresh", "get", "invalidate"];
@@ -25,9 +22,8 @@ const CACHE: &[&str] = &[];
 
 /// The verbs that are below another.
 fn below() -> impl Iterator<Item = [&'static str; 2]> {
-    let of_the_lab = LAB.into_iter().map(|verb| ["lab", verb]);
     let of_the_cache = CACHE.iter().map(|verb| ["cache", verb]);
-    (of_the_lab.chain(of_the_cache)).chain([["quorum", "init"]])
+    of_the_cache.chain([["quorum", "init"]])
 }
 
 /// The output of `leasehold words...`, which must succeed.
@@ -76,11 +72,11 @@ fn help_is_there_for_each_verb_and_for_the_exit_codes() {
         );
         assert_eq!(help, printed(&[above, verb, "--help"]), "{verb}");
     }
-    let done = tool(LEASEHOLD, &["help", "lab", "shwo"]);
+    let done = tool(LEASEHOLD, &["help", "quorum", "inti"]);
     let said = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(64));
     assert!(
-        said.contains("show, replay") && !said.contains("exit-codes"),
+        said.contains("there are    init") && !said.contains("exit-codes"),
         "{said}"
     );
     // The facts that options cannot express.
@@ -100,6 +96,10 @@ fn help_is_there_for_each_verb_and_for_the_exit_codes() {
             && said.contains("there are    run, hold,"),
         "{said}"
     );
+    let done = tool(LEASEHOLD, &["lab", "show", "set-ex-del"]);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(64));
+    assert!(said.contains("cargo run -p leasehold-lab"), "{said}");
 }
 
 #[test]
@@ -173,11 +173,7 @@ fn bash_completes_verbs_and_options() {
     assert_eq!(complete(&["leasehold", "ru"]), ["run"]);
     assert_eq!(complete(&["leasehold", "run", "--url-f"]), ["--url-file"]);
     assert_eq!(complete(&["leasehold", "help", "exit"]), ["exit-codes"]);
-    assert_eq!(complete(&["leasehold", "lab", "sh"]), ["show"]);
-    assert_eq!(
-        complete(&["leasehold", "lab", "replay", "--ti"]),
-        ["--tick"]
-    );
+    assert_eq!(complete(&["leasehold", "quorum", "in"]), ["init"]);
     assert_eq!(complete(&["leasehold", "man", "ru"]), ["run"]);
     assert_eq!(complete(&["leasehold", "--color", "al"]), ["always"]);
     assert_eq!(complete(&["leasehold", "completions", "fi"]), ["fish"]);

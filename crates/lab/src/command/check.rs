@@ -44,7 +44,7 @@ impl Check {
         if all.is_empty() {
             let why = format!("no model is called like {:?}", self.only);
             return Err(CommandError::Usage(format!(
-                "{why}\n    next    leasehold lab check"
+                "{why}\n    next    leasehold-lab check"
             )));
         }
         let text = if json {

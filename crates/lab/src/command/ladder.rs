@@ -1,13 +1,11 @@
-//! The verbs of the ladder: the list, `show`, `replay`, `race`. All verdicts come from a fresh exploration.
+//! The verbs of the ladder: the list, `show`, `replay`. All verdicts come from a fresh exploration.
 
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
 
-use super::save::save;
 use crate::ladder::check::{RungResult, find_out};
-use crate::ladder::race::{self, RaceArgs, Raced};
 use crate::ladder::replay::{self, ReplayArgs};
 use crate::ladder::rungs::{self, Rung};
 use crate::ladder::show::{self, RungSummary};
@@ -17,7 +15,7 @@ use crate::text::json_line;
 /// Print the shortest story in which a recipe goes wrong
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// Which rung: `leasehold lab` lists them
+    /// Which rung: `leasehold-lab` lists them
     rung: String,
 
     /// Draw it into this file as well, a lane for each client
@@ -58,7 +56,9 @@ impl Show {
                     "{name} has no story to draw: nothing was found within its bounds"
                 ))
             })?;
-            save(path, &picture)?;
+            fs::write(path, picture).map_err(|error| {
+                CommandError::Failed(format!("cannot write {}: {error}", path.display()))
+            })?;
         }
         Ok(CommandOutput::fine(if json {
             show::json(&told)
@@ -73,7 +73,7 @@ pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<CommandOutput, Com
     let name = &args.rung;
     let RungResult::Broken(_, trace) = find_out(find(name)?) else {
         return Err(CommandError::Usage(format!(
-            "{name} has no story to replay: nothing was found within its bounds\n    next    leasehold lab race {name}",
+            "{name} has no story to replay: nothing was found within its bounds\n    next    leasehold-lab show {name}",
         )));
     };
     let replayed = replay::replay(&trace, &args.place(), args.tick)?;
@@ -86,40 +86,10 @@ pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<CommandOutput, Com
     Ok(CommandOutput { text, fine })
 }
 
-/// Races the named rungs, or all.
-pub(super) fn race(
-    args: &RaceArgs,
-    json: bool,
-    terminal: &Terminal,
-) -> Result<CommandOutput, CommandError> {
-    let mut races = Vec::new();
-    for rung in args
-        .rungs()
-        .map_err(|why| CommandError::Usage(hint(&why)))?
-    {
-        (terminal.progress)(&format!("{} is racing", rung.name));
-        races.push(race::race(rung, &args.settings())?);
-    }
-    let text = if json {
-        json_line("leasehold.lab-race/1", &Races { races: &races })
-    } else {
-        race::table(&races)
-    };
-    let fine = !races.iter().any(Raced::contradicts_the_model);
-    Ok(CommandOutput { text, fine })
-}
-
-/// The races' output for programs.
-#[derive(Serialize)]
-struct Races<'a> {
-    races: &'a [Raced],
-}
-
 fn find(name: &str) -> Result<&'static Rung, CommandError> {
-    rungs::find(name)
-        .ok_or_else(|| CommandError::Usage(hint(&format!("there is no rung {name:?}"))))
-}
-
-fn hint(why: &str) -> String {
-    format!("{why}\n    next    leasehold lab")
+    rungs::find(name).ok_or_else(|| {
+        CommandError::Usage(format!(
+            "there is no rung {name:?}\n    next    leasehold-lab"
+        ))
+    })
 }

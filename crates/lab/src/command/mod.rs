@@ -1,21 +1,17 @@
-//! The lab's command line: `leasehold lab`, and the separate program `leasehold-lab`. The output is returned to the caller, which
-//! prints it and ends the process.
+//! The lab's command line. The output is returned to the caller, which prints it and ends the process.
 
 mod check;
 mod ladder;
-mod save;
-mod scale;
 
-use clap::{Args, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::ladder::race::RaceArgs;
 use crate::ladder::replay::ReplayArgs;
 pub use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::storm::args::{Judge, Storm};
 
 /// Find and replay what is wrong with other locks, and check our own rules
-#[derive(Debug, Args)]
-#[command(after_help = ABOUT)]
+#[derive(Debug, Parser)]
+#[command(name = "leasehold-lab", version, after_help = ABOUT)]
 pub struct Lab {
     /// Print JSON instead of text
     // Global: one flag for all verbs, before or after them.
@@ -28,7 +24,7 @@ pub struct Lab {
 
 const ABOUT: &str = "\
 Without a verb: the rungs of the ladder, each recipe with what its model found. No server is needed for that, nor for
-show and check; replay, race and storm start their own redis-server.";
+show and check; replay and storm start their own redis-server.";
 
 /// What to do; without one, the list of the rungs.
 #[derive(Debug, Subcommand)]
@@ -36,26 +32,24 @@ enum Verb {
     Show(ladder::Show),
     Replay(ReplayArgs),
     Check(check::Check),
-    Race(RaceArgs),
     Storm(Storm),
     Judge(Judge),
-    Scale(scale::Scale),
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// [`CommandError`].
-pub fn run(lab: &Lab, terminal: &Terminal) -> Result<CommandOutput, CommandError> {
-    let json = lab.json;
-    match &lab.verb {
-        None => Ok(ladder::list(json, terminal)),
-        Some(Verb::Show(show)) => show.run(json, terminal),
-        Some(Verb::Replay(replay)) => ladder::replay(replay, json),
-        Some(Verb::Check(check)) => check.run(json, terminal),
-        Some(Verb::Race(race)) => ladder::race(race, json, terminal),
-        Some(Verb::Storm(storm)) => Ok(storm.run(json, terminal)?),
-        Some(Verb::Judge(judge)) => judge.run(json),
-        Some(Verb::Scale(scale)) => scale.run(json, terminal),
+impl Lab {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn run(&self, terminal: &Terminal) -> Result<CommandOutput, CommandError> {
+        let json = self.json;
+        match &self.verb {
+            None => Ok(ladder::list(json, terminal)),
+            Some(Verb::Show(show)) => show.run(json, terminal),
+            Some(Verb::Replay(replay)) => ladder::replay(replay, json),
+            Some(Verb::Check(check)) => check.run(json, terminal),
+            Some(Verb::Storm(storm)) => Ok(storm.run(json, terminal)?),
+            Some(Verb::Judge(judge)) => judge.run(json),
+        }
     }
 }

@@ -7,7 +7,6 @@ mod offence;
 pub mod place;
 pub mod program;
 pub mod property;
-pub mod race;
 pub mod redis;
 pub mod replay;
 pub mod rungs;

@@ -1,4 +1,4 @@
-//! The real servers for a replay or a race. Keys of other programs are not touched, and passwords are not shown.
+//! The real servers for a replay. Keys of other programs are not touched, and passwords are not shown.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::wire::{Wire, stored};
 use crate::host_time;
 use crate::server::OwnServer;
 
-/// Where a replay or a race runs.
+/// Where a replay runs.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// Private servers, started for it and stopped afterwards.
@@ -239,7 +239,7 @@ fn forget(connection: &mut Connection, wire: &Wire, first: &[RedisCommand]) -> R
 ///
 /// # Errors
 /// When the server does not answer.
-pub fn delete_all(connection: &mut Connection, wire: &Wire) -> Result<(), String> {
+fn delete_all(connection: &mut Connection, wire: &Wire) -> Result<(), String> {
     let mut delete = redis::cmd("DEL");
     for key in KEYS {
         delete.arg(wire.key(key));

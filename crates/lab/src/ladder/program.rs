@@ -1,5 +1,5 @@
 //! The program of a rung's client, as a function of its memory: no clock, no network, no randomness. The model runs it in every
-//! interleaving, and `race` runs it on a real server.
+//! interleaving.
 
 use std::fmt::Debug;
 

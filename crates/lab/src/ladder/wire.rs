@@ -21,25 +21,14 @@ pub enum ServerReply {
 pub struct Wire {
     prefix: String,
     tick: Duration,
-    less: Duration,
 }
 
 impl Wire {
-    /// A key expires in the middle between two ticks: a step in the first half of a tick gets the model's result.
-    pub fn between_ticks(prefix: &str, tick: Duration) -> Self {
+    /// Keys begin with `prefix`. One expires in the middle between two ticks: a step in the first half of a tick gets the model's result.
+    pub fn new(prefix: &str, tick: Duration) -> Self {
         Self {
             prefix: prefix.into(),
             tick,
-            less: tick / 2,
-        }
-    }
-
-    /// A key expires after exactly so many ticks.
-    pub fn exact(prefix: &str, tick: Duration) -> Self {
-        Self {
-            prefix: prefix.into(),
-            tick,
-            less: Duration::ZERO,
         }
     }
 
@@ -172,7 +161,7 @@ impl Wire {
         // A trace's ticks are few and never negative.
         let ticks = u32::try_from(ticks).unwrap_or_default();
         (self.tick * ticks)
-            .saturating_sub(self.less)
+            .saturating_sub(self.tick / 2)
             .as_millis()
             .to_string()
     }

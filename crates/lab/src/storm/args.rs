@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold_history::{Status, judge, read};
 
 use super::{Conclusion, Fencing, StormSettings, storm};
+use crate::history::{Status, judge, read};
 use crate::host_time;
 use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::text::json_line;
@@ -148,7 +148,7 @@ impl Judge {
     pub(crate) fn run(&self, json: bool) -> Result<CommandOutput, CommandError> {
         let history = read(&self.history).map_err(|unreadable| {
             CommandError::Usage(format!(
-                "no history in {}: {unreadable}\n    next    leasehold lab storm --keep NEW_DIR; leasehold lab judge NEW_DIR/storm",
+                "no history in {}: {unreadable}\n    next    leasehold-lab storm --keep NEW_DIR; leasehold-lab judge NEW_DIR/storm",
                 self.history.display()
             ))
         })?;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_history::{FaultKind, Invariant, Verdict};
 use serde_json::json;
 
 use super::nemesis::{self, Nemesis};
@@ -19,6 +18,7 @@ use super::settings::StormSettings;
 use super::stage::Stage;
 use super::worker::{self, System};
 use super::{judge_process, resource};
+use crate::history::{FaultKind, Invariant, Verdict};
 use crate::host_time;
 use crate::process::Process;
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use leasehold_history::Verdict;
 use serde::{Deserialize, Serialize};
+
+use crate::history::Verdict;
 
 /// The history to judge, and the file for the verdict.
 #[derive(Debug, Serialize, Deserialize)]
@@ -15,9 +16,9 @@ pub(crate) struct JudgeConfig {
 
 /// Reads and judges, and writes the verdict.
 pub(crate) fn judge(config: &JudgeConfig) -> Result<(), String> {
-    let history = leasehold_history::read(&config.history);
+    let history = crate::history::read(&config.history);
     let verdict: Result<Verdict, String> = history
-        .map(|history| leasehold_history::judge(&history))
+        .map(|history| crate::history::judge(&history))
         .map_err(|unreadable| unreadable.to_string());
     let text = serde_json::to_string(&verdict).map_err(|error| error.to_string())?;
     fs::write(&config.verdict, text)

@@ -6,10 +6,9 @@ mod network;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_history::FaultKind;
-
 use super::servers::Servers;
 use super::stage::Stage;
+use crate::history::FaultKind;
 use crate::host_time;
 use crate::rng::Rng;
 use crate::server::OwnServer;

@@ -2,7 +2,7 @@
 //! line word prevents an accidental start.
 
 use std::env;
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ impl Part {
     }
 
     /// The role of this process; `None` if it is no part of an experiment.
-    pub(crate) fn ordered() -> Option<Result<Self, String>> {
+    fn ordered() -> Option<Result<Self, String>> {
         let mut words = env::args_os().skip(1);
         if words.next()? != WORD || words.next().is_some() {
             return None;
@@ -44,4 +44,22 @@ impl Part {
         let config = env::var(CONFIG).ok()?;
         Some(serde_json::from_str(&config).map_err(|error| format!("{CONFIG}: {error}")))
     }
+}
+
+/// Runs the role of this process and returns its result; `None` if it is no part of an experiment. The program that runs
+/// experiments calls this first.
+pub fn play() -> Option<ExitCode> {
+    let played = match Part::ordered()? {
+        Ok(Part::Worker(orders)) => worker::work(orders),
+        Ok(Part::Resource(orders)) => resource::serve(&orders),
+        Ok(Part::Judge(orders)) => judge_process::judge(&orders),
+        Err(why) => Err(why),
+    };
+    Some(match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("leasehold-lab: {why}");
+            ExitCode::FAILURE
+        }
+    })
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use humantime::format_duration;
-use leasehold_history::{Invariant, Status, Verdict};
 use serde::Serialize;
 
 use super::campaign::CampaignOutcome;
 use super::settings::StormSettings;
+use crate::history::{Invariant, Status, Verdict};
 
 /// The overall result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -169,7 +169,7 @@ impl fmt::Display for Report {
         if let Some(histories) = &self.histories {
             writeln!(f, "    histories    {}", histories.display())?;
         }
-        writeln!(f, "    again        leasehold lab {}", self.again)
+        writeln!(f, "    again        leasehold-lab {}", self.again)
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_history::FaultKind;
 use serde_json::json;
 
 use super::pool::WorkerPool;
 use super::worker;
+use crate::history::FaultKind;
 use crate::host_time;
 
 /// How often due actions are looked for.

@@ -4,5 +4,4 @@
 
 mod counterexamples;
 mod model_redis;
-mod races;
 mod stories;

@@ -24,7 +24,7 @@ fn the_model_redis_answers_as_a_real_one() {
     let client = redis::Client::open(server.url()).unwrap();
     // A property is a closure that changes nothing.
     let connection = RefCell::new(client.get_connection().unwrap());
-    let wire = Wire::between_ticks("some:", TICK);
+    let wire = Wire::new("some:", TICK);
     let config = ProptestConfig {
         cases: 150,
         failure_persistence: None,

@@ -264,9 +264,9 @@ P8  SET lock random NX PX ttl; work; EVAL compare-and-delete
                                   Only the owner deletes, in one step.
 
 Next, type
-    leasehold lab show first    its story, command by command
-    leasehold lab replay first  the same on a real redis-server
-    leasehold lab check         all models, all properties
+    leasehold-lab show first    its story, command by command
+    leasehold-lab replay first  the same on a real redis-server
+    leasehold-lab check         all models, all properties
 "
     );
     let document: Value = serde_json::from_str(&list_json(&rungs)).unwrap();

@@ -32,7 +32,7 @@ impl Identity {
     }
 
     /// A client whose bits depend only on the arguments.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(test)]
     pub(super) fn seeded(client: u64, seed: u64) -> Self {
         Self {
             client: ClientId::new(client),

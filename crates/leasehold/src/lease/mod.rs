@@ -21,8 +21,6 @@ mod renewal_entry;
 mod renewals;
 mod run;
 mod settle;
-#[cfg(any(test, feature = "simulation"))]
-pub mod simulated;
 mod terms;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Values that change while they are loaded. The test writes a register and then invalidates the entry. After that, no process may get an
 //! older value as fresh.
 //!
-//! `leasehold lab` tries all schedules of a model. This test is a sample of real schedules on a real server, where all processes work at
+//! `leasehold-lab` tries all schedules of a model. This test is a sample of real schedules on a real server, where all processes work at
 //! once.
 
 use crate::fleet::{Fleet, total};

@@ -31,7 +31,7 @@ pub fn replay(trace: &Trace, place: &Place, tick: Duration) -> Result<Replayed, 
     let mut servers = RealServers::open(place, trace.servers)?;
     let mut tick = tick.max(Duration::from_millis(2));
     for attempts in 1..=ATTEMPTS {
-        let wire = Wire::between_ticks(servers.prefix(), tick);
+        let wire = Wire::new(servers.prefix(), tick);
         servers.clear(&wire)?;
         let played = Player::new(trace, &mut servers, &wire).and_then(Player::play);
         servers.clear(&wire)?;

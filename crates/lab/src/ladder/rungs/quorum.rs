@@ -17,7 +17,6 @@ const MAJORITY: i16 = 2;
 const RESOURCE: u8 = VOTERS;
 /// How often a client proposes a number before it gives up.
 const ATTEMPTS: i16 = 2;
-const TOKENS: i16 = 200;
 
 /// P10: the fenced quorum.
 pub(super) static PLAIN: Rung = Rung {
@@ -26,7 +25,7 @@ pub(super) static PLAIN: Rung = Rung {
     recipe: "on 3 servers: if the lock is free and n > lock:fence then SET lock:fence n, SET lock random PX ttl; held with 2 that \
              stored n, until ttl after the first was asked; else release, try above lock:fence; read and write with n; release on all",
     why: "Two majorities share a server, whose counter has passed the earlier fence and never falls.",
-    next: "Leasehold's quorum adds waiting, renewal and recovery: leasehold lab check quorum.",
+    next: "Leasehold's quorum adds waiting, renewal and recovery: leasehold-lab check quorum.",
     program: &Quorum {
         numbers: Numbers::Proposed,
     },
@@ -305,11 +304,10 @@ fn number(memory: &Memory, clock: Tick) -> i16 {
     }
 }
 
-/// A token of its own for each number: a late release of an earlier attempt removes no later vote. A race uses tokens again, long
-/// after their first use.
+/// A token of its own for each number: a late release of an earlier attempt removes no later vote.
 fn token(memory: &Memory) -> Value {
     let tokens = i16::from(memory.nth) * ATTEMPTS + memory.kept[ATTEMPT];
-    let nth = u8::try_from(tokens % TOKENS).unwrap_or_default();
+    let nth = u8::try_from(tokens).unwrap_or_default();
     Value::Owner(memory.client, nth)
 }
 

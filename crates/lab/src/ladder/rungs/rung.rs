@@ -85,15 +85,6 @@ impl Rung {
         self.servers - u8::from(self.has_resource)
     }
 
-    /// The server with the protected data.
-    pub fn resource(&self) -> u8 {
-        if self.has_resource {
-            self.servers - 1
-        } else {
-            0
-        }
-    }
-
     /// By how much the clients' clocks differ.
     pub fn spread(&self) -> Tick {
         let (mut least, mut most) = (self.skew[0], self.skew[0]);

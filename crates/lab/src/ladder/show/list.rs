@@ -72,15 +72,15 @@ fn what_next(rungs: &[RungSummary]) -> String {
     };
     let typed = [
         (
-            format!("    leasehold lab show {name}"),
+            format!("    leasehold-lab show {name}"),
             "its story, command by command",
         ),
         (
-            format!("    leasehold lab replay {name}"),
+            format!("    leasehold-lab replay {name}"),
             "the same on a real redis-server",
         ),
         (
-            "    leasehold lab check".into(),
+            "    leasehold-lab check".into(),
             "all models, all properties",
         ),
     ];

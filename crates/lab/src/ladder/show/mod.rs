@@ -3,13 +3,13 @@
 
 mod json;
 mod list;
+mod picture;
 mod steps;
 mod summary;
-mod swim;
 mod table;
 
 pub use self::json::{list as list_json, one as json};
 pub use self::list::list;
+pub use self::picture::svg;
 pub use self::summary::{ModelOutcome, RungSummary};
-pub use self::swim::svg;
 pub use self::table::table;

@@ -28,7 +28,7 @@ pub fn table(summary: &RungSummary, colour: bool) -> String {
     match summary.outcome {
         ModelOutcome::Broken(trace) => page += &story(summary, trace, colour),
         ModelOutcome::Unsettled(checked) => {
-            let found = "Not settled: what each property came to, says leasehold lab check.";
+            let found = "Not settled: what each property came to, says leasehold-lab check.";
             page += &Paint::Wrong.on(found, colour);
             page.push('\n');
             page += &paragraph(&format!("Bounds: {}", checked.bounds), "");

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_history::FaultKind;
-
 use super::Nemesis;
+use crate::history::FaultKind;
 use crate::host_time;
 
 /// The size of a jump in milliseconds, plus up to two fifths.

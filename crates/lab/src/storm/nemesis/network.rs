@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_history::FaultKind;
-
 use super::Nemesis;
+use crate::history::FaultKind;
 use crate::host_time;
 use crate::storm::network::Hole;
 use crate::storm::servers::COUNTER;

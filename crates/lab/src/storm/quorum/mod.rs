@@ -23,14 +23,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold_history::{FaultKind, Invariant};
-
 use self::nemesis::QuorumNemesis;
 use self::nodes::{NODES, Nodes};
 use super::campaign::{Campaign, CampaignOutcome, Ground, Setting};
 use super::settings::StormSettings;
 use super::stage::Stage;
 use super::worker::System;
+use crate::history::{FaultKind, Invariant};
 use crate::host_time;
 
 /// The longest time of an acquire after the calm, for itself and for each one ahead of it. A node alone that keeps the vote

@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
-use leasehold_history::FaultKind;
-
 use super::nodes::{NODES, Nodes, name};
 use super::schedule::NodeFault;
+use crate::history::FaultKind;
 use crate::host_time;
 use crate::storm::network::Hole;
 use crate::storm::stage::Stage;

@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_history::FaultKind::{
+use crate::history::FaultKind::{
     self, BlackHole, BlackHoleReplies, BlackHoleRequests, ClockBack, ClockForward, Copy, Flush,
     HalfOpen, KillServer, KillWorker, Slow, StopServer, StopWorker,
 };
-
 use crate::rng::Rng;
 
 /// The faults after which a node has forgotten.

@@ -12,14 +12,14 @@ use tokio::sync::oneshot;
 
 use super::user::{End, Stage, User, end, request};
 use crate::clock::{Clock, Moment};
-use crate::lease::effects::{Effects, ReleaseReply, To};
+use crate::lease::effects::{Effect, Effects, ReleaseReply, To};
 use crate::lease::events::{Event, Release};
 use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
 use crate::lease::machine::{About, Machine};
 use crate::lease::queue::QueueEntry;
+use crate::lease::renewal_entry::tell;
 use crate::lease::settle::Settle;
-use crate::lease::simulated::carry_out;
 use crate::lease::waiter::{WaitLimit, Waiter};
 use crate::telemetry::Telemetry;
 
@@ -290,4 +290,28 @@ impl Client {
         self.release(&hold, keep, Some(reply));
         said
     }
+}
+
+/// Carries out the effects of a machine that concern no caller. A lease without a caller comes back.
+fn carry_out(
+    effect: Effect,
+    telemetry: &Telemetry,
+    send: impl FnOnce(LockName, Step, To),
+) -> Option<Arc<Hold>> {
+    match effect {
+        Effect::Send { name, step, to } => send(name, step, to),
+        Effect::Grant(waiter, hold) => return waiter.served(hold).err(),
+        Effect::Busy(waiter) => waiter.busy(),
+        Effect::Refuse(waiter, error) => waiter.fail(&error),
+        Effect::Extended(callers, verdict) => tell(callers, &verdict),
+        Effect::Released(pending_release, result) => pending_release.tell(telemetry, result),
+        Effect::Gone(_)
+        | Effect::Watch(..)
+        | Effect::Index(_)
+        | Effect::Forgotten(_)
+        | Effect::Ended(..)
+        | Effect::Renewed(..)
+        | Effect::InLine(..) => {}
+    }
+    None
 }

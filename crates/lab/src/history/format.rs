@@ -1,0 +1,209 @@
+//! The format of a history: the grammar of its lines. It is text, and uses no type of another crate.
+//!
+//! This page is the normative text. A campaign writes a directory; each process appends lines of JSON to a file of its own,
+//! each line whole, with one call. All `at_ns`, `until_ns` and `valid_until_ns` are nanoseconds of `CLOCK_BOOTTIME`: one
+//! host, one clock. Unknown fields are ignored; an unknown `ev`, kind or outcome makes the history unreadable.
+//!
+//! A process that was killed may leave a torn last line. It is skipped if a `kill-worker` line names its process as the target.
+//! Any other line that cannot be read makes the history unreadable.
+//!
+//! # `campaign.json`
+//!
+//! Written before anything starts; the fields are those of [`Campaign`](crate::history::Campaign).
+//!
+//! ```json
+//! {"format":1,"run":"storm-7","seed":7,"ttl_ms":150,"workers":8,"locks":4,"resource":"fenced","control":false,
+//!  "system":"leasehold","planned":{"stop-worker":20,"kill-server":2},
+//!  "bounds":{"acquire_after_calm_ms":2000,"orphan_ms":500,"scheduling_ms":25}}
+//! ```
+//!
+//! `resource` is `unfenced`, `write-fenced` or `fenced`. `planned` has minimum numbers. `control` marks a run that must show
+//! violations; `system` is `leasehold` or the name of a rung. Without `acquire_after_calm_ms` liveness is not judged.
+//!
+//! # `worker-<proc>.jsonl`
+//!
+//! One file per process; a worker that is started again has a new number. `proc` is the number in the file's name.
+//!
+//! ```json
+//! {"ev":"invoke","proc":3,"pid":123,"op":17,"what":"acquire","lock":"m1","owner":"9f3c","at_ns":1000,"fence":640}
+//! {"ev":"complete","proc":3,"op":17,"at_ns":2000,"outcome":"ok","fence":640,"valid_until_ns":150000000}
+//! {"ev":"told-lost","proc":3,"lock":"m1","owner":"9f3c","at_ns":150000100,"valid_until_ns":150000000}
+//! ```
+//!
+//! - `what` is `acquire`, `extend`, `release`, or `read` and `write`: operations on the resource under the lease.
+//! - `outcome` is `ok`, `refused` (busy, timed out, or not taken by the resource), `lost` (of an extend or a release: the
+//!   lease was over) or `unknown` (it may have taken effect, for example a cancelled acquire).
+//! - `owner` names one acquisition and is new for each. An operation belongs to the lease that its process acquired last as
+//!   this owner. A repeated acquire of an owner that answers the same fence is the same lease.
+//! - The lines of a file are in order of their `at_ns`. Each owner belongs to one process.
+//! - The `at_ns` of an `invoke` is read before the operation starts, that of a `complete` after it ended. An `invoke`
+//!   without `complete` means that the process died in it.
+//! - `fence`: required on an ok acquire; optional on the `invoke` of a later operation.
+//! - `valid_until_ns` is the deadline of the lease as its holder knew it then: required on an ok acquire or extend, optional
+//!   on the `invoke` of a read or write and on `told-lost`. A library that renews by itself moves the deadline without a line.
+//!   So a worker writes the latest deadline in its next line, at the latest in `told-lost`.
+//!
+//! # `resource.jsonl`
+//!
+//! The decisions of the resource in the order in which it made them; `seq` rises.
+//!
+//! ```json
+//! {"ev":"decision","seq":8,"lock":"m1","proc":3,"what":"read","fence":640,"base":null,"value":4,"accepted":true,"highest":640,"at_ns":3000}
+//! {"ev":"decision","seq":9,"lock":"m1","proc":3,"what":"write","fence":640,"base":4,"value":5,"accepted":true,"highest":640,"at_ns":4000}
+//! ```
+//!
+//! A read's `value` is the version that it returned. A write's `base` is the version that the writer had read; its `value` is
+//! the version after it. The versions of a lock's datum count up from 0, by one per accepted write. `highest` is the highest
+//! fence presented so far, this one included. A read presents no fence to a write-fenced resource.
+//!
+//! # `nemesis.jsonl`
+//!
+//! ```json
+//! {"ev":"fault","kind":"stop-worker","target":"worker-3","at_ns":5000,"until_ns":9000}
+//! {"ev":"server-start","epoch":0,"at_ns":6000}
+//! {"ev":"calm","at_ns":10000}
+//! ```
+//!
+//! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` for `stop-worker`
+//!   and `kill-worker`, otherwise `server`, or `node-<n>` for one of the servers of a quorum. `until_ns` is the time when the stopped process continued; for a worker, both times
+//!   are read while it is stopped. A `failover` begins when the replica stops following, and ends when clients are redirected
+//!   to it: a `server-start` with a new epoch has the same time. `clock-forward` and `clock-back` have `by_ns`, the size of the
+//!   jump, which happened between `at_ns` and `until_ns`.
+//! - `server-start`: `epoch` counts how often the store lost its data; it is 0 until the first loss. `at_ns` is read when
+//!   the old server is dead or unreachable, and the new one is not started or not reachable yet.
+//! - `calm`: the faults are over. The last one counts, and no fault may follow it.
+//!
+//! # `store.jsonl`
+//!
+//! Optional, for I6. A process that can know writes it, such as a wrapper whose script removes a key and returns the old value.
+//!
+//! ```json
+//! {"ev":"removed","lock":"m1","by":"9f3c","whose":"9f3c","at_ns":7000}
+//! ```
+//!
+//! `whose` is the owner of the removed lock, or `none`.
+
+use serde::Deserialize;
+
+use crate::history::campaign::FaultKind;
+
+/// The kind of a worker's operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OperationKind {
+    Acquire,
+    Extend,
+    Release,
+    Read,
+    Write,
+}
+
+impl OperationKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquire",
+            Self::Extend => "extend",
+            Self::Release => "release",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Ok,
+    Refused,
+    Unknown,
+    Lost,
+}
+
+impl Outcome {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum WorkerLine {
+    Invoke {
+        proc: u64,
+        op: u64,
+        what: OperationKind,
+        lock: String,
+        owner: String,
+        at_ns: u64,
+        fence: Option<u64>,
+        valid_until_ns: Option<u64>,
+    },
+    Complete {
+        proc: u64,
+        op: u64,
+        at_ns: u64,
+        outcome: Outcome,
+        fence: Option<u64>,
+        valid_until_ns: Option<u64>,
+    },
+    ToldLost {
+        proc: u64,
+        lock: String,
+        owner: String,
+        at_ns: u64,
+        valid_until_ns: Option<u64>,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum ResourceLine {
+    Decision {
+        seq: u64,
+        lock: String,
+        proc: u64,
+        what: OperationKind,
+        fence: Option<u64>,
+        base: Option<u64>,
+        value: u64,
+        accepted: bool,
+        highest: Option<u64>,
+        at_ns: u64,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum StoreLine {
+    Removed {
+        lock: String,
+        by: String,
+        whose: String,
+        at_ns: u64,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "kebab-case")]
+pub(crate) enum NemesisLine {
+    Fault {
+        kind: FaultKind,
+        target: String,
+        at_ns: u64,
+        until_ns: Option<u64>,
+        by_ns: Option<u64>,
+    },
+    Calm {
+        at_ns: u64,
+    },
+    ServerStart {
+        epoch: u32,
+        at_ns: u64,
+    },
+}

@@ -1,0 +1,136 @@
+//! A campaign's history, joined from its files.
+
+use std::collections::BTreeMap;
+
+use crate::history::campaign::Campaign;
+use crate::history::lease::Lease;
+use crate::history::records::{
+    Decision, Fault, LossReport, NameTable, Operation, Process, Removal, Source,
+};
+
+/// A history: operations with outcomes and leases, the resource's decisions, and the faults.
+#[derive(Debug)]
+pub struct History {
+    pub(crate) campaign: Campaign,
+    pub(crate) files: Vec<String>,
+    pub(crate) names: NameTable,
+    pub(crate) processes: BTreeMap<u64, Process>,
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) told: Vec<LossReport>,
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) removals: Vec<Removal>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) calm: Option<(u64, Source)>,
+    pub(crate) starts: Vec<(u64, u32)>,
+    /// The times in which the server, or the network path to it, did not work: disjoint, in order.
+    pub(crate) outages: Vec<(u64, u64)>,
+    /// The times whose effects were lost later: disjoint, in order.
+    pub(crate) forgotten: Vec<(u64, u64)>,
+    /// The times in which the server's clock jumped forward: disjoint, in order.
+    pub(crate) set_forward: Vec<(u64, u64)>,
+    /// The times in which the server's clock jumped back, and by how much: in order.
+    pub(crate) set_back: Vec<(u64, u64, u64)>,
+}
+
+impl History {
+    /// `file:line`.
+    pub(crate) fn place(&self, source: Source) -> String {
+        let file = self.files.get(source.file as usize);
+        format!("{}:{}", file.map_or("?", String::as_str), source.line)
+    }
+
+    /// The time of the last line of all.
+    pub(crate) fn end_ns(&self) -> u64 {
+        let processes = self.processes.values().map(|process| process.last_ns);
+        let decisions = self.decisions.iter().map(|decision| decision.at_ns);
+        processes.chain(decisions).max().unwrap_or(0)
+    }
+
+    /// The epoch at a time.
+    pub(crate) fn epoch(&self, at_ns: u64) -> u32 {
+        let after = self.starts.partition_point(|(start, _)| *start <= at_ns);
+        match after.checked_sub(1).and_then(|at| self.starts.get(at)) {
+            Some((_, epoch)) => *epoch,
+            None => 0,
+        }
+    }
+
+    /// The epoch of a time span, if it has only one.
+    pub(crate) fn epoch_of(&self, from_ns: u64, to_ns: u64) -> Option<u32> {
+        let epoch = self.epoch(from_ns);
+        (epoch == self.epoch(to_ns)).then_some(epoch)
+    }
+
+    /// The era of a deadline that was requested after `from` and known at a later time. In an era the store keeps its data and no
+    /// lock ends early. `None` if the era is not certain. A lock that lasts until then was requested at most a TTL before it.
+    pub(crate) fn era_of(
+        &self,
+        asked_ns: u64,
+        known_ns: u64,
+        until_ns: Option<u64>,
+    ) -> Option<u32> {
+        let epoch = self.epoch_of(asked_ns, known_ns)?;
+        let longest = until_ns.map(|until| until.saturating_sub(self.campaign.ttl_ns()));
+        let asked_ns = longest.map_or(asked_ns, |longest| longest.min(asked_ns));
+        let over = self.set_forward.partition_point(|(_, to)| *to <= asked_ns);
+        let begun = self
+            .set_forward
+            .partition_point(|(from, _)| *from < known_ns);
+        let steps = u32::try_from(begun).unwrap_or(u32::MAX);
+        // Both only rise, and so does their sum.
+        (over == begun).then(|| epoch.saturating_add(steps))
+    }
+
+    /// Until when the store may hold a lock that would end at `until_ns` on an undisturbed clock: longer by each step back.
+    pub(crate) fn prolonged_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let before = self.set_back.partition_point(|(_, to, _)| *to < from_ns);
+        let mut until_ns = until_ns;
+        for (at_ns, _, by) in self.set_back.iter().skip(before) {
+            if *at_ns > until_ns {
+                break;
+            }
+            until_ns = until_ns.saturating_add(*by);
+        }
+        until_ns
+    }
+
+    /// Whether the nemesis had stopped the process at some time in a span, the tolerance included.
+    pub(crate) fn stopped(&self, proc: u64, from_ns: u64, to_ns: u64) -> bool {
+        let slack = self.campaign.bounds.scheduling_ns();
+        self.processes.get(&proc).is_some_and(|process| {
+            last_begun(&process.stops, to_ns.saturating_add(slack))
+                .is_some_and(|(_, cont)| cont.saturating_add(slack) >= from_ns)
+        })
+    }
+
+    /// The time at which the effects of this moment were lost, if they were: the store may be in an earlier state from then on.
+    pub(crate) fn forgotten_ns(&self, at_ns: u64) -> Option<u64> {
+        let failover = last_begun(&self.forgotten, at_ns);
+        failover.map(|(_, lost)| lost).filter(|lost| *lost >= at_ns)
+    }
+
+    /// The time at which the server answers a request of this moment: at once, or at the end of the outage.
+    pub(crate) fn served_ns(&self, at_ns: u64) -> u64 {
+        let outage = last_begun(&self.outages, at_ns);
+        outage.map_or(at_ns, |(_, end)| end.max(at_ns))
+    }
+}
+
+/// Merges overlapping spans in order of their beginning. The result is disjoint, so the ends are in order as well.
+pub(crate) fn joined(times: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in times {
+        match joined.last_mut() {
+            Some((_, end)) if from <= *end => *end = to.max(*end),
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+/// The last span that had begun by then, which is also the one with the latest end.
+pub(crate) fn last_begun(times: &[(u64, u64)], at_ns: u64) -> Option<(u64, u64)> {
+    let begun = times.partition_point(|(from, _)| *from <= at_ns);
+    times.get(begun.checked_sub(1)?).copied()
+}

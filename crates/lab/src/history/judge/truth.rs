@@ -1,0 +1,146 @@
+//! I6, I7 and I9: the reports of a lock to its holder. A process is not blamed for reports after its death.
+
+use super::show;
+use crate::history::format::{OperationKind, Outcome};
+use crate::history::invariant::Invariant::{NoLateSuccess, OwnLockOnly, ToldInTime};
+use crate::history::verdict::{Findings, milliseconds};
+
+/// I6.
+pub(super) fn own_lock_only(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    if history.removals.is_empty() {
+        let why = "I6: nobody wrote down whose lock a release removed";
+        findings.not_judged.push(why.to_owned());
+    }
+    for removal in &history.removals {
+        let Some(whose) = removal.whose.filter(|whose| *whose != removal.by) else {
+            continue;
+        };
+        let (by, whose) = (history.names.name(removal.by), history.names.name(whose));
+        let sentence = format!("the release of {by} removed the lock of {whose}");
+        let text = format!("{by} removes the lock of {whose}");
+        let mut window = vec![findings.moment(removal.source, removal.at_ns, None, text)];
+        // Finding the lease that lost its lock takes a pass over all leases, so it is done once.
+        if !findings.found.contains_key(&OwnLockOnly) {
+            let of = (removal.lock, removal.whose);
+            let mut leases = history.leases.iter();
+            let robbed = leases.rfind(|lease| (lease.lock, Some(lease.owner)) == of);
+            window.extend(
+                robbed
+                    .into_iter()
+                    .flat_map(|robbed| show::lease(findings, robbed)),
+            );
+        }
+        findings.add(OwnLockOnly, Some(removal.lock), sentence, window);
+    }
+}
+
+/// I7.
+pub(super) fn no_late_success(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    let slack = history.campaign.bounds.scheduling_ns();
+    for operation in history
+        .operations
+        .iter()
+        .filter(|operation| operation.is(Outcome::Ok))
+    {
+        let Some(done) = operation.done else {
+            continue;
+        };
+        let what = operation.what.name();
+        let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let over = lease.and_then(|lease| lease.known_over_ns);
+        let sentence = match (operation.what, done.valid_until_ns, over) {
+            (OperationKind::Acquire | OperationKind::Extend, Some(until), _)
+                if done.at_ns > until.saturating_add(slack)
+                    && !history.stopped(operation.proc, operation.invoked_ns, done.at_ns) =>
+            {
+                let late = milliseconds(done.at_ns - until);
+                format!("an {what} was reported as done {late} after the deadline that it names")
+            }
+            (OperationKind::Extend | OperationKind::Release, _, Some(over))
+                if over < operation.invoked_ns =>
+            {
+                let after = milliseconds(operation.invoked_ns - over);
+                format!("{what} was ok, begun {after} after its holder knew that the lease is over")
+            }
+            _ => continue,
+        };
+        let mut window = show::operation(findings, operation);
+        window.extend(
+            lease
+                .into_iter()
+                .flat_map(|lease| show::lease(findings, lease)),
+        );
+        findings.add(NoLateSuccess, Some(operation.lock), sentence, window);
+    }
+}
+
+/// I9.
+pub(super) fn told_in_time(findings: &mut Findings<'_>) {
+    told_late(findings);
+    never_told(findings);
+}
+
+/// A holder that still relies on a lease past its deadline was not told of the loss.
+fn never_told(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    let slack = history.campaign.bounds.scheduling_ns();
+    for operation in &history.operations {
+        let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let (Some(lease), Some(deadline)) = (lease, operation.valid_until_ns) else {
+            continue;
+        };
+        let at_ns = operation.invoked_ns;
+        let knows = lease.known_over_ns.is_some_and(|over| over <= at_ns);
+        if operation.what == OperationKind::Release
+            || knows
+            || at_ns <= deadline.saturating_add(slack)
+            || history.stopped(operation.proc, lease.invoked_ns, at_ns)
+        {
+            continue;
+        }
+        let sentence = format!(
+            "{} was used for a {} {} after its deadline, and its holder had not been told",
+            show::who(history, lease),
+            operation.what.name(),
+            milliseconds(at_ns - deadline)
+        );
+        let mut window = show::lease(findings, lease);
+        window.extend(show::operation(findings, operation));
+        findings.add(ToldInTime, Some(operation.lock), sentence, window);
+    }
+}
+
+fn told_late(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    let slack = history.campaign.bounds.scheduling_ns();
+    for told in &history.told {
+        let Some(lease) = told.lease.and_then(|at| history.leases.get(at)) else {
+            continue;
+        };
+        let Some(deadline) = lease.deadline_ns else {
+            continue;
+        };
+        if history.stopped(told.proc, lease.invoked_ns, told.at_ns) {
+            continue;
+        }
+        let late = (i128::from(told.at_ns) - i128::from(deadline)) / 1_000;
+        // A difference of 64-bit nanoseconds, so it fits.
+        let late = i64::try_from(late).unwrap_or_default();
+        findings.told_latest_us = findings.told_latest_us.max(Some(late));
+        if told.at_ns > deadline.saturating_add(slack) {
+            let sentence = {
+                let late = milliseconds(told.at_ns - deadline);
+                format!(
+                    "{} was told lost {late} after its deadline",
+                    show::who(history, lease)
+                )
+            };
+            let mut window = show::lease(findings, lease);
+            let text = format!("{} told lost", history.names.name(lease.owner));
+            window.push(findings.moment(told.source, told.at_ns, Some(told.proc), text));
+            findings.add(ToldInTime, Some(told.lock), sentence, window);
+        }
+    }
+}

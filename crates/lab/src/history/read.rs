@@ -1,0 +1,271 @@
+//! Reads files into a [`History`]. A line that is not understood makes the whole history unreadable.
+
+mod builder;
+mod lines;
+mod worker;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use crate::history::campaign::{Campaign, FaultKind};
+use crate::history::format::{NemesisLine, OperationKind, ResourceLine, StoreLine};
+use crate::history::joined::{History, joined};
+use crate::history::records::{Decision, Fault, NameTable, Process, Removal};
+
+use self::builder::HistoryBuilder;
+pub use self::lines::Unreadable;
+use self::lines::{at, line_of, lines, whole};
+
+/// Reads the history in a directory.
+pub fn read(dir: &Path) -> Result<History, Unreadable> {
+    let unreadable = |file: &Path, error: std::io::Error| Unreadable {
+        file: file.display().to_string(),
+        line: 0,
+        why: error.to_string(),
+    };
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).map_err(|error| unreadable(dir, error))? {
+        let path = entry.map_err(|error| unreadable(dir, error))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        if name == "campaign.json" || path.extension().is_some_and(|end| end == "jsonl") {
+            let text = std::fs::read(&path).map_err(|error| unreadable(&path, error))?;
+            // A torn line may end within a character; JSON parsing refuses it where that matters.
+            files.insert(name.to_owned(), String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    parse(&files)
+}
+
+/// Reads a history from the texts of its files, by name.
+pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
+    let mut builder = HistoryBuilder {
+        history: History {
+            campaign: campaign(files)?,
+            files: Vec::new(),
+            names: NameTable::default(),
+            processes: BTreeMap::new(),
+            operations: Vec::new(),
+            leases: Vec::new(),
+            told: Vec::new(),
+            decisions: Vec::new(),
+            removals: Vec::new(),
+            faults: Vec::new(),
+            calm: None,
+            starts: Vec::new(),
+            outages: Vec::new(),
+            forgotten: Vec::new(),
+            set_forward: Vec::new(),
+            set_back: Vec::new(),
+        },
+        owners: HashMap::new(),
+    };
+    // The nemesis first: a worker that it killed may have left a torn line.
+    builder.nemesis(files)?;
+    for (name, text) in files {
+        let stem = name.strip_suffix(".jsonl");
+        let proc = stem.and_then(|stem| stem.strip_prefix("worker-"));
+        match (stem, proc) {
+            (None | Some("nemesis"), _) => {}
+            (Some("resource"), _) => builder.resource(name, text)?,
+            (Some("store"), _) => builder.store(name, text)?,
+            (_, Some(proc)) => {
+                let proc = number_of(proc).ok_or_else(|| whole(name, "no number of a process"))?;
+                worker::read(&mut builder, proc, name, text)?;
+            }
+            (Some(_), None) => return Err(whole(name, "no such file in a history")),
+        }
+    }
+    Ok(builder.history)
+}
+
+fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
+    const FILE: &str = "campaign.json";
+    let text = files.get(FILE).ok_or_else(|| whole(FILE, "missing"))?;
+    let campaign: Campaign =
+        serde_json::from_str(text).map_err(|error| whole(FILE, &error.to_string()))?;
+    if campaign.format != 1 {
+        return Err(whole(
+            FILE,
+            &format!("format {} is unknown", campaign.format),
+        ));
+    }
+    Ok(campaign)
+}
+
+impl HistoryBuilder {
+    fn nemesis(&mut self, files: &BTreeMap<String, String>) -> Result<(), Unreadable> {
+        const FILE: &str = "nemesis.jsonl";
+        let Some(text) = files.get(FILE) else {
+            return Ok(());
+        };
+        let file = self.file(FILE);
+        for (source, line) in lines(file, text) {
+            match line_of(FILE, source, line)? {
+                NemesisLine::Fault {
+                    kind,
+                    target,
+                    at_ns,
+                    until_ns,
+                    by_ns,
+                } => {
+                    let worker = worker_of(&target).is_some();
+                    if worker != kind.is_of_a_worker() || !worker && !is_a_server(&target) {
+                        return Err(at(FILE, source, "nothing that this can happen to"));
+                    }
+                    if until_ns.is_some_and(|until| until < at_ns) {
+                        return Err(at(FILE, source, "ends before it begins"));
+                    }
+                    if kind.is_a_step() != by_ns.is_some() {
+                        return Err(at(
+                            FILE,
+                            source,
+                            "a clock jumps by some time, nothing else does",
+                        ));
+                    }
+                    self.history.faults.push(Fault {
+                        kind,
+                        target,
+                        at_ns,
+                        until_ns,
+                        by_ns,
+                        source,
+                    });
+                }
+                NemesisLine::Calm { at_ns } => self.history.calm = Some((at_ns, source)),
+                NemesisLine::ServerStart { epoch, at_ns } => {
+                    let last = self.history.starts.last();
+                    if last.is_some_and(|(then, before)| at_ns < *then || epoch < *before) {
+                        return Err(at(FILE, source, "the server's starts are out of order"));
+                    }
+                    self.history.starts.push((at_ns, epoch));
+                }
+            }
+        }
+        self.history.faults.sort_by_key(|fault| fault.at_ns);
+        self.fates();
+        Ok(())
+    }
+
+    /// The faults of the server and of each worker.
+    fn fates(&mut self) {
+        let History {
+            faults,
+            processes,
+            outages,
+            forgotten,
+            set_forward,
+            set_back,
+            ..
+        } = &mut self.history;
+        let times = |of: &dyn Fn(FaultKind) -> bool| {
+            let chosen = faults.iter().filter(|fault| of(fault.kind));
+            joined(chosen.map(|fault| (fault.at_ns, fault.until_ns.unwrap_or(fault.at_ns))))
+        };
+        *outages = times(&FaultKind::delays_requests);
+        *forgotten = times(&|kind| kind == FaultKind::Failover);
+        *set_forward = times(&|kind| kind == FaultKind::ClockForward);
+        let back = faults
+            .iter()
+            .filter(|fault| fault.kind == FaultKind::ClockBack);
+        set_back.extend(back.filter_map(|fault| {
+            let to_ns = fault.until_ns.unwrap_or(fault.at_ns);
+            Some((fault.at_ns, to_ns, fault.by_ns?))
+        }));
+        for fault in faults {
+            let Some(proc) = worker_of(&fault.target) else {
+                continue;
+            };
+            let process: &mut Process = processes.entry(proc).or_default();
+            match fault.kind {
+                FaultKind::StopWorker => {
+                    let until = fault.until_ns.unwrap_or(u64::MAX);
+                    process.stops.push((fault.at_ns, until));
+                }
+                FaultKind::KillWorker => process.killed_ns = Some(fault.at_ns),
+                _ => {}
+            }
+        }
+        for process in processes.values_mut() {
+            process.stops = joined(process.stops.drain(..));
+        }
+    }
+
+    fn resource(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
+        let file = self.file(name);
+        let mut before = None;
+        for (source, line) in lines(file, text) {
+            let ResourceLine::Decision {
+                seq,
+                lock,
+                proc,
+                what,
+                fence,
+                base,
+                value,
+                accepted,
+                highest,
+                at_ns,
+            } = line_of(name, source, line)?;
+            if !matches!(what, OperationKind::Read | OperationKind::Write) {
+                return Err(at(name, source, "a resource reads and writes"));
+            }
+            if before.is_some_and(|(then, last)| seq <= last || at_ns < then) {
+                return Err(at(name, source, "decisions are out of order"));
+            }
+            before = Some((at_ns, seq));
+            let lock = self.number(lock);
+            self.history.decisions.push(Decision {
+                lock,
+                proc,
+                write: what == OperationKind::Write,
+                fence,
+                base,
+                value,
+                accepted,
+                highest,
+                at_ns,
+                source,
+            });
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
+        let file = self.file(name);
+        for (source, line) in lines(file, text) {
+            let StoreLine::Removed {
+                lock,
+                by,
+                whose,
+                at_ns,
+            } = line_of(name, source, line)?;
+            let removal = Removal {
+                lock: self.number(lock),
+                by: self.number(by),
+                whose: (whose != "none").then(|| self.number(whose)),
+                at_ns,
+                source,
+            };
+            self.history.removals.push(removal);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a fault names the server, or a node of a quorum.
+fn is_a_server(target: &str) -> bool {
+    target == "server" || target.strip_prefix("node-").and_then(number_of).is_some()
+}
+
+/// The worker that a fault names; `None` for the server or an unknown target.
+fn worker_of(target: &str) -> Option<u64> {
+    number_of(target.strip_prefix("worker-")?)
+}
+
+/// Parses a number in its only notation: otherwise two files could belong to one process.
+fn number_of(text: &str) -> Option<u64> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}

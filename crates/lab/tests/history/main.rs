@@ -1,0 +1,16 @@
+//! Tests of the judge: histories broken by hand, all orders of small histories, and random sound histories with and without one
+//! change.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod all_orders;
+mod changed;
+mod command;
+mod hostile;
+mod independent;
+mod reading;
+mod rng;
+mod self_test;
+mod simulator;
+mod speed;
+mod text;
