@@ -18,8 +18,8 @@ use self::target::Patience;
 pub(crate) use self::target::Target;
 use crate::address;
 use crate::config::{
-    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, Settings, TTL, Typed, URL, URL_FILE,
-    Value,
+    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REQUEST_TIMEOUT, Settings, TTL, Typed,
+    URL, URL_FILE, Value,
 };
 use crate::exit::{CONFIG, Exit};
 use crate::inherited_store::StoreLocation;
@@ -85,6 +85,15 @@ pub(crate) struct StoreArgs {
 
     #[arg(
         long,
+        value_name = "DUR",
+        hide_short_help = true,
+        help_heading = help::STORE,
+        help = "How long to wait for an answer of the store, 10ms to 60s; never longer than a third of the TTL [env: LEASEHOLD_REQUEST_TIMEOUT] [default: 2s]"
+    )]
+    request_timeout: Option<String>,
+
+    #[arg(
+        long,
         value_name = "FILE",
         hide_short_help = true,
         help_heading = help::STORE,
@@ -127,6 +136,10 @@ impl StoreArgs {
             ),
             (NAMESPACE, self.namespace.as_deref().map(OsStr::new)),
             (KEY_TEMPLATE, self.key_template.as_deref().map(OsStr::new)),
+            (
+                REQUEST_TIMEOUT,
+                self.request_timeout.as_deref().map(OsStr::new),
+            ),
         ];
         let settings = settings.into_iter().chain(self.tls.settings());
         settings.filter_map(|(key, value)| Some((key, value?)))
@@ -174,6 +187,11 @@ impl StoreArgs {
             KeyTemplate::new(template).map_err(|invalid| setting.origin.refuse(invalid))?;
             builder = builder.key_template(template);
             naming.push(("LEASEHOLD_KEY_TEMPLATE", template.to_owned()));
+        }
+        if let Some(setting) = settings.get(REQUEST_TIMEOUT) {
+            let limit = values::request_timeout(setting.text()?);
+            let limit = limit.map_err(|why| setting.origin.refuse(why))?;
+            builder = builder.request_timeout(limit);
         }
         let (location, origin) = place(&settings)?;
         warn_of_open_files(&location);
@@ -325,11 +343,12 @@ mod tests {
             tls: TlsArgs::default(),
             namespace: namespace.map(Into::into),
             key_template: namespace.map(|_| "lock:{}".into()),
+            request_timeout: namespace.map(|_| "5s".into()),
             config: None,
         };
         assert_eq!(
             args("local:", Some("ns")).again_with("-x"),
-            "--url local: --password-file 'a b' --namespace ns --key-template 'lock:{}' -- '-x'"
+            "--url local: --password-file 'a b' --namespace ns --key-template 'lock:{}' --request-timeout 5s -- '-x'"
         );
         assert_eq!(
             args("redis://:S3CR3T@host/", None).again_with("x"),

@@ -29,6 +29,15 @@ pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
         .map_err(|invalid| invalid.why.into_owned())
 }
 
+/// Parses the time limit of a request to a store.
+pub(crate) fn request_timeout(text: &str) -> Result<Duration, String> {
+    let limit = duration(text)?;
+    if !(Duration::from_millis(10)..=Duration::from_secs(60)).contains(&limit) {
+        return Err("must be from 10ms to 60s".into());
+    }
+    Ok(limit)
+}
+
 /// Parses a total time of holding, which may exceed the maximal TTL.
 pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     let hold = duration(text)?;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use self::file::{Missing, read};
 pub(crate) use self::setting::{
-    KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, RELATIVE, TLS, TLS_CA, TLS_CERT, TLS_KEY,
-    TLS_NAME, TLS_PIN, TTL, URL, URL_FILE, Value, is_file, option,
+    KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, RELATIVE, REQUEST_TIMEOUT, TLS, TLS_CA,
+    TLS_CERT, TLS_KEY, TLS_NAME, TLS_PIN, TTL, URL, URL_FILE, Value, is_file, option,
 };
 use self::setting::{KEYS, Layer};
 use crate::exit::{CONFIG, Exit};

@@ -13,6 +13,7 @@ pub(crate) const PASSWORD_FILE: &str = "password_file";
 pub(crate) const NAMESPACE: &str = "namespace";
 pub(crate) const KEY_TEMPLATE: &str = "key_template";
 pub(crate) const TTL: &str = "ttl";
+pub(crate) const REQUEST_TIMEOUT: &str = "request_timeout";
 
 pub(crate) const TLS_CA: &str = "tls_ca";
 pub(crate) const TLS_CERT: &str = "tls_cert";
@@ -34,13 +35,14 @@ pub(crate) fn option(key: &str) -> String {
 }
 
 /// The keys of a configuration file, with the corresponding variables.
-pub(super) const KEYS: [(&str, &str); 11] = [
+pub(super) const KEYS: [(&str, &str); 12] = [
     (URL, "LEASEHOLD_URL"),
     (URL_FILE, "LEASEHOLD_URL_FILE"),
     (PASSWORD_FILE, "LEASEHOLD_PASSWORD_FILE"),
     (NAMESPACE, "LEASEHOLD_NAMESPACE"),
     (KEY_TEMPLATE, "LEASEHOLD_KEY_TEMPLATE"),
     (TTL, "LEASEHOLD_TTL"),
+    (REQUEST_TIMEOUT, "LEASEHOLD_REQUEST_TIMEOUT"),
     (TLS_CA, "LEASEHOLD_TLS_CA"),
     (TLS_CERT, "LEASEHOLD_TLS_CERT"),
     (TLS_KEY, "LEASEHOLD_TLS_KEY"),

@@ -134,7 +134,7 @@ fn the_short_help_of_every_verb_fits_on_a_small_screen() {
 /// Users who set a limit rely on it, so the help must name the exceptions.
 #[test]
 fn a_limit_says_how_long_a_silent_server_takes() {
-    let said = "takes up to 4s more, and the exit code is 69";
+    let said = "takes up to twice --request-timeout more (4s), and the exit code is 69";
     for verb in ["run", "hold", "acquire", "wait"] {
         let (short, whole) = (printed(&[verb, "-h"]), printed(&[verb, "--help"]));
         let of_options = if verb == "wait" { 1 } else { 2 };

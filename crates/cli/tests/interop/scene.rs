@@ -128,7 +128,10 @@ pub(crate) fn unconfigured(program: &str) -> Command {
             command.env_remove(name);
         }
     }
-    command.env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
+    command
+        .env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"))
+        // By default it is 2 s, and a busy machine may stall for longer.
+        .env("LEASEHOLD_REQUEST_TIMEOUT", "20s");
     command
 }
 

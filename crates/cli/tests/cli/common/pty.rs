@@ -13,7 +13,7 @@ use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use testkit::eventually;
 
-use super::LIMIT;
+use super::{LIMIT, UNHURRIED};
 
 /// The time for which other processes than the session leader may hold a terminal.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -61,6 +61,7 @@ impl Session {
         command.stdin(screen()).stdout(screen()).stderr(screen());
         command
             .env("TERM", "xterm")
+            .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)
             // Colours would split the expected text; a test of colours removes this.
             .env("NO_COLOR", "1")
             .env("PS1", "prompt> ")

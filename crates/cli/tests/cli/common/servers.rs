@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testkit::eventually;
 
-use super::{LIMIT, Store, lives};
+use super::{LIMIT, Store, UNHURRIED, lives};
 
 pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
@@ -38,7 +38,8 @@ pub(crate) fn surround(store: &Store, command: &mut Command) {
     command
         .env("PATH", format!("{}:{path}", programs.display()))
         .env("TMPDIR", store.dir.path())
-        .env("XDG_CONFIG_HOME", store.file("config"));
+        .env("XDG_CONFIG_HOME", store.file("config"))
+        .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED);
     for name in [
         "URL",
         "URL_FILE",

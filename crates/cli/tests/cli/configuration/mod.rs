@@ -88,6 +88,32 @@ fn each_setting_comes_from_the_strongest_that_has_it() {
 }
 
 #[test]
+fn the_time_limit_of_a_request_is_a_setting() {
+    let store = Store::redis();
+    store.server().pause();
+    let user = |text: &str| write(&store, "config/leasehold/config.toml", text);
+    let run = || run(&store).words(&["--url", &store.url]);
+    let silent_for = |run: Run, limit: &str| {
+        let said = format!("it did not answer for {limit};");
+        run.words(&["x", "true"]).output().is(69, &[&said]);
+    };
+    let named = |limit: &str| run().env("LEASEHOLD_REQUEST_TIMEOUT", limit);
+    user("request_timeout = \"30ms\"");
+    silent_for(named(""), "30.0ms");
+    silent_for(named("20ms"), "20.0ms");
+    silent_for(
+        named("20ms").words(&["--request-timeout", "10ms"]),
+        "10.0ms",
+    );
+
+    let refused = named("9ms").words(&["x", "true"]).output();
+    refused.is(64, &["LEASEHOLD_REQUEST_TIMEOUT: must be from 10ms to 60s"]);
+    user("request_timeout = \"soon\"");
+    let refused = named("").words(&["x", "true"]).output();
+    refused.is(78, &["config.toml, line 1, request_timeout: write 30s"]);
+}
+
+#[test]
 fn a_url_comes_from_wherever_it_may_stand() {
     let store = Store::local();
     let at = |name: &str| local(&store, name);

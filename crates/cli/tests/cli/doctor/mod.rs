@@ -19,6 +19,8 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{FaultProxy, RedisServer, eventually};
 
+use crate::common::UNHURRIED;
+
 const LIMIT: Duration = Duration::from_secs(30);
 const CANARY: &str = "S3CR3T-canary";
 
@@ -41,7 +43,11 @@ fn run_trusting(url: &str, words: &[&str], authority: Option<&Path>) -> Output {
     for variable in ["TTL", "NAMESPACE", "KEY_TEMPLATE", "URL"] {
         command.env_remove(format!("LEASEHOLD_{variable}"));
     }
-    let output = command.env("LEASEHOLD_URL", url).args(words).output();
+    command
+        .env("LEASEHOLD_URL", url)
+        .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)
+        .args(words);
+    let output = command.output();
     let output = output.expect("run leasehold");
     for text in [&output.stdout, &output.stderr] {
         let text = String::from_utf8_lossy(text);

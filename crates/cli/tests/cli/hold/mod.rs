@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use crate::common::{LIMIT, Store, on_each_store};
+use crate::common::{LIMIT, Store, UNHURRIED, on_each_store};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -127,6 +127,7 @@ fn at_home(command: &mut Command, store: &Store) {
     command
         .env("PATH", format!("{}:{path}", binaries.display()))
         .env("LEASEHOLD_URL", &store.url)
+        .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)
         .current_dir(store.dir.path());
 }
 

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{LIMIT, Store, on_each_store};
+use crate::common::{LIMIT, Store, UNHURRIED, on_each_store};
 use leasehold::Owner;
 use testkit::eventually;
 
@@ -36,6 +36,7 @@ fn command(store: &Store, words: &[&str], variables: Variables<'_>) -> Command {
     command
         .args(words)
         .env("LEASEHOLD_URL", &store.url)
+        .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)
         .envs(variables.iter().copied())
         .current_dir(store.dir.path())
         .stdin(Stdio::null());
