@@ -7,7 +7,7 @@ use leasehold_core::{LockName, Step, Ttl};
 
 use super::address::Address;
 use super::connection::handle::ConnectionHandle;
-use super::scripts::{Counters, Scripts};
+use super::scripts::Scripts;
 use super::seats::Seat;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
@@ -29,9 +29,9 @@ impl Node {
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
-        (counters, seat): (Counters, Option<Seat>),
+        (scripts, seat): (Scripts, Option<Seat>),
     ) -> Self {
-        let scripts = Arc::new(Scripts::new(counters));
+        let scripts = Arc::new(scripts);
         let connection =
             ConnectionHandle::open(address, attach, scripts.clone(), clock, tasks, limit, seat);
         Self {

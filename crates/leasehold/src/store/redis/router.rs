@@ -9,7 +9,7 @@ use leasehold_core::{LockName, Step};
 
 use super::address::Address;
 use super::node::Node;
-use super::scripts::{Counters, NodeTerms};
+use super::scripts::{Counters, NodeTerms, Scripts};
 use super::seats::Seat;
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -37,7 +37,7 @@ impl RedisStore {
             clock,
             tasks,
             limit,
-            (Counters::Shared, None),
+            (Scripts::new(Counters::Shared), None),
         );
         Self {
             node: Arc::new(node),
@@ -53,7 +53,7 @@ impl RedisStore {
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let place = (Counters::ByBucket(node), Some(seat));
+        let place = (Scripts::new(Counters::ByBucket(node)), Some(seat));
         let node = Node::open(address, attach, clock, tasks, limit, place);
         Self {
             node: Arc::new(node),

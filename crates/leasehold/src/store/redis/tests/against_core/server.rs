@@ -21,7 +21,6 @@ use crate::store::contract::Attach;
 use crate::store::redis::codec::form::Batch;
 use crate::store::redis::codec::form::{Contended, Kind};
 use crate::store::redis::connection::current::Connected;
-use crate::store::redis::connection::handle::ConnectionHandle;
 use crate::store::redis::node::Node;
 use crate::store::redis::scripts::{Counters, NodeTerms, Scripts};
 use crate::store::redis::seats::Seat;
@@ -119,15 +118,8 @@ impl Redis {
                     (Counters::ByBucket(NodeTerms { terms, durable }), Some(seat))
                 }
             };
-            let scripts = Arc::new(scripts(counters));
-            let known = scripts.clone();
-            let connection =
-                ConnectionHandle::open(address, attach, known, clock, &tasks, LIMIT, seat);
-            let node = Node {
-                connection,
-                scripts,
-                limit: LIMIT,
-            };
+            let place = (scripts(counters), seat);
+            let node = Node::open(address, attach, clock, &tasks, LIMIT, place);
             RedisStore {
                 node: Arc::new(node),
             }
