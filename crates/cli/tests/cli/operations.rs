@@ -261,21 +261,11 @@ fn redis_conf() {
     for (key, value) in settings.filter_map(|line| line.split_once(' ')) {
         server = server.option(key, value);
     }
-    let store = on(server.start());
+    let store = Store::on(server.start());
     store.run(&["x", "true"]).output().is(0, &[]);
     if unknown("leasehold doctor --for").is_none() {
         let mut doctor = Command::new(env!("CARGO_BIN_EXE_leasehold"));
         succeeds(doctor.args(["doctor", "--for", "correctness", "--url", &store.url]));
-    }
-}
-
-/// A store on this server.
-fn on(server: RedisServer) -> Store {
-    Store {
-        url: server.url(),
-        dir: tempfile::tempdir().expect("a directory"),
-        redis: Some(server),
-        quorum: Vec::new(),
     }
 }
 
@@ -299,7 +289,7 @@ fn refusals() {
 fn refusal(state: &str, new: &str, held: &str) {
     // Lets the test remove the directory of the server's data later.
     let server = RedisServer::builder().option("enable-protected-configs", "yes");
-    let store = on(server.start());
+    let store = Store::on(server.start());
     let ttl = if held == "79" { "6s" } else { "18s" };
     let holder: Running = store
         .run(&["--ttl", ttl, "held", "sh", "-c"])

@@ -131,7 +131,7 @@ pub(crate) fn unconfigured(program: &str) -> Command {
     command
         .env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"))
         // By default it is 2 s, and a busy machine may stall for longer.
-        .env("LEASEHOLD_REQUEST_TIMEOUT", "20s");
+        .env("LEASEHOLD_REQUEST_TIMEOUT", "60s");
     command
 }
 

@@ -191,6 +191,8 @@ impl ClientBuilder {
     }
 
     /// The time limit of one request to the store. A third of the TTL counts instead if that is shorter. 10 ms to 60 s; default 2 s.
+    ///
+    /// When the limit of an acquisition has passed, an answer under way gets an eighth of this more, and at least 250 ms.
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
         self

@@ -325,6 +325,7 @@ impl ClientBuilder {
             tasks,
             identity,
             outage_timeout: self.outage_timeout,
+            request_timeout: self.request_timeout,
             telemetry,
         };
         let (engine, run) = Engine::new(opened.store, plan, &wire);

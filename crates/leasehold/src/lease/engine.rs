@@ -73,6 +73,7 @@ pub(crate) struct EngineConfig {
     pub(crate) tasks: Tasks,
     pub(crate) identity: Identity,
     pub(crate) outage_timeout: Duration,
+    pub(crate) request_timeout: Duration,
     pub(crate) telemetry: Telemetry,
 }
 
@@ -107,6 +108,7 @@ impl Engine {
         let about = About {
             store: store.label().into(),
             outage_timeout: plan.outage_timeout,
+            request_timeout: plan.request_timeout,
         };
         let state = EngineState {
             machine: Machine::new(about, identity.clone(), plan.clock.clone()),

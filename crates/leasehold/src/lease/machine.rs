@@ -53,6 +53,8 @@ pub(super) struct About {
     pub(super) store: Arc<str>,
     /// See [`ClientBuilder::outage_timeout`](crate::ClientBuilder::outage_timeout).
     pub(super) outage_timeout: Duration,
+    /// See [`ClientBuilder::request_timeout`](crate::ClientBuilder::request_timeout).
+    pub(super) request_timeout: Duration,
 }
 
 impl Machine {

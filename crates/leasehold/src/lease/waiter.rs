@@ -15,7 +15,7 @@ use super::timers::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, StoreError, StoreErrorKind, Timeout};
 
-/// A store that leaves a request unanswered for longer than this is not reported as a busy lock.
+/// A store that leaves a request unanswered for longer than an eighth of its time limit, or than this, is not reported as a busy lock.
 const SILENCE: Duration = Duration::from_millis(250);
 
 /// How long the caller waits for a busy lock.
@@ -145,12 +145,18 @@ impl Waiter {
         place: usize,
         now: Moment,
         store: &str,
+        request_timeout: Duration,
     ) -> Result<Error, Moment> {
         match state {
             QueueState::Asking(acquisition) => {
-                let patient_until = acquisition.silent_since().map(|since| since.after(SILENCE));
+                // Who has a slow store has given it more time.
+                let patience = SILENCE.max(request_timeout / 8);
+                let patient_until = acquisition
+                    .silent_since()
+                    .map(|since| since.after(patience));
                 match patient_until.filter(|until| *until > now) {
-                    Some(later) => Err(later),
+                    // The answer may come before.
+                    Some(until) => Err(until.min(now.after(SILENCE))),
                     None => Ok(self.not_taken(acquisition, place, now, store)),
                 }
             }

@@ -32,8 +32,8 @@ use self::collected::{Collected, collect};
 /// A time limit that only a fault reaches.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// The time limit of a request. By default it is 2 s, and a busy machine may stall for longer. A test of a silent store sets its own.
-pub(crate) const UNHURRIED: &str = "20s";
+/// The time limit of a request. By default it is 2 s, and a busy machine may stall for longer.
+pub(crate) const UNHURRIED: &str = "60s";
 
 /// The store of a test, and a directory for its files.
 pub(crate) struct Store {
@@ -42,17 +42,28 @@ pub(crate) struct Store {
     pub(crate) redis: Option<RedisServer>,
     /// The servers of a quorum; empty for another store.
     pub(crate) quorum: Vec<RedisServer>,
+    /// For `--request-timeout`.
+    request_timeout: &'static str,
 }
 
 impl Store {
-    pub(crate) fn local() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn new(url: String, dir: TempDir) -> Self {
         Self {
-            url: format!("local:{}/locks.db", dir.path().display()),
+            url,
             dir,
             redis: None,
             quorum: Vec::new(),
+            request_timeout: UNHURRIED,
         }
+    }
+
+    fn at(url: String) -> Self {
+        Self::new(url, tempfile::tempdir().expect("a directory"))
+    }
+
+    pub(crate) fn local() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        Self::new(format!("local:{}/locks.db", dir.path().display()), dir)
     }
 
     /// A server with a password, which is part of the URL.
@@ -60,19 +71,27 @@ impl Store {
         let server = RedisServer::builder().password("S3CR3T").start();
         Self {
             url: format!("redis://:S3CR3T@127.0.0.1:{}/", server.port()),
-            dir: tempfile::tempdir().expect("a directory"),
-            redis: Some(server),
-            quorum: Vec::new(),
+            ..Self::on(server)
         }
     }
 
     pub(crate) fn redis() -> Self {
-        let server = RedisServer::start();
+        Self::on(RedisServer::start())
+    }
+
+    pub(crate) fn on(server: RedisServer) -> Self {
+        let url = server.url();
         Self {
-            url: server.url(),
-            dir: tempfile::tempdir().expect("a directory"),
             redis: Some(server),
-            quorum: Vec::new(),
+            ..Self::at(url)
+        }
+    }
+
+    /// A server that the test lets fall silent. Its clients do not wait for an answer as long as those of other tests.
+    pub(crate) fn silent_at_times() -> Self {
+        Self {
+            request_timeout: "6s",
+            ..Self::redis()
         }
     }
 
@@ -91,11 +110,10 @@ impl Store {
             .iter()
             .map(|server| format!("127.0.0.1:{}", server.port()));
         let hosts: Vec<String> = hosts.collect();
+        let url = format!("redis+quorum://{}/?max_ttl=24h", hosts.join(","));
         Self {
-            url: format!("redis+quorum://{}/?max_ttl=24h", hosts.join(",")),
-            dir: tempfile::tempdir().expect("a directory"),
-            redis: None,
             quorum,
+            ..Self::at(url)
         }
     }
 
@@ -143,6 +161,7 @@ impl Store {
     pub(crate) fn run(&self, words: &[&str]) -> Run {
         Run::new(self.dir.path())
             .words(&["--url", &self.url])
+            .env("LEASEHOLD_REQUEST_TIMEOUT", self.request_timeout)
             .words(words)
     }
 
@@ -150,6 +169,7 @@ impl Store {
     pub(crate) fn verb(&self, verb: &str, words: &[&str]) -> Run {
         Run::verb(self.dir.path(), verb)
             .words(&["--url", &self.url])
+            .env("LEASEHOLD_REQUEST_TIMEOUT", self.request_timeout)
             .words(words)
     }
 

@@ -260,7 +260,7 @@ fn a_run_whose_guardian_was_killed_says_so_and_goes_on() {
 /// come much later.
 #[test]
 fn the_guardian_ends_with_the_command_and_not_with_the_release() {
-    let store = Store::redis();
+    let store = Store::silent_at_times();
     let running = store.hold();
     let guardian = guardian(&running);
     store.server().pause();

@@ -62,7 +62,7 @@ fn a_lock_that_someone_else_has_taken_is_left_alone() {
 
 #[test]
 fn silent_server_ends_command_before_key_can_expire() {
-    let store = Store::redis();
+    let store = Store::silent_at_times();
     let server = store.server();
     let words = ["--ttl", "19s", "--grace", "6.1s", "x", "sh", "-c", STUBBORN];
     let running = store.run(&words).start();
@@ -87,7 +87,7 @@ fn silent_server_ends_command_before_key_can_expire() {
 /// A restart after a loss does not wait for a release that will not be confirmed.
 #[test]
 fn a_loss_ends_the_wrapper_soon_after_its_command() {
-    let store = Store::redis();
+    let store = Store::silent_at_times();
     // A busy machine makes single runs slow, but not all. With the limit of other releases each would wait for 3 s.
     let quick = (0..4).any(|_| {
         let (running, pid) = start(&store, "6s", "echo $$ > pid; exec sleep 1000");
@@ -108,7 +108,7 @@ fn a_loss_ends_the_wrapper_soon_after_its_command() {
 
 #[test]
 fn a_server_that_comes_back_in_time_costs_nothing() {
-    let store = Store::redis();
+    let store = Store::silent_at_times();
     let script = "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 4";
     let words = ["-v", "--ttl", "18s", "x", "sh", "-c", script];
     let running = store.run(&words).start();
@@ -176,7 +176,7 @@ fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
 
 #[test]
 fn unconfirmed_release_keeps_exit_code_and_is_reported() {
-    let store = Store::redis();
+    let store = Store::silent_at_times();
     let (running, _) = start(
         &store,
         "30s",

@@ -195,7 +195,7 @@ fn a_store_that_cannot_be_reached_is_69_and_no_busy_lock() {
             "{done:?}"
         );
     }
-    let store = Store::redis();
+    let store = Store::silent_at_times();
     store.server().pause();
     store.run(&["x", "true"]).output().is(69, &["(exit 69)"]);
 }

@@ -156,7 +156,7 @@ fn a_lock_is_not_waited_for_inside_itself(store: &Store) {
 
 #[test]
 fn a_store_that_stopped_answering_is_not_a_busy_lock() {
-    let store = Store::redis();
+    let store = Store::silent_at_times();
     let _holder = store.hold();
     let waits = |verb: &str, words: &[&str]| {
         let waiting = store.verb(verb, &[&["-w", "10", "x"], words].concat());

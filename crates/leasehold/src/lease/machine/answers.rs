@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::{CLAIM_WINDOW, Fences, Held, LockName, Owner, Ttl, Wake};
 
-use super::Machine;
+use super::{About, Machine};
 use crate::clock::Moment;
 use crate::lease::acquisition::{Acquisition, Hint, SentRequest};
 use crate::lease::effects::{Due, Effect, Effects};
@@ -164,7 +164,12 @@ impl Machine {
             return;
         };
         let waiter = &mut queue.waiting[at].caller;
-        match waiter.out_of_time(&queue.state, at, now, &self.about.store) {
+        let About {
+            store,
+            request_timeout,
+            ..
+        } = &self.about;
+        match waiter.out_of_time(&queue.state, at, now, store, *request_timeout) {
             Err(later) => {
                 let ticket = effects.wake(later, Due::Limit(name.clone(), id));
                 waiter.alarm = Some(ticket);

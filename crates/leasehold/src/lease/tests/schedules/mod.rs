@@ -83,6 +83,7 @@ impl Scene {
                 tasks: Tasks::explored(),
                 identity,
                 outage_timeout: TTL,
+                request_timeout: TTL,
                 telemetry: Telemetry::default(),
             };
             let (engine, run) = Engine::new(Arc::new(store), plan, &way);

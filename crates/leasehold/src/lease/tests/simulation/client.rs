@@ -91,6 +91,7 @@ impl Client {
         let about = About {
             store: "simulated:".into(),
             outage_timeout: Duration::from_secs(rng.u64(1..60)),
+            request_timeout: Duration::from_secs(2),
         };
         let clock = Clock::manual();
         let users = (0..rng.usize(1..4)).map(|_| {

@@ -30,7 +30,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::store::memory::{Memory, MemoryStore};
 use crate::store::{Attach, Done, Opened, Store};
-use crate::{Client, Lease};
+use crate::{Client, ClientBuilder, Lease};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -183,6 +183,11 @@ struct Scene {
 impl Scene {
     /// Starts with a script that passes all requests.
     fn begin() -> Self {
+        Self::begin_with(|builder| builder)
+    }
+
+    /// With other settings of the first client.
+    fn begin_with(set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
         let clock = Clock::virtual_time();
         let memory = Memory::new(clock.clone());
         let script = Arc::new(Script {
@@ -199,7 +204,7 @@ impl Scene {
         };
         // With a namespace, a lock's key differs from its name.
         let builder = || Client::builder().namespace("test").clock(clock.clone());
-        let client = builder().build(open).unwrap();
+        let client = set(builder()).build(open).unwrap();
         let other = builder().embedded(&memory).unwrap();
         Self {
             clock,

@@ -252,6 +252,26 @@ async fn a_stall_when_the_limit_passes_makes_no_busy_lock_an_error() {
     }
 }
 
+/// The answer comes late, but within an eighth of the time limit of a request.
+#[tokio::test(start_paused = true)]
+async fn who_gives_the_store_more_time_is_told_of_a_busy_lock() {
+    for (request_timeout, is_busy) in [(SECOND * 2, false), (SECOND * 16, true)] {
+        let scene = Scene::begin_with(|builder| builder.request_timeout(request_timeout));
+        let _taken = scene.taken_by_another().await;
+        let (mutex, limit) = (scene.mutex(), SECOND + MS * 50);
+        let asked = scene.clock.now();
+        let (failed, ()) = tokio::join!(mutex.acquire_within(limit), async {
+            sleep(MS * 100).await;
+            // The poll that is due after a second.
+            scene.next("acquire", Fate::AnswerAfter(SECOND));
+        });
+        let failed = failed.unwrap_err();
+        assert_eq!(matches!(failed, Error::Timeout(_)), is_busy, "{failed}");
+        let took = scene.since(asked);
+        assert!(took <= limit + SECOND, "{took:?}");
+    }
+}
+
 /// A foreign program sends no wakes. So the store notifies the waiter that becomes the first in the queue, and it looks at once.
 #[tokio::test(start_paused = true)]
 async fn who_becomes_the_first_behind_a_foreign_program_looks_at_once() {
