@@ -157,10 +157,12 @@ impl Place {
         (place, time, clock)
     }
 
-    /// Ends a lease at servers, whose clock is not that of the test.
-    pub(crate) fn expire_at_servers(&self, name: &str) {
+    /// Ends a lease at servers, whose clock is not that of the test, and returns when it has ended at each.
+    pub(crate) async fn expire_at_servers(&self, name: &str) {
         for server in self.servers() {
             server.cli(&["PEXPIRE", name, "1"]);
+            let held = || server.cli(&["EXISTS", name]).int() > 0;
+            eventually("it ends", async || !held()).await;
         }
     }
 

@@ -203,7 +203,7 @@ async fn a_lease_that_is_not_renewed_expires(place: Place) {
     let lease = lease.expect("it is free");
     time.pass(lease.valid_for());
     assert!(lease.is_lost(), "before anyone else has it");
-    place.expire_at_servers("m");
+    place.expire_at_servers("m").await;
     let mutex = b.mutex("m").ttl(TTL);
     let next = passing(&time, "it expires", mutex.acquire()).await;
     assert!(next.expect("it expired").fence() > lease.fence());
