@@ -398,11 +398,26 @@ impl Running {
         kill(self.pid(), signal).expect("signal leasehold");
     }
 
-    /// Sends SIGSTOP, and returns when the process has stopped.
+    /// Sends SIGSTOP, and returns when the process has stopped. Inside a transaction on a file of `local:` it goes on first:
+    /// all others would wait for it.
     pub(crate) fn stop(&self) {
-        self.signal(Signal::SIGSTOP);
-        let state = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("a child");
-        assert!(matches!(state, WaitStatus::Stopped(..)), "{state:?}");
+        loop {
+            self.signal(Signal::SIGSTOP);
+            let state = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("a child");
+            assert!(matches!(state, WaitStatus::Stopped(..)), "{state:?}");
+            if !self.writes() {
+                return;
+            }
+            self.signal(Signal::SIGCONT);
+        }
+    }
+
+    /// Whether it has a file locked for writing: a line is `1: POSIX ADVISORY WRITE PID ...`.
+    fn writes(&self) -> bool {
+        let pid = self.pid().to_string();
+        let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+        let mut locks = locks.lines().map(str::split_whitespace);
+        locks.any(|mut words| words.nth(3) == Some("WRITE") && words.next() == Some(&pid))
     }
 
     /// Its stderr so far.

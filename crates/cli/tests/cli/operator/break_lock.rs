@@ -1,6 +1,5 @@
 //! `break`, and the common rules of the operator's verbs.
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::json;
@@ -39,7 +38,7 @@ fn break_frees_what_was_meant_and_nothing_else(store: &Store) {
     );
 
     // The holder cannot learn of the break for now.
-    holder.signal(Signal::SIGSTOP);
+    holder.stop();
     let done = store
         .verb("break", &["--json", "x", "--if-fence", &right])
         .output();

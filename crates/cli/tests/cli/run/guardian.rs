@@ -170,7 +170,7 @@ fn wrapper_resumed_before_key_expires_reports_the_kill() {
     let store = Store::local();
     let running = store.run(&["--ttl", "6s", "x", "sh", "-c", FAMILY]).start();
     let grandchild = store.number("pid");
-    running.signal(Signal::SIGSTOP);
+    running.stop();
     eventually(LIMIT, "the guardian kills it", || !lives(grandchild));
     running.signal(Signal::SIGCONT);
     running.end().is(79, &["was lost", "(exit 79)"]);

@@ -93,7 +93,7 @@ fn a_signal_that_arrives_with_the_lock_starts_nothing(store: &Store) {
     let holder = store.hold();
     let waiter = store.run(&["x", "touch", "ran"]).start();
     waiter.until_it_says("1st in line");
-    waiter.signal(Signal::SIGSTOP);
+    waiter.stop();
     store.let_go();
     holder.end().is(0, &[]);
     waiter.signal(Signal::SIGTERM);
