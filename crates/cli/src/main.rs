@@ -19,7 +19,7 @@
 //! `break` |
 //! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
 //! | [`quorum`] | `leasehold quorum`: prepares the servers of a quorum |
-//! | [`doctor`] | `leasehold doctor`: checks that a store is fit for locks |
+//! | [`doctor`], [`diagnosis`] | `leasehold doctor`: checks that a store is fit for locks; its tables of checks |
 //! | [`signals`], [`terminal`], [`sys`] | signals, the terminal, system calls |
 //! | [`messages`], [`style`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
 

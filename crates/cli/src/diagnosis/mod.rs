@@ -1,12 +1,13 @@
-//! Judges whether a store is fit for locks, from facts that the library gathered. The rules do no I/O.
+//! Judges whether a store is fit for locks, from facts that the library gathered. The checks are tables: a row has an id and a rule, in
+//! the order of `docs/reference/doctor.md`. The rules do no I/O.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`report`] | the outcome, for both purposes of locks |
-//! | [`rule`] | the form of a rule |
-//! | [`reach`], [`memory`], [`durability`], [`replication`], [`access`], [`host`], [`keys`] | the rules for a server |
-//! | [`quorum`] | the rules for a quorum of servers |
-//! | [`embedded`] | the rules for a file, and for memory |
+//! | [`server`] | rules for the server: role, commands, memory, disk, replicas |
+//! | [`access`] | rules for users, connections and keys |
+//! | [`host`] | rules for delays and clocks, and for the stores of one host |
+//! | [`quorum`] | rules over all servers of a quorum |
+//! | [`finding`] | the form of a check, and what it finds |
 
 #![allow(
     clippy::unnecessary_wraps,
@@ -14,93 +15,112 @@
 )]
 
 mod access;
-mod durability;
-mod embedded;
+mod finding;
 mod host;
-mod keys;
-mod memory;
 mod quorum;
-mod reach;
-mod replication;
-mod report;
-mod rule;
+mod server;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use leasehold::doctor::{Facts, FileFacts, QuorumFacts, ServerFacts};
 
-use leasehold::doctor::{Examined, Facts, ServerFacts};
+pub(crate) use self::finding::{Finding, Purpose, State};
+use self::finding::{Rule, rule};
 
-pub(crate) use self::report::{Finding, Purpose, Report, Server, State};
-use self::rule::Rule;
+/// The checks of a server.
+static SERVER: &[Rule<ServerFacts>] = &[
+    rule("reach.ping", server::ping),
+    rule("reach.role", server::role),
+    rule("reach.loading", server::loading),
+    rule("id.engine", server::engine),
+    rule("id.mode", server::mode),
+    rule("id.restart", server::restart),
+    rule("cap.lua", server::scripts),
+    rule("cap.cas", server::compare_and_delete),
+    rule("cap.wait", server::wait),
+    rule("mem.policy", server::eviction_policy),
+    rule("mem.full", server::full_memory),
+    rule("mem.evicted", server::evictions),
+    rule("dur.mode", server::persistence),
+    rule("dur.health", server::last_save),
+    rule("dur.fsync", server::slow_disk),
+    rule("fork.stall", host::fork),
+    rule("lat.monitor", host::server_stalls),
+    rule("lat.script", host::slow_scripts),
+    rule("rep.count", server::replicas),
+    rule("rep.ack", server::unconfirmed_writes),
+    rule("rep.short", server::too_few_replicas),
+    rule("acl.probe", access::scratch_lock),
+    rule("acl.wide", access::wide_user),
+    rule("sec.tls", access::clear_text),
+    rule("net.timeout", access::idle_timeout),
+    rule("net.clients", access::clients),
+    rule("clk.offset", host::clock_offset),
+    rule("clk.step", host::clock_steps),
+    rule("clk.self", host::host_stalls),
+    rule("hz", host::late_expiry),
+    rule("key.immortal", access::immortal_keys),
+    rule("key.type", access::foreign_keys),
+    rule("key.shared", access::other_data),
+];
 
-fn rules() -> impl Iterator<Item = &'static Rule> {
-    [
-        reach::RULES,
-        memory::RULES,
-        durability::RULES,
-        replication::RULES,
-        access::RULES,
-        host::RULES,
-        keys::RULES,
-    ]
-    .into_iter()
-    .flatten()
-}
+/// The checks of a server that mean nothing for a node of a quorum: it has no replica, and after a restart it keeps out.
+const NOT_OF_A_NODE: [&str; 4] = ["id.restart", "dur.mode", "rep.count", "rep.ack"];
 
-/// Judges a store. The findings stand in the order of `docs/reference/doctor.md`.
-pub(crate) fn diagnose(examined: Examined) -> Report {
-    let store = examined.store;
-    match examined.facts {
-        Facts::Server(facts) => Report {
-            store,
-            server: server(&facts),
-            findings: judge(&facts),
-            acl: Some(facts.acl),
-        },
-        Facts::Quorum(facts) => Report {
-            store,
-            server: Server::named(&format!("{} servers", facts.nodes.len()), ""),
-            findings: quorum::findings(&facts),
-            acl: facts
-                .nodes
-                .into_iter()
-                .find_map(|node| Some(node.facts.ok()?.acl)),
-        },
-        Facts::File(facts) => Report {
-            store,
-            server: Server::named("SQLite file", &facts.sqlite),
-            findings: embedded::file(&facts),
-            acl: None,
-        },
-        Facts::Memory => Report {
-            store,
-            server: Server::named("memory", ""),
-            findings: vec![embedded::memory()],
-            acl: None,
-        },
+/// The checks over all servers of a quorum.
+static QUORUM: &[Rule<QuorumFacts>] = &[
+    rule("q.nodes", quorum::nodes),
+    rule("q.marks", quorum::marks),
+    rule("q.clocks", quorum::clocks),
+    rule("q.alone", quorum::alone),
+    rule("q.restart", quorum::restart),
+];
+
+/// The checks of a file.
+static FILE: &[Rule<FileFacts>] = &[
+    rule("file.write", host::writable_file),
+    rule("file.system", host::file_system),
+    rule("scope.host", host::one_host),
+];
+
+/// The check of the memory of a client.
+static MEMORY: &[Rule<Facts>] = &[rule("scope.process", host::one_client)];
+
+/// Judges a store, for locks of this purpose. The findings stand in the order of the tables.
+pub(crate) fn diagnose(facts: &Facts, purpose: Purpose) -> Vec<Finding> {
+    match facts {
+        Facts::Server(facts) => findings(SERVER, facts, purpose),
+        Facts::Quorum(facts) => of_quorum(facts, purpose),
+        Facts::File(facts) => findings(FILE, facts, purpose),
+        Facts::Memory => findings(MEMORY, facts, purpose),
     }
 }
 
-fn server(facts: &ServerFacts) -> Server {
-    let (engine, version) = facts.engine().unwrap_or_default();
-    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    Server {
-        mode: text(facts.mode()),
-        role: text(facts.role()),
-        uptime: facts
-            .info_number("uptime_in_seconds")
-            .map(Duration::from_secs),
-        ..Server::named(&engine, &version)
-    }
+fn findings<F>(checks: &[Rule<F>], facts: &F, purpose: Purpose) -> Vec<Finding> {
+    let found = checks.iter().map(|check| check.finding(facts, purpose));
+    found.flatten().collect()
 }
 
-/// The findings of all rules that apply to a server.
-fn judge(facts: &ServerFacts) -> Vec<Finding> {
-    rules()
-        .filter_map(|rule| {
-            let verdict = (rule.judge)(facts)?;
-            Some(verdict.of_check(rule.id))
-        })
-        .collect()
+/// The findings over all servers, then those of each server that answered. A finding that all servers share stands there once.
+fn of_quorum(quorum: &QuorumFacts, purpose: Purpose) -> Vec<Finding> {
+    let mut all = findings(QUORUM, quorum, purpose);
+    for check in SERVER {
+        if NOT_OF_A_NODE.contains(&check.id) {
+            continue;
+        }
+        let of_node = quorum.nodes.iter().filter_map(|node| {
+            let finding = check.finding(node.facts.as_ref().ok()?, purpose)?;
+            Some((node.server.as_str(), finding))
+        });
+        let mut found: Vec<(&str, Finding)> = of_node.collect();
+        if found.len() > 1 && found.iter().all(|(_, other)| *other == found[0].1) {
+            found.truncate(1);
+            found[0].0 = "each server";
+        }
+        all.extend(found.into_iter().map(|(server, finding)| Finding {
+            text: format!("{server}: {}", finding.text),
+            ..finding
+        }));
+    }
+    all
 }

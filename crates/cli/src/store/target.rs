@@ -112,10 +112,10 @@ impl Target {
         let Ok(examined) = self.examine(&glance).await else {
             return;
         };
-        let evicts = |finding: &&Finding| {
-            finding.id == "mem.policy" && finding.state(Purpose::Correctness) == State::Fail
-        };
-        if let Some(finding) = diagnose(examined).findings.iter().find(evicts) {
+        let evicts =
+            |finding: &&Finding| finding.id == "mem.policy" && finding.state == State::Fail;
+        let findings = diagnose(&examined.facts, Purpose::Correctness);
+        if let Some(finding) = findings.iter().find(evicts) {
             messages::say(&format!(
                 "the store is that of REDIS_URL, which may be a cache: {}\n    next    leasehold doctor; then set LEASEHOLD_URL, which ends this notice",
                 finding.text

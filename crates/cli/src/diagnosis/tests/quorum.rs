@@ -6,8 +6,7 @@ use leasehold::StoreError;
 use leasehold::doctor::{ClockFacts, Fields, MarkFacts, NodeFacts, QuorumFacts, ServerFacts};
 use leasehold_core::Ttl;
 
-use crate::diagnosis::quorum::findings;
-use crate::diagnosis::report::{Finding, State};
+use crate::diagnosis::{Finding, Purpose, State, of_quorum};
 
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -38,6 +37,10 @@ fn quorum(change: impl FnOnce(&mut Vec<NodeFacts>)) -> QuorumFacts {
     QuorumFacts::new(Ttl::new(LONGEST).unwrap(), false, nodes)
 }
 
+fn findings(facts: &QuorumFacts) -> Vec<Finding> {
+    of_quorum(facts, Purpose::Efficiency)
+}
+
 fn found(facts: &QuorumFacts, id: &str) -> Finding {
     let mut findings = findings(facts).into_iter();
     findings.find(|finding| finding.id == id).unwrap()
@@ -49,11 +52,7 @@ fn says(facts: &QuorumFacts, id: &str, worst: State, text: &str) {
     let state = finding.efficiency.max(finding.correctness);
     assert_eq!(state, worst, "{finding:?}");
     assert!(finding.text.contains(text), "{}", finding.text);
-    assert_eq!(
-        finding.remedy.is_empty(),
-        worst < State::Warn,
-        "{finding:?}"
-    );
+    assert_eq!(finding.remedy.is_none(), worst < State::Warn, "{finding:?}");
 }
 
 fn silent(node: &mut NodeFacts) {

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::diagnosis::report::State;
-use crate::diagnosis::{embedded, judge, rules};
+use crate::diagnosis::{
+    FILE, Finding, MEMORY, NOT_OF_A_NODE, Purpose, QUORUM, SERVER, State, findings,
+};
 use leasehold::StoreErrorKind;
-use leasehold::doctor::{Fields, FileFacts, IndexedKey, Part, ServerFacts, Transport, Without};
+use leasehold::doctor::{
+    Facts, Fields, FileFacts, IndexedKey, Part, ServerFacts, Transport, Without,
+};
 
 /// A server on which all is well.
 const WELL: &str = "redis_version:7.0.15\nredis_mode:standalone\nrole:master\nuptime_in_seconds:90000\n\
@@ -54,20 +57,24 @@ fn with(change: &str) -> ServerFacts {
     facts
 }
 
-fn states(facts: &ServerFacts, id: &str) -> (State, State) {
+fn judge(facts: &ServerFacts) -> Vec<Finding> {
+    findings(SERVER, facts, Purpose::Efficiency)
+}
+
+fn found(facts: &ServerFacts, id: &str) -> Finding {
     let finding = judge(facts).into_iter().find(|finding| finding.id == id);
-    let finding = finding.unwrap_or_else(|| panic!("{id} says nothing"));
+    finding.unwrap_or_else(|| panic!("{id} says nothing"))
+}
+
+fn states(facts: &ServerFacts, id: &str) -> (State, State) {
+    let finding = found(facts, id);
     let bad = finding.efficiency.max(finding.correctness);
-    assert!(
-        bad < State::Warn || !finding.remedy.is_empty(),
-        "{finding:?}"
-    );
+    assert!(bad < State::Warn || finding.remedy.is_some(), "{finding:?}");
     (finding.efficiency, finding.correctness)
 }
 
 fn text(facts: &ServerFacts, id: &str) -> String {
-    let finding = judge(facts).into_iter().find(|finding| finding.id == id);
-    finding.unwrap_or_else(|| panic!("{id} says nothing")).text
+    found(facts, id).text
 }
 
 use State::{Fail, Info, Ok, Unknown, Warn};
@@ -339,19 +346,32 @@ fn the_document_has_every_check() {
         rows.map(|row| row.split('`').nth(1).unwrap().to_owned())
             .collect()
     };
-    let known: Vec<&str> = rules().map(|rule| rule.id).collect();
+    let known: Vec<&str> = SERVER.iter().map(|check| check.id).collect();
     assert_eq!(ids("<!-- checks:redis -->"), known);
     let unique: BTreeSet<_> = known.iter().collect();
     assert_eq!(unique.len(), known.len());
-    let over_all = crate::diagnosis::quorum::RULES.map(|(id, _)| id);
+    let over_all: Vec<&str> = QUORUM.iter().map(|check| check.id).collect();
     assert_eq!(ids("<!-- checks:quorum -->"), over_all);
-    let listed = ids("<!-- checks:embedded -->");
     let file = FileFacts::new("/tmp/locks.db", "3");
-    let made = embedded::file(&file);
-    let made = made
-        .iter()
-        .chain([&embedded::memory()])
-        .map(|finding| finding.id)
-        .collect::<Vec<_>>();
-    assert_eq!(listed, made);
+    let mut made = findings(FILE, &file, Purpose::Efficiency);
+    made.extend(findings(MEMORY, &Facts::Memory, Purpose::Efficiency));
+    let made: Vec<&str> = made.iter().map(|finding| finding.id).collect();
+    assert_eq!(ids("<!-- checks:embedded -->"), made);
+}
+
+#[test]
+fn the_state_is_the_one_for_the_purpose() {
+    let facts = with("maxmemory_policy:allkeys-lru");
+    for (purpose, state) in [(Purpose::Efficiency, Info), (Purpose::Correctness, Warn)] {
+        let mut findings = findings(SERVER, &facts, purpose).into_iter();
+        let policy = findings.find(|finding| finding.id == "mem.policy");
+        assert_eq!(policy.map(|finding| finding.state), Some(state));
+    }
+}
+
+#[test]
+fn what_is_left_out_for_a_node_is_a_check_of_a_server() {
+    for id in NOT_OF_A_NODE {
+        assert!(SERVER.iter().any(|rule| rule.id == id), "{id}");
+    }
 }

@@ -1,23 +1,8 @@
 //! The commands that a user must be allowed to use: those that this library sends, and no others.
 
-use crate::doctor::{Part, Without};
-
-/// A word of a command that tries it; see [`Need::words`].
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Word {
-    /// As it is.
-    Text(&'static str),
-    /// The key of a string, of a sorted set, or of a hash, all scratch.
-    String,
-    Set,
-    Hash,
-    /// The index.
-    Index,
-    /// The channel of this client.
-    Channel,
-}
-
-use Word::{Channel, Hash, Index, Set, String as Key, Text};
+use super::super::codec::words::INDEX;
+use crate::doctor::Part;
+use crate::doctor::Without::{self, NoLocks, Unseen, Worse};
 
 /// A command that the scripts, the connection or the doctor use.
 #[derive(Debug)]
@@ -25,17 +10,74 @@ pub(super) struct Need {
     pub(super) part: Part,
     /// A call that leaves nothing behind: it changes only an existing key, and a scratch key does not exist.
     /// HSET has no such form. It gets a field without a value; the server checks the permission before it refuses that.
-    pub(super) words: &'static [Word],
+    pub(super) words: &'static [&'static str],
 }
 
-const fn need(name: &'static str, without: Without, words: &'static [Word]) -> Need {
+const fn need(name: &'static str, without: Without, words: &'static [&'static str]) -> Need {
     Need {
         part: Part { name, without },
         words,
     }
 }
 
-use Without::{NoCache, NoLocks, Unseen, Worse};
+/// Stands in [`Need::words`] for the scratch key of a string.
+pub(super) const KEY: &str = "{string}";
+/// Stands for the scratch key of a sorted set.
+pub(super) const SET: &str = "{sorted set}";
+/// Stands for the scratch key of a hash.
+pub(super) const HASH: &str = "{hash}";
+/// Stands for the channel of this client.
+pub(super) const CHANNEL: &str = "{channel}";
+
+/// All of them, for the features of this build. AUTH and HELLO need no permission.
+#[rustfmt::skip]
+pub(super) static NEEDS: &[Need] = &[
+    need("eval", NoLocks, &["EVAL", "return 1", "0"]),
+    need("evalsha", Worse, &["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "0"]),
+    need("exists", NoLocks, &["EXISTS", INDEX]),
+    need("get", NoLocks, &["GET", KEY]),
+    need("mget", NoLocks, &["MGET", KEY]),
+    need("getrange", NoLocks, &["GETRANGE", KEY, "0", "0"]),
+    need("set", NoLocks, &["SET", KEY, "0", "XX", "PX", "5000"]),
+    need("del", NoLocks, &["DEL", KEY]),
+    need("pexpire", NoLocks, &["PEXPIRE", KEY, "5000"]),
+    need("pttl", NoLocks, &["PTTL", KEY]),
+    need("time", NoLocks, &["TIME"]),
+    need("zadd", NoLocks, &["ZADD", SET, "XX", "1", "x"]),
+    need("zcard", NoLocks, &["ZCARD", SET]),
+    need("zrange", NoLocks, &["ZRANGE", SET, "0", "0"]),
+    need("zrank", NoLocks, &["ZRANK", SET, "x"]),
+    need("zrem", NoLocks, &["ZREM", SET, "x"]),
+    need("hget", NoLocks, &["HGET", HASH, "x"]),
+    need("hset", NoLocks, &["HSET", HASH, "x", "x", "x"]),
+    need("hdel", NoLocks, &["HDEL", HASH, "x"]),
+    need("type", Worse, &["TYPE", KEY]),
+    need("zremrangebyscore", Worse, &["ZREMRANGEBYSCORE", SET, "0", "0"]),
+    need("publish", Worse, &["PUBLISH", CHANNEL, "doctor"]),
+    need("pubsub|numsub", Worse, &["PUBSUB", "NUMSUB", CHANNEL]),
+    need("subscribe", Worse, &[]),
+    need("role", Worse, &["ROLE"]),
+    need("script|exists", Worse, &["SCRIPT", "EXISTS", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"]),
+    need("script|load", Worse, &["SCRIPT", "LOAD", "return 1"]),
+    // As old as the command itself; it names the library in CLIENT LIST.
+    need("client|setinfo", Unseen, &[]),
+    need("select", NoLocks, &[]),
+    need("ping", Unseen, &[]),
+    // The doctor misses most. A connection does not know which server it leads to: each new one may lead to another.
+    need("info", Unseen, &[]),
+    // An empty SETRANGE makes no key.
+    #[cfg(feature = "cache")]
+    need("setrange", Without::NoCache, &["SETRANGE", KEY, "0", ""]),
+    #[cfg(feature = "cache")]
+    need("hmget", Without::NoCache, &["HMGET", HASH, "x"]),
+    #[cfg(feature = "cache")]
+    need("hkeys", Without::NoCache, &["HKEYS", HASH]),
+    // Without it, no notice drops a changed value from the process. `CLIENT` changes this connection only.
+    #[cfg(feature = "cache")]
+    need("client|tracking", Without::NoCache, &["CLIENT", "TRACKING", "OFF"]),
+    #[cfg(feature = "cache")]
+    need("client|caching", Without::NoCache, &["CLIENT", "CACHING", "YES"]),
+];
 
 /// The requests that the client itself sends and can do without. A proxy sees no others: the scripts run behind it.
 pub(super) const DIRECT: [&str; 7] = [
@@ -55,117 +97,44 @@ pub(super) const COUNTER_PLACE: Part = Part {
 };
 
 /// The keys or the channel that a refused command with these words needs.
-pub(super) fn place(words: &[Word]) -> Option<Part> {
-    let part = |name, without| Some(Part { name, without });
-    words.iter().find_map(|word| match word {
-        Text(_) => None,
-        Key => part("~leasehold:doctor:*", NoLocks),
-        Set | Hash => part("~{leasehold:doctor:*}:lh-*", NoLocks),
-        Index => part("~leasehold:index", Worse),
-        Channel => part("&leasehold:wake:*", Worse),
-    })
+pub(super) fn place(words: &[&str]) -> Option<Part> {
+    let mut places = words.iter().filter_map(|word| match *word {
+        KEY => Some(("~leasehold:doctor:*", NoLocks)),
+        SET | HASH => Some(("~{leasehold:doctor:*}:lh-*", NoLocks)),
+        INDEX => Some(("~leasehold:index", Worse)),
+        CHANNEL => Some(("&leasehold:wake:*", Worse)),
+        _ => None,
+    });
+    let (name, without) = places.next()?;
+    Some(Part { name, without })
 }
 
-/// All of them, for the features of this build. AUTH and HELLO need no permission.
-pub(super) fn needs() -> impl Iterator<Item = &'static Need> {
-    let entries: &[Need] = if cfg!(feature = "cache") {
-        ENTRIES
-    } else {
-        &[]
-    };
-    LOCKS.iter().chain(entries)
-}
-
-/// Of locks, the connection and the doctor.
-#[rustfmt::skip]
-const LOCKS: &[Need] = &[
-    need("eval", NoLocks, &[Text("EVAL"), Text("return 1"), Text("0")]),
-    need("evalsha", Worse, &[Text("EVALSHA"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"), Text("0")]),
-    need("exists", NoLocks, &[Text("EXISTS"), Index]),
-    need("get", NoLocks, &[Text("GET"), Key]),
-    need("mget", NoLocks, &[Text("MGET"), Key]),
-    need("getrange", NoLocks, &[Text("GETRANGE"), Key, Text("0"), Text("0")]),
-    need("set", NoLocks, &[Text("SET"), Key, Text("0"), Text("XX"), Text("PX"), Text("5000")]),
-    need("del", NoLocks, &[Text("DEL"), Key]),
-    need("pexpire", NoLocks, &[Text("PEXPIRE"), Key, Text("5000")]),
-    need("pttl", NoLocks, &[Text("PTTL"), Key]),
-    need("time", NoLocks, &[Text("TIME")]),
-    need("zadd", NoLocks, &[Text("ZADD"), Set, Text("XX"), Text("1"), Text("x")]),
-    need("zcard", NoLocks, &[Text("ZCARD"), Set]),
-    need("zrange", NoLocks, &[Text("ZRANGE"), Set, Text("0"), Text("0")]),
-    need("zrank", NoLocks, &[Text("ZRANK"), Set, Text("x")]),
-    need("zrem", NoLocks, &[Text("ZREM"), Set, Text("x")]),
-    need("hget", NoLocks, &[Text("HGET"), Hash, Text("x")]),
-    need("hset", NoLocks, &[Text("HSET"), Hash, Text("x"), Text("x"), Text("x")]),
-    need("hdel", NoLocks, &[Text("HDEL"), Hash, Text("x")]),
-    need("type", Worse, &[Text("TYPE"), Key]),
-    need("zremrangebyscore", Worse, &[Text("ZREMRANGEBYSCORE"), Set, Text("0"), Text("0")]),
-    need("publish", Worse, &[Text("PUBLISH"), Channel, Text("doctor")]),
-    need("pubsub|numsub", Worse, &[Text("PUBSUB"), Text("NUMSUB"), Channel]),
-    need("subscribe", Worse, &[]),
-    need("role", Worse, &[Text("ROLE")]),
-    need("script|exists", Worse, &[Text("SCRIPT"), Text("EXISTS"), Text("e0e1f9fabfc9d4800c877a703b823ac0578ff8db")]),
-    need("script|load", Worse, &[Text("SCRIPT"), Text("LOAD"), Text("return 1")]),
-    // As old as the command itself; it names the library in CLIENT LIST.
-    need("client|setinfo", Unseen, &[]),
-    need("select", NoLocks, &[]),
-    need("ping", Unseen, &[]),
-    // The doctor misses most. A connection does not know which server it leads to: each new one may lead to another.
-    need("info", Unseen, &[]),
-];
-
-/// Of cache entries, beyond that. `CLIENT` changes this connection only, which ends with the examination; an empty
-/// SETRANGE makes no key.
-#[rustfmt::skip]
-const ENTRIES: &[Need] = &[
-    need("setrange", NoCache, &[Text("SETRANGE"), Key, Text("0"), Text("")]),
-    need("hmget", NoCache, &[Text("HMGET"), Hash, Text("x")]),
-    need("hkeys", NoCache, &[Text("HKEYS"), Hash]),
-    // Without it, no notice drops a changed value from the process.
-    need("client|tracking", NoCache, &[Text("CLIENT"), Text("TRACKING"), Text("OFF")]),
-    need("client|caching", NoCache, &[Text("CLIENT"), Text("CACHING"), Text("YES")]),
-];
-
-/// The inputs of the ACL rule.
-#[derive(Debug)]
-pub(super) struct For<'a> {
-    /// The version of Redis whose commands the server has; `None` if it does not say.
-    pub(super) version: Option<(u32, u32)>,
-    /// The number of the database.
-    pub(super) database: i64,
-    /// The keys of the locks, as a pattern.
-    pub(super) keys: &'a str,
-}
-
-/// The ACL rule of a user with the permissions that locks and cache entries need, and no others. An older server refuses the whole rule for one
-/// command that it does not know.
-pub(super) fn line(what: &For<'_>) -> String {
+/// The ACL rule of a user with the permissions that locks and cache entries need, and no others. `version` is that of the Redis whose
+/// commands the server has. An older server refuses the whole rule for one command that it does not know. `keys` is the pattern of the
+/// locks.
+pub(super) fn line(version: Option<(u32, u32)>, database: i64, keys: &str) -> String {
     let is_wanted = |need: &&Need| match need.part.name {
-        "client|setinfo" => what.version.is_some_and(|version| version >= (7, 2)),
-        "select" => what.database != 0,
+        "client|setinfo" => version.is_some_and(|version| version >= (7, 2)),
+        "select" => database != 0,
         _ => true,
     };
-    let commands: Vec<String> = needs()
-        .filter(is_wanted)
-        .map(|need| format!("+{}", need.part.name))
-        .collect();
+    let commands = NEEDS.iter().filter(is_wanted);
+    let commands: Vec<&str> = commands.map(|need| need.part.name).collect();
     format!(
-        "ACL SETUSER leasehold on >SECRET resetkeys {} resetchannels &leasehold:wake:* -@all {}",
-        keys(what.keys),
-        commands.join(" ")
+        "ACL SETUSER leasehold on >SECRET resetkeys {} resetchannels &leasehold:wake:* -@all +{}",
+        all_keys(keys),
+        commands.join(" +")
     )
 }
 
 /// The rule for a user of a quorum's nodes, which have keys of their own for marks and counters.
 pub(super) fn of_node(line: &str) -> String {
-    line.replacen(COUNTER_KEY, &format!("{COUNTER_KEY}~leasehold:quorum* "), 1)
+    let counter = "~leasehold:fence ";
+    line.replacen(counter, &format!("{counter}~leasehold:quorum* "), 1)
 }
 
-/// The key of the counter in a rule.
-const COUNTER_KEY: &str = "~leasehold:fence ";
-
 /// The locks' own keys, those beside them, the fence counter, and those of the index and the doctor.
-fn keys(pattern: &str) -> String {
+fn all_keys(pattern: &str) -> String {
     if pattern == "*" {
         return "~*".into();
     }
@@ -192,16 +161,19 @@ mod tests {
 
     #[test]
     fn the_rule_of_a_node_has_its_own_keys() {
-        let line = line(&For {
-            version: None,
-            database: 0,
-            keys: "jobs:*",
-        });
+        let line = line(None, 0, "jobs:*");
         assert!(of_node(&line).contains(" ~leasehold:fence ~leasehold:quorum* ~leasehold:index "));
     }
 
+    #[test]
+    fn what_looks_like_a_place_is_one() {
+        let words = NEEDS.iter().flat_map(|need| need.words);
+        let mut places = words.filter(|word| word.starts_with('{'));
+        assert!(places.all(|word| [KEY, SET, HASH, CHANNEL].contains(word)));
+    }
+
     fn parts() -> BTreeSet<&'static str> {
-        needs().map(|need| need.part.name).collect()
+        NEEDS.iter().map(|need| need.part.name).collect()
     }
 
     /// Every command that a script calls, as ACL rules spell it.
@@ -293,7 +265,7 @@ mod tests {
     #[test]
     fn missing_commands_have_their_consequence() {
         let without = |name: &str| {
-            let need = needs().find(|need| need.part.name == name);
+            let need = NEEDS.iter().find(|need| need.part.name == name);
             need.map(|need| need.part.without)
         };
         for name in [
@@ -316,20 +288,13 @@ mod tests {
             assert_eq!(without(name), Some(Unseen), "{name}");
         }
         if cfg!(feature = "cache") {
-            assert_eq!(without("hmget"), Some(NoCache));
-            assert_eq!(without("client|tracking"), Some(NoCache));
+            assert_eq!(without("hmget"), Some(Without::NoCache));
+            assert_eq!(without("client|tracking"), Some(Without::NoCache));
         }
     }
 
     #[test]
     fn the_line_has_what_the_server_knows() {
-        let line = |version, database, keys| {
-            line(&For {
-                version,
-                database,
-                keys,
-            })
-        };
         let old = line(Some((7, 0)), 0, "*");
         assert!(
             old.contains(" ~* ") && !old.contains("setinfo") && !old.contains("+select"),

@@ -1,0 +1,358 @@
+//! Rules for the server: its role, its commands, its memory, its disk and its replicas. The version number decides nothing. An unknown
+//! setting is no fault, and neither is a missing replica where none is configured.
+
+use leasehold::doctor::{Part, ServerFacts, Without};
+
+use super::finding::State::{Fail, Info, Warn};
+use super::finding::Unjudged::{self, NotApplicable, Unknown};
+use super::finding::{Judged, NO_INFO, fail, graded, info, ok, warn};
+
+const NO_PING: Unjudged = Unknown("PING is refused, so round trips were not timed", None);
+const NO_ROLE: Unjudged = Unknown("neither ROLE nor INFO is permitted", None);
+const NO_ENGINE: Unjudged = Unknown("it does not say what it is (INFO)", None);
+const NO_COMMAND: Unjudged = Unknown("COMMAND is not permitted here", None);
+
+/// Answers take a large share of the TTL.
+pub(super) fn ping(facts: &ServerFacts) -> Judged {
+    let p99 = facts.ping.ok_or(NO_PING)?;
+    let (tenth, third) = (facts.ttl / 10, facts.ttl / 3);
+    let text = format!("99 % of answers within {p99:.1?}; a renewal may take {third:.1?}");
+    let enough = p99 * 10;
+    let fix = format!("raise --ttl above {enough:.0?}, or move closer to the server");
+    if p99 > third {
+        graded(Warn, Fail, text, fix)
+    } else if p99 > tenth {
+        warn(text, fix)
+    } else {
+        ok(text)
+    }
+}
+
+/// It is a replica, which refuses every lock.
+pub(super) fn role(facts: &ServerFacts) -> Judged {
+    let fix = "give the URL of the primary";
+    match facts.role() {
+        None if facts.probe.refused_by("READONLY").is_some() => {
+            fail("it refuses writes (READONLY): a replica?", fix)
+        }
+        None => Err(NO_ROLE),
+        Some("sentinel") => Err(NotApplicable),
+        Some("master") => ok("it is the primary"),
+        Some(_) => {
+            let place = facts.info("master_host").zip(facts.info("master_port"));
+            let place = place.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
+            let text = "it is a replica; every lock is refused (READONLY)";
+            fail(text, format!("{fix}{place}"))
+        }
+    }
+}
+
+/// It is loading its data.
+pub(super) fn loading(facts: &ServerFacts) -> Judged {
+    let is_on = |field: &&str| facts.info(field) == Some("1");
+    let is_loading = ["loading", "async_loading"].iter().any(is_on);
+    if is_loading || facts.probe.refused_by("LOADING").is_some() {
+        let text = "it is loading its data and takes no requests";
+        return fail(text, "wait until it has loaded");
+    }
+    if facts.info.is_none() && !facts.probe.failed.is_empty() {
+        return Err(NO_INFO);
+    }
+    ok("its data are loaded")
+}
+
+/// The software and its version.
+pub(super) fn engine(facts: &ServerFacts) -> Judged {
+    let (engine, version) = facts.engine().ok_or(NO_ENGINE)?;
+    info(format!("{engine} {version}"))
+}
+
+/// It is part of a cluster, or a sentinel.
+pub(super) fn mode(facts: &ServerFacts) -> Judged {
+    let untold = "it does not say whether it is part of a cluster (INFO)";
+    match facts.mode().ok_or(Unknown(untold, None))? {
+        "cluster" => {
+            let text = "it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)";
+            fail(text, "use a server that is not part of a cluster")
+        }
+        "sentinel" => {
+            let text = "it is a sentinel, which keeps no locks";
+            fail(text, "give the URL of the primary that it watches")
+        }
+        mode => ok(mode),
+    }
+}
+
+/// It came up within the TTL, so it may have forgotten locks that are still held.
+pub(super) fn restart(facts: &ServerFacts) -> Judged {
+    let uptime = facts.info_number("uptime_in_seconds").ok_or(NO_INFO)?;
+    let is_durable =
+        facts.info("aof_enabled") == Some("1") && facts.config("appendfsync") == Some("always");
+    if uptime >= facts.ttl.as_secs() || is_durable {
+        return ok(format!("up for {uptime} s"));
+    }
+    let text = format!(
+        "restarted {uptime} s ago: locks granted before may be forgotten while their holders work on"
+    );
+    let fix = "wait for the longest TTL after a restart; see dur.mode";
+    graded(Warn, Fail, text, fix)
+}
+
+/// A command of the scripts does not exist.
+pub(super) fn scripts(facts: &ServerFacts) -> Judged {
+    let (missing, denied) = (&facts.probe.missing, &facts.probe.denied);
+    let names: Vec<&str> = missing.iter().map(|part| part.name).collect();
+    let names = names.join(", ").to_uppercase();
+    let is_vital = |part: &Part| part.without == Without::NoLocks;
+    let fix = "undo rename-command for these";
+    if missing.iter().any(is_vital) {
+        let text = format!("unknown here (renamed?): {names}; locks are scripts that need it");
+        return fail(text, fix);
+    }
+    if !missing.is_empty() {
+        let text = format!(
+            "unknown here (renamed?): {names}; waiters poll, a replica is found late, scripts are sent in full, or there are no cache entries"
+        );
+        return warn(text, fix);
+    }
+    if denied.iter().any(|part| part.name == "eval") {
+        return Err(Unknown("this user may run no scripts; see acl.probe", None));
+    }
+    ok("scripts run")
+}
+
+/// Whether it has commands that compare and delete.
+pub(super) fn compare_and_delete(facts: &ServerFacts) -> Judged {
+    let known = facts.commands.as_ref().ok_or(NO_COMMAND)?;
+    let is_known = |name: &&str| known.iter().any(|known| known == name);
+    let Some(name) = ["delex", "delifeq"].into_iter().find(is_known) else {
+        return info("no compare-and-delete command; locks use scripts");
+    };
+    info(format!(
+        "SET IFEQ and {} exist; locks use scripts all the same: they renew also when memory is full",
+        name.to_uppercase()
+    ))
+}
+
+/// Whether it has WAIT and WAITAOF.
+pub(super) fn wait(facts: &ServerFacts) -> Judged {
+    let known = facts.commands.as_ref().ok_or(NO_COMMAND)?;
+    let waits = known.iter().filter(|name| name.starts_with("wait"));
+    let waits: Vec<String> = waits.map(|name| name.to_uppercase()).collect();
+    if waits.is_empty() {
+        return info("neither WAIT nor WAITAOF");
+    }
+    let waits = waits.join(" and ");
+    info(format!("it knows {waits}; locks do not wait for replicas"))
+}
+
+const NO_POLICY: Unjudged = Unknown(
+    "it does not say which keys it deletes when memory is full",
+    Some("look up maxmemory-policy where the server is set up; it should be noeviction"),
+);
+
+const NO_EVICTION: &str =
+    "CONFIG SET maxmemory-policy noeviction, or give the locks a server of their own";
+
+/// When memory is full, it deletes keys, and held locks among them.
+pub(super) fn eviction_policy(facts: &ServerFacts) -> Judged {
+    let policy = facts.info("maxmemory_policy");
+    let policy = policy.or_else(|| facts.config("maxmemory-policy"));
+    let policy = policy.unwrap_or_default();
+    let danger = match policy {
+        "" => return Err(NO_POLICY),
+        "noeviction" => {
+            let text = "maxmemory_policy=noeviction: nothing is deleted for want of memory";
+            return ok(text);
+        }
+        _ if policy.starts_with("volatile") => {
+            "deletes keys with a TTL, and locks may be the only ones: a held lock goes first, silently"
+        }
+        _ if policy.ends_with("random") => "deletes any key, a held lock as well, silently",
+        _ => "deletes what is seldom used: a held lock that is renewed seldom goes, silently",
+    };
+    let text = format!("maxmemory_policy={policy} {danger}");
+    if facts.info_number("maxmemory") == Some(0) {
+        let text = text + " (once maxmemory is set; it is 0 now)";
+        return graded(Info, Warn, text, NO_EVICTION);
+    }
+    graded(Warn, Fail, text, NO_EVICTION)
+}
+
+/// Memory is full, or soon will be.
+pub(super) fn full_memory(facts: &ServerFacts) -> Judged {
+    if let Some(said) = facts.probe.refused_by("OOM") {
+        let text = format!("memory is full, and new locks are refused: {said}");
+        let fix = "free memory or raise maxmemory; held locks are renewed meanwhile";
+        return fail(text, fix);
+    }
+    facts.info.as_ref().ok_or(NO_INFO)?;
+    let used = facts.info_number("used_memory");
+    let used = used.zip(facts.info_number("maxmemory"));
+    let untold = Unknown("it does not say how much memory it uses", None);
+    let (used, most) = used.ok_or(untold)?;
+    if most == 0 {
+        return ok("maxmemory=0: no limit of its own");
+    }
+    let percent = used.saturating_mul(100) / most;
+    let text = format!("used_memory is {percent} % of maxmemory");
+    let fix = "free memory or raise maxmemory; at 100 % new locks are refused (OOM)";
+    match percent {
+        96.. => graded(Warn, Fail, text, fix),
+        86.. => warn(text, fix),
+        _ => ok(text),
+    }
+}
+
+/// It deletes keys for want of memory. Only while it happens: the counter since the start says nothing of today.
+pub(super) fn evictions(facts: &ServerFacts) -> Judged {
+    let before = facts.info_number("evicted_keys").ok_or(NO_INFO)?;
+    let rise = facts.rise("evicted_keys").ok_or(NotApplicable)?;
+    if rise == 0 {
+        return ok(format!("no key was evicted in 2 s (evicted_keys={before})"));
+    }
+    let text = format!("it is deleting keys now for want of memory ({rise} in 2 s)");
+    graded(Warn, Fail, text, NO_EVICTION)
+}
+
+const NO_PERSISTENCE: Unjudged = Unknown(
+    "it does not say what it writes to disk",
+    Some("look up \"appendonly\" and \"appendfsync\" where the server is set up"),
+);
+
+const NO_FSYNC: Unjudged = Unknown(
+    "there is an append-only file; how often it is written to disk, it does not say",
+    Some("look up \"appendfsync\" where the server is set up; it should be always"),
+);
+
+const KEEP: &str = "appendonly yes and appendfsync always; or start it again only after the longest TTL; or check fences at the resource";
+
+/// A restart forgets locks.
+pub(super) fn persistence(facts: &ServerFacts) -> Judged {
+    let has_log = facts.info("aof_enabled").map(|on| on == "1");
+    let has_log = has_log.or_else(|| Some(facts.config("appendonly")? == "yes"));
+    if !has_log.ok_or(NO_PERSISTENCE)? {
+        let text = match facts.config("save") {
+            Some("") => "nothing is written to disk: a restart forgets all locks",
+            _ => {
+                "no append-only file: a restart forgets the locks since the last snapshot, which may be all of them"
+            }
+        };
+        return graded(Warn, Fail, text, KEEP);
+    }
+    match facts.config("appendfsync").ok_or(NO_FSYNC)? {
+        "always" => ok("appendfsync=always: a restart forgets nothing"),
+        "everysec" => {
+            let text = "appendfsync=everysec: a crash forgets up to 1 s of locks";
+            graded(Info, Warn, text, KEEP)
+        }
+        other => {
+            let text = format!("appendfsync={other}: a crash forgets many seconds of locks");
+            graded(Warn, Fail, text, KEEP)
+        }
+    }
+}
+
+/// The last save failed, so it may refuse writes.
+pub(super) fn last_save(facts: &ServerFacts) -> Judged {
+    let fix = "look at the server's log and its disk; with stop-writes-on-bgsave-error no, locks go on meanwhile";
+    if let Some(said) = facts.probe.refused_by("MISCONF") {
+        let text = format!("it refuses locks, renewals and releases, since saving failed: {said}");
+        return fail(text, fix);
+    }
+    facts.info.as_ref().ok_or(NO_INFO)?;
+    let mut failed = Vec::new();
+    for field in [
+        "rdb_last_bgsave_status",
+        "aof_last_write_status",
+        "aof_last_bgrewrite_status",
+    ] {
+        if let Some(status) = facts.info(field).filter(|status| *status != "ok") {
+            failed.push(format!("{field}={status}"));
+        }
+    }
+    if failed.is_empty() {
+        return ok("the last save worked");
+    }
+    let failed = failed.join(" ");
+    let text = format!("{failed}: it may refuse locks, renewals and releases (MISCONF)");
+    graded(Warn, Fail, text, fix)
+}
+
+/// The disk does not keep up with the append-only file.
+pub(super) fn slow_disk(facts: &ServerFacts) -> Judged {
+    if facts.info("aof_enabled") != Some("1") {
+        return Err(NotApplicable);
+    }
+    let delayed = facts.rise("aof_delayed_fsync").ok_or(NotApplicable)?;
+    if delayed == 0 {
+        return ok("the disk keeps up");
+    }
+    let text = format!("the disk does not keep up ({delayed} delayed in 2 s): answers are late");
+    warn(text, "a faster disk, or less else on it")
+}
+
+/// How many replicas a primary has.
+fn connected(facts: &ServerFacts) -> Result<u64, Unjudged> {
+    if facts.role().is_some_and(|role| role != "master") {
+        return Err(NotApplicable);
+    }
+    facts.info_number("connected_slaves").ok_or(NO_INFO)
+}
+
+/// It has no replica, or one that is out of step.
+pub(super) fn replicas(facts: &ServerFacts) -> Judged {
+    let count = connected(facts)?;
+    if count == 0 {
+        let text = "no replica: while this server is down there are no locks";
+        let fix = "add a replica and min-replicas-to-write 1, or live with the outage";
+        return graded(Info, Warn, text, fix);
+    }
+    let states = (0..count).filter_map(|number| facts.info(&format!("slave{number}")));
+    let late = states.filter(|state| !state.contains("state=online"));
+    let late = late.count();
+    if late == 0 {
+        return ok(format!("{count} replicas, in step"));
+    }
+    let text = format!("{late} of {count} replicas are not in step");
+    let fix = "wait for their first synchronisation, or look at their logs";
+    graded(Info, Warn, text, fix)
+}
+
+/// Writes do not wait for replicas. `INFO` shows the number of good replicas only where writes depend on it.
+pub(super) fn unconfirmed_writes(facts: &ServerFacts) -> Judged {
+    let count = connected(facts)?;
+    if count == 0 {
+        return Err(NotApplicable);
+    }
+    if facts.info("min_slaves_good_slaves").is_some() {
+        return ok("writes stop when replicas are missing (min-replicas-to-write)");
+    }
+    let text = format!(
+        "connected_slaves={count}, and writes do not wait for them: a failover may forget the newest locks"
+    );
+    let fix = "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10 narrow the gap; only fences close it";
+    graded(Info, Warn, text, fix)
+}
+
+/// It refuses writes, since replicas are missing.
+pub(super) fn too_few_replicas(facts: &ServerFacts) -> Judged {
+    let refused = |why: String| {
+        let text = format!("{why}: locks are not granted, renewed or released (NOREPLICAS)");
+        fail(
+            text,
+            "bring the replicas back, or lower min-replicas-to-write",
+        )
+    };
+    let good = facts.info_number("min_slaves_good_slaves");
+    if facts.probe.refused_by("NOREPLICAS").is_some() {
+        let good = good.map_or_else(String::new, |good| format!(" ({good} good ones)"));
+        return refused(format!("too few replicas{good}"));
+    }
+    let good = good.ok_or(NotApplicable)?;
+    match facts.config_number("min-replicas-to-write") {
+        Some(wanted) if good < wanted => refused(format!("{good} good replicas of {wanted}")),
+        Some(wanted) => ok(format!("{good} good replicas, {wanted} are needed")),
+        None => ok(format!("{good} good replicas, and writes are taken")),
+    }
+}

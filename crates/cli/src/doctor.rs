@@ -1,0 +1,342 @@
+//! `leasehold doctor`: checks whether a store is fit for locks. It changes nothing but a scratch lock, of which only the fence
+//! counter stays.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::Error;
+use leasehold::doctor::{Examination, Examined, Facts};
+use serde::Serialize;
+
+use crate::diagnosis::{Finding, Purpose, State, diagnose};
+use crate::exit::{CONFIG, Exit, next_step};
+use crate::messages::{self, is_direction, span};
+use crate::output;
+use crate::session::in_runtime;
+use crate::store::StoreArgs;
+use crate::values;
+
+const TTL_HELP: &str = "The TTL that the locks have: most limits are a share of it [env: LEASEHOLD_TTL] [default: 30s]";
+
+const ABOUT: &str = "\
+Prints what is wrong, the worst first, and what to do about it. What the server refuses to tell is
+\"unknown\" and never a failure. It takes 5 s, or less with --quick. A scratch lock
+leasehold:doctor:... is taken and freed; only the fence counter leasehold:fence stays. Nothing
+else is changed. docs/reference/doctor.md lists the checks.
+  leasehold doctor --for correctness
+  leasehold doctor --acl --keys 'jobs:*'
+
+Exit codes: 0 no failure; 78 at least one, or no store; 69 the store does not answer; 77 it refused
+the login; 64 wrong use";
+
+/// Check whether a store is fit for locks
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// What the locks are for: efficiency (two at once are a cost) or correctness (two at once are damage)
+    #[arg(
+        long = "for",
+        value_name = "PURPOSE",
+        value_enum,
+        default_value_t = Purpose::Efficiency,
+        hide_possible_values = true
+    )]
+    purpose: Purpose,
+
+    #[arg(long, value_name = "DUR", value_parser = values::ttl, help = TTL_HELP)]
+    ttl: Option<Duration>,
+
+    /// One JSON document instead of text (leasehold.doctor/1)
+    #[arg(long)]
+    json: bool,
+
+    /// List what is in order, too
+    #[arg(long)]
+    all: bool,
+
+    /// Leave out what takes seconds: evictions going on, jumping clocks, a host that stalls
+    #[arg(long)]
+    quick: bool,
+
+    /// Take warnings for failures
+    #[arg(long, hide_short_help = true)]
+    strict: bool,
+
+    /// Leave out a check; may be repeated
+    #[arg(long, value_name = "ID", hide_short_help = true)]
+    ignore: Vec<String>,
+
+    /// Print only the ACL line for a user who may do what locks need, and nothing else
+    #[arg(long, conflicts_with_all = ["json", "all"])]
+    acl: bool,
+
+    /// The names of the locks that this user may use, as a pattern, without namespace and template: jobs:*
+    #[arg(long, value_name = "PATTERN", default_value = "*", value_parser = pattern, hide_short_help = true)]
+    keys: String,
+}
+
+/// An ACL rule is one word.
+fn pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err("must be one word, as in jobs:*".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// Examines, and says what was found.
+pub(crate) fn doctor(args: &Doctor) -> Exit {
+    examine(args).unwrap_or_else(|exit| exit)
+}
+
+fn examine(args: &Doctor) -> Result<Exit, Exit> {
+    let target = args.store.target()?;
+    let ttl = target.ttl(args.ttl)?;
+    let how = Examination::new(ttl)
+        .quick(args.quick || args.acl)
+        .keys(&args.keys);
+    let examined = in_runtime(async {
+        let examined = target.examine(&how).await;
+        examined.map_err(|error| unexamined(&error))
+    })?;
+    if args.acl {
+        let line = acl(&examined.facts).ok_or_else(|| without_users(&examined.store))?;
+        return Ok(tell(&format!("{line}\n"), 0));
+    }
+    let mut findings = diagnose(&examined.facts, args.purpose);
+    leave_out(&mut findings, &args.ignore);
+    let report = Report::new(&examined, findings, args, ttl);
+    let text = if args.json {
+        // Fails only for maps whose keys are no text; there are none.
+        output::json_for_people(&report).unwrap_or_default() + "\n"
+    } else {
+        report.text(args, ttl)
+    };
+    Ok(tell(&text, report.exit_code))
+}
+
+/// A reader that stops early (`leasehold doctor | head -1`) has the exit code.
+fn tell(text: &str, code: u8) -> Exit {
+    let _read: std::io::Result<()> = output::write(text.as_bytes());
+    Exit::quiet(code)
+}
+
+/// There is nothing to judge.
+fn unexamined(error: &Error) -> Exit {
+    let Error::Store(store) = error else {
+        return error.clone().into();
+    };
+    let (code, advice) = next_step(store);
+    let why = messages::without_passwords(&store.to_string());
+    let nothing = "There was nothing to examine.";
+    let text = format!("{why} (exit {code})\n    {nothing}\n    next    {advice}");
+    Exit::saying(code, text)
+}
+
+fn without_users(store: &str) -> Exit {
+    let why = "has no users of its own, so there is no ACL line";
+    Exit::saying(CONFIG, format!("{store} {why} (exit {CONFIG})"))
+}
+
+/// Leaves out the findings of these checks.
+fn leave_out(findings: &mut Vec<Finding>, ids: &[String]) {
+    for id in ids {
+        if findings.iter().all(|finding| finding.id != id) {
+            let id = messages::quoted(id);
+            messages::say(&format!(
+                "warning: --ignore {id}: no such check was made; `leasehold doctor --all` lists them"
+            ));
+        }
+    }
+    findings.retain(|finding| !ids.iter().any(|id| id == finding.id));
+}
+
+/// On Redis and Valkey: the ACL rule of a user with the permissions that locks need, and no others.
+fn acl(facts: &Facts) -> Option<&str> {
+    match facts {
+        Facts::Server(facts) => Some(&facts.acl),
+        Facts::Quorum(facts) => {
+            let mut nodes = facts.nodes.iter();
+            nodes.find_map(|node| Some(node.facts.as_ref().ok()?.acl.as_str()))
+        }
+        Facts::File(_) | Facts::Memory => None,
+    }
+}
+
+/// What was found. The JSON document has the fields in this order.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    /// The store's address, without user and password.
+    store: &'a str,
+    server: Server,
+    #[serde(rename = "for")]
+    purpose: Purpose,
+    ttl_ms: u128,
+    quick: bool,
+    /// In the order of the documentation.
+    findings: Vec<Finding>,
+    /// How many findings have each state.
+    counts: BTreeMap<State, usize>,
+    acl: Option<&'a str>,
+    exit_code: u8,
+}
+
+/// The description that a store gives of itself; `None` where it gives none.
+#[derive(Debug, Default, Serialize)]
+struct Server {
+    /// `Redis`, `Valkey`, `SQLite file`, ...
+    engine: Option<String>,
+    version: Option<String>,
+    /// `standalone`, `cluster` or `sentinel`.
+    mode: Option<String>,
+    /// `master` or `slave`.
+    role: Option<String>,
+    uptime_ms: Option<u64>,
+}
+
+impl Server {
+    fn of(facts: &Facts) -> Self {
+        let said = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let named = |engine: &str, version: &str| Self {
+            engine: said(engine),
+            version: said(version),
+            ..Self::default()
+        };
+        match facts {
+            Facts::Server(facts) => {
+                let (engine, version) = facts.engine().unwrap_or_default();
+                let uptime = facts.info_number("uptime_in_seconds");
+                Self {
+                    mode: facts.mode().and_then(said),
+                    role: facts.role().and_then(said),
+                    uptime_ms: uptime.map(|seconds| seconds.saturating_mul(1_000)),
+                    ..named(&engine, &version)
+                }
+            }
+            Facts::Quorum(facts) => named(&format!("{} servers", facts.nodes.len()), ""),
+            Facts::File(facts) => named("SQLite file", &facts.sqlite),
+            Facts::Memory => named("memory", ""),
+        }
+    }
+}
+
+impl<'a> Report<'a> {
+    fn new(examined: &'a Examined, findings: Vec<Finding>, args: &Doctor, ttl: Duration) -> Self {
+        let count = |state: State| {
+            let found = findings.iter().filter(|finding| finding.state == state);
+            (state, found.count())
+        };
+        let counts = BTreeMap::from(State::ALL.map(count));
+        let bad = if args.strict {
+            State::Warn
+        } else {
+            State::Fail
+        };
+        let is_bad = findings.iter().any(|finding| finding.state >= bad);
+        Self {
+            schema: "leasehold.doctor/1",
+            store: &examined.store,
+            server: Server::of(&examined.facts),
+            purpose: args.purpose,
+            ttl_ms: ttl.as_millis(),
+            quick: args.quick,
+            findings,
+            counts,
+            acl: acl(&examined.facts),
+            exit_code: if is_bad { CONFIG } else { 0 },
+        }
+    }
+
+    /// The report for people, the worst first, without control characters.
+    fn text(&self, args: &Doctor, ttl: Duration) -> String {
+        let mut findings: Vec<&Finding> = self.findings.iter().collect();
+        // Stable: those that are equally bad stay in the order of the documentation.
+        findings.sort_by_key(|finding| Reverse(finding.state));
+        let least = if args.all { State::Ok } else { State::Unknown };
+        findings.retain(|finding| finding.state >= least);
+        let findings: String = findings.into_iter().map(shown).collect();
+        self.header(ttl) + &findings + &self.summary(args)
+    }
+
+    fn header(&self, ttl: Duration) -> String {
+        let server = &self.server;
+        let words = [&server.engine, &server.version, &server.mode, &server.role];
+        let words = words.into_iter().flatten().map(|word| clean(word));
+        let mut about = words.collect::<Vec<_>>().join(" ");
+        if !about.is_empty() {
+            about.insert_str(0, "  ");
+        }
+        let uptime = server.uptime_ms.map(Duration::from_millis).map(span);
+        let uptime = uptime.map_or_else(String::new, |uptime| format!(", up {uptime}"));
+        let (store, lease, renew) = (clean(self.store), span(ttl), span(ttl / 3));
+        format!("{store}{about}{uptime}    lease {lease}, renew {renew}\n")
+    }
+
+    fn summary(&self, args: &Doctor) -> String {
+        let mut bad = Vec::new();
+        for (state, word) in [
+            (State::Fail, "fail"),
+            (State::Warn, "warn"),
+            (State::Unknown, "unknown"),
+            (State::Info, "info"),
+        ] {
+            if self.counts[&state] > 0 {
+                bad.push(format!("{} {word}", self.counts[&state]));
+            }
+        }
+        let again = format!("leasehold doctor {}", args.store.again());
+        let more = if args.all {
+            String::new()
+        } else {
+            format!("  ({again}--all)")
+        };
+        // Efficiency is the weaker purpose; the summary says so.
+        let fails_only_the_other =
+            |finding: &&Finding| finding.correctness == State::Fail && finding.state != State::Fail;
+        let note = match self.findings.iter().filter(fails_only_the_other).count() {
+            0 => String::new(),
+            hidden => format!(
+                "{:5}for locks that prevent damage, {hidden} more would fail: {again}--for correctness\n",
+                ""
+            ),
+        };
+        let (good, bad, code) = (self.counts[&State::Ok], bad.join(" "), self.exit_code);
+        format!("ok   {good} checks{more}  {bad} -> exit {code}\n{note}")
+    }
+}
+
+/// State, id and text; the advice below the text.
+fn shown(finding: &Finding) -> String {
+    let mark = match finding.state {
+        State::Ok => "ok",
+        State::Info => "info",
+        State::Unknown => " ?",
+        State::Warn => "WARN",
+        State::Fail => "FAIL",
+    };
+    let what = format!("{mark:<5}{:<14}{}\n", finding.id, clean(&finding.text));
+    let remedy = finding.remedy.as_deref().unwrap_or_default();
+    let fixes = remedy.lines().enumerate().map(|(at, line)| {
+        let fix = if at == 0 { "fix: " } else { "     " };
+        format!("{:19}{fix}{}\n", "", clean(line))
+    });
+    what + &fixes.collect::<String>()
+}
+
+/// Text of a server may contain any character.
+fn clean(text: &str) -> String {
+    let visible = |c: char| {
+        if c.is_control() || is_direction(c) {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
+    text.chars().map(visible).collect()
+}
