@@ -51,7 +51,13 @@ impl Ttl {
                 "must be from 10 ms to 24 h",
             ));
         }
-        Ok(Self(u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX)))
+        Ok(Self::clamped(ttl))
+    }
+
+    /// The TTL that is nearest to `ttl`, within the bounds; parts of a millisecond are cut off.
+    pub fn clamped(ttl: Duration) -> Self {
+        let within = ttl.clamp(Self::MIN, Self::MAX);
+        Self(u32::try_from(within.as_millis()).unwrap_or(u32::MAX))
     }
 
     /// The TTL in milliseconds.
@@ -87,5 +93,7 @@ mod tests {
         }
         assert_eq!(Ttl::new(Ttl::MIN).unwrap().millis(), 10);
         assert_eq!(Ttl::new(Ttl::MAX).unwrap().get(), Ttl::MAX);
+        let clamped = [Duration::ZERO, Duration::MAX].map(Ttl::clamped);
+        assert_eq!(clamped.map(Ttl::get), [Ttl::MIN, Ttl::MAX]);
     }
 }

@@ -24,13 +24,9 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
-#[cfg(feature = "cache")]
-mod cache;
 mod lease;
 mod mutex;
 mod operator;
-#[cfg(feature = "cache")]
-mod refresh;
 #[cfg(feature = "timestamp")]
 mod timestamp;
 
@@ -39,12 +35,8 @@ use std::time::Duration;
 use leasehold_core::ClientId;
 use pollster::block_on;
 
-#[cfg(feature = "cache")]
-pub use self::cache::Cache;
 pub use self::lease::{Detached, Lease, LossWatch};
 pub use self::mutex::Mutex;
-#[cfg(feature = "cache")]
-pub use self::refresh::{GetManyOrRefresh, GetOrRefresh};
 #[cfg(feature = "timestamp")]
 pub use self::timestamp::{TimestampHold, TimestampLock};
 use crate::ClientBuilder;
@@ -257,19 +249,6 @@ impl Client {
     #[cfg(feature = "timestamp")]
     pub fn timestamp_lock(&self, name: impl AsRef<str>) -> TimestampLock {
         TimestampLock(self.0.timestamp_lock(name))
-    }
-
-    /// See [`Client::cache`](crate::Client::cache).
-    ///
-    /// ```
-    /// # let client = leasehold::blocking::Client::embedded()?;
-    /// let cache = client.cache();
-    /// assert!(cache.get::<String>("home")?.is_none());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[cfg(feature = "cache")]
-    pub fn cache(&self) -> Cache {
-        Cache(self.0.cache())
     }
 
     /// See [`Client::detached`](crate::Client::detached).

@@ -32,7 +32,9 @@ impl Moment {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    pub(crate) fn after(self, duration: Duration) -> Self {
+    /// The moment that is `duration` later.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(micros(duration)))
     }
 
@@ -192,8 +194,9 @@ impl Clock {
         Now { clock_us, wall_us }
     }
 
-    /// Waits until `deadline`, and notices within [`SLICE`] of resuming if the host slept past it.
-    pub(crate) async fn sleep_until(&self, deadline: Moment) {
+    /// Waits until `deadline`, and notices within 100 ms of resuming if the host slept past it.
+    #[doc(hidden)]
+    pub async fn sleep_until(&self, deadline: Moment) {
         loop {
             let left = deadline.since(self.now());
             if left.is_zero() {
@@ -224,7 +227,8 @@ impl Clock {
     }
 
     /// Waits for a duration that no deadline depends on: a back-off, a poll.
-    pub(crate) async fn sleep(&self, duration: Duration) {
+    #[doc(hidden)]
+    pub async fn sleep(&self, duration: Duration) {
         #[cfg(any(test, feature = "simulation"))]
         if let ClockSource::Manual(_) = self.0 {
             return self.sleep_until(self.now().after(duration)).await;
@@ -233,8 +237,8 @@ impl Clock {
     }
 
     /// The output of `future`, or `None` if it takes longer than `limit`.
-    #[cfg(any(feature = "redis", feature = "cache"))]
-    pub(crate) async fn within<F: std::future::Future>(
+    #[doc(hidden)]
+    pub async fn within<F: std::future::Future>(
         &self,
         limit: Duration,
         future: F,

@@ -76,7 +76,8 @@ impl Error {
 }
 
 /// Refuses a duration that is out of bounds.
-pub(crate) fn within(
+#[doc(hidden)]
+pub fn within(
     what: &'static str,
     value: Duration,
     least: Duration,

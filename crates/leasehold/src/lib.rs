@@ -27,9 +27,9 @@
 //! # Map
 //!
 //! [`Client`] → [`Mutex`] → [`Lease`] → the stores. [`error`] has the four kinds of error. [`Clock`] is time as a value, for tests on
-//! virtual time, and [`testing`] makes a store fail. With the feature `cache`, `Client::cache` guards cached values: one caller in the
-//! fleet loads, the others take the stale value or wait. `timestamp` (a feature) is for keys shared with programs of the oldest recipe.
-//! The rules themselves are in `leasehold-core`.
+//! virtual time, and [`testing`] makes a store fail. `timestamp` (a feature) is for keys shared with programs of the oldest recipe.
+//! The crate `leasehold-cache` guards cached values: one caller in the fleet loads, the others take the stale value or wait. The rules
+//! themselves are in `leasehold-core`.
 
 #![forbid(unsafe_code)]
 // Docs.rs says which feature each item needs.
@@ -40,17 +40,16 @@ mod access;
 mod backoff;
 #[cfg(feature = "blocking")]
 pub mod blocking;
-#[cfg(feature = "cache")]
-pub mod cache;
 mod client;
 mod clock;
 #[cfg(feature = "doctor")]
 pub mod doctor;
+#[cfg(feature = "entries")]
+#[doc(hidden)]
+pub mod entries;
 pub mod error;
 mod foreign;
 pub mod gate;
-#[cfg(feature = "cache")]
-mod guard;
 mod lease;
 mod mutex;
 mod runtime;
@@ -88,14 +87,9 @@ pub use timestamp::{TimestampHold, TimestampLock};
 pub use tls::Tls;
 
 /// The README's examples are compiled as tests.
-#[cfg(all(doctest, feature = "cache"))]
+#[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
-
-/// The examples of the guide to the cache are compiled as tests.
-#[cfg(all(doctest, feature = "cache"))]
-#[doc = include_str!("../../../docs/reference/cache.md")]
-struct CacheGuide;
 
 /// The examples of the tutorial are run as tests.
 #[cfg(all(doctest, feature = "local"))]

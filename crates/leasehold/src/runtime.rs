@@ -7,7 +7,7 @@ use std::future::Future;
 use std::io;
 #[cfg(feature = "redis")]
 use std::panic::catch_unwind;
-#[cfg(any(feature = "redis", feature = "cache"))]
+#[cfg(any(feature = "redis", feature = "entries"))]
 use std::sync::Arc;
 #[cfg(feature = "redis")]
 use std::sync::OnceLock;
@@ -18,6 +18,8 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 use tokio::net::UnixDatagram;
 use tokio::runtime::{Builder, Handle, Runtime};
+#[cfg(feature = "entries")]
+use tokio_util::task::AbortOnDropHandle;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -26,7 +28,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub(crate) struct Tasks {
     handle: Handle,
     /// The runtime on which the client was made.
-    #[cfg(any(feature = "redis", feature = "cache"))]
+    #[cfg(any(feature = "redis", feature = "entries"))]
     near: Option<Arc<NearRuntime>>,
     tracker: TaskTracker,
     /// Whether they have their own thread.
@@ -42,7 +44,7 @@ impl Tasks {
         let handle = Handle::try_current().ok()?;
         Some(Self {
             handle,
-            #[cfg(any(feature = "redis", feature = "cache"))]
+            #[cfg(any(feature = "redis", feature = "entries"))]
             near: None,
             tracker: TaskTracker::new(),
             has_thread: false,
@@ -59,7 +61,7 @@ impl Tasks {
             std::sync::LazyLock::new(|| Builder::new_current_thread().build().unwrap());
         Self {
             handle: IDLE.handle().clone(),
-            #[cfg(any(feature = "redis", feature = "cache"))]
+            #[cfg(any(feature = "redis", feature = "entries"))]
             near: None,
             tracker: TaskTracker::new(),
             has_thread: false,
@@ -81,7 +83,7 @@ impl Tasks {
         thread(name, move || runtime.run(main()))?;
         Ok(Self {
             handle,
-            #[cfg(any(feature = "redis", feature = "cache"))]
+            #[cfg(any(feature = "redis", feature = "entries"))]
             near: Handle::try_current().ok().map(NearRuntime::of),
             tracker: TaskTracker::new(),
             has_thread: true,
@@ -119,17 +121,26 @@ impl Tasks {
         self.near.clone()
     }
 
-    /// Starts work of a caller on the caller's runtime; without one, on the runtime on which the client was made, or else on the client's
-    /// runtime. On a runtime that is gone the work ends at once.
-    #[cfg(feature = "cache")]
-    pub(crate) fn spawn_on<T: Send + 'static>(
+    /// Runs work of a caller on the caller's runtime; without one, on the runtime on which the client was made, or else on the client's
+    /// runtime. On a runtime that is gone the work ends at once. It also ends when this future is dropped.
+    #[cfg(feature = "entries")]
+    pub(crate) async fn run_on<T: Send + 'static>(
         &self,
-        home: &Home,
+        caller: &LoaderRuntime,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Job<T> {
+    ) -> JobEnd<T> {
         let near = self.near.as_ref().map(|near| &near.runtime);
-        let home = home.0.as_ref().or(near);
-        Job(home.unwrap_or(&self.handle).spawn(work))
+        let runtime = caller.0.as_ref().or(near).unwrap_or(&self.handle);
+        let error = match AbortOnDropHandle::new(runtime.spawn(work)).await {
+            Ok(outcome) => return JobEnd::With(outcome),
+            Err(error) => error,
+        };
+        let Ok(said) = error.try_into_panic() else {
+            return JobEnd::Gone;
+        };
+        let text = said.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| said.downcast_ref::<String>().cloned());
+        JobEnd::Panicked(text.unwrap_or_default())
     }
 
     /// Polls `work` on the caller's thread, with the timers of the client's runtime: no other thread has to wake, and the caller may be on any
@@ -179,7 +190,7 @@ impl Tasks {
 }
 
 /// The runtime on which a client was made.
-#[cfg(any(feature = "redis", feature = "cache"))]
+#[cfg(any(feature = "redis", feature = "entries"))]
 #[derive(Debug)]
 pub(crate) struct NearRuntime {
     runtime: Handle,
@@ -188,7 +199,7 @@ pub(crate) struct NearRuntime {
     has_reactor: OnceLock<bool>,
 }
 
-#[cfg(any(feature = "redis", feature = "cache"))]
+#[cfg(any(feature = "redis", feature = "entries"))]
 impl NearRuntime {
     fn of(runtime: Handle) -> Arc<Self> {
         Arc::new(Self {
@@ -224,54 +235,28 @@ impl NearRuntime {
 }
 
 /// The runtime of a caller.
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 #[derive(Debug, Clone)]
-pub(crate) struct Home(Option<Handle>);
+pub struct LoaderRuntime(Option<Handle>);
 
-#[cfg(feature = "cache")]
-impl Home {
-    pub(crate) fn here() -> Self {
+#[cfg(feature = "entries")]
+impl LoaderRuntime {
+    /// The current runtime, if there is one.
+    pub fn here() -> Self {
         Self(Handle::try_current().ok())
     }
 }
 
-/// Work of a caller. It ends when this is dropped.
-#[cfg(feature = "cache")]
-pub(crate) struct Job<T>(tokio::task::JoinHandle<T>);
-
-/// How such work ended.
-#[cfg(feature = "cache")]
-pub(crate) enum JobEnd<T> {
+/// How the work of a caller ended.
+#[cfg(feature = "entries")]
+#[derive(Debug)]
+pub enum JobEnd<T> {
+    /// With this output.
     With(T),
     /// It panicked, and said this.
     Panicked(String),
     /// Its runtime was shut down.
     Gone,
-}
-
-#[cfg(feature = "cache")]
-impl<T> Job<T> {
-    pub(crate) async fn ended(&mut self) -> JobEnd<T> {
-        match (&mut self.0).await {
-            Ok(outcome) => JobEnd::With(outcome),
-            Err(error) => match error.try_into_panic() {
-                Ok(said) => JobEnd::Panicked(
-                    said.downcast_ref::<&str>()
-                        .map(|text| (*text).to_owned())
-                        .or_else(|| said.downcast_ref::<String>().cloned())
-                        .unwrap_or_default(),
-                ),
-                Err(_) => JobEnd::Gone,
-            },
-        }
-    }
-}
-
-#[cfg(feature = "cache")]
-impl<T> Drop for Job<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// A runtime that may be dropped anywhere. tokio panics if a runtime is dropped within another one, as when a thread cannot be started.

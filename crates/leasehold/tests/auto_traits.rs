@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::cache::{Cache, Cached, Policy};
 use leasehold::timestamp::Unit;
 use leasehold::{
     Client, ClientBuilder, Clock, Credentials, Detached, Error, Fence, Gate, HolderView, Lease,
@@ -40,10 +39,9 @@ fn types_cross_threads() {
     crosses::<Snapshot>();
     crosses::<Credentials>();
     crosses::<(Error, StoreError, Lost, Timeout)>();
-    crosses::<(Cache, Cached<String>, Policy, leasehold::cache::Error)>();
     crosses::<(TimestampLock, TimestampHold, Unit)>();
     crosses::<(blocking::Client, blocking::Mutex, blocking::Lease)>();
-    crosses::<(blocking::LossWatch, blocking::Detached, blocking::Cache)>();
+    crosses::<(blocking::LossWatch, blocking::Detached)>();
     crosses::<(blocking::TimestampLock, blocking::TimestampHold)>();
 }
 
@@ -62,7 +60,6 @@ async fn futures_cross_threads() -> Result<(), Error> {
     sends(mutex.run(async |lease| lease.fence()));
     sends(client.inspect("m"));
     sends(client.close());
-    sends(client.cache().invalidate("k"));
     let lease = mutex.acquire().await?;
     sends(lease.lost());
     sends(lease.extend(Duration::from_secs(30)));

@@ -198,37 +198,6 @@ async fn waiter_cut_off_hears_nothing_and_asks_when_reconnected() {
     drop(asked.expect("no panic").expect("its turn"));
 }
 
-#[cfg(feature = "cache")]
-#[tokio::test(start_paused = true)]
-async fn a_cache_loads_without_its_store_or_says_why_not() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    let scene = Scene::begin();
-    let loads = Arc::new(AtomicUsize::new(0));
-    let read = || {
-        let (cache, loads) = (scene.client.cache(), loads.clone());
-        async move {
-            let load = move || async move {
-                loads.fetch_add(1, Ordering::SeqCst);
-                Ok::<_, std::io::Error>(7_u32)
-            };
-            cache.get_or_refresh("k", load).fresh_for(SECOND * 60).await
-        }
-    };
-    read().await.expect("it loads");
-    read().await.expect("it is fresh");
-    assert_eq!(loads.load(Ordering::SeqCst), 1);
-    scene.memory.faults().fail(StoreErrorKind::Unreachable);
-    let cache = scene.client.cache();
-    let refused = cache.invalidate("k").await.expect_err("it cannot be told");
-    assert!(refused.to_string().contains("cannot connect"), "{refused}");
-    scene.memory.faults().slow(MS * 100);
-    let asked = scene.clock.now();
-    read().await.expect("it is fresh");
-    assert!(scene.clock.now().since(asked) >= MS * 100);
-}
-
 #[test]
 fn virtual_time_without_a_runtime_is_refused_with_what_to_do() {
     let memory = Memory::new(Clock::virtual_time());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leasehold::cache::Policy;
+use leasehold_cache::Policy;
 
 use super::load::GRACE;
 use crate::exit;
@@ -139,7 +139,7 @@ impl GetOrRefresh {
 
 /// Parses a size, up to the maximal size of a value.
 fn max_size(text: &str) -> Result<usize, String> {
-    let most = leasehold::cache::MOST_BYTES;
+    let most = leasehold_cache::MOST_BYTES;
     match size(text)? {
         bytes if bytes > most => Err(format!(
             "is more than {} MiB, the most that is stored",

@@ -1,6 +1,6 @@
 //! Error messages about cache values, which do not mention locks.
 
-use leasehold::cache::Error;
+use leasehold_cache::Error;
 
 use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, SOFTWARE};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::cache::{Cached, Origin};
+use leasehold_cache::{Cache, Cached, Origin};
 use serde::Serialize;
 
 use super::errors::{for_cache, refused};
@@ -59,7 +59,7 @@ pub(crate) fn get(args: &Get) -> Exit {
         Err(exit) => return exit,
     };
     let exit = with_client(target, async |client, signals| {
-        let cache = client.cache().any_format();
+        let cache = Cache::new(client).any_format();
         let found = tokio::select! {
             biased;
             signal = signals.next_ending() => return Err(Exit::by(signal)),

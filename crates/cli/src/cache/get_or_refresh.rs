@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Client;
-use leasehold::cache::{Cache, Error, LoadFailed, Origin, Raw};
+use leasehold_cache::{Cache, Error, LoadFailed, Origin, Raw};
 use nix::sys::signal::Signal;
 
 use super::args::{GetOrRefresh, IfUnavailable, RefreshMode};
@@ -49,7 +49,7 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
         && !args.must_be_fresh
         && target.place().is_found_again();
     let exit = with_client(target, async |client, signals| {
-        let cache = client.cache().raw().policy(args.policy());
+        let cache = Cache::new(client).raw().policy(args.policy());
         let work = CacheCall {
             args,
             cache,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use leasehold::Invalid;
-use leasehold::cache::Error;
+use leasehold_cache::{Cache, Error};
 use leasehold_core::LockName;
 
 use super::errors::{for_cache, refused};
@@ -46,7 +46,7 @@ pub(crate) fn invalidate(args: &Invalidate) -> Exit {
         Err(exit) => return exit,
     };
     let exit = with_client(target, async |client, signals| {
-        let cache = client.cache();
+        let cache = Cache::new(client);
         let all = async {
             for (at, key) in args.key.iter().enumerate() {
                 let done = if args.remove {

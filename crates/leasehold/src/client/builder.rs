@@ -7,8 +7,6 @@ use super::handle::Client;
 use crate::access::{Access, Credentials, Source};
 use crate::clock::Clock;
 use crate::error::Error;
-#[cfg(feature = "cache")]
-use crate::guard::LocalCacheSettings;
 use crate::store::memory::Memory;
 
 impl Client {
@@ -142,8 +140,6 @@ pub struct ClientBuilder {
     /// Replaces the one of the URL, if given.
     #[cfg(feature = "redis")]
     pub(super) quorum_durable: Option<bool>,
-    #[cfg(feature = "cache")]
-    pub(super) cache_layer: Option<LocalCacheSettings>,
 }
 
 impl Default for ClientBuilder {
@@ -163,8 +159,6 @@ impl Default for ClientBuilder {
             quorum_longest_ttl: None,
             #[cfg(feature = "redis")]
             quorum_durable: None,
-            #[cfg(feature = "cache")]
-            cache_layer: None,
         }
     }
 }
@@ -218,20 +212,6 @@ impl ClientBuilder {
     /// one, building the client fails with [`Error::Invalid`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
-        self
-    }
-
-    /// Caches up to `max_bytes` of fresh cache values in this process, so reading a hot entry costs no request. Default: none.
-    ///
-    /// On Redis, the server pushes each change of an entry to this client by `CLIENT TRACKING`: an invalidation or a newer value of another
-    /// process, `DEL`, `FLUSHALL`, eviction. Until the push arrives, this client may still return the old value as fresh. So an
-    /// invalidation by another process takes effect a moment later.
-    ///
-    /// A value is returned for at most `max_age` after it was read. That bound also holds without pushes: for `local:`, for a Redis user
-    /// that may not use `CLIENT TRACKING`, and for a broken connection that the client has not noticed yet.
-    #[cfg(feature = "cache")]
-    pub fn cache_in_process(mut self, max_bytes: u64, max_age: Duration) -> Self {
-        self.cache_layer = Some(LocalCacheSettings { max_bytes, max_age });
         self
     }
 

@@ -1,7 +1,5 @@
 //! Builds a client from its settings and connects it to its store.
 
-#[cfg(feature = "cache")]
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,8 +14,6 @@ use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
-#[cfg(feature = "cache")]
-use crate::guard::{Guard, GuardSink};
 use crate::lease::{Engine, EngineConfig, EngineHandle, Identity, NoticeSink};
 use crate::runtime::Tasks;
 #[cfg(feature = "redis")]
@@ -281,8 +277,8 @@ impl ClientBuilder {
         within("drop timeout", self.drop_timeout, Duration::ZERO, longest)?;
         let limit = self.request_timeout;
         let naming = self.naming()?;
-        #[cfg(feature = "cache")]
-        let entries = self.naming_by(None)?;
+        #[cfg(feature = "entries")]
+        let entry_naming = self.naming_by(None)?;
         let identity = Identity::new(self.host)?;
 
         let wire = NoticeSink::default();
@@ -301,20 +297,9 @@ impl ClientBuilder {
             Tasks::on_thread(format!("lh-{}", identity.client), main)
                 .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?
         };
-        let listener = wire.listener();
-        #[cfg(feature = "cache")]
-        let layer = self.cache_layer;
-        #[cfg(feature = "cache")]
-        let guard_sink = GuardSink::default();
-        #[cfg(feature = "cache")]
-        let listener = guard_sink.before(listener);
         let attach = Attach {
             client: identity.client,
-            listener,
-            #[cfg(feature = "cache")]
-            keeps_values: layer.is_some(),
-            #[cfg(not(feature = "cache"))]
-            keeps_values: false,
+            listener: wire.listener(),
         };
         let telemetry = Telemetry::here(&self.metric_names);
         let opened = open(attach, &tasks)?;
@@ -333,15 +318,10 @@ impl ClientBuilder {
         // Fails only if the thread has ended, which every later request will say.
         drop(start.send(run.boxed()));
         Ok(Client {
-            #[cfg(feature = "cache")]
-            guard: Arc::new(Guard::new(
-                Arc::clone(&engine),
-                opened.entries,
-                &guard_sink,
-                layer,
-            )),
-            #[cfg(feature = "cache")]
-            entries,
+            #[cfg(feature = "entries")]
+            entries: opened.entries,
+            #[cfg(feature = "entries")]
+            entry_naming,
             #[cfg(feature = "timestamp")]
             timestamps: opened.timestamps,
             engine,

@@ -8,10 +8,10 @@ use leasehold_core::{ClientId, Fence, Invalid, LockName, Naming, Reply, Snapshot
 use tokio::sync::oneshot;
 
 use crate::error::{Error, StoreError};
-#[cfg(feature = "cache")]
-use crate::guard::Guard;
 use crate::lease::{Detached, Engine, EngineHandle};
 use crate::mutex::Mutex;
+#[cfg(feature = "entries")]
+use crate::store::entries::EntryStore;
 #[cfg(feature = "timestamp")]
 use crate::store::timestamps::Timestamps;
 use crate::store::{InspectedNodes, snapshot};
@@ -35,10 +35,12 @@ use crate::store::{InspectedNodes, snapshot};
 /// the end of a program, better call [`Client::close`]: it does not block its thread, and waits longer.
 #[derive(Clone)]
 pub struct Client {
-    #[cfg(feature = "cache")]
-    pub(crate) guard: Arc<Guard>,
-    #[cfg(feature = "cache")]
-    pub(super) entries: Naming,
+    /// `None` if the store keeps no cache entries.
+    #[cfg(feature = "entries")]
+    pub(crate) entries: Option<Arc<dyn EntryStore>>,
+    /// The namespace of entries. A key template is for locks only.
+    #[cfg(feature = "entries")]
+    pub(crate) entry_naming: Naming,
     /// `None` if the store does not support timestamp locks.
     #[cfg(feature = "timestamp")]
     pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
@@ -261,8 +263,6 @@ impl Client {
     /// # Cancel safety
     /// As [`Client::close`].
     pub async fn close_within(&self, limit: Duration) -> bool {
-        #[cfg(feature = "cache")]
-        self.guard.close();
         let engine = &self.engine;
         let closing = async {
             tokio::select! {
@@ -283,16 +283,6 @@ impl Client {
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
         self.run(|engine| async move { engine.store.apply(&name, step).await })
             .await
-    }
-
-    /// The key of a cache entry, within the namespace; a key template is for locks only.
-    #[cfg(feature = "cache")]
-    pub(crate) fn entry(&self, key: &str) -> Result<LockName, Invalid> {
-        let name = self.entries.name(key);
-        name.map_err(|refused| Invalid {
-            what: "cache key",
-            ..refused
-        })
     }
 
     /// Does `work` on the client's thread.

@@ -32,9 +32,11 @@ use super::settle::Settle;
 use super::timers::NextTimer;
 use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
 use crate::clock::Clock;
-#[cfg(any(feature = "cache", feature = "timestamp"))]
+#[cfg(any(feature = "entries", feature = "timestamp"))]
 use crate::error::StoreError;
 use crate::runtime::Tasks;
+#[cfg(feature = "entries")]
+use crate::store::entries::EntryListeners;
 use crate::store::{Done, Listener, Notice, Store};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{self, Telemetry};
@@ -52,6 +54,9 @@ pub(crate) struct Engine {
     /// Holds that are not leases. They are notified of a replaced server.
     #[cfg(feature = "timestamp")]
     pub(crate) beside: Beside,
+    /// The caches of the client. They are notified of changes of entries.
+    #[cfg(feature = "entries")]
+    pub(crate) entry_listeners: EntryListeners,
     state: Mutex<EngineState>,
     alarm: Arc<Alarm>,
     next_id: AtomicU64,
@@ -126,6 +131,8 @@ impl Engine {
             telemetry: plan.telemetry,
             #[cfg(feature = "timestamp")]
             beside: Beside::default(),
+            #[cfg(feature = "entries")]
+            entry_listeners: EntryListeners::default(),
             state: Mutex::new(state),
             alarm: Arc::default(),
             next_id: AtomicU64::new(0),
@@ -306,17 +313,16 @@ impl Engine {
 
     /// Takes a notice of the store.
     pub(super) fn hear(self: &Arc<Self>, notice: Notice) {
+        #[cfg(feature = "entries")]
+        if self.entry_listeners.hear(&notice) {
+            return;
+        }
         match &notice {
             Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
             #[cfg(feature = "timestamp")]
             Notice::Replaced(how) => self.beside.replaced(*how, self.clock.now()),
             Notice::Reconnected => self.identity.renew(),
             _ => {}
-        }
-        #[cfg(feature = "cache")]
-        if matches!(notice, Notice::LoadEnded { .. } | Notice::Changed { .. }) {
-            // For the cache guard, which the client notifies.
-            return;
         }
         let is_restored = matches!(notice, Notice::Reconnected);
         self.handle(Event::Noticed(notice));
@@ -353,7 +359,7 @@ impl Engine {
     }
 
     /// Waits until the client is being closed.
-    #[cfg(any(feature = "cache", feature = "timestamp"))]
+    #[cfg(any(feature = "entries", feature = "timestamp"))]
     pub(crate) async fn closing(&self) -> StoreError {
         let mut closing = self.closing.subscribe();
         // An error would mean that the sender, and so `self`, is gone.

@@ -34,10 +34,10 @@ pub(crate) enum Notice {
     /// Wakes may have been missed: every waiter should poll now.
     Reconnected,
     /// Another client's load of the cache entry with this key has ended.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     LoadEnded { key: String },
     /// The values of the cache entries with these keys have changed; `None` stands for all entries.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     Changed { keys: Option<Vec<String>> },
 }
 
@@ -148,10 +148,4 @@ pub(crate) struct Attach {
     pub(crate) client: ClientId,
     /// Receives the notices of the store.
     pub(crate) listener: Listener,
-    /// The client wants notices of changes to the cache entries that it has read.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(dead_code, reason = "embedded stores tell nothing of entries")
-    )]
-    pub(crate) keeps_values: bool,
 }

@@ -10,8 +10,8 @@ use leasehold_core::timestamp;
 use leasehold_core::{LockName, Step};
 
 use super::contract::{Capabilities, Done, Store};
-#[cfg(feature = "cache")]
-use super::entries::{Entries, Looked, Taken};
+#[cfg(feature = "entries")]
+use super::entries::{EntryStore, Looked, Taken};
 use super::inspected::InspectedNodes;
 use super::opened::Opened;
 #[cfg(feature = "timestamp")]
@@ -23,7 +23,7 @@ use crate::telemetry::Telemetry;
 pub(crate) fn counted(opened: &Opened, telemetry: &Telemetry) -> Opened {
     Opened {
         store: count(&opened.store, telemetry),
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         entries: (opened.entries.as_ref()).map(|entries| count(entries, telemetry) as _),
         #[cfg(feature = "timestamp")]
         timestamps: (opened.timestamps.as_ref()).map(|keys| count(keys, telemetry) as _),
@@ -103,10 +103,14 @@ impl Store for Counted<dyn Store> {
     }
 }
 
-#[cfg(feature = "cache")]
-impl Entries for Counted<dyn Entries> {
-    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
-        self.count(self.door.look(keys))
+#[cfg(feature = "entries")]
+impl EntryStore for Counted<dyn EntryStore> {
+    fn look<'a>(
+        &'a self,
+        keys: &'a [LockName],
+        watch: bool,
+    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
+        self.count(self.door.look(keys, watch))
     }
 
     fn take<'a>(

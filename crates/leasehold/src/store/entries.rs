@@ -1,16 +1,26 @@
-//! The interface of a store for cache entries. It executes steps of `leasehold_core::cache` atomically; the rules are
-//! core's.
+//! Cache entries of a store: their steps, and the notices of their changes. A store executes steps of `leasehold_core::cache` atomically;
+//! the rules are core's.
+
+use std::sync::{PoisonError, Weak};
 
 use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
 use leasehold_core::cache::{Reply, Step, Value};
 
+use super::contract::Notice;
 use crate::error::StoreError;
+use crate::sync::Mutex;
 
 /// A store of cache entries. Its futures need the client's timers.
-pub(crate) trait Entries: Send + Sync {
-    /// Reads the values of these keys, in their order. A key without a valid entry has none. Changes nothing.
-    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>>;
+pub trait EntryStore: Send + Sync {
+    /// Reads the values of these keys, in their order. A key without a valid entry has none. Changes no entry.
+    ///
+    /// With `watch`, the store tells the client of the next change of each of these values, if it can.
+    fn look<'a>(
+        &'a self,
+        keys: &'a [LockName],
+        watch: bool,
+    ) -> BoxFuture<'a, Result<Looked, StoreError>>;
 
     /// Executes one step atomically, or reports why it could not. Safe to repeat.
     fn take<'a>(
@@ -22,17 +32,137 @@ pub(crate) trait Entries: Send + Sync {
 
 /// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Looked {
-    pub(crate) values: Vec<Option<Value>>,
+pub struct Looked {
+    /// The values, in the order of the keys.
+    pub values: Vec<Option<Value>>,
     /// The time on the store's expiry clock, in milliseconds: ahead of it by one round trip at most, and behind it by
     /// drift between two readings at most.
-    pub(crate) now_ms: u64,
+    pub now_ms: u64,
 }
 
 /// The reply to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) reply: Reply,
+pub struct Taken {
+    /// The reply.
+    pub reply: Reply,
     /// The time of the step on the store's expiry clock, in milliseconds.
-    pub(crate) now_ms: u64,
+    pub now_ms: u64,
+}
+
+/// Hears of the entries of a store. Called from any thread; must return at once.
+pub trait EntryListener: Send + Sync {
+    /// The values of these entries changed. `None` stands for all entries: the client may have missed notices, or will miss some.
+    fn changed(&self, keys: Option<&[LockName]>);
+
+    /// Another client's load of this entry ended. `None` stands for all entries: the client may have missed notices.
+    fn load_ended(&self, key: Option<&LockName>);
+}
+
+/// The listeners of a client.
+#[derive(Default)]
+pub(crate) struct EntryListeners(Mutex<Vec<Weak<dyn EntryListener>>>);
+
+impl EntryListeners {
+    /// Adds a listener, for as long as it lives.
+    pub(crate) fn add(&self, listener: Weak<dyn EntryListener>) {
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
+    }
+
+    /// Tells the listeners that the client itself has changed this entry, or may have.
+    pub(crate) fn changed(&self, key: &LockName) {
+        self.tell(|listener| listener.changed(Some(std::slice::from_ref(key))));
+    }
+
+    /// Tells the listeners what a notice means for entries. Returns whether it is about entries only.
+    pub(crate) fn hear(&self, notice: &Notice) -> bool {
+        match notice {
+            Notice::LoadEnded { key } => {
+                let key = LockName::from_key(key);
+                self.tell(|listener| listener.load_ended(Some(&key)));
+            }
+            Notice::Changed { keys } => {
+                let names = |keys: &Vec<String>| -> Vec<LockName> {
+                    keys.iter().map(|key| LockName::from_key(key)).collect()
+                };
+                let keys = keys.as_ref().map(names);
+                self.tell(|listener| listener.changed(keys.as_deref()));
+            }
+            // The client misses notices from here on.
+            Notice::Cut(_) => {
+                self.tell(|listener| listener.changed(None));
+                return false;
+            }
+            // The client missed the notices meanwhile.
+            Notice::Reconnected => {
+                self.tell(|listener| {
+                    listener.changed(None);
+                    listener.load_ended(None);
+                });
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn tell(&self, notice: impl Fn(&dyn EntryListener)) {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let listeners: Vec<_> = state.iter().filter_map(Weak::upgrade).collect();
+        // First unlocked: a listener may ask the client.
+        drop(state);
+        for listener in listeners {
+            notice(&*listener);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(std::sync::Mutex<Vec<String>>);
+
+    impl EntryListener for Heard {
+        fn changed(&self, keys: Option<&[LockName]>) {
+            let keys = keys.map(|keys| keys.iter().map(LockName::as_str).collect::<Vec<_>>());
+            self.0.lock().unwrap().push(format!("changed {keys:?}"));
+        }
+
+        fn load_ended(&self, key: Option<&LockName>) {
+            let key = key.map(LockName::as_str);
+            self.0.lock().unwrap().push(format!("ended {key:?}"));
+        }
+    }
+
+    #[test]
+    fn a_listener_hears_of_changes_and_of_gaps() {
+        let (listeners, heard) = (EntryListeners::default(), Arc::<Heard>::default());
+        let listener: Weak<Heard> = Arc::downgrade(&heard);
+        listeners.add(listener);
+        let key = || "a".to_owned();
+        for (notice, said, only_entries) in [
+            (Notice::LoadEnded { key: key() }, "ended Some(\"a\")", true),
+            (
+                Notice::Changed {
+                    keys: Some(vec![key()]),
+                },
+                "changed Some([\"a\"])",
+                true,
+            ),
+            (Notice::Changed { keys: None }, "changed None", true),
+            (Notice::Cut("on purpose"), "changed None", false),
+            (Notice::Reconnected, "changed None, ended None", false),
+        ] {
+            assert_eq!(listeners.hear(&notice), only_entries, "{notice:?}");
+            let heard = std::mem::take(&mut *heard.0.lock().unwrap());
+            assert_eq!(heard.join(", "), said, "{notice:?}");
+        }
+        drop(heard);
+        assert!(listeners.hear(&Notice::LoadEnded { key: key() }));
+    }
 }

@@ -5,7 +5,7 @@
 mod contract;
 #[cfg(feature = "metrics")]
 pub(crate) mod counted;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 pub(crate) mod entries;
 mod inspected;
 #[cfg(feature = "local")]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::contract::Store;
-#[cfg(feature = "cache")]
-use super::entries::Entries;
+#[cfg(feature = "entries")]
+use super::entries::EntryStore;
 #[cfg(feature = "timestamp")]
 use super::timestamps::Timestamps;
 
@@ -12,9 +12,9 @@ use super::timestamps::Timestamps;
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    /// Cache entries. Only stores that a test simulates have none.
-    #[cfg(feature = "cache")]
-    pub(crate) entries: Option<Arc<dyn Entries>>,
+    /// Cache entries. A quorum has none.
+    #[cfg(feature = "entries")]
+    pub(crate) entries: Option<Arc<dyn EntryStore>>,
     /// Keys of the timestamp protocol. Only servers that other programs can reach have them.
     #[cfg(feature = "timestamp")]
     pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
@@ -25,7 +25,7 @@ impl Opened {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
-            #[cfg(feature = "cache")]
+            #[cfg(feature = "entries")]
             entries: None,
             #[cfg(feature = "timestamp")]
             timestamps: None,
@@ -33,8 +33,8 @@ impl Opened {
     }
 
     /// A store with locks and, if this build has them, cache entries.
-    #[cfg(feature = "cache")]
-    pub(crate) fn whole<T: Store + Entries>(store: T) -> Self {
+    #[cfg(feature = "entries")]
+    pub(crate) fn whole<T: Store + EntryStore>(store: T) -> Self {
         let store = Arc::new(store);
         Self {
             entries: Some(store.clone()),
@@ -43,7 +43,7 @@ impl Opened {
     }
 
     /// A store with locks and, if this build has them, cache entries.
-    #[cfg(not(feature = "cache"))]
+    #[cfg(not(feature = "entries"))]
     pub(crate) fn whole<T: Store>(store: T) -> Self {
         Self::new(Arc::new(store))
     }

@@ -11,6 +11,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
 use tracing::{Level, Span, debug, info, trace, warn};
 
+#[cfg(all(feature = "entries", feature = "metrics"))]
+use super::meters::Labels;
 use super::meters::{Meter, Meters, ON};
 use super::outcome::Said;
 use super::shield::{TARGET, id, ms, shielded};
@@ -142,7 +144,13 @@ impl Telemetry {
         }
     }
 
-    /// The numbers of this lock or entry. `None` is one whose name is not allowed.
+    /// The labels of the names of this client.
+    #[cfg(all(feature = "entries", feature = "metrics"))]
+    pub(crate) fn labels(&self) -> &Labels {
+        &self.0.meters.labels
+    }
+
+    /// The numbers of this lock. `None` is one whose name is not allowed.
     pub(super) fn meter(&self, name: Option<&str>) -> Meter {
         self.0.meters.of(name)
     }
@@ -155,8 +163,8 @@ impl Telemetry {
         }
     }
 
-    /// `None` if the subscriber panicked.
-    pub(super) fn with<R>(&self, say: impl FnOnce() -> R) -> Option<R> {
+    /// Calls the subscriber of this client. `None` if it panicked.
+    pub(crate) fn with<R>(&self, say: impl FnOnce() -> R) -> Option<R> {
         shielded(|| match &self.0.dispatch {
             Some(dispatch) => dispatcher::with_default(dispatch, say),
             None => say(),

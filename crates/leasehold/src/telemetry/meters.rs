@@ -12,9 +12,6 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
-#[cfg(feature = "cache")]
-use super::cache_meters::{self, EntryMeters};
-use super::counting::{count, zero};
 use super::outcome::{Outcome, word};
 use super::shield::shielded;
 use crate::error::{LossCause, StoreErrorKind};
@@ -51,10 +48,9 @@ const KINDS: [(StoreErrorKind, &str); 11] = [
 
 /// All numbers of a client.
 pub(super) struct Meters {
-    named: HashMap<String, Meter>,
-    /// Without their `*`, the longest first.
-    prefixes: Vec<(String, Meter)>,
-    rest: Meter,
+    pub(super) labels: Labels,
+    /// In the order of the labels.
+    all: Vec<Meter>,
     errors: [(StoreErrorKind, Counter); KINDS.len()],
 }
 
@@ -69,51 +65,64 @@ struct Series {
     hold: Histogram,
     lost: [(&'static str, Counter); 4],
     renew: Histogram,
-    #[cfg(feature = "cache")]
-    entries: EntryMeters,
+}
+
+/// The labels of the names of a client.
+pub(crate) struct Labels {
+    /// Each declared name and prefix. The last one is for all other names, and `None` if none was declared.
+    pub(crate) all: Vec<Option<String>>,
+    names: HashMap<String, usize>,
+    /// Without their `*`, the longest first.
+    prefixes: Vec<(String, usize)>,
+}
+
+impl Labels {
+    fn new(declared: &[String]) -> Self {
+        let (mut names, mut prefixes) = (HashMap::new(), Vec::new());
+        for (at, label) in declared.iter().enumerate() {
+            if label.ends_with('*') {
+                prefixes.push((label.trim_end_matches('*').to_owned(), at));
+            } else {
+                names.insert(label.clone(), at);
+            }
+        }
+        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let rest = (!declared.is_empty()).then(|| OTHER.to_owned());
+        Self {
+            all: declared.iter().cloned().map(Some).chain([rest]).collect(),
+            names,
+            prefixes,
+        }
+    }
+
+    /// The place in [`Labels::all`] of the label of this name. `None` is a name that is not allowed.
+    pub(crate) fn of(&self, name: Option<&str>) -> usize {
+        let prefixed = |name: &str| {
+            let mut prefixes = self.prefixes.iter();
+            let found = prefixes.find(|(prefix, _)| name.starts_with(prefix))?;
+            Some(found.1)
+        };
+        let named = name.and_then(|name| self.names.get(name).copied().or_else(|| prefixed(name)));
+        named.unwrap_or(self.all.len() - 1)
+    }
 }
 
 impl Meters {
     pub(super) fn new(declared: &[String]) -> Self {
         describe();
-        #[cfg(feature = "cache")]
-        cache_meters::describe();
-        let (prefixes, names): (Vec<&String>, Vec<_>) =
-            declared.iter().partition(|name| name.ends_with('*'));
-        let mut prefixes: Vec<(String, Meter)> = prefixes
-            .into_iter()
-            .map(|name| {
-                (
-                    name.trim_end_matches('*').to_owned(),
-                    Meter::new(Some(name)),
-                )
-            })
-            .collect();
-        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let labels = Labels::new(declared);
         Self {
-            named: names
-                .into_iter()
-                .map(|name| (name.clone(), Meter::new(Some(name))))
+            all: (labels.all.iter())
+                .map(|label| Meter::new(label.as_deref()))
                 .collect(),
-            prefixes,
-            rest: Meter::new((!declared.is_empty()).then_some(OTHER)),
+            labels,
             errors: KINDS.map(|(kind, word)| (kind, zero(counter!(STORE_ERRORS, "kind" => word)))),
         }
     }
 
     /// The numbers of this lock. `None` is one whose name is not allowed.
     pub(super) fn of(&self, lock: Option<&str>) -> Meter {
-        let named = lock.and_then(|lock| {
-            let prefixed = || {
-                self.prefixes
-                    .iter()
-                    .find(|(prefix, _)| lock.starts_with(prefix))
-            };
-            self.named
-                .get(lock)
-                .or_else(|| prefixed().map(|(_, meter)| meter))
-        });
-        named.unwrap_or(&self.rest).clone()
+        self.all[self.labels.of(lock)].clone()
     }
 
     pub(super) fn failed(&self, kind: StoreErrorKind) {
@@ -150,15 +159,7 @@ impl Meter {
             ]
             .map(|cause| (cause, zero(counter!(LOST, with(&[("cause", cause)]))))),
             renew: histogram!(RENEW, with(&[])),
-            #[cfg(feature = "cache")]
-            entries: EntryMeters::new(lock),
         }))
-    }
-
-    /// The numbers of the cache entries that share the label.
-    #[cfg(feature = "cache")]
-    pub(super) fn entries(&self) -> &EntryMeters {
-        &self.0.entries
     }
 
     pub(super) fn asked(&self, outcome: Outcome, waited: Duration) {
@@ -183,6 +184,18 @@ impl Meter {
 
     pub(super) fn renewed(&self, took: Duration) {
         shielded(|| self.0.renew.record(took));
+    }
+}
+
+/// Registers the counter by adding zero.
+fn zero(counter: Counter) -> Counter {
+    counter.increment(0);
+    counter
+}
+
+fn count<T: PartialEq>(counters: &[(T, Counter)], what: &T) {
+    if let Some((_, counter)) = counters.iter().find(|(of, _)| of == what) {
+        counter.increment(1);
     }
 }
 

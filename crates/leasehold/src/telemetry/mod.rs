@@ -5,14 +5,6 @@
 //! loses only its own event; otherwise it would end all renewals of that thread.
 
 mod asked;
-#[cfg(all(feature = "cache", feature = "metrics"))]
-mod cache_meters;
-#[cfg(feature = "cache")]
-mod cache_outcome;
-#[cfg(feature = "cache")]
-mod cached;
-#[cfg(feature = "metrics")]
-mod counting;
 mod listener;
 #[cfg_attr(not(feature = "metrics"), path = "no_meters.rs")]
 mod meters;
@@ -21,10 +13,6 @@ mod shield;
 mod watched;
 
 pub(crate) use self::asked::Asked;
-#[cfg(feature = "cache")]
-pub(crate) use self::cache_outcome::{LeaseLost, Load, Read};
-#[cfg(feature = "cache")]
-pub(crate) use self::cached::{Held, Loading, Reading};
 pub(crate) use self::listener::{Telemetry, hears_details};
 pub(crate) use self::outcome::Said;
 pub(crate) use self::watched::{Ended, How, Watched};

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "cache")]
-use super::cache_outcome::{LeaseLost, Load, Read};
 use super::outcome::Outcome;
 use crate::error::{LossCause, StoreErrorKind};
 
@@ -47,30 +45,4 @@ impl Meter {
     pub(super) fn lost(&self, _: &LossCause) {}
 
     pub(super) fn renewed(&self, _: Duration) {}
-
-    #[cfg(feature = "cache")]
-    pub(super) fn entries(&self) -> EntryMeters {
-        EntryMeters
-    }
-}
-
-#[cfg(feature = "cache")]
-pub(super) struct EntryMeters;
-
-#[cfg(feature = "cache")]
-#[allow(clippy::unused_self, reason = "what `cache_meters.rs` has")]
-impl EntryMeters {
-    pub(super) fn read(&self, _: Read) {}
-
-    pub(super) fn waited(&self, _: Read, _: Duration) {}
-
-    pub(super) fn loaded(&self, _: Load, _: bool, _: Duration) {}
-
-    pub(super) fn lease_lost(&self, _: LeaseLost) {}
-
-    pub(super) fn refreshed_early(&self) {}
-
-    pub(super) fn backed_off(&self) {}
-
-    pub(super) fn invalidated(&self, _: bool) {}
 }

@@ -4,8 +4,6 @@
 //! by its time.
 
 mod acquiring;
-#[cfg(feature = "cache")]
-mod caching;
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;
@@ -14,58 +12,13 @@ mod least;
 mod replies;
 mod still;
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use common::{Place, TTL, look};
+use common::{
+    MANY, MOMENTS, Place, SOON, TTL, look, poll_n_times_then_drop, poll_once_then_drop_after,
+};
 use leasehold::{Client, Lease, Snapshot};
 use tokio::time::{sleep, timeout};
-
-/// A time limit that only a fault reaches. It is less than the TTL, and less than [`common::LONG`], so that the failure shows the state.
-const SOON: Duration = Duration::from_secs(15);
-
-/// More polls than any future of the library needs.
-const MANY: usize = 50;
-
-/// Moments at which to drop a future while the client works in the background: before the request, during it, after it.
-const MOMENTS: [Duration; 10] = {
-    let mut moments = [Duration::ZERO; 10];
-    let mut at = 1;
-    while at < moments.len() {
-        moments[at] = Duration::from_micros(50 << (at - 1));
-        at += 1;
-    }
-    moments
-};
-
-/// Polls `future` up to `n` times and drops it. After the first poll, it polls only when woken. Returns the output, if there is one.
-async fn poll_n_times_then_drop<F: Future>(n: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polls = 0;
-    poll_fn(|context| {
-        if let Poll::Ready(output) = future.as_mut().poll(context) {
-            return Poll::Ready(Some(output));
-        }
-        polls += 1;
-        if polls == n {
-            Poll::Ready(None)
-        } else {
-            Poll::Pending
-        }
-    })
-    .await
-}
-
-/// Polls `future` once, and drops it after `event` without another poll.
-async fn poll_once_then_drop_after<F: Future>(future: F, event: impl Future<Output = ()>) {
-    let mut future = pin!(future);
-    // A fast client may have finished by now. Then its output is dropped after the event.
-    let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
-    event.await;
-    drop(first);
-}
 
 /// One lock, the client under test, and an operator's client that inspects the lock.
 struct Scene {

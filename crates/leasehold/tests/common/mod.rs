@@ -7,7 +7,10 @@
     reason = "each test crate uses its own part of it"
 )]
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex, Snapshot};
@@ -304,4 +307,51 @@ pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> b
         }
     };
     timeout(LONG, looking).await.expect(what);
+}
+
+/// A time limit that only a fault reaches. It is less than [`TTL`], and less than [`LONG`], so that the failure shows the state.
+pub(crate) const SOON: Duration = Duration::from_secs(15);
+
+/// More polls than any future of the library needs.
+pub(crate) const MANY: usize = 50;
+
+/// Moments at which to drop a future while the client works in the background: before the request, during it, after it.
+pub(crate) const MOMENTS: [Duration; 10] = {
+    let mut moments = [Duration::ZERO; 10];
+    let mut at = 1;
+    while at < moments.len() {
+        moments[at] = Duration::from_micros(50 << (at - 1));
+        at += 1;
+    }
+    moments
+};
+
+/// Polls `future` up to `n` times and drops it. After the first poll, it polls only when woken. Returns the output, if there is one.
+pub(crate) async fn poll_n_times_then_drop<F: Future>(n: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        polls += 1;
+        if polls == n {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// Polls `future` once, and drops it after `event` without another poll.
+pub(crate) async fn poll_once_then_drop_after<F: Future>(
+    future: F,
+    event: impl Future<Output = ()>,
+) {
+    let mut future = pin!(future);
+    // A fast client may have finished by now. Then its output is dropped after the event.
+    let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+    event.await;
+    drop(first);
 }

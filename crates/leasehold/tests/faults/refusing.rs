@@ -137,13 +137,12 @@ async fn a_replica_is_no_place_for_locks() {
 }
 
 /// What a lock can do without.
-const OPTIONAL: [&str; 9] = [
+const OPTIONAL: [&str; 8] = [
     "ROLE",
     "INFO",
     "SCRIPT",
     "EVALSHA",
     "CLIENT SETINFO",
-    "CLIENT TRACKING",
     "SUBSCRIBE",
     "PUBSUB",
     "PING",

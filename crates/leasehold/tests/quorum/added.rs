@@ -113,16 +113,3 @@ async fn a_timestamp_lock_is_refused_with_a_sentence() {
     );
     assert!(said.ends_with("is none: use a mutex"), "{said}");
 }
-
-#[cfg(feature = "cache")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cache_entry_is_refused_with_a_sentence() {
-    let nodes = Nodes::start();
-    let client = nodes.client().await;
-    let refused = client.cache().get::<String>("home").await;
-    let said = refused.expect_err("a quorum has none").to_string();
-    assert!(
-        said.contains("it keeps no cache entries: use one server"),
-        "{said}"
-    );
-}

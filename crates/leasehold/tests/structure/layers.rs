@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::modules::files;
 
 /// Modules from the top to the bottom: each may use those below it, and those beside it on its own line.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 8] = [
     &["blocking", "testing"],
-    &["cache", "timestamp"],
+    &["entries", "timestamp"],
     &["client", "mutex", "gate"],
-    &["guard"],
     &["lease"],
     &["store"],
     &["telemetry"],

@@ -1,5 +1,7 @@
 //! A subscriber of `tracing` that records all spans and events of the library.
 
+#![allow(dead_code, reason = "each test crate uses its own part of it")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,10 +21,6 @@ pub(crate) struct Said {
     pub(crate) fields: Fields,
     pub(crate) span: Option<u64>,
     /// The current span of the thread at the time of the event.
-    #[cfg_attr(
-        not(feature = "cache"),
-        allow(dead_code, reason = "asked of loads only")
-    )]
     pub(crate) within: Option<u64>,
     pub(crate) thread: ThreadId,
 }

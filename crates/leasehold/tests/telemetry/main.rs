@@ -3,8 +3,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(feature = "cache")]
-mod entries;
 mod events;
 mod listener;
 #[cfg(feature = "metrics")]

@@ -1,5 +1,7 @@
 //! A recorder of `metrics` that remembers every number.
 
+#![allow(dead_code, reason = "each test crate uses its own part of it")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

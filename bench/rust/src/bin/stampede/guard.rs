@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::Client;
-use leasehold::cache::{Cache, Origin, Policy};
+use leasehold_cache::{Cache, Origin, Policy};
 
 use crate::source::Source;
 use crate::{How, Keep};
@@ -13,12 +13,12 @@ pub(crate) struct Guard(Cache);
 
 impl Guard {
     pub(crate) async fn connect(url: &str, keeps: bool) -> Self {
-        let mut builder = Client::builder();
-        if keeps {
-            builder = builder.cache_in_process(64_000_000, Duration::from_secs(30));
-        }
-        let client = builder.connect(url).await.expect("redis-server answers");
-        Self(client.cache())
+        let client = Client::connect(url).await.expect("redis-server answers");
+        Self(if keeps {
+            Cache::in_process(&client, 64_000_000, Duration::from_secs(30))
+        } else {
+            Cache::new(&client)
+        })
     }
 
     pub(crate) async fn get(

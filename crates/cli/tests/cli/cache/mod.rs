@@ -205,7 +205,8 @@ fn what_a_program_has_stored_is_printed_and_never_replaced(store: &Store) {
     runtime.block_on(async {
         let client = leasehold::Client::connect(url).await.unwrap();
         let loader = || async { Ok::<_, std::io::Error>(vec![1, 2]) };
-        client.cache().get_or_refresh("k", loader).await.unwrap();
+        let cache = leasehold_cache::Cache::new(&client);
+        cache.get_or_refresh("k", loader).await.unwrap();
         client.close().await;
     });
     assert_eq!(cache(store, "get", &["k"]).output().stdout, "[1,2]");

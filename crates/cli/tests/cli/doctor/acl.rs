@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use leasehold::cache::Policy;
 use leasehold::{Client, Error, Lease};
+use leasehold_cache::{Cache, Policy};
 use testkit::RedisServer;
 
 use super::{LIMIT, Report, run, with_user};
@@ -75,15 +75,14 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
 /// invalidates and removes.
 async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()> {
     let (key, bad) = (format!("{prefix}entry"), format!("{prefix}bad"));
-    let keeping = Client::builder().cache_in_process(1_000_000, Duration::from_secs(60));
     let policy = Policy::default().lease(Duration::from_secs(6));
     let clients = [
-        keeping.connect(url).await.ok()?,
+        Client::connect(url).await.ok()?,
         Client::connect(url).await.ok()?,
     ];
-    let [one, two] = clients
-        .each_ref()
-        .map(|client| client.cache().policy(policy.clone()));
+    let one = Cache::in_process(&clients[0], 1_000_000, Duration::from_secs(60));
+    let one = one.policy(policy.clone());
+    let two = Cache::new(&clients[1]).policy(policy);
     // Takes so long that the client renews the lease.
     let is_renewed = Arc::new(AtomicBool::new(false));
     let loader = is_renewed.clone();

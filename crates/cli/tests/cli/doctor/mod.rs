@@ -7,6 +7,7 @@
     reason = "tests drive real processes in real time"
 )]
 
+#[cfg(feature = "cache")]
 mod acl;
 mod telling;
 

@@ -99,8 +99,8 @@ impl Machine {
                 self.settlements.reconnected(now, effects);
                 self.renewals.reconnected(now, effects);
             }
-            // For the cache guard, which the client notifies.
-            #[cfg(feature = "cache")]
+            // For the listeners of entries.
+            #[cfg(feature = "entries")]
             Notice::LoadEnded { .. } | Notice::Changed { .. } => {}
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_core::{Block, LockName, Outcome, Owner, Reply, Step, Wake};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 use super::cache;
 use super::fault::{Fault, lacks_space, takes_no_writes};
 use super::places::Places;
@@ -20,7 +20,7 @@ use super::{file, path};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice};
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 use crate::store::entries::{Looked, Taken};
 
 /// One client's connection to the file. Its methods block for about [`file::BUSY_LIMIT`] at most.
@@ -172,7 +172,7 @@ impl Db {
     }
 
     /// Takes one step on a cache entry in its own transaction.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     pub(super) fn entry_step(
         &mut self,
         key: &LockName,
@@ -191,7 +191,7 @@ impl Db {
     }
 
     /// The values stored under `keys`. Does not wait for writers.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     pub(super) fn entries(&mut self, keys: &[LockName]) -> Result<Looked, StoreError> {
         self.reopen_if_replaced()?;
         let now = self.clock.store_now();

@@ -18,7 +18,6 @@ use crate::store::contract::{Attach, Store};
 /// The file cannot be opened or read.
 pub(in crate::store) async fn examine(given: &str, clock: &Clock) -> Result<Examined, Error> {
     let attach = Attach {
-        keeps_values: false,
         client: ClientId::new(0),
         listener: std::sync::Arc::new(|_| {}),
     };

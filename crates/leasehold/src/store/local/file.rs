@@ -321,7 +321,7 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
         begun.pragma_update(None, "application_id", APPLICATION)?;
         begun.pragma_update(None, "user_version", VERSION)?;
     }
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     begun.execute_batch(super::cache::LAYOUT)?;
     begun.commit()?;
     Ok(db)

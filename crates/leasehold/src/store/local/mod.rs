@@ -13,7 +13,7 @@
 //! - If the file is removed or replaced, or one that SQLite keeps beside it, its data may be lost. The next step of a
 //!   client notices it ([`places`]); then the client asks for each of its leases. Fences keep rising.
 
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod cache;
 mod db;
 #[cfg(feature = "doctor")]

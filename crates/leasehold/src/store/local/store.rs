@@ -15,8 +15,8 @@ use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
 use crate::store::contract::{Attach, Capabilities, Done, Listener, Notice, Store};
-#[cfg(feature = "cache")]
-use crate::store::entries::{Entries, Looked, Taken};
+#[cfg(feature = "entries")]
+use crate::store::entries::{EntryStore, Looked, Taken};
 
 /// One client's access to the locks in a file.
 pub(crate) struct LocalStore {
@@ -176,9 +176,13 @@ impl Store for LocalStore {
     }
 }
 
-#[cfg(feature = "cache")]
-impl Entries for LocalStore {
-    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+#[cfg(feature = "entries")]
+impl EntryStore for LocalStore {
+    fn look<'a>(
+        &'a self,
+        keys: &'a [LockName],
+        _: bool,
+    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
         let keys = keys.to_vec();
         self.ask(move |db| db.entries(&keys))
     }

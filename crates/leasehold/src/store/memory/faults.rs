@@ -74,7 +74,7 @@ impl Faults {
             state.listeners.iter().filter_map(Weak::upgrade).collect()
         };
         for listener in listeners {
-            #[cfg(feature = "cache")]
+            #[cfg(feature = "entries")]
             listener(Notice::Changed { keys: None });
             listener(Notice::Reconnected);
         }

@@ -176,7 +176,7 @@ impl Store for FaultyStore {
     }
 }
 
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod entries {
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
@@ -185,10 +185,14 @@ mod entries {
 
     use super::FaultyStore;
     use crate::error::StoreError;
-    use crate::store::entries::{Entries, Looked, Taken};
+    use crate::store::entries::{EntryStore, Looked, Taken};
 
-    impl Entries for FaultyStore {
-        fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+    impl EntryStore for FaultyStore {
+        fn look<'a>(
+            &'a self,
+            keys: &'a [LockName],
+            _: bool,
+        ) -> BoxFuture<'a, Result<Looked, StoreError>> {
             self.0.ask(|| self.0.store.cache_look(keys)).boxed()
         }
 

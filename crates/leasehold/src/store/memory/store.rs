@@ -26,7 +26,7 @@ pub struct Memory {
 struct MemoryState {
     clock: Clock,
     world: World,
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     cache: leasehold_core::cache::CacheWorld,
     /// The attached clients. A detached client receives no notices.
     clients: HashMap<ClientId, Listener>,
@@ -39,7 +39,7 @@ impl Memory {
         let state = MemoryState {
             clock,
             world: World::default(),
-            #[cfg(feature = "cache")]
+            #[cfg(feature = "entries")]
             cache: leasehold_core::cache::CacheWorld::default(),
             clients: HashMap::new(),
             steps_to_sweep: SWEEP_EVERY,
@@ -69,7 +69,7 @@ impl Memory {
     pub fn clear(&self) {
         let mut state = self.lock();
         state.world = World::default();
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         {
             state.cache = leasehold_core::cache::CacheWorld::default();
         }
@@ -82,7 +82,7 @@ impl Memory {
     }
 
     /// Changes the cache entries outside the rules.
-    #[cfg(all(test, feature = "cache"))]
+    #[cfg(all(test, feature = "entries"))]
     pub(crate) fn meddle_entries<T>(
         &self,
         change: impl FnOnce(&mut leasehold_core::cache::CacheWorld) -> T,
@@ -113,7 +113,7 @@ impl MemoryState {
         }
         self.world.sweep(now);
         let kept = self.world.names().count();
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         let kept = {
             self.cache.sweep(now);
             kept + self.cache.len()
@@ -212,7 +212,7 @@ impl Store for MemoryStore {
     }
 }
 
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod entries {
     use futures_util::FutureExt;
     use futures_util::future::{BoxFuture, ready};
@@ -222,7 +222,7 @@ mod entries {
     use super::MemoryStore;
     use crate::error::StoreError;
     use crate::store::contract::Notice;
-    use crate::store::entries::{Entries, Looked, Taken};
+    use crate::store::entries::{EntryStore, Looked, Taken};
 
     impl MemoryStore {
         pub(in crate::store::memory) fn cache_look(&self, keys: &[LockName]) -> Looked {
@@ -266,8 +266,12 @@ mod entries {
         }
     }
 
-    impl Entries for MemoryStore {
-        fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+    impl EntryStore for MemoryStore {
+        fn look<'a>(
+            &'a self,
+            keys: &'a [LockName],
+            _: bool,
+        ) -> BoxFuture<'a, Result<Looked, StoreError>> {
             ready(Ok(self.cache_look(keys))).boxed()
         }
 

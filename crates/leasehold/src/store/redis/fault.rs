@@ -103,6 +103,14 @@ pub(super) fn is_denied(refusal: &RedisError) -> bool {
     classify("", refusal).0.kind == StoreErrorKind::Denied
 }
 
+/// True if the server or a proxy does not take the request, whatever its words: the user has no permission, the command was renamed, or the
+/// service has none. False for a server that takes no requests for now.
+pub(super) fn is_forbidden(refusal: &RedisError) -> bool {
+    let (said, in_step) = classify("", refusal);
+    let is_refusal = matches!(said.kind, StoreErrorKind::Denied | StoreErrorKind::Protocol);
+    in_step && is_refusal && !is_passing(&said.detail)
+}
+
 /// True for words about a failure that passes, as of a proxy that has lost its server for a moment. The request may have been executed.
 pub(super) fn is_passing(said: &str) -> bool {
     let said = said.to_lowercase();

@@ -24,7 +24,7 @@
 //! imports the forms of [`codec`], but not [`connection`], which imports both.
 
 mod address;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod cache;
 mod codec;
 mod connection;
@@ -39,7 +39,7 @@ mod quorum;
 mod router;
 mod scripts;
 mod seats;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod server_time;
 #[cfg(test)]
 mod tests;

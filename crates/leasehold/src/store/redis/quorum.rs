@@ -29,9 +29,7 @@ pub(in crate::store) fn open_quorum(
         let seat = Seat::new(seats.clone(), &address.to_string());
         let attach = Attach {
             listener,
-            // There are no cache entries on a quorum.
-            keeps_values: false,
-            ..attach.clone()
+            client: attach.client,
         };
         Arc::new(RedisStore::as_node(
             (node, seat),

@@ -63,7 +63,7 @@ impl RedisStore {
     /// All interfaces of this store.
     pub(crate) fn opened(self) -> Opened {
         Opened {
-            #[cfg(feature = "cache")]
+            #[cfg(feature = "entries")]
             entries: Some(self.node.clone()),
             #[cfg(feature = "timestamp")]
             timestamps: Some(self.node.clone()),

@@ -30,21 +30,21 @@ pub(super) const TIMESTAMP_ACQUIRE: usize = 9;
 pub(super) const TIMESTAMP_EXTEND: usize = 10;
 #[cfg(feature = "timestamp")]
 pub(super) const TIMESTAMP_RELEASE: usize = 11;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 pub(super) const CACHE_BEGIN: usize = if cfg!(feature = "timestamp") { 12 } else { 9 };
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 pub(super) const CACHE_RENEW: usize = CACHE_BEGIN + 1;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 pub(super) const CACHE_COMMIT: usize = CACHE_BEGIN + 2;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 pub(super) const CACHE_ABANDON: usize = CACHE_BEGIN + 3;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 pub(super) const CACHE_INVALIDATE: usize = CACHE_BEGIN + 4;
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 #[cfg(feature = "timestamp")]
 const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 const CACHE: &str = include_str!("../../../lua/cache/prelude.lua");
 
 /// A script in the two forms that servers understand.
@@ -113,15 +113,15 @@ fn sources() -> Vec<ScriptSource> {
             &[TIMESTAMP],
             include_str!("../../../lua/timestamp/release.lua"),
         ),
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/begin.lua")),
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/renew.lua")),
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/commit.lua")),
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/abandon.lua")),
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/invalidate.lua")),
     ]
 }

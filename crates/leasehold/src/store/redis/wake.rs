@@ -12,7 +12,7 @@ pub(super) fn channel(client: ClientId) -> String {
 
 /// Reads an invalidation message for cache entries: an array of keys, or nil for all keys. A message of another form
 /// counts as one for all keys.
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 pub(super) fn changed(pushed: &[redis::Value]) -> Notice {
     let keys = match pushed {
         [redis::Value::Array(keys)] => {
@@ -59,7 +59,7 @@ pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
                 _ => Notice::First { key, owner },
             })
         }
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         "loaded" => {
             let key = rest.to_owned();
             Some(Notice::LoadEnded { key })
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(verbs, ["granted", "granted", "wanted", "first"]);
     }
 
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     #[test]
     fn the_end_of_a_load_names_its_key() {
         match parse("loaded größe 7 %".as_bytes()) {

@@ -72,7 +72,6 @@ impl Scene {
         for _ in 0..clients {
             let (way, identity) = (Way::default(), Identity::new(Some("host".into())).unwrap());
             let attach = Attach {
-                keeps_values: false,
                 client: identity.client,
                 listener: way.listener(),
             };

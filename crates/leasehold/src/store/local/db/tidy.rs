@@ -3,7 +3,7 @@
 use leasehold_core::{Fence, Outcome, Step};
 
 use super::Db;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 use crate::store::local::cache;
 use crate::store::local::fault::Fault;
 use crate::store::local::process;
@@ -13,7 +13,7 @@ use crate::store::local::rows::signed;
 const TIDY_EVERY: u32 = 1024;
 const TIDY_AT_MOST: usize = 256;
 /// How many cache entries one cleanup deletes at most. There are more of them, and deleting is cheap.
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 const ENTRIES_AT_MOST: u32 = 2048;
 
 impl Db {
@@ -30,7 +30,7 @@ impl Db {
 
     /// Applies the passage of time to unused names, and forgets clients whose process is gone.
     pub(super) fn tidy(&self) -> Result<Vec<(String, Outcome)>, Fault> {
-        #[cfg(feature = "cache")]
+        #[cfg(feature = "entries")]
         cache::sweep(&self.conn, self.clock.store_now(), ENTRIES_AT_MOST)?;
         // Every step first applies the passage of time. This one does nothing else, since no grant has this fence.
         let advance = Step::Break {

@@ -6,7 +6,7 @@ use leasehold_core::cache::{
 
 use super::*;
 use crate::error::StoreError;
-use crate::store::entries::Entries;
+use crate::store::entries::EntryStore;
 
 impl Peer {
     fn takes(&self, step: &CacheStep) -> Result<CacheReply, StoreError> {
@@ -45,7 +45,7 @@ impl Peer {
     }
 
     fn finds(&self) -> bool {
-        let looked = pollster::block_on(self.store.look(&[name()]));
+        let looked = pollster::block_on(self.store.look(&[name()], false));
         looked.unwrap().values[0].is_some()
     }
 }

@@ -1,7 +1,7 @@
 //! Behaviour of the store on one host only. Core tests the rules, and the conformance suite tests the common behaviour.
 
 mod clients;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod entries;
 mod files;
 mod processes;
@@ -58,7 +58,6 @@ impl Host {
         let store = LocalStore::open(
             path,
             Attach {
-                keeps_values: false,
                 client: ClientId::new(client),
                 listener,
             },

@@ -13,21 +13,25 @@ use redis::{Cmd, RedisResult, cmd, pipe};
 
 use super::codec::words::POLL_ONLY;
 use super::connection::current::Connected;
+use super::fault::is_forbidden;
 use super::node::Node;
 use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
 use crate::error::StoreError;
-use crate::store::entries::{Entries, Looked, Taken};
+use crate::store::entries::{EntryStore, Looked, Taken};
 
 /// The most keys of one MGET: enough to cost little beside the values, few enough not to delay other clients.
 const MOST_KEYS: usize = 512;
 
-impl Entries for Node {
-    fn look<'a>(&'a self, keys: &'a [LockName]) -> BoxFuture<'a, Result<Looked, StoreError>> {
+impl EntryStore for Node {
+    fn look<'a>(
+        &'a self,
+        keys: &'a [LockName],
+        watch: bool,
+    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
         let clock = self.connection.clock();
-        let look = async |connected: &Connected| {
-            let mut connection = connected.connection.clone();
+        let look = async move |connected: &Connected| {
             let sent = clock.now();
             let asks_time = connected.time.is_to_be_asked(sent);
             // Started one after the other, so that both leave in one packet.
@@ -41,8 +45,8 @@ impl Entries for Node {
                 }
             };
             let (time, values) = join(
-                time(connection.clone()),
-                values(&mut connection, keys, connected.tracking),
+                time(connected.connection.clone()),
+                values(connected, keys, watch),
             )
             .await;
             let values = values?;
@@ -74,12 +78,12 @@ impl Entries for Node {
 
 /// Reads the values of `keys`: with one GET, or as few MGETs as possible. A key without a valid entry has none.
 async fn values(
-    connection: &mut MultiplexedConnection,
+    connected: &Connected,
     keys: &[LockName],
-    tracking: bool,
+    watch: bool,
 ) -> RedisResult<Vec<Option<Value>>> {
     if let [key] = keys {
-        let found = ask(connection, cmd("GET").arg(key.key()), tracking).await;
+        let found = ask(connected, cmd("GET").arg(key.key()), watch).await;
         return match found {
             Err(error) if reply::is_wrong_type(&error) => Ok(vec![None]),
             found => Ok(vec![reply::entry(&found?)]),
@@ -90,29 +94,42 @@ async fn values(
         for key in keys {
             mget.arg(key.key());
         }
-        let (mut connection, count) = (connection.clone(), keys.len());
-        async move { reply::entries(&ask(&mut connection, &mget, tracking).await?, count) }
+        let count = keys.len();
+        async move { reply::entries(&ask(connected, &mget, watch).await?, count) }
     };
     let found = join_all(keys.chunks(MOST_KEYS).map(some)).await;
     let found: Vec<_> = found.into_iter().collect::<RedisResult<_>>()?;
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Sends a read. If the server is `tracking`, asks it to report changes of these keys.
-async fn ask(
-    connection: &mut MultiplexedConnection,
-    look: &Cmd,
-    tracking: bool,
-) -> RedisResult<::redis::Value> {
-    if !tracking {
-        return look.query_async(connection).await;
+/// Sends a read. With `watch`, the server reports the next change of these keys, unless this user may not ask for that.
+async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<::redis::Value> {
+    let mut connection = connected.connection.clone();
+    let tracks = connected.tracking.get();
+    if !watch || tracks == Some(&false) {
+        return look.query_async(&mut connection).await;
     }
-    let mut both = pipe();
-    both.cmd("CLIENT").arg("CACHING").arg("YES");
-    both.add_command(look.clone());
-    // If it is refused, the value is read all the same. No push tells of its changes.
-    let (_tracked, found): (RedisResult<::redis::Value>, RedisResult<::redis::Value>) =
-        both.ignore_errors().query_async(connection).await?;
+    let mut all = pipe();
+    // OPTIN: the server reports only changes of what was read after CACHING, not those of locks. Reads that begin at once may all turn it
+    // on, which changes nothing.
+    if tracks.is_none() {
+        all.cmd("CLIENT").arg(&["TRACKING", "ON", "OPTIN"]);
+    }
+    all.cmd("CLIENT").arg(&["CACHING", "YES"]);
+    all.add_command(look.clone());
+    // Whatever is refused, the value is read all the same. No push tells of its changes then.
+    let answers = all.ignore_errors().query_async(&mut connection).await;
+    let mut answers: Vec<RedisResult<::redis::Value>> = answers?;
+    let found = answers.pop().unwrap_or(Ok(::redis::Value::Nil));
+    let turned_on = answers.into_iter().next().filter(|_| tracks.is_none());
+    let is_on = match turned_on {
+        Some(Ok(_)) => Some(true),
+        Some(Err(error)) if is_forbidden(&error) => Some(false),
+        Some(Err(_)) | None => None,
+    };
+    if let Some(is_on) = is_on {
+        connected.tracking.get_or_init(|| is_on);
+    }
     found
 }
 

@@ -163,7 +163,7 @@ pub(in crate::store::redis) fn texts(value: &Value) -> Vec<String> {
 }
 
 /// The integers of an array.
-#[cfg(any(feature = "cache", feature = "timestamp"))]
+#[cfg(any(feature = "entries", feature = "timestamp"))]
 pub(in crate::store::redis) fn integers(value: &Value) -> Vec<i64> {
     array(value)
         .unwrap_or_default()

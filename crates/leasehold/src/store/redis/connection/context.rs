@@ -22,8 +22,6 @@ pub(super) struct ConnectionContext {
     pub(super) address: Address,
     pub(super) channel: String,
     pub(super) listener: Listener,
-    /// The server is asked to report changes of the cache entries that were read (client tracking).
-    pub(super) tracks: bool,
     pub(super) clock: Clock,
     pub(super) limit: Duration,
     pub(super) scripts: Arc<Scripts>,
@@ -73,7 +71,6 @@ impl ConnectionContext {
             address: &self.address,
             scripts: &self.scripts,
             channel: &self.channel,
-            tracks: self.tracks,
         }
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! A caller must fetch it anew for each request, since the next connection may lead to another server.
 
-#[cfg(feature = "cache")]
-use std::sync::Arc;
+#[cfg(feature = "entries")]
+use std::sync::{Arc, OnceLock};
 
 use redis::aio::MultiplexedConnection;
 
 use crate::error::StoreError;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 use crate::store::redis::server_time::ServerTime;
 
 /// An established connection.
@@ -16,14 +16,11 @@ use crate::store::redis::server_time::ServerTime;
 pub(in crate::store::redis) struct Connected {
     pub(in crate::store::redis) connection: MultiplexedConnection,
     /// The clock of this connection's server. Another connection may lead to another server.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     pub(in crate::store::redis) time: Arc<ServerTime>,
-    /// The server reports changes of the cache entries that were read (client tracking).
-    #[cfg_attr(
-        not(feature = "cache"),
-        expect(dead_code, reason = "nothing is looked at")
-    )]
-    pub(in crate::store::redis) tracking: bool,
+    /// Whether the server reports changes of the cache entries that were read (client tracking). The first read that asks for that sets it.
+    #[cfg(feature = "entries")]
+    pub(in crate::store::redis) tracking: Arc<OnceLock<bool>>,
 }
 
 /// The connection that out-of-band requests use.

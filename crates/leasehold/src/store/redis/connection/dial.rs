@@ -63,7 +63,7 @@ pub(super) async fn dial(
                         hears(notice);
                     }
                 }
-                #[cfg(feature = "cache")]
+                #[cfg(feature = "entries")]
                 PushKind::Invalidate => hears(wake::changed(&push.data)),
                 _ => {}
             }

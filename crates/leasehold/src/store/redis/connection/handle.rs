@@ -44,7 +44,6 @@ impl ConnectionHandle {
             address,
             channel: wake::channel(attach.client),
             listener: contention_listener(context.clone(), attach.listener),
-            tracks: attach.keeps_values,
             clock,
             limit,
             scripts,
@@ -80,7 +79,7 @@ impl ConnectionHandle {
     }
 
     /// The clock that measures the time limits.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     pub(in crate::store::redis) fn clock(&self) -> &Clock {
         &self.context.clock
     }

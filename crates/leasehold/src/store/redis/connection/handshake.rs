@@ -10,7 +10,7 @@ use super::server::{HelloReply, ServerId, adopted, start_of};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::codec::words::MARK;
-use crate::store::redis::fault::{classify, is_passing};
+use crate::store::redis::fault::is_forbidden;
 use crate::store::redis::scripts::{NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
@@ -20,8 +20,6 @@ pub(in crate::store::redis) struct Handshake<'a> {
     pub(in crate::store::redis) scripts: &'a Scripts,
     /// The channel on which the client receives messages.
     pub(in crate::store::redis) channel: &'a str,
-    /// The server is asked to report changes of the cache entries that were read (client tracking).
-    pub(in crate::store::redis) tracks: bool,
 }
 
 /// The result of a handshake.
@@ -29,8 +27,6 @@ pub(in crate::store::redis) struct Handshake<'a> {
 pub(in crate::store::redis) struct HandshakeResult {
     /// The connection is subscribed. False if the user has no permission to subscribe.
     pub(in crate::store::redis) listening: bool,
-    /// The server reports changes of cache entries.
-    pub(super) tracking: bool,
     /// The identity of the server; `None` if the user has no permission to ask for it.
     pub(super) server: Option<ServerId>,
 }
@@ -75,8 +71,7 @@ impl Handshake<'_> {
         let load = knows
             .ok()
             .and_then(|knows: Vec<bool>| self.scripts.to_load(&knows, hello.is_old()));
-        let (mut loads, mut tracks) = (connection.clone(), connection.clone());
-        let mut adopts = connection.clone();
+        let (mut loads, mut adopts) = (connection.clone(), connection.clone());
         // If the user has no permission, the node is in quarantine, as after a loss of its data.
         let adopted = async {
             if let Some(adopt) = adopt {
@@ -89,24 +84,12 @@ impl Handshake<'_> {
                 drop(answer);
             }
         };
-        // OPTIN: only reads of cache entries are tracked, not the keys of locks. If the user has no permission, cached
-        // values still expire by their own time limit.
-        let tracking = async {
-            if !self.tracks {
-                return Ok(false);
-            }
-            let mut on = cmd("CLIENT");
-            on.arg(&["TRACKING", "ON", "OPTIN"]);
-            self.permitted(on.query_async::<Value>(&mut tracks).await.map(drop))
-        };
         // A client without permission to subscribe polls, and says so in the queue.
         let listening = async { self.permitted(connection.subscribe(self.channel).await) };
         // Started one after the other, so that all leave in one packet.
-        let ((), (), listening, tracking) =
-            futures_util::join!(adopted, loaded, listening, tracking);
+        let ((), (), listening) = futures_util::join!(adopted, loaded, listening);
         Ok(HandshakeResult {
             listening: listening?,
-            tracking: tracking?,
             server,
         })
     }
@@ -167,7 +150,7 @@ impl Handshake<'_> {
     fn allowed(&self, answer: RedisResult<Value>) -> Result<Option<Value>, StoreError> {
         match answer {
             Ok(value) => Ok(Some(value)),
-            Err(error) if self.is_forbidden(&error) => Ok(None),
+            Err(error) if is_forbidden(&error) => Ok(None),
             Err(error) => Err(self.refused(&error)),
         }
     }
@@ -177,14 +160,6 @@ impl Handshake<'_> {
     fn permitted(&self, answer: RedisResult<()>) -> Result<bool, StoreError> {
         let value = self.allowed(answer.map(|()| Value::Okay))?;
         Ok(value.is_some())
-    }
-
-    /// True if the server or a proxy does not take the request, whatever its words: the user has no permission, the command was
-    /// renamed, or the service has none. False for a server that takes no requests for now.
-    fn is_forbidden(&self, error: &RedisError) -> bool {
-        let (said, in_step) = classify(&self.address.to_string(), error);
-        let is_refusal = matches!(said.kind, StoreErrorKind::Denied | StoreErrorKind::Protocol);
-        in_step && is_refusal && !is_passing(&said.detail)
     }
 
     fn refused(&self, error: &RedisError) -> StoreError {

@@ -151,12 +151,13 @@ impl Runner<'_> {
             mut driver,
             agreed,
         } = established;
-        let (listening, tracking) = (agreed.listening, agreed.tracking);
+        let listening = agreed.listening;
         let current = CurrentConnection::Up(Connected {
             connection: connection.clone(),
-            tracking,
-            #[cfg(feature = "cache")]
+            #[cfg(feature = "entries")]
             time: Arc::default(),
+            #[cfg(feature = "entries")]
+            tracking: Arc::default(),
         });
         let state = ConnectionState::Up { listening };
         context.queue.set(state, || context.publish(current));

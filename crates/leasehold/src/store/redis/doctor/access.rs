@@ -66,16 +66,16 @@ pub(super) static NEEDS: &[Need] = &[
     // The doctor misses most. A connection does not know which server it leads to: each new one may lead to another.
     need("info", Unseen, &[]),
     // An empty SETRANGE makes no key.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     need("setrange", Without::NoCache, &["SETRANGE", KEY, "0", ""]),
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     need("hmget", Without::NoCache, &["HMGET", HASH, "x"]),
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     need("hkeys", Without::NoCache, &["HKEYS", HASH]),
     // Without it, no notice drops a changed value from the process. `CLIENT` changes this connection only.
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     need("client|tracking", Without::NoCache, &["CLIENT", "TRACKING", "OFF"]),
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     need("client|caching", Without::NoCache, &["CLIENT", "CACHING", "YES"]),
 ];
 
@@ -224,7 +224,7 @@ mod tests {
             include_str!("../../../../lua/cache/renew.lua"),
         ]
         .concat();
-        let lua = if cfg!(feature = "cache") {
+        let lua = if cfg!(feature = "entries") {
             lua + &entries
         } else {
             lua
@@ -254,7 +254,7 @@ mod tests {
             "select",
             "subscribe",
         ];
-        if cfg!(feature = "cache") {
+        if cfg!(feature = "entries") {
             by_rust.extend(of_entries);
             by_rust.sort_unstable();
         }
@@ -287,7 +287,7 @@ mod tests {
         for name in ["ping", "info", "client|setinfo"] {
             assert_eq!(without(name), Some(Unseen), "{name}");
         }
-        if cfg!(feature = "cache") {
+        if cfg!(feature = "entries") {
             assert_eq!(without("hmget"), Some(Without::NoCache));
             assert_eq!(without("client|tracking"), Some(Without::NoCache));
         }

@@ -201,7 +201,6 @@ impl<'a> Trial<'a> {
             address,
             scripts: &scripts,
             channel: &self.channel,
-            tracks: cfg!(feature = "cache"),
         };
         let mut connection = self.talk.connection.clone();
         let agreed = clock.within(limit, handshake.exchange(&mut connection));

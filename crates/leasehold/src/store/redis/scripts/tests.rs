@@ -37,7 +37,7 @@ fn only_what_frees_or_keeps_a_lock_works_on_a_full_server() {
     ] {
         assert_eq!(flags(script).as_deref(), Some("#!lua flags=allow-oom"));
     }
-    #[cfg(feature = "cache")]
+    #[cfg(feature = "entries")]
     for (script, works) in [
         (CACHE_BEGIN, false),
         (CACHE_COMMIT, false),

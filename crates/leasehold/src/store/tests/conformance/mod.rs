@@ -1,16 +1,16 @@
 //! One suite of behaviours for every store. A new store is one row at the end of this file.
 
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod entries;
 mod fences;
 mod hold;
 #[cfg(target_os = "linux")]
 mod nodes;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod overtaken;
 mod peer;
 mod queue;
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 mod reader;
 mod repeats;
 mod under;
@@ -195,7 +195,7 @@ quorum_row!(quorum, OnQuorum);
 quorum_row!(quorum_with_one_down, OnMajority);
 
 /// The behaviours of cache entries.
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 macro_rules! entries_row {
     ($row:ident, $world:ident, start_paused = $paused:tt) => {
         row! { $row, $world, $paused;
@@ -226,9 +226,9 @@ macro_rules! entries_row {
     };
 }
 
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 entries_row!(memory_entries, InMemory, start_paused = true);
-#[cfg(feature = "cache")]
+#[cfg(feature = "entries")]
 entries_row!(local_entries, Local, start_paused = true);
-#[cfg(all(feature = "cache", target_os = "linux"))]
+#[cfg(all(feature = "entries", target_os = "linux"))]
 entries_row!(redis_entries, OnRedis, start_paused = false);

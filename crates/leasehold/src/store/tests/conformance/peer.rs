@@ -36,11 +36,7 @@ pub(super) struct Peer {
 pub(super) async fn opened(world: &impl World, client: ClientId) -> (Opened, Receiver<Notice>) {
     let (tell, heard) = channel();
     let listener = Arc::new(move |notice| drop(tell.send(notice)));
-    let opened = world.open(Attach {
-        client,
-        listener,
-        keeps_values: false,
-    });
+    let opened = world.open(Attach { client, listener });
     opened.store.ready().await.unwrap();
     (opened, heard)
 }
@@ -176,7 +172,7 @@ impl Peer {
                     return wake;
                 }
                 Some(Notice::Reconnected) => panic!("only once"),
-                #[cfg(feature = "cache")]
+                #[cfg(feature = "entries")]
                 Some(Notice::LoadEnded { .. } | Notice::Changed { .. }) => {}
                 Some(
                     Notice::Wanted { .. }

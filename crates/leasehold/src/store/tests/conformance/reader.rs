@@ -55,7 +55,7 @@ impl Entries for OnRedis {
 /// A client of a store that wants one value.
 pub(super) struct Reader {
     pub(super) store: Arc<dyn Store>,
-    entries: Arc<dyn entries::Entries>,
+    entries: Arc<dyn entries::EntryStore>,
     pub(super) client: ClientId,
     pub(super) key: LockName,
     pub(super) begin: Begin,
@@ -151,7 +151,7 @@ impl Reader {
     }
 
     pub(super) async fn looks_at(&self, keys: &[LockName]) -> Looked {
-        self.entries.look(keys).await.unwrap()
+        self.entries.look(keys, false).await.unwrap()
     }
 
     /// True if it is told that a load ended. On one connection, earlier messages have arrived before a reply.

@@ -16,13 +16,12 @@ use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Store};
-use crate::store::entries::{Entries, Looked};
+use crate::store::entries::{EntryStore, Looked};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn open(url: &str) -> RedisStore {
     let attach = Attach {
-        keeps_values: false,
         client: ClientId::new(7),
         listener: Arc::new(drop),
     };
@@ -42,7 +41,7 @@ async fn takes(store: &RedisStore, name: &str, step: Step) -> Result<Reply, Stor
 
 async fn looks(store: &RedisStore, names: &[&str]) -> Looked {
     let names: Vec<_> = names.iter().map(|name| key(name)).collect();
-    store.node.look(&names).await.unwrap()
+    store.node.look(&names, false).await.unwrap()
 }
 
 fn begin(token: u128) -> Step {
@@ -261,7 +260,7 @@ async fn the_clock_is_that_of_the_server_at_the_other_end() {
     server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
     server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let found = loop {
-        match store.node.look(&[key("a")]).await {
+        match store.node.look(&[key("a")], false).await {
             // Still on the old connection.
             Ok(found) if found.now_ms < server_ms() => tokio::task::yield_now().await,
             Ok(found) => break found,

@@ -105,7 +105,6 @@ impl Redis {
             let _inside = runtime.enter();
             let address = Address::parse(&server.url()).unwrap();
             let attach = Attach {
-                keeps_values: false,
                 client: ClientId::new(u64::MAX),
                 listener: Arc::new(drop),
             };

@@ -1,0 +1,326 @@
+//! The guard of a cache: reads entries by the rules of a policy, with at most one load of an entry at a time.
+//!
+//! # Invariants
+//!
+//! - **G1** A cache, with all its clones, has at most one shared load of an entry, apart from loads that have lost their lease. It answers
+//!   all callers of this process that ask meanwhile.
+//! - **G2** A shared load is a task of the client, and its loader a task of the caller's runtime. Neither ends with the caller.
+//! - **G3** A caller takes the result of a shared load as fresh only if the store said so after the caller asked, or if the load
+//!   began after that.
+//! - **G4** A shared load ends: by a value, a failure, the end of a back-off, or when no caller waits for another client's load any more. A
+//!   shared load whose loader hangs answers no new caller once its lease is not renewed any more.
+//! - **G5** A granted load is committed or abandoned, however the loader ends. If that request cannot be sent, the lease ends the load.
+//! - **G6** A caller that gets a value loaded here finds it stored, if the store accepted it. The caller waits for that for at most 100 ms
+//!   or its own limit.
+//!
+//! The single flight of `moka` cannot be the shared load. It gives a result to all who wait, whenever they asked (G3). It drops the loader
+//! with the caller that polls it (G2). It has no stages, for a stale value meanwhile or a value on its way to the store (G6).
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::Moment;
+use leasehold::entries::{Entries, EntryListener};
+use leasehold_core::cache::{Header, Reply, Standing, Step, Value, Version};
+use leasehold_core::{ClientId, LockName};
+
+use crate::load::{Call, Demand, Loader, Loads, Offer};
+use crate::local_cache::{Limits, LocalCache, Lookup, ReadTicket};
+use crate::policy::Policy;
+use crate::telemetry::{ReadEnd, Reading};
+use crate::value::{Cached, Codec, Error, Origin, Refusal, decode};
+
+/// How long the receiver of a loaded value waits until the store has it.
+const STORING: Duration = Duration::from_millis(100);
+
+/// The guard that a cache and its clones share. When the last of them goes, shared loads that only wait end; loads go on.
+pub(crate) struct Guard {
+    pub(crate) loads: Arc<Loads>,
+    local: Option<LocalCache>,
+}
+
+/// A call with its loader.
+pub(crate) struct Read {
+    pub(crate) call: Call,
+    pub(crate) loader: Box<dyn Loader>,
+}
+
+/// A stored value that could be decoded.
+struct Known<V> {
+    header: Header,
+    value: Arc<V>,
+    now_ms: u64,
+}
+
+impl<V> Known<V> {
+    /// Decodes a value as the caller does, if that works.
+    fn read<C: Codec<V>>(value: &Value, now_ms: u64) -> Option<Self> {
+        Some(Self {
+            header: value.header,
+            value: Arc::new(decode::<V, C>(value).ok()?),
+            now_ms,
+        })
+    }
+
+    fn serve(&self, origin: Origin) -> Cached<V> {
+        Cached {
+            value: self.value.clone(),
+            age: self.header.age(self.now_ms),
+            origin,
+        }
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(entries: &Entries, client: ClientId, local: Option<Limits>) -> Arc<Self> {
+        let guard = Arc::new(Self {
+            loads: Arc::new(Loads::new(entries.clone(), client)),
+            local: local.map(LocalCache::new),
+        });
+        let listener: Weak<Self> = Arc::downgrade(&guard);
+        entries.listen(listener);
+        guard
+    }
+
+    /// A value by the rules of the policy: fresh, stale, loaded, or loaded by another caller.
+    pub(crate) async fn get<V, C: Codec<V>>(&self, read: Read) -> Result<Cached<V>, Refusal> {
+        let asked = self.now();
+        let reading = self.loads.telemetry.read(&read.call.key, asked);
+        let found = self.lookups(std::slice::from_ref(&read.call.key)).await;
+        let lookup = match found.map(|mut found| found.pop().unwrap_or_default()) {
+            Ok(lookup) => lookup,
+            Err(refusal) => {
+                reading.ended(&refusal);
+                return Err(refusal);
+            }
+        };
+        self.get_after::<V, C>(read, asked, lookup, reading).await
+    }
+
+    /// The values of several entries, after one read of all of them.
+    pub(crate) async fn get_many<V, C: Codec<V>>(
+        &self,
+        reads: Vec<Read>,
+    ) -> Result<Vec<Result<Cached<V>, Refusal>>, Refusal> {
+        let asked = self.now();
+        let keys: Vec<_> = reads.iter().map(|read| read.call.key.clone()).collect();
+        let reading = |key| self.loads.telemetry.read(key, asked);
+        let mut readings: Vec<_> = keys.iter().map(reading).collect();
+        let lookups = self.lookups(&keys).await.inspect_err(|refusal| {
+            for reading in readings.drain(..) {
+                reading.ended(refusal);
+            }
+        })?;
+        let answers = reads.into_iter().zip(lookups).zip(readings);
+        let answers = answers
+            .map(|((read, lookup), reading)| self.get_after::<V, C>(read, asked, lookup, reading));
+        Ok(join_all(answers).await)
+    }
+
+    /// The stored value of `key`, and the time of the store. Loads nothing.
+    pub(crate) async fn find(&self, key: &LockName) -> Result<Option<(Value, u64)>, Refusal> {
+        let reading = self.loads.telemetry.read(key, self.now());
+        let keys = std::slice::from_ref(key);
+        match self.loads.entries.look(keys, false).await {
+            Ok(looked) => {
+                let value = looked.values.into_iter().next().flatten();
+                let standing = |value: &Value| Origin::from(value.header.standing(looked.now_ms));
+                let end = value.as_ref().map(|value| standing(value).into());
+                reading.ended(end.unwrap_or(ReadEnd::Nothing));
+                Ok(value.map(|value| (value, looked.now_ms)))
+            }
+            Err(error) => {
+                let refusal = Refusal::from(error);
+                reading.ended(&refusal);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Makes the stored value stale, or removes it, and also the values of loads under way.
+    pub(crate) async fn invalidate(&self, key: &LockName, remove: bool) -> Result<(), Error> {
+        let entries = &self.loads.entries;
+        let taken = entries.take(key, &Step::Invalidate { remove }).await;
+        let refusal = match taken.map(|taken| taken.reply) {
+            Ok(Reply::Invalidated) => None,
+            Ok(Reply::Foreign(kind)) => Some(Refusal::Foreign(kind)),
+            Ok(other) => Some(entries.unexpected(&other).into()),
+            Err(error) => Some(error.into()),
+        };
+        let error = refusal.map(|refusal| refusal.into_error(key, self.now()));
+        self.loads.telemetry.invalidated(key, error.as_ref());
+        error.map_or(Ok(()), Err)
+    }
+
+    /// The values of `keys`, in their order: from the local cache, or else from the store by one read.
+    async fn lookups(&self, keys: &[LockName]) -> Result<Vec<Lookup>, Refusal> {
+        let (asked, entries) = (self.now(), &self.loads.entries);
+        let Some(local) = &self.local else {
+            let looked = entries.look(keys, false).await?;
+            let now_ms = looked.now_ms;
+            let values = looked.values.into_iter();
+            return Ok(values.map(|value| Lookup { value, now_ms }).collect());
+        };
+        let kept: Vec<_> = keys.iter().map(|key| local.get(key, asked)).collect();
+        let missing = keys.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+        let missing: Vec<LockName> = missing.map(|(key, _)| key.clone()).collect();
+        if missing.is_empty() {
+            return Ok(kept.into_iter().flatten().collect());
+        }
+        let tickets: Vec<ReadTicket> = missing.iter().map(|key| local.ticket(key)).collect();
+        let looked = entries.look(&missing, true).await?;
+        let now_ms = looked.now_ms;
+        let values = looked.values.into_iter();
+        let mut found = values.zip(missing.iter().zip(tickets)).map(|(value, to)| {
+            let lookup = Lookup { value, now_ms };
+            local.put(to.0, &lookup, asked, to.1);
+            lookup
+        });
+        let all = kept.into_iter().map(|kept| kept.or_else(|| found.next()));
+        Ok(all.flatten().collect())
+    }
+
+    /// The answer for a call, given the result of the read that began at `asked`.
+    async fn get_after<V, C: Codec<V>>(
+        &self,
+        read: Read,
+        asked: Moment,
+        lookup: Lookup,
+        mut reading: Reading<'_>,
+    ) -> Result<Cached<V>, Refusal> {
+        let answer = self.answer::<V, C>(read, asked, lookup, &mut reading).await;
+        match &answer {
+            Ok(cached) => reading.ended(cached.origin),
+            Err(refusal) => reading.ended(refusal),
+        }
+        answer
+    }
+
+    async fn answer<V, C: Codec<V>>(
+        &self,
+        read: Read,
+        asked: Moment,
+        mut lookup: Lookup,
+        reading: &mut Reading<'_>,
+    ) -> Result<Cached<V>, Refusal> {
+        let Read { call, loader } = read;
+        let (loads, policy) = (&self.loads, &call.policy);
+        let clock = loads.entries.clock();
+        let limit = asked.after(policy.wait_at_most);
+        let (mut loader, mut unread) = (Some(loader), Version::default());
+        if call.scope.contains(loads.client, &call.key) {
+            return Err(Refusal::Nested);
+        }
+        loop {
+            let Lookup { value, now_ms } = &lookup;
+            let stored = value.as_ref();
+            let known = stored.and_then(|value| Known::<V>::read::<C>(value, *now_ms));
+            if let Some(known) = &known {
+                let standing = known.header.standing(*now_ms);
+                let is_fresh = standing == Standing::Fresh;
+                if is_fresh || !policy.must_be_fresh {
+                    // A fresh value is refreshed early if this reader draws the lot.
+                    if !is_fresh || policy.draws(&known.header, *now_ms) {
+                        let seen = known.header.version;
+                        let joined = loads.join(&call, &mut loader, seen, is_fresh);
+                        // A client that is closed refreshes nothing.
+                        if is_fresh && matches!(joined, Ok((_, true))) {
+                            loads.telemetry.refreshes_early(&call.key);
+                        }
+                    }
+                    return Ok(known.serve(standing.into()));
+                }
+            }
+            let seen = stored.map_or(Version::default(), |value| value.header.version);
+            // A value that the caller cannot decode must be replaced.
+            let over = stored.is_some() && known.is_none();
+            let (shared, is_leader) = loads.join(&call, &mut loader, seen, over)?;
+            if let Some(loader) = &mut loader {
+                loader.passed_over();
+            }
+            let want = Demand {
+                asked,
+                leads: is_leader,
+                must_be_fresh: policy.must_be_fresh,
+                unread,
+            };
+            reading.waits();
+            let left = limit.since(clock.now());
+            let refusal = match clock.within(left, shared.wait(&want)).await {
+                None => Refusal::Busy(clock.now().since(asked)),
+                Some(Err(refusal)) => refusal,
+                Some(Ok(Offer { value, age, origin })) => {
+                    unread = value.header.version;
+                    if let Ok(value) = decode::<V, C>(&value) {
+                        if origin != Origin::Stale {
+                            let left = limit.since(clock.now()).min(STORING);
+                            // A store that hangs does not keep the caller (G6).
+                            let _ended: Option<()> = clock.within(left, shared.ended()).await;
+                        }
+                        let value = Arc::new(value);
+                        return Ok(Cached { value, age, origin });
+                    }
+                    Refusal::Unreadable
+                }
+            };
+            // A second attempt may succeed, or load by itself. Without a loader, it was this caller's own load that ended.
+            let again =
+                matches!(refusal, Refusal::Unreadable | Refusal::GaveUp) && loader.is_some();
+            if !again || limit.since(clock.now()).is_zero() {
+                let refusal = if again {
+                    Refusal::Busy(clock.now().since(asked))
+                } else {
+                    refusal
+                };
+                // A stale value that was found after the read is good enough too.
+                let known = known.or_else(|| {
+                    let found = shared.stale(asked)?;
+                    Known::read::<C>(&found.value, found.now_ms)
+                });
+                return instead(policy, known.as_ref(), refusal);
+            }
+            // It still asks as of its first look: what begins to load after that will do, or it might never catch up with a source that
+            // is invalidated all the time.
+            let found = self.lookups(std::slice::from_ref(&call.key)).await?;
+            lookup = found.into_iter().next().unwrap_or_default();
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.loads.entries.clock().now()
+    }
+}
+
+impl EntryListener for Guard {
+    fn changed(&self, keys: Option<&[LockName]>) {
+        match (&self.local, keys) {
+            (None, _) => {}
+            (Some(local), None) => local.forget_all(),
+            (Some(local), Some(keys)) => keys.iter().for_each(|key| local.forget(key)),
+        }
+    }
+
+    fn load_ended(&self, key: Option<&LockName>) {
+        self.loads.wake(key);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.loads.leave();
+    }
+}
+
+/// The stale value instead of a refusal, if there is one and the policy allows it.
+fn instead<V>(
+    policy: &Policy,
+    known: Option<&Known<V>>,
+    refusal: Refusal,
+) -> Result<Cached<V>, Refusal> {
+    let takes = policy.stale_if_error && !matches!(refusal, Refusal::Nothing);
+    match known.filter(|_| takes) {
+        Some(known) => Ok(known.serve(Origin::Stale)),
+        None => Err(refusal),
+    }
+}

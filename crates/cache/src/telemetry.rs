@@ -1,0 +1,527 @@
+//! The telemetry of a cache: its reads and loads as spans, events and numbers. It reports no value.
+//!
+//! All of it goes to the subscriber of the client. A subscriber that panics loses only its own event. A key becomes a label of the numbers only
+//! if the client declared it, as the name of a lock does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use leasehold::Moment;
+use leasehold::entries::Entries;
+use leasehold_core::LockName;
+use leasehold_core::cache::{CommitOutcome, Version};
+use tracing::field::Empty;
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Entered, Id};
+use tracing::{Level, Span, debug, info_span, warn};
+
+use crate::policy::millis;
+use crate::value::{Error, Origin, Refusal};
+
+/// The target that subscribers filter by.
+const TARGET: &str = "leasehold";
+
+/// The outcome of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadEnd {
+    Fresh,
+    Stale,
+    /// Loaded by this call.
+    Loaded,
+    /// Loaded by another call, in this or another process.
+    Waited,
+    /// There is no value: a loader of several keys had none, or the call had no loader.
+    Nothing,
+    Busy,
+    Failed,
+    /// The store gave no verdict.
+    Unavailable,
+    /// The future was dropped.
+    Cancelled,
+}
+
+/// The words for them, in their order.
+#[rustfmt::skip]
+const READS: [&str; 9] =
+    ["fresh", "stale", "loaded", "waited", "nothing", "busy", "failed", "unavailable", "cancelled"];
+
+impl From<Origin> for ReadEnd {
+    fn from(origin: Origin) -> Self {
+        match origin {
+            Origin::Fresh => Self::Fresh,
+            Origin::Stale => Self::Stale,
+            Origin::Loaded => Self::Loaded,
+            Origin::Waited => Self::Waited,
+        }
+    }
+}
+
+impl From<&Refusal> for ReadEnd {
+    fn from(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::Store(_) => Self::Unavailable,
+            Refusal::Busy(_) => Self::Busy,
+            Refusal::Nothing => Self::Nothing,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// The outcome of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LoadEnd {
+    /// The value is stored as fresh.
+    Fresh,
+    /// The value is stored as stale, since the entry was invalidated meanwhile.
+    Stale,
+    /// The value was dropped: a newer one is stored.
+    Overtaken,
+    /// The store did not confirm the value.
+    Unconfirmed,
+    /// The loader had no value.
+    Nothing,
+    Failed,
+    Panicked,
+    /// The loader ended with its runtime or its client.
+    Gone,
+}
+
+/// The words for them, in their order.
+#[rustfmt::skip]
+const LOADS: [&str; 8] =
+    ["fresh", "stale", "overtaken", "unconfirmed", "nothing", "failed", "panicked", "gone"];
+
+impl From<Option<CommitOutcome>> for LoadEnd {
+    fn from(kept: Option<CommitOutcome>) -> Self {
+        match kept {
+            Some(CommitOutcome::Fresh(_)) => Self::Fresh,
+            Some(CommitOutcome::Stale) => Self::Stale,
+            Some(CommitOutcome::Overtaken) => Self::Overtaken,
+            None => Self::Unconfirmed,
+        }
+    }
+}
+
+/// How the lease of a load ended before the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseLost {
+    /// The lease was not renewed in time.
+    Deadline,
+    /// The store ended it earlier: the entry was invalidated, or the store lost its data.
+    NotHeld,
+}
+
+/// The words for them, in their order.
+const CAUSES: [&str; 2] = ["deadline", "not_held"];
+
+/// Counts or measures an event of this entry: `count!(telemetry, key, back_offs.increment(1))`. Without the feature `metrics` it does nothing.
+macro_rules! count {
+    ($telemetry:expr, $key:expr, $($what:tt)+) => {
+        #[cfg(feature = "metrics")]
+        {
+            let telemetry: &Telemetry = $telemetry;
+            let series = &telemetry.series[telemetry.entries.label_of($key)];
+            shielded(|| series.$($what)+);
+        }
+    };
+}
+
+/// The telemetry of a cache.
+pub(crate) struct Telemetry {
+    entries: Entries,
+    /// The numbers, in the order of the client's labels.
+    #[cfg(feature = "metrics")]
+    series: Vec<numbers::Series>,
+}
+
+impl Telemetry {
+    pub(crate) fn new(entries: Entries) -> Self {
+        Self {
+            #[cfg(feature = "metrics")]
+            series: numbers::Series::of(entries.labels()),
+            entries,
+        }
+    }
+
+    /// A caller began to read an entry at this moment.
+    pub(crate) fn read(&self, key: &LockName, begun: Moment) -> Reading<'_> {
+        let is_watched = cfg!(feature = "metrics") || LevelFilter::current() != LevelFilter::OFF;
+        Reading {
+            watched: is_watched.then(|| (self, key.clone())),
+            begun,
+            waits: false,
+        }
+    }
+
+    /// The current span, for work that it causes elsewhere.
+    pub(crate) fn caller(&self) -> SharedSpan {
+        if LevelFilter::current() < Level::INFO {
+            return SharedSpan::default();
+        }
+        SharedSpan::new(self.entries.with_subscriber(Span::current))
+    }
+
+    /// The store granted a load, for a read within the span of this caller.
+    pub(crate) fn load(
+        self: &Arc<Self>,
+        key: &LockName,
+        version: Version,
+        caller: &SharedSpan,
+    ) -> Loading {
+        let span = self.entries.with_subscriber(|| {
+            let (key, version) = (key.as_str(), version.get());
+            let span = info_span!(
+                target: TARGET, parent: None, "leasehold.cache.load",
+                key, version, took_ms = Empty, outcome = Empty, late = Empty
+            );
+            span.follows_from(caller.id());
+            span
+        });
+        Loading {
+            telemetry: self.clone(),
+            key: key.clone(),
+            span: SharedSpan::new(span),
+            begun: self.entries.clock().now(),
+            late: false,
+            ended: false,
+        }
+    }
+
+    /// A reader of a fresh value refreshes it early.
+    pub(crate) fn refreshes_early(&self, key: &LockName) {
+        count!(self, key, early_refreshes.increment(1));
+        let key = key.as_str();
+        self.tell(
+            Level::DEBUG,
+            || debug!(target: TARGET, key, "refreshing early"),
+        );
+    }
+
+    /// A load failed, in this or another process. This client does not ask for the entry for this time.
+    pub(crate) fn backs_off(&self, key: &LockName, left: Duration) {
+        count!(self, key, back_offs.increment(1));
+        let (key, left_ms) = (key.as_str(), millis(left));
+        self.tell(
+            Level::DEBUG,
+            || debug!(target: TARGET, key, left_ms, "backing off"),
+        );
+    }
+
+    /// An entry was invalidated. With an error, it may have been.
+    pub(crate) fn invalidated(&self, key: &LockName, error: Option<&Error>) {
+        count!(self, key, invalidated(error.is_none()));
+        let key = key.as_str();
+        match error {
+            None => self.tell(Level::DEBUG, || debug!(target: TARGET, key, "invalidated")),
+            Some(error) => self.tell(
+                Level::WARN,
+                || warn!(target: TARGET, key, %error, "invalidation not confirmed"),
+            ),
+        }
+    }
+
+    /// Emits an event if there is a subscriber.
+    fn tell(&self, level: Level, say: impl FnOnce()) {
+        if level <= LevelFilter::current() {
+            // The panic hook reports a panic.
+            let _heard: Option<()> = self.entries.with_subscriber(say);
+        }
+    }
+}
+
+/// Calls a subscriber or a recorder, and contains its panic.
+fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
+    // No state of the cache is changed inside.
+    catch_unwind(AssertUnwindSafe(call)).ok()
+}
+
+/// A read under way. If it is dropped without an outcome, it was cancelled.
+#[must_use = "dropping it says that the read was cancelled"]
+pub(crate) struct Reading<'a> {
+    /// `None` if there is no subscriber, and after the end.
+    watched: Option<(&'a Telemetry, LockName)>,
+    begun: Moment,
+    waits: bool,
+}
+
+impl Reading<'_> {
+    /// No value can be served at once.
+    pub(crate) fn waits(&mut self) {
+        self.waits = true;
+    }
+
+    pub(crate) fn ended(mut self, end: impl Into<ReadEnd>) {
+        self.end(end.into());
+    }
+
+    fn end(&mut self, end: ReadEnd) {
+        let Some((telemetry, key)) = self.watched.take() else {
+            return;
+        };
+        let (key, index) = (&key, end as usize);
+        count!(telemetry, key, reads[index].increment(1));
+        if !self.waits {
+            return;
+        }
+        let waited = telemetry.entries.clock().now().since(self.begun);
+        count!(telemetry, key, waited(index, waited));
+        telemetry.tell(Level::DEBUG, || {
+            let (key, outcome, waited_ms) = (key.as_str(), READS[index], millis(waited));
+            debug!(target: TARGET, key, outcome, waited_ms, "waited for a value");
+        });
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.end(ReadEnd::Cancelled);
+    }
+}
+
+/// A load under way. If it is dropped without an outcome, its loader has ended with its runtime.
+#[must_use = "dropping it says that the loader has gone"]
+pub(crate) struct Loading {
+    telemetry: Arc<Telemetry>,
+    key: LockName,
+    span: SharedSpan,
+    begun: Moment,
+    /// The lease of the load has ended.
+    late: bool,
+    ended: bool,
+}
+
+impl Loading {
+    /// `work` within the span of this load.
+    pub(crate) fn within<F: Future>(&self, work: F) -> Within<F> {
+        Within {
+            span: self.span.clone(),
+            work: Box::pin(work),
+        }
+    }
+
+    /// The lease ended before the load. Reported once.
+    pub(crate) fn lease_lost(&mut self, how: LeaseLost) {
+        if std::mem::replace(&mut self.late, true) {
+            return;
+        }
+        let (telemetry, key, how) = (&self.telemetry, &self.key, how as usize);
+        count!(telemetry, key, leases_lost[how].increment(1));
+        telemetry.tell(Level::DEBUG, || {
+            let (key, cause) = (key.as_str(), CAUSES[how]);
+            debug!(target: TARGET, parent: self.span.id(), key, cause, "lease of a load lost");
+        });
+    }
+
+    /// The load ended. The loader took this time, and failed with this text.
+    pub(crate) fn ended(mut self, end: LoadEnd, took: Duration, error: Option<&str>) {
+        self.end(end, took, error);
+    }
+
+    fn end(&mut self, end: LoadEnd, took: Duration, error: Option<&str>) {
+        self.ended = true;
+        let (telemetry, key, late) = (&self.telemetry, &self.key, self.late);
+        count!(telemetry, key, loaded(end as usize, late));
+        count!(telemetry, key, load_time.record(took));
+        let (key, word, took_ms) = (key.as_str(), LOADS[end as usize], millis(took));
+        shielded(|| {
+            if let Some(span) = self.span.0.as_deref() {
+                span.record("took_ms", took_ms);
+                span.record("outcome", word);
+                span.record("late", late);
+            }
+        });
+        let (parent, say) = (self.span.id(), telemetry);
+        match end {
+            LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => say.tell(Level::DEBUG, || {
+                debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, late, "loaded");
+            }),
+            LoadEnd::Nothing | LoadEnd::Gone => say.tell(Level::DEBUG, || {
+                debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, "no value");
+            }),
+            LoadEnd::Unconfirmed => say.tell(Level::WARN, || {
+                warn!(target: TARGET, parent: parent, key, took_ms, late, "value not confirmed");
+            }),
+            LoadEnd::Failed | LoadEnd::Panicked => say.tell(Level::WARN, || {
+                warn!(target: TARGET, parent: parent, key, error, took_ms, "load failed");
+            }),
+        }
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        if !self.ended {
+            let now = self.telemetry.entries.clock().now();
+            self.end(LoadEnd::Gone, now.since(self.begun), None);
+        }
+    }
+}
+
+/// A span that outlives its creator. Shared, since cloning a span calls the subscriber, and so does dropping its last handle.
+#[derive(Clone, Default)]
+pub(crate) struct SharedSpan(Option<Arc<Span>>);
+
+impl SharedSpan {
+    fn new(span: Option<Span>) -> Self {
+        Self(span.filter(|span| !span.is_none()).map(Arc::new))
+    }
+
+    fn id(&self) -> Option<Id> {
+        self.0.as_deref().and_then(Span::id)
+    }
+}
+
+impl Drop for SharedSpan {
+    fn drop(&mut self) {
+        let span = self.0.take();
+        shielded(|| drop(span));
+    }
+}
+
+/// Work within a span. Unlike with `tracing`'s own type, a subscriber that panics does not end the work.
+pub(crate) struct Within<F> {
+    span: SharedSpan,
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Within<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { span, work } = &mut *self;
+        let span = span.0.as_deref();
+        let entered = Inside(span.and_then(|span| shielded(|| span.enter())));
+        let polled = work.as_mut().poll(context);
+        drop(entered);
+        polled
+    }
+}
+
+/// Leaves the span, also when the work panics.
+struct Inside<'a>(Option<Entered<'a>>);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let entered = self.0.take();
+        shielded(|| drop(entered));
+    }
+}
+
+#[cfg(feature = "metrics")]
+mod numbers {
+    //! The numbers, for the recorder that was installed when the cache was made.
+
+    use std::time::Duration;
+
+    use metrics::{
+        Counter, Histogram, Label, Unit, counter, describe_counter, describe_histogram, histogram,
+    };
+
+    use super::{CAUSES, LOADS, READS};
+
+    const READ: &str = "leasehold_cache_read_total";
+    const WAIT: &str = "leasehold_cache_wait_seconds";
+    const LOAD: &str = "leasehold_cache_load_total";
+    const LOAD_TIME: &str = "leasehold_cache_load_seconds";
+    const LEASE_LOST: &str = "leasehold_cache_lease_lost_total";
+    const EARLY_REFRESH: &str = "leasehold_cache_early_refresh_total";
+    const BACK_OFF: &str = "leasehold_cache_back_off_total";
+    const INVALIDATE: &str = "leasehold_cache_invalidate_total";
+
+    /// The numbers, with their descriptions.
+    #[rustfmt::skip]
+    const NUMBERS: [(&str, &str); 8] = [
+        (READ, "Reads of cache entries by their outcome; busy is an answer and no error"),
+        (WAIT, "How long readers of cache entries waited, by the outcome"),
+        (LOAD, "Loads by what became of them, and whether they outlived their lease"),
+        (LOAD_TIME, "How long loaders took, however that ended"),
+        (LEASE_LOST, "Leases of loads that ended before the load, by their cause"),
+        (EARLY_REFRESH, "Refreshes that were asked for before the value expired"),
+        (BACK_OFF, "Back-offs after a load that failed, here or elsewhere"),
+        (INVALIDATE, "Invalidations and removals, by whether the store confirmed them"),
+    ];
+
+    /// The numbers of the entries that share a label.
+    pub(super) struct Series {
+        pub(super) reads: [Counter; READS.len()],
+        /// Of reads that may have waited.
+        waits: [Option<Histogram>; READS.len()],
+        /// Of loads in time, and of late ones.
+        loads: [[Counter; LOADS.len()]; 2],
+        pub(super) load_time: Histogram,
+        pub(super) leases_lost: [Counter; CAUSES.len()],
+        pub(super) early_refreshes: Counter,
+        pub(super) back_offs: Counter,
+        /// Unconfirmed, and confirmed.
+        invalidations: [Counter; 2],
+    }
+
+    impl Series {
+        /// Describes and registers all numbers, so they show zero at first.
+        pub(super) fn of(labels: &[Option<String>]) -> Vec<Self> {
+            for (name, text) in NUMBERS {
+                if name.ends_with("_seconds") {
+                    describe_histogram!(name, Unit::Seconds, text);
+                } else {
+                    describe_counter!(name, Unit::Count, text);
+                }
+            }
+            let labels = labels.iter().map(Option::as_deref);
+            labels.map(Self::new).collect()
+        }
+
+        fn new(label: Option<&str>) -> Self {
+            let with = |more: &[(&'static str, &'static str)]| -> Vec<Label> {
+                let key = label.map(|label| Label::new("key", label.to_owned()));
+                let more = more.iter().map(|(name, value)| Label::new(*name, *value));
+                key.into_iter().chain(more).collect()
+            };
+            let counter = |name: &'static str, more: &[(&'static str, &'static str)]| {
+                let counter = counter!(name, with(more));
+                counter.increment(0);
+                counter
+            };
+            let loads = |late: &'static str| {
+                LOADS.map(|word| {
+                    let labels = [("outcome", word), ("late", late)];
+                    counter(LOAD, &labels)
+                })
+            };
+            let wait = |word: &'static str| {
+                let labels = with(&[("outcome", word)]);
+                // These are served at once, or say nothing about the duration of loads.
+                let is_apart = ["fresh", "nothing", "unavailable"].contains(&word);
+                (!is_apart).then(|| histogram!(WAIT, labels))
+            };
+            Self {
+                reads: READS.map(|word| counter(READ, &[("outcome", word)])),
+                waits: READS.map(wait),
+                loads: ["false", "true"].map(loads),
+                load_time: histogram!(LOAD_TIME, with(&[])),
+                leases_lost: CAUSES.map(|word| counter(LEASE_LOST, &[("cause", word)])),
+                early_refreshes: counter(EARLY_REFRESH, &[]),
+                back_offs: counter(BACK_OFF, &[]),
+                invalidations: ["unconfirmed", "confirmed"]
+                    .map(|word| counter(INVALIDATE, &[("outcome", word)])),
+            }
+        }
+
+        pub(super) fn loaded(&self, end: usize, late: bool) {
+            self.loads[usize::from(late)][end].increment(1);
+        }
+
+        pub(super) fn invalidated(&self, confirmed: bool) {
+            self.invalidations[usize::from(confirmed)].increment(1);
+        }
+
+        /// A read that was not served at once took so long.
+        pub(super) fn waited(&self, end: usize, waited: Duration) {
+            if let Some(waits) = &self.waits[end] {
+                waits.record(waited);
+            }
+        }
+    }
+}
