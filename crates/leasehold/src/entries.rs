@@ -102,7 +102,7 @@ impl Entries {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut tries = 1;
         loop {
-            match request(store).await {
+            match self.engine.telemetry.answered(request(store).await) {
                 Ok(answer) => return Ok(answer),
                 // A request that has timed out has been tried for long enough.
                 Err(error)

@@ -10,6 +10,7 @@ use crate::error::{Error, StoreError, within};
 use crate::lease::{
     AcquireRequest, EngineHandle, Lease, OnWait, Pending, RunOutcome, Terms, WaitLimit, WaitStatus,
 };
+use crate::telemetry::Outcome;
 
 /// A mutex: one holder at a time, across all processes that use the same store and name.
 ///
@@ -342,15 +343,17 @@ impl Mutex {
         let engine = &self.engine;
         let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
         let answer = self.ask(limit).await;
-        match &answer {
-            Ok(Some(lease)) => {
-                if !self.at_least.is_zero() {
-                    lease.keep_at_least(self.at_least);
-                }
-                lease.begin(asked);
+        if let Ok(Some(lease)) = &answer
+            && !self.at_least.is_zero()
+        {
+            lease.keep_at_least(self.at_least);
+        }
+        if let Some(asked) = asked {
+            match &answer {
+                Ok(Some(lease)) => lease.begin(asked),
+                Ok(None) => asked.refused(Outcome::Busy),
+                Err(error) => asked.refused(Outcome::Failed(error)),
             }
-            Ok(None) => asked.busy(),
-            Err(error) => asked.failed(error),
         }
         answer
     }

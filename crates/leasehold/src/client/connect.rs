@@ -20,7 +20,7 @@ use crate::runtime::Tasks;
 use crate::store::QuorumInit;
 use crate::store::memory::Memory;
 use crate::store::{self, Attach, Opened};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Observation, Telemetry};
 
 impl ClientBuilder {
     /// Connects to the store at `url`; see [`Client::connect`] for the forms of a URL.
@@ -75,15 +75,15 @@ impl ClientBuilder {
         let Engine {
             telemetry, store, ..
         } = &**client.engine;
-        telemetry.connecting(store.label());
+        telemetry.observe(Observation::Connecting(store.label()));
         if let Err(error) = client
-            .run(|engine| async move { engine.store.ready().await })
+            .run(|engine| async move { engine.telemetry.answered(engine.store.ready().await) })
             .await
         {
             client.engine.close().await;
             return Err(error);
         }
-        telemetry.connected(store.label());
+        telemetry.observe(Observation::Connected(store.label()));
         Ok(client)
     }
 
@@ -303,8 +303,6 @@ impl ClientBuilder {
         };
         let telemetry = Telemetry::here(&self.metric_names);
         let opened = open(attach, &tasks)?;
-        #[cfg(feature = "metrics")]
-        let opened = store::counted::counted(&opened, &telemetry);
         let plan = EngineConfig {
             clock: self.clock,
             tasks,

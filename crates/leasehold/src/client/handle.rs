@@ -118,8 +118,12 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn inspect_nodes(&self, name: impl AsRef<str>) -> Result<InspectedNodes, Error> {
         let name = self.name(name.as_ref())?;
-        self.run(|engine| async move { Ok(engine.store.inspect_nodes(&name).await) })
-            .await
+        self.run(|engine| async move {
+            let mut inspected = engine.store.inspect_nodes(&name).await;
+            inspected.lock = engine.telemetry.answered(inspected.lock);
+            Ok(inspected)
+        })
+        .await
     }
 
     /// Frees a lock whose holder is dead, if the holder's fence is `fence`. Returns whether the lock was freed.
@@ -197,7 +201,7 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn names(&self) -> Result<Vec<String>, Error> {
         let keys = self
-            .run(|engine| async move { engine.store.index(None).await })
+            .run(|engine| async move { engine.telemetry.answered(engine.store.index(None).await) })
             .await?;
         let names = keys.iter().filter_map(|key| self.naming.name_in(key));
         Ok(names.map(str::to_owned).collect())
@@ -281,8 +285,14 @@ impl Client {
     }
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
-        self.run(|engine| async move { engine.store.apply(&name, step).await })
-            .await
+        self.run(|engine| async move {
+            let (reply, answer) = oneshot::channel();
+            engine.request(&name, step, move |answer| drop(reply.send(answer)));
+            answer
+                .await
+                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+        })
+        .await
     }
 
     /// Does `work` on the client's thread.

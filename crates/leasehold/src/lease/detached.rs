@@ -17,7 +17,6 @@ use super::settle::Settle;
 use super::terms::{certain_until, deadline};
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost, StoreError, StoreErrorKind};
-use crate::store::Done;
 
 /// A lease that only the store keeps, known by its token: see [`Lease::detach`] and [`Client::detached`](crate::Client::detached).
 /// Dropping a `Detached` changes nothing. The TTL ends the lease.
@@ -202,11 +201,10 @@ impl Detached {
         // `Client::close` waits for the answer.
         let token = self.engine.tasks.token();
         let sent = self.engine.clock.now();
-        let done = Done::new(move |answer| {
+        self.engine.request(&self.name, step, move |answer| {
             drop(reply.send(answer));
             drop(token);
         });
-        self.engine.store.send(&self.name, step, done);
         Ok((sent, answer.await.map_err(|_| StoreError::closed())??))
     }
 

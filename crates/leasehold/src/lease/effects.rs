@@ -15,7 +15,7 @@ use super::timers::{NextTimer, Ticket, Timers};
 use super::waiter::{OnWaitCall, Waiter};
 use crate::clock::Moment;
 use crate::error::{Error, Lost};
-use crate::telemetry::{Ended, Said, Telemetry};
+use crate::telemetry::{Ended, Observation, Said, Telemetry};
 
 /// An action for the engine.
 pub(super) enum Effect {
@@ -38,7 +38,7 @@ pub(super) enum Effect {
     /// Tell the user of a lease how its release went.
     Released(PendingRelease, Result<(), Error>),
     /// The use of a lease is over: notify its watchers and telemetry.
-    Ended(Arc<Hold>, Ended),
+    Ended(Arc<Hold>, Option<Ended>),
     /// Drop the callers of `extend`: the lease is over, and its hold knows why.
     Forgotten(Vec<ExtendReply>),
     /// For telemetry: a renewal was answered after this time.
@@ -165,8 +165,12 @@ pub(super) struct PendingRelease {
 
 impl PendingRelease {
     pub(super) fn tell(self, telemetry: &Telemetry, result: Result<(), Error>) {
-        let (name, fence) = (&self.hold.name, self.hold.fence);
-        telemetry.given_back(name, fence, &result, self.lost.is_some());
+        telemetry.observe(Observation::Released {
+            lock: self.hold.name.as_str(),
+            fence: self.hold.fence,
+            result: &result,
+            was_lost: self.lost.is_some(),
+        });
         if let Some(verdict) = self.verdict {
             // The caller may have stopped listening; the release counts all the same.
             drop(verdict.send(result));

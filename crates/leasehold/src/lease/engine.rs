@@ -37,9 +37,9 @@ use crate::error::StoreError;
 use crate::runtime::Tasks;
 #[cfg(feature = "entries")]
 use crate::store::entries::EntryListeners;
-use crate::store::{Done, Listener, Notice, Store};
+use crate::store::{Answer, Done, Listener, Notice, Store};
 use crate::sync::{Mutex, MutexGuard};
-use crate::telemetry::{self, Telemetry};
+use crate::telemetry::{Observation, Telemetry};
 
 /// The engine behind a client.
 pub(crate) struct Engine {
@@ -217,31 +217,54 @@ impl Engine {
             }
             Effect::Ended(hold, ended) => {
                 hold.wake_watchers();
-                ended.tell();
-            }
-            Effect::Forgotten(callers) => drop(callers),
-            Effect::Renewed(hold, took, said) => {
-                let (lease, left) = ((&hold.name, hold.fence), || hold.valid_for());
-                (self.telemetry).renewed(lease, took, &said, || hold.span(), left);
-            }
-            Effect::InLine(name, busy) => {
-                if telemetry::hears_details() {
-                    self.telemetry.in_line(&name, &busy);
+                if let Some(ended) = &ended {
+                    self.telemetry.observe(Observation::Ended(ended));
                 }
             }
+            Effect::Forgotten(callers) => drop(callers),
+            Effect::Renewed(hold, took, said) => self.telemetry.observe(Observation::Renewed {
+                lock: hold.name.as_str(),
+                fence: hold.fence,
+                took,
+                said: &said,
+                span: &|| hold.span(),
+                left: &|| hold.valid_for(),
+            }),
+            Effect::InLine(name, busy) => self.telemetry.observe(Observation::InLine {
+                lock: name.as_str(),
+                busy: &busy,
+            }),
         }
     }
 
     fn send(self: &Arc<Self>, name: &LockName, step: Step, to: To) {
         // `Client::close` waits for the answer.
         let (engine, token) = (self.clone(), self.tasks.token());
-        let answered = move |answer| {
+        let done = move |answer| {
+            let answer = engine.telemetry.answered(answer);
             engine.handle(Event::Answered(to, answer));
             // This may be the end of the engine, which then sends its last requests.
             drop(engine);
             drop(token);
         };
-        self.store.send(name, step, Done::new(answered));
+        self.store.send(name, step, Done::new(done));
+    }
+
+    /// Sends a step to the store. `done` is called with the answer, after telemetry has counted a failure.
+    pub(crate) fn request(
+        &self,
+        name: &LockName,
+        step: Step,
+        done: impl FnOnce(Answer) + Send + 'static,
+    ) {
+        let telemetry = self.telemetry.clone();
+        let done = move |answer| {
+            let answer = telemetry.answered(answer);
+            // `done` may end the client, and its subscriber with it.
+            drop(telemetry);
+            done(answer);
+        };
+        self.store.send(name, step, Done::new(done));
     }
 
     fn watch(self: &Arc<Self>, name: LockName, id: u64, told: OnWaitCall) {
@@ -318,7 +341,13 @@ impl Engine {
             return;
         }
         match &notice {
-            Notice::Cut(why) => self.telemetry.cut(self.store.label(), why),
+            Notice::Cut(why) => {
+                let cut = Observation::Cut {
+                    store: self.store.label(),
+                    why,
+                };
+                self.telemetry.observe(cut);
+            }
             #[cfg(feature = "timestamp")]
             Notice::Replaced(how) => self.beside.replaced(*how, self.clock.now()),
             Notice::Reconnected => self.identity.renew(),
@@ -327,7 +356,8 @@ impl Engine {
         let is_restored = matches!(notice, Notice::Reconnected);
         self.handle(Event::Noticed(notice));
         if is_restored {
-            self.telemetry.restored(self.store.label());
+            let restored = Observation::Restored(self.store.label());
+            self.telemetry.observe(restored);
         }
     }
 
@@ -336,9 +366,9 @@ impl Engine {
         if !self.indexed.is_new(name, self.clock.now()) {
             return;
         }
-        let (store, name) = (self.store.clone(), name.clone());
+        let (store, telemetry, name) = (self.store.clone(), self.telemetry.clone(), name.clone());
         self.tasks
-            .spawn(async move { drop(store.index(Some(name)).await) });
+            .spawn(async move { drop(telemetry.answered(store.index(Some(name)).await)) });
     }
 
     /// Checks a TTL, or the time for which a released lock is kept.
@@ -391,8 +421,7 @@ impl Drop for Engine {
                 keep: None,
                 fence: None,
             };
-            let done = Done::new(move |_| drop((store, last, token)));
-            self.store.send(&name, step, done);
+            self.request(&name, step, move |_| drop((store, last, token)));
         }
     }
 }

@@ -11,7 +11,7 @@ use super::engine::EngineHandle;
 use super::hold::Hold;
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
-use crate::telemetry::Asked;
+use crate::telemetry::{Asked, Observation};
 
 /// A lock that is held until a deadline. The client renews it in the background while the `Lease` lives.
 ///
@@ -216,8 +216,9 @@ impl Lease {
 
     /// The user that asked for the lease has received it.
     pub(crate) fn begin(&self, asked: Asked<'_>) {
-        if let Some(watched) = asked.served(self.hold.fence) {
-            self.hold.begin(watched);
+        if let Some(ended) = self.hold.begin(asked.acquired(self.hold.fence)) {
+            let telemetry = &self.engine.telemetry;
+            telemetry.observe(Observation::Ended(&ended));
         }
     }
 

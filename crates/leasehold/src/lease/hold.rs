@@ -22,13 +22,12 @@ use std::time::Duration;
 
 use leasehold_core::{Fence, LockName, Owner, Ttl};
 use tokio::sync::Notify;
-use tracing::Span;
 
 pub use self::end::LeaseEnd;
 use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
-use crate::telemetry::{Ended, How, Watched};
+use crate::telemetry::{Ended, How, ShieldedSpan};
 
 /// The state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +55,8 @@ struct HoldState {
     standing: LeaseState,
     /// The doubt since the last confirmed renewal, if any; also of an idle lock.
     doubt: Option<Doubt>,
-    /// The telemetry of its use, from its delivery to its end, if telemetry is on.
-    watched: Option<Watched>,
+    /// The span of its use, from its delivery to its end, if telemetry is on.
+    span: Option<Arc<ShieldedSpan>>,
 }
 
 /// The part of a lease that its handle and the machine share.
@@ -133,7 +132,7 @@ impl Hold {
             state: Mutex::new(HoldState {
                 standing: LeaseState::Held,
                 doubt: None,
-                watched: None,
+                span: None,
             }),
             changed: Notify::new(),
             given_back: AtomicBool::new(false),
@@ -223,14 +222,16 @@ impl Hold {
         Ok(())
     }
 
-    /// It is over, by itself.
-    pub(crate) fn lose(&self, cause: LossCause) -> Ended {
+    /// It is over, by itself. Returns the end to observe: `None` if it was over before, or telemetry is off.
+    #[must_use]
+    pub(crate) fn lose(&self, cause: LossCause) -> Option<Ended> {
         let lost = How::Lost(cause.clone());
         self.finish(LeaseState::Lost(cause), lost)
     }
 
-    /// Its user has given it back; it may have been lost before, by time alone.
-    pub(crate) fn retire(&self, how: How) -> Ended {
+    /// Its user has given it back; it may have been lost before, by time alone. Returns the end to observe, as [`Hold::lose`].
+    #[must_use]
+    pub(crate) fn retire(&self, how: How) -> Option<Ended> {
         let standing = match &how {
             How::Lost(cause) => LeaseState::Lost(cause.clone()),
             How::Released | How::Dropped => LeaseState::Retired,
@@ -238,38 +239,43 @@ impl Hold {
         self.finish(standing, how)
     }
 
-    /// Its user has it from here on. It may be over already.
-    pub(crate) fn begin(&self, watched: Watched) {
+    /// Its user has it from here on. Returns the end to observe if it is over already.
+    #[must_use]
+    pub(crate) fn begin(&self, span: Arc<ShieldedSpan>) -> Option<Ended> {
         let mut state = self.state();
         let how = match &state.standing {
             LeaseState::Held => {
-                state.watched = Some(watched);
-                return;
+                state.span = Some(span);
+                return None;
             }
             LeaseState::Lost(cause) => How::Lost(cause.clone()),
             LeaseState::Retired => How::Dropped,
         };
         drop(state);
-        Ended::new(watched, how, self.held_for()).tell();
+        Some(self.ended(span, how))
     }
 
-    /// The span of its use, as long as that goes on and is watched.
-    pub(crate) fn span(&self) -> Option<Arc<Span>> {
-        self.state().watched.as_ref().map(Watched::span)
+    /// The span of its use, as long as that goes on and telemetry is on.
+    pub(crate) fn span(&self) -> Option<Arc<ShieldedSpan>> {
+        self.state().span.clone()
     }
 
-    fn held_for(&self) -> Duration {
-        self.clock.now().since(self.since)
+    fn ended(&self, span: Arc<ShieldedSpan>, how: How) -> Ended {
+        Ended {
+            lock: self.name.clone(),
+            fence: self.fence,
+            how,
+            held: self.clock.now().since(self.since),
+            span,
+        }
     }
 
-    fn finish(&self, standing: LeaseState, how: How) -> Ended {
-        let watched = self.change(|state| {
+    fn finish(&self, standing: LeaseState, how: How) -> Option<Ended> {
+        let span = self.change(|state| {
             state.standing = standing;
-            state.watched.take()
+            state.span.take()
         });
-        watched.flatten().map_or(Ended::unseen(), |watched| {
-            Ended::new(watched, how, self.held_for())
-        })
+        Some(self.ended(span.flatten()?, how))
     }
 
     /// Changes the standing unless it is final (L3).

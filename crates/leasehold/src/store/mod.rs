@@ -3,8 +3,6 @@
 //! A new store is one file here, one scheme in [`open`] and one row in `tests/conformance/mod.rs`.
 
 mod contract;
-#[cfg(feature = "metrics")]
-pub(crate) mod counted;
 #[cfg(feature = "entries")]
 pub(crate) mod entries;
 mod inspected;

@@ -1,25 +1,37 @@
-//! Calls subscribers and contains their panics.
+//! The shield between the client and the subscribers and recorders of a program, which may panic.
 
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use tracing::Span;
-use tracing::span::Id;
 
-/// The target that subscribers filter by.
-pub(super) const TARGET: &str = "leasehold";
+/// A span. Its drop may call the subscriber, whose panic is contained.
+#[derive(Debug)]
+pub(crate) struct ShieldedSpan(Span);
 
-/// Calls a subscriber, and contains its panic.
+impl ShieldedSpan {
+    pub(super) fn new(span: Span) -> Self {
+        Self(span)
+    }
+}
+
+impl Deref for ShieldedSpan {
+    type Target = Span;
+
+    fn deref(&self) -> &Span {
+        &self.0
+    }
+}
+
+impl Drop for ShieldedSpan {
+    fn drop(&mut self) {
+        let span = std::mem::replace(&mut self.0, Span::none());
+        shielded(|| drop(span));
+    }
+}
+
+/// Calls a subscriber or a recorder, and contains its panic.
 pub(super) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
     // No state of the client is changed inside.
     catch_unwind(AssertUnwindSafe(call)).ok()
-}
-
-pub(super) fn id(span: Option<&Span>) -> Option<Id> {
-    span.and_then(Span::id)
-}
-
-/// Milliseconds, the unit of all spans and events.
-pub(super) fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

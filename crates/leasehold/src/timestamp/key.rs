@@ -37,7 +37,8 @@ impl Key {
             );
             return Err(Invalid::new("protocol", "timestamp", why).into());
         };
-        Ok(keys.take(&self.name, &ask).await?)
+        let answer = keys.take(&self.name, &ask).await;
+        Ok(self.engine.telemetry.answered(answer)?)
     }
 
     /// The error of a request whose answer came too late.

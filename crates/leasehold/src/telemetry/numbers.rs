@@ -1,10 +1,9 @@
-//! The numbers of a client, for the `metrics` recorder that was installed when the client was built. A lock's name becomes a label only if it
+//! The sink of numbers, for the `metrics` recorder that was installed when the client was built. A lock's name becomes a label only if it
 //! was declared, since each label is a time series for as long as the program runs.
 //!
 //! All metrics are registered when the client is built, so they show zero at first.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{
@@ -12,11 +11,9 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
-use super::outcome::{Outcome, word};
+use super::observation::{How, Observation, Outcome, cause_word};
 use super::shield::shielded;
-use crate::error::{LossCause, StoreErrorKind};
-
-pub(super) const ON: bool = true;
+use crate::error::{Error, StoreErrorKind};
 
 const ACQUIRE: &str = "leasehold_acquire_total";
 const WAIT: &str = "leasehold_wait_seconds";
@@ -26,11 +23,31 @@ const LOST: &str = "leasehold_lost_total";
 const RENEW: &str = "leasehold_renew_seconds";
 const STORE_ERRORS: &str = "leasehold_store_errors_total";
 
+/// The numbers, with their descriptions.
+#[rustfmt::skip]
+const NUMBERS: [(&str, &str); 7] = [
+    (ACQUIRE, "Acquisitions by their outcome; busy and timeout are answers and no errors"),
+    (WAIT, "How long acquisitions took, by their outcome"),
+    (HOLD, "How long leases were held"),
+    (HELD, "Leases that are held now"),
+    (LOST, "Leases that ended by themselves, by their cause"),
+    (RENEW, "How long the store took to answer renewals, failures included"),
+    (STORE_ERRORS, "Requests to the store that failed, by the kind of failure"),
+];
+
 /// The label of locks whose names were not declared, where some were.
 const OTHER: &str = "other";
 
+/// The words of all outcomes of requests.
+#[rustfmt::skip]
+const OUTCOMES: [&str; 7] =
+    ["acquired", "busy", "timeout", "unavailable", "denied", "invalid", "cancelled"];
+
 /// The outcomes of requests that may have waited. The duration of the others says nothing about a busy lock.
-const WAITS: [Outcome; 3] = [Outcome::Acquired, Outcome::Timeout, Outcome::Cancelled];
+const WAITS: [&str; 3] = ["acquired", "timeout", "cancelled"];
+
+/// The words of all causes of losses.
+const CAUSES: [&str; 4] = ["deadline", "not_held", "max_hold", "closed"];
 
 const KINDS: [(StoreErrorKind, &str); 11] = [
     (StoreErrorKind::Unreachable, "unreachable"),
@@ -47,23 +64,20 @@ const KINDS: [(StoreErrorKind, &str); 11] = [
 ];
 
 /// All numbers of a client.
-pub(super) struct Meters {
+pub(super) struct Numbers {
     pub(super) labels: Labels,
     /// In the order of the labels.
-    all: Vec<Meter>,
+    all: Vec<Series>,
     errors: [(StoreErrorKind, Counter); KINDS.len()],
 }
 
 /// The numbers of the locks that share a label.
-#[derive(Clone)]
-pub(super) struct Meter(Arc<Series>);
-
 struct Series {
-    asked: [(Outcome, Counter); Outcome::ALL.len()],
-    waited: [(Outcome, Histogram); WAITS.len()],
+    asked: [(&'static str, Counter); OUTCOMES.len()],
+    waited: [(&'static str, Histogram); WAITS.len()],
     held: Gauge,
     hold: Histogram,
-    lost: [(&'static str, Counter); 4],
+    lost: [(&'static str, Counter); CAUSES.len()],
     renew: Histogram,
 }
 
@@ -107,30 +121,69 @@ impl Labels {
     }
 }
 
-impl Meters {
+impl Numbers {
+    /// Describes and registers all numbers.
     pub(super) fn new(declared: &[String]) -> Self {
-        describe();
+        for (name, text) in NUMBERS {
+            match name {
+                HELD => describe_gauge!(name, Unit::Count, text),
+                _ if name.ends_with("_seconds") => describe_histogram!(name, Unit::Seconds, text),
+                _ => describe_counter!(name, Unit::Count, text),
+            }
+        }
         let labels = Labels::new(declared);
+        let all = labels.all.iter().map(Option::as_deref);
         Self {
-            all: (labels.all.iter())
-                .map(|label| Meter::new(label.as_deref()))
-                .collect(),
+            all: all.map(Series::new).collect(),
             labels,
             errors: KINDS.map(|(kind, word)| (kind, zero(counter!(STORE_ERRORS, "kind" => word)))),
         }
     }
 
-    /// The numbers of this lock. `None` is one whose name is not allowed.
-    pub(super) fn of(&self, lock: Option<&str>) -> Meter {
-        self.all[self.labels.of(lock)].clone()
+    pub(super) fn observe(&self, observation: Observation<'_>) {
+        match observation {
+            Observation::Asked {
+                lock,
+                outcome,
+                waited,
+                ..
+            } => {
+                let (series, word) = (self.of(lock), outcome.word());
+                count(&series.asked, &word);
+                if let Some((_, histogram)) = series.waited.iter().find(|(of, _)| *of == word) {
+                    record(histogram, waited);
+                }
+                if matches!(outcome, Outcome::Acquired(_)) {
+                    shielded(|| series.held.increment(1.0));
+                }
+            }
+            Observation::Ended(ended) => {
+                let series = self.of(Some(ended.lock.as_str()));
+                shielded(|| series.held.decrement(1.0));
+                record(&series.hold, ended.held);
+                if let How::Lost(cause) = &ended.how {
+                    count(&series.lost, &cause_word(cause));
+                }
+            }
+            Observation::Renewed { lock, took, .. } => record(&self.of(Some(lock)).renew, took),
+            Observation::Released {
+                lock,
+                result: Err(Error::Lost(lost)),
+                was_lost: false,
+                ..
+            } => count(&self.of(Some(lock)).lost, &cause_word(&lost.cause)),
+            Observation::StoreFailed(kind) => count(&self.errors, &kind),
+            _ => {}
+        }
     }
 
-    pub(super) fn failed(&self, kind: StoreErrorKind) {
-        shielded(|| count(&self.errors, &kind));
+    /// The numbers of this lock. `None` is one whose name is not allowed.
+    fn of(&self, lock: Option<&str>) -> &Series {
+        &self.all[self.labels.of(lock)]
     }
 }
 
-impl Meter {
+impl Series {
     fn new(lock: Option<&str>) -> Self {
         let with = |more: &[(&'static str, &'static str)]| -> Vec<Label> {
             let lock = lock.map(|lock| Label::new("lock", lock.to_owned()));
@@ -140,50 +193,14 @@ impl Meter {
         let held = gauge!(HELD, with(&[]));
         // Not set: another client may count there as well.
         held.increment(0.0);
-        Self(Arc::new(Series {
-            asked: Outcome::ALL.map(|outcome| {
-                let labels = with(&[("outcome", outcome.as_str())]);
-                (outcome, zero(counter!(ACQUIRE, labels)))
-            }),
-            waited: WAITS.map(|outcome| {
-                let labels = with(&[("outcome", outcome.as_str())]);
-                (outcome, histogram!(WAIT, labels))
-            }),
+        Self {
+            asked: OUTCOMES.map(|word| (word, zero(counter!(ACQUIRE, with(&[("outcome", word)]))))),
+            waited: WAITS.map(|word| (word, histogram!(WAIT, with(&[("outcome", word)])))),
             held,
             hold: histogram!(HOLD, with(&[])),
-            lost: [
-                word(&LossCause::Deadline(None)),
-                word(&LossCause::NotHeld(None)),
-                word(&LossCause::MaxHold),
-                word(&LossCause::Closed),
-            ]
-            .map(|cause| (cause, zero(counter!(LOST, with(&[("cause", cause)]))))),
+            lost: CAUSES.map(|word| (word, zero(counter!(LOST, with(&[("cause", word)]))))),
             renew: histogram!(RENEW, with(&[])),
-        }))
-    }
-
-    pub(super) fn asked(&self, outcome: Outcome, waited: Duration) {
-        shielded(|| count(&self.0.asked, &outcome));
-        if let Some((_, histogram)) = self.0.waited.iter().find(|(of, _)| *of == outcome) {
-            shielded(|| histogram.record(waited));
         }
-    }
-
-    pub(super) fn begun(&self) {
-        shielded(|| self.0.held.increment(1.0));
-    }
-
-    pub(super) fn ended(&self, held: Duration) {
-        shielded(|| self.0.held.decrement(1.0));
-        shielded(|| self.0.hold.record(held));
-    }
-
-    pub(super) fn lost(&self, cause: &LossCause) {
-        shielded(|| count(&self.0.lost, &word(cause)));
-    }
-
-    pub(super) fn renewed(&self, took: Duration) {
-        shielded(|| self.0.renew.record(took));
     }
 }
 
@@ -195,36 +212,10 @@ fn zero(counter: Counter) -> Counter {
 
 fn count<T: PartialEq>(counters: &[(T, Counter)], what: &T) {
     if let Some((_, counter)) = counters.iter().find(|(of, _)| of == what) {
-        counter.increment(1);
+        shielded(|| counter.increment(1));
     }
 }
 
-fn describe() {
-    describe_counter!(
-        ACQUIRE,
-        Unit::Count,
-        "Acquisitions by their outcome; busy and timeout are answers and no errors"
-    );
-    describe_histogram!(
-        WAIT,
-        Unit::Seconds,
-        "How long acquisitions took, by their outcome"
-    );
-    describe_histogram!(HOLD, Unit::Seconds, "How long leases were held");
-    describe_gauge!(HELD, Unit::Count, "Leases that are held now");
-    describe_counter!(
-        LOST,
-        Unit::Count,
-        "Leases that ended by themselves, by their cause"
-    );
-    describe_histogram!(
-        RENEW,
-        Unit::Seconds,
-        "How long the store took to answer renewals, failures included"
-    );
-    describe_counter!(
-        STORE_ERRORS,
-        Unit::Count,
-        "Requests to the store that failed, by the kind of failure"
-    );
+fn record(histogram: &Histogram, took: Duration) {
+    shielded(|| histogram.record(took));
 }
