@@ -18,7 +18,7 @@
 pub mod cache;
 pub mod check_table;
 pub mod command;
-mod explore;
+mod frame;
 pub mod history;
 pub mod host_time;
 pub mod ladder;

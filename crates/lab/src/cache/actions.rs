@@ -1,9 +1,10 @@
 //! The possible next actions of the cache model. Slow and idle clients are covered: any client may do nothing.
 
-use super::input::CacheModel;
+use super::model::CacheModel;
 use super::setup::CacheFault;
 use super::state::{CachePhase, CacheState, Request};
-use super::time::{AHEAD_US, NOW};
+use super::time::AHEAD_US;
+use crate::frame::NOW;
 
 /// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,17 +85,14 @@ impl CacheModel {
             requests.extend([Request::Fail, Request::GiveUp]);
         }
         for request in requests {
-            into.push(CacheAction::Ask {
+            let ask = |lost| CacheAction::Ask {
                 client,
                 request,
-                lost: false,
-            });
+                lost,
+            };
+            into.push(ask(false));
             if may(CacheFault::LostReply) {
-                into.push(CacheAction::Ask {
-                    client,
-                    request,
-                    lost: true,
-                });
+                into.push(ask(true));
             }
             if may(CacheFault::LateRequest) {
                 into.push(CacheAction::Send { client, request });

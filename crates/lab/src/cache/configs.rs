@@ -1,14 +1,11 @@
 //! The cache models, by name. Two models never differ in size only: [`Bounds`] chooses the size.
 
 use super::setup::{CacheFault, CacheSetup, CacheSituation as S};
-use crate::rules::Bounds;
+use crate::frame::Bounds;
 
 /// The models within these bounds.
 pub(super) fn all(bounds: Bounds) -> Vec<CacheSetup> {
-    match bounds {
-        Bounds::Ci => CI.to_vec(),
-        Bounds::Deep => CI.iter().map(deeper).collect(),
-    }
+    bounds.of(CI, deeper)
 }
 
 /// A larger version, with one client more.

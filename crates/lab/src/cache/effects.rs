@@ -1,4 +1,4 @@
-//! The effects of one action. Each step of the store is [`CacheModel::apply`].
+//! The effects of one action. Each step of the store is the `apply` of [`Entry`](super::model::Entry).
 
 use leasehold_core::ClientId;
 use leasehold_core::cache::{
@@ -6,46 +6,18 @@ use leasehold_core::cache::{
 };
 
 use super::actions::CacheAction;
-use super::input::CacheModel;
 use super::judge::{self, Taken};
+use super::model::{CacheModel, CacheTurn};
 use super::setup::CacheSituation;
-use super::state::{CacheClient, CacheMessage, CachePhase, CacheState, CallId, Load, Request};
-use super::time::{NOW, set_back, settle, tick};
-
-/// How many calls of a client the store and the network may know at once. Their numbers are used again.
-const NUMBERS: u8 = 8;
-
-/// One action in progress.
-struct CacheStepContext<'a> {
-    rules: &'a CacheModel,
-    state: CacheState,
-    /// The store's last reply, for the trace.
-    said: Option<Reply>,
-}
+use super::state::{CacheClient, CacheMessage, CachePhase, Load, Request};
+use super::time::{set_back, settle, tick};
+use crate::frame::{CallId, NOW};
 
 impl CacheModel {
-    /// The state after `action`, and the store's reply; `None` if it is out of bounds.
-    pub(super) fn step(
-        &self,
-        before: &CacheState,
-        action: CacheAction,
-    ) -> Option<(CacheState, Option<Reply>)> {
-        let mut turn = CacheStepContext {
-            rules: self,
-            state: before.clone(),
-            said: None,
-        };
-        turn.act(action)?;
-        let CacheStepContext {
-            mut state, said, ..
-        } = turn;
-        settle(&mut state);
-        (state.flight.len() <= self.setup.in_flight).then_some((state, said))
-    }
-
     /// The step that a client sends.
     pub(super) fn asks(&self, from: CallId, request: Request) -> Step {
-        let (token, lease) = (from.token(), self.lease);
+        let (token, entry) = (from.token(), &self.subject);
+        let lease = entry.lease;
         match request {
             Request::Begin(seen) => Step::Begin(Begin {
                 token,
@@ -58,15 +30,15 @@ impl CacheModel {
             Request::Commit(load) => Step::Commit(Commit {
                 token,
                 version: Version::new(load.version),
-                fresh_ms: self.fresh_ms,
-                stale_ms: self.stale_ms,
+                fresh_ms: entry.fresh_ms,
+                stale_ms: entry.stale_ms,
                 load_ms: 0,
                 format: Format::Raw,
-                body: self.body.clone(),
+                body: entry.body.clone(),
             }),
             Request::Fail => Step::Abandon {
                 token,
-                back_off: Some((self.back_off, String::new())),
+                back_off: Some((entry.back_off, String::new())),
             },
             Request::GiveUp => Step::Abandon {
                 token,
@@ -76,7 +48,20 @@ impl CacheModel {
     }
 }
 
-impl CacheStepContext<'_> {
+impl CacheTurn<'_> {
+    /// Carries out an action, and settles the times. `None` if it is out of bounds.
+    pub(super) fn carry_out(&mut self, action: CacheAction) -> Option<()> {
+        self.act(action)?;
+        // An idle client has no number, so that equal situations are equal states.
+        for client in &mut self.state.clients {
+            if client.phase == CachePhase::Idle {
+                client.nth = 0;
+            }
+        }
+        settle(&mut self.state);
+        (self.state.flight.len() <= self.model.setup.in_flight).then_some(())
+    }
+
     fn act(&mut self, action: CacheAction) -> Option<()> {
         match action {
             CacheAction::Ask {
@@ -85,13 +70,12 @@ impl CacheStepContext<'_> {
                 lost,
             } => {
                 let from = self.begin(client, request)?;
-                let reply = self.carry_out(from, request);
-                if !lost {
-                    self.hears(from, &reply);
-                } else if matches!(reply, Reply::Load { .. }) {
-                    self.rules.reached(CacheSituation::GrantUnheard);
-                } else if matches!(reply, Reply::Committed(_)) {
-                    self.rules.reached(CacheSituation::CommitUnheard);
+                let reply = self.ask(from, request);
+                match reply {
+                    _ if !lost => self.hears(from, &reply),
+                    Reply::Load { .. } => self.reached(CacheSituation::GrantUnheard),
+                    Reply::Committed(_) => self.reached(CacheSituation::CommitUnheard),
+                    _ => {}
                 }
             }
             CacheAction::Send { client, request } => {
@@ -110,32 +94,27 @@ impl CacheStepContext<'_> {
                     self.state.flight.remove(at);
                 }
                 if !self.state.is_current(from) {
-                    self.rules.reached(CacheSituation::AppliedLate);
+                    self.reached(CacheSituation::AppliedLate);
                 }
-                let reply = self.carry_out(from, request);
+                let reply = self.ask(from, request);
                 self.hears(from, &reply);
             }
             CacheAction::Drop { at } => {
                 self.state.flight.remove(at);
             }
             CacheAction::Crash { client } => {
-                let client = self.state.client_mut(client);
-                if matches!(client.phase, CachePhase::Loading(_)) {
-                    self.rules.reached(CacheSituation::CrashedLoading);
+                if matches!(self.state.client(client).phase, CachePhase::Loading(_)) {
+                    self.reached(CacheSituation::CrashedLoading);
                 }
-                client.phase = CachePhase::Idle;
+                self.state.client_mut(client).phase = CachePhase::Idle;
             }
             CacheAction::Invalidate { remove } => {
-                if self.loads() > 0 {
-                    self.rules.reached(CacheSituation::InvalidatedDuringLoad);
-                }
+                self.reached_loading(CacheSituation::InvalidatedDuringLoad);
                 self.take(None, &Step::Invalidate { remove }, false);
                 self.loads_are_old();
             }
             CacheAction::LoseControl => {
-                if self.loads() > 0 {
-                    self.rules.reached(CacheSituation::ControlLost);
-                }
+                self.reached_loading(CacheSituation::ControlLost);
                 self.state.entry.control = None;
                 self.state.books.lease = None;
                 self.state.books.rests = None;
@@ -146,49 +125,44 @@ impl CacheStepContext<'_> {
                 self.loads_are_old();
             }
             CacheAction::LoseValue => {
-                if self.loads() > 0 {
-                    self.rules.reached(CacheSituation::ValueLost);
-                }
+                self.reached_loading(CacheSituation::ValueLost);
                 self.state.entry.value = None;
             }
             CacheAction::SetBack => {
-                if self.loads() > 0 {
-                    self.rules.reached(CacheSituation::ClockSetBack);
-                }
+                self.reached_loading(CacheSituation::ClockSetBack);
                 set_back(&mut self.state);
             }
             CacheAction::Tick => tick(&mut self.state),
         }
-        // An idle client has no number, so that equal situations are equal states.
-        for client in &mut self.state.clients {
-            if client.phase == CachePhase::Idle {
-                client.nth = 0;
-            }
-        }
         Some(())
+    }
+
+    /// Notes a situation if a client loads in it.
+    fn reached_loading(&self, situation: CacheSituation) {
+        if self.loads() > 0 {
+            self.reached(situation);
+        }
     }
 
     /// Prepares a request: with a fresh token, if it begins a call.
     fn begin(&mut self, client: u8, request: Request) -> Option<CallId> {
-        let CacheClient { mut nth, phase, .. } = *self.state.client(client);
-        if let (CachePhase::Idle, Request::Begin(seen)) = (phase, request) {
-            let known = self.state.known();
-            let over = known.iter().filter(|id| !self.state.is_current(**id));
-            if over.count() > self.rules.setup.left_over {
-                return None;
-            }
-            nth = (0..NUMBERS).find(|nth| !known.contains(&CallId { client, nth: *nth }))?;
+        let mut from = self.state.id(client);
+        if let (CachePhase::Idle, Request::Begin(seen)) = (self.state.client(client).phase, request)
+        {
+            let is_current = |id| self.state.is_current(id);
+            let left_over = self.model.setup.left_over;
+            from = CallId::fresh(client, left_over, &self.state.known(), is_current)?;
             let begins = self.state.client_mut(client);
-            (begins.nth, begins.phase) = (nth, CachePhase::Asking(seen));
+            (begins.nth, begins.phase) = (from.nth, CachePhase::Asking(seen));
         }
         if matches!(request, Request::Fail | Request::GiveUp) {
             self.state.client_mut(client).phase = CachePhase::Idle;
         }
-        Some(CallId { client, nth })
+        Some(from)
     }
 
-    fn carry_out(&mut self, from: CallId, request: Request) -> Reply {
-        let step = self.rules.asks(from, request);
+    fn ask(&mut self, from: CallId, request: Request) -> Reply {
+        let step = self.model.asks(from, request);
         let old = matches!(request, Request::Commit(Load { old: true, .. }));
         self.take(Some(from), &step, old)
     }
@@ -196,9 +170,10 @@ impl CacheStepContext<'_> {
     /// The store takes a step, which is judged.
     fn take(&mut self, by: Option<CallId>, step: &Step, old: bool) -> Reply {
         let before = self.state.entry.clone();
-        let first = (self.rules.apply)(&mut self.state.entry, NOW, step);
+        let apply = self.model.subject.apply;
+        let first = apply(&mut self.state.entry, NOW, step);
         let mut again = self.state.entry.clone();
-        let second = (self.rules.apply)(&mut again, NOW, step);
+        let second = apply(&mut again, NOW, step);
         let taken = Taken {
             by,
             step,
@@ -216,78 +191,74 @@ impl CacheStepContext<'_> {
 
     /// Records the situations that were reached.
     fn note(&self, taken: &Taken<'_>) {
-        let rules = self.rules;
         let is_fresh = |entry: &EntryState| {
             let value = entry.value.as_ref();
             value.is_some_and(|(value, _)| value.standing(NOW) == Standing::Fresh)
         };
         let told = self.state.clients.iter().filter(|client| client.told);
         if told.count() > 1 {
-            rules.reached(CacheSituation::TwoWait);
+            self.reached(CacheSituation::TwoWait);
         }
         if !taken.first.wakes.is_empty() {
-            rules.reached(CacheSituation::Woken);
+            self.reached(CacheSituation::Woken);
         }
         match &taken.first.reply {
-            Reply::Fresh(_) => rules.reached(CacheSituation::Fresh),
+            Reply::Fresh(_) => self.reached(CacheSituation::Fresh),
             Reply::Load { .. } => {
-                if self.loads() > 0 {
-                    rules.reached(CacheSituation::TakenOver);
-                }
+                self.reached_loading(CacheSituation::TakenOver);
                 if is_fresh(taken.before) {
-                    rules.reached(CacheSituation::RefreshedEarly);
+                    self.reached(CacheSituation::RefreshedEarly);
                 }
                 let stored = taken.before.value.as_ref();
                 let version = stored.map(|(value, _)| value.header.version.get());
                 if taken.before.control.is_none() && version > Some(NOW.wall_us) {
-                    rules.reached(CacheSituation::StoredAhead);
+                    self.reached(CacheSituation::StoredAhead);
                 }
             }
             Reply::Busy { stale, .. } => {
-                rules.reached(CacheSituation::Busy);
+                self.reached(CacheSituation::Busy);
                 if stale.is_some() {
-                    rules.reached(CacheSituation::StaleServed);
+                    self.reached(CacheSituation::StaleServed);
                 }
             }
-            Reply::BackOff { .. } => rules.reached(CacheSituation::BackOff),
-            Reply::Renewed => rules.reached(CacheSituation::Renewed),
+            Reply::BackOff { .. } => self.reached(CacheSituation::BackOff),
+            Reply::Renewed => self.reached(CacheSituation::Renewed),
             Reply::Committed(kept) => self.note_commit(taken, *kept),
             _ => {}
         }
     }
 
     fn note_commit(&self, taken: &Taken<'_>, kept: CommitOutcome) {
-        let rules = self.rules;
         let books = &self.state.books;
         let is_holder = books.lease.map(|(id, _)| id) == taken.by;
         if let Step::Commit(commit) = taken.step
             && let Some((value, _)) = &taken.before.value
             && value.header.version == commit.version
         {
-            rules.reached(CacheSituation::CommittedTwice);
+            self.reached(CacheSituation::CommittedTwice);
             return;
         }
         if let (Step::Commit(commit), Some(control)) = (taken.step, &taken.before.control)
             && commit.version > control.last
         {
-            rules.reached(CacheSituation::UnknownCommit);
+            self.reached(CacheSituation::UnknownCommit);
         }
         match kept {
             CommitOutcome::Fresh(_) => {
                 if !is_holder {
-                    rules.reached(CacheSituation::LateKept);
+                    self.reached(CacheSituation::LateKept);
                 }
                 if books.rests.is_some() {
-                    rules.reached(CacheSituation::BackOffEnded);
+                    self.reached(CacheSituation::BackOffEnded);
                 }
             }
             CommitOutcome::Stale => {
-                rules.reached(CacheSituation::StoredAsStale);
+                self.reached(CacheSituation::StoredAsStale);
                 if books.lease.is_some() && !is_holder {
-                    rules.reached(CacheSituation::ForgottenCommit);
+                    self.reached(CacheSituation::ForgottenCommit);
                 }
             }
-            CommitOutcome::Overtaken => rules.reached(CacheSituation::Overtaken),
+            CommitOutcome::Overtaken => self.reached(CacheSituation::Overtaken),
         }
     }
 

@@ -6,8 +6,9 @@ use leasehold_core::cache::{
 };
 
 use super::setup::{BACK_OFF, FRESH, LEASE, STALE};
-use super::state::{CacheState, CallId};
-use super::time::{NOW, TICK_MS};
+use super::state::CacheState;
+use super::time::TICK_MS;
+use crate::frame::{CallId, NOW, millis};
 
 /// The rules that a step can violate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,11 +154,7 @@ fn committed(
         _ if taken.old => CommitOutcome::Stale,
         _ => CommitOutcome::Fresh(NOW.millis() + u64::from(FRESH) * TICK_MS),
     };
-    let stored = state
-        .entry
-        .value
-        .as_ref()
-        .map(|(value, _)| value.header.version);
+    let stored = version(&state.entry);
     let is_new = header.is_none_or(|header| header.version < number);
     if is_new && state.entry.value != taken.before.value {
         books.value_old = taken.old;
@@ -228,12 +225,11 @@ fn ends(state: &CacheState) -> u16 {
     let within = |until: u64, ticks: u8, memory: u64| {
         until <= NOW.millis() + u64::from(ticks) * TICK_MS + memory
     };
-    let memory = u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX);
     let value = state.entry.value.as_ref();
     let value = value.is_none_or(|(_, until)| within(*until, FRESH + STALE, 0));
     let control = state.entry.control.as_ref();
     let control = control.is_none_or(|control| {
-        let kept = within(control.forget_at_ms, LEASE.max(BACK_OFF), memory);
+        let kept = within(control.forget_at_ms, LEASE.max(BACK_OFF), millis(MEMORY));
         let loader = control
             .loader
             .is_none_or(|loader| within(loader.until_ms, LEASE, 0));

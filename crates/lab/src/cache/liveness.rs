@@ -3,9 +3,10 @@
 
 use leasehold_core::cache::Reply;
 
-use super::input::CacheModel;
-use super::state::{CachePhase, CacheState, CallId, Request};
-use super::time::{TICK_MS, later};
+use super::model::CacheModel;
+use super::state::{CachePhase, CacheState, Request};
+use super::time::TICK_MS;
+use crate::frame::{CallId, later, millis};
 
 /// More polls than any bounded wait needs.
 const POLLS: usize = 64;
@@ -17,14 +18,11 @@ impl CacheModel {
             let CachePhase::Asking(seen) = at.phase else {
                 return true;
             };
-            let id = CallId {
-                client,
-                nth: at.nth,
-            };
             let lease = state.books.lease.map(|(_, left)| left);
             let most = lease.max(state.books.rests);
             let most = most.map_or(0, |left| u64::from(left) * TICK_MS + 1);
-            self.alone(state, id, seen).is_some_and(|ms| ms <= most)
+            self.alone(state, state.id(client), seen)
+                .is_some_and(|ms| ms <= most)
         })
     }
 
@@ -34,13 +32,13 @@ impl CacheModel {
         let mut entry = state.entry.clone();
         let mut ms = 0;
         for _ in 0..POLLS {
-            let pause = match (self.apply)(&mut entry, later(ms), &step).reply {
+            let pause = match (self.subject.apply)(&mut entry, later(ms), &step).reply {
                 Reply::Busy { poll_after, .. } => poll_after,
                 Reply::BackOff { left, .. } => left,
                 Reply::Load { .. } | Reply::Fresh(_) => return Some(ms),
                 _ => return None,
             };
-            ms += u64::try_from(pause.as_millis()).ok()?;
+            ms += millis(pause);
         }
         None
     }

@@ -7,12 +7,11 @@
 //! | `state`, `time` | the state at one moment; the passing of time |
 //! | `actions`, `effects` | the possible actions, and their effects |
 //! | `judge`, `liveness` | the properties: of each step, and of each waiter when the others stop |
-//! | `input`, `model`, `trace` | the exploration, and the trace to a violation |
+//! | `model`, `trace` | the entry as a subject of the frame, and the trace to a violation |
 
 mod actions;
 mod configs;
 mod effects;
-mod input;
 mod judge;
 mod liveness;
 mod model;
@@ -25,12 +24,11 @@ use leasehold_core::Invalid;
 #[cfg(doc)]
 use leasehold_core::cache::EntryState;
 
-pub use self::input::ApplyEntry;
-use self::input::CacheModel;
+pub use self::model::ApplyEntry;
+use self::model::CacheModel;
 pub use self::setup::CacheSituation;
-use crate::explore::named_setup;
+use crate::frame::{Bounds, named_setup};
 use crate::report::Finding;
-use crate::rules::Bounds;
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {
@@ -48,5 +46,5 @@ pub fn check_one(
     apply: ApplyEntry,
 ) -> Result<Finding<CacheSituation>, Invalid> {
     let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
-    Ok(CacheModel::new(setup, apply)?.explore())
+    Ok(CacheModel::new(setup, apply)?.explore(name, setup.bounds()))
 }

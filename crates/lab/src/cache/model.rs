@@ -1,99 +1,134 @@
-//! The model in the form that the checker takes.
+//! A guarded entry as a subject of the frame: the rules that are explored, and the properties.
 
-use leasehold_core::cache::EntryState;
-use stateright::{Model, Property};
+use std::time::Duration;
+
+use leasehold_core::cache::{Body, EntryState, Outcome, Reply, Step};
+use leasehold_core::{Invalid, Now, Ttl};
+use stateright::Property;
 
 use super::actions::CacheAction;
-use super::input::CacheModel;
 use super::judge::CacheRule;
-use super::setup::CacheSituation;
+use super::setup::{BACK_OFF, CacheSetup, CacheSituation, FRESH, LEASE, STALE, TICK};
 use super::state::{Books, CacheClient, CachePhase, CacheState};
+use super::time::TICK_MS;
 use super::trace;
-use crate::explore::explore;
-use crate::report::Finding;
+use crate::frame::{Framed, Subject, Turn, kept};
+
+/// The rules of an entry: [`EntryState::apply`], or a broken version in a test.
+pub type ApplyEntry = fn(&mut EntryState, Now, &Step) -> Outcome;
+
+/// One entry, and its rules.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) apply: ApplyEntry,
+    pub(super) lease: Ttl,
+    pub(super) back_off: Ttl,
+    pub(super) fresh_ms: u64,
+    pub(super) stale_ms: u64,
+    pub(super) body: Body,
+}
+
+pub(super) type CacheModel = Framed<Entry>;
+pub(super) type CacheTurn<'a> = Turn<'a, Entry>;
 
 impl CacheModel {
-    /// Explores everything within the bounds.
-    pub(super) fn explore(&self) -> Finding<CacheSituation> {
-        let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
-        let number = |situation| situation as u64;
-        Finding {
-            missed: self.reached.missed(self.setup.reaches, number),
-            checked,
-        }
+    pub(super) fn new(setup: CacheSetup, apply: ApplyEntry) -> Result<Self, Invalid> {
+        let entry = Entry {
+            apply,
+            lease: Ttl::new(TICK * u32::from(LEASE))?,
+            back_off: Ttl::new(TICK * u32::from(BACK_OFF))?,
+            fresh_ms: u64::from(FRESH) * TICK_MS,
+            stale_ms: u64::from(STALE) * TICK_MS,
+            body: Body::from([]),
+        };
+        Ok(Self::of(setup, setup.reaches, entry))
     }
 }
 
-/// A property that a single step can violate.
-macro_rules! kept {
-    ($name:literal, $rule:ident) => {
-        Property::<CacheModel>::always($name, |_, state: &CacheState| {
-            state.books.broken & CacheRule::$rule as u16 == 0
-        })
-    };
-}
-
-impl Model for CacheModel {
+impl Subject for Entry {
+    type Setup = CacheSetup;
     type State = CacheState;
     type Action = CacheAction;
+    type Reply = Reply;
+    type Situation = CacheSituation;
 
-    fn init_states(&self) -> Vec<CacheState> {
+    const TICK: (CacheAction, Duration) = (CacheAction::Tick, TICK);
+
+    const COLUMNS: &'static [(&'static str, usize)] = &[
+        ("time", 6),
+        ("what", 32),
+        ("reply", 16),
+        ("value", 12),
+        ("lease", 10),
+        ("loading", 0),
+    ];
+
+    fn init(model: &CacheModel) -> CacheState {
         let idle = CacheClient {
             nth: 0,
             phase: CachePhase::Idle,
             told: false,
         };
-        vec![CacheState {
+        CacheState {
             entry: EntryState::default(),
-            clients: vec![idle; usize::from(self.setup.clients)],
+            clients: vec![idle; usize::from(model.setup.clients)],
             flight: Vec::new(),
-            books: Books {
-                lease: None,
-                rests: None,
-                value_old: false,
-                issued: 0,
-                broken: 0,
-            },
-        }]
-    }
-
-    fn actions(&self, state: &CacheState, actions: &mut Vec<CacheAction>) {
-        if state.books.broken == 0 {
-            self.possible(state, actions);
+            books: Books::default(),
         }
     }
 
-    fn next_state(&self, last: &CacheState, action: CacheAction) -> Option<CacheState> {
-        self.step(last, action).map(|(state, _)| state)
+    fn broken(state: &CacheState) -> u16 {
+        state.books.broken
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
+    fn possible(model: &CacheModel, state: &CacheState, into: &mut Vec<CacheAction>) {
+        model.possible(state, into);
+    }
+
+    fn act(turn: &mut CacheTurn<'_>, action: CacheAction) -> Option<()> {
+        turn.carry_out(action)
+    }
+
+    fn properties() -> Vec<Property<CacheModel>> {
         vec![
-            kept!("K1 at most one client has the lease of a load", Loaders),
+            kept!(
+                "K1 at most one client has the lease of a load",
+                CacheRule::Loaders
+            ),
             kept!(
                 "K1b nobody is told to load while the source is left alone",
-                Rest
+                CacheRule::Rest
             ),
-            kept!("K2 the numbers that an entry gives out rise", Numbers),
+            kept!(
+                "K2 the numbers that an entry gives out rise",
+                CacheRule::Numbers
+            ),
             kept!(
                 "K3 nothing is fresh that was invalidated, or whose load the store has forgotten",
-                Truth
+                CacheRule::Truth
             ),
-            kept!("K4 the version of what is stored does not fall", Falls),
+            kept!(
+                "K4 the version of what is stored does not fall",
+                CacheRule::Falls
+            ),
             kept!(
                 "K4b a late value is kept if nothing newer is there",
-                Dropped
+                CacheRule::Dropped
             ),
             kept!(
                 "K5 who was told to wait is told when the load ends, and nobody else",
-                Waiters
+                CacheRule::Waiters
             ),
             Property::always(
                 "K5b who waits loads or has a fresh value when lease and back-off are over, once others stop",
-                Self::waits_end,
+                CacheModel::waits_end,
             ),
-            kept!("K6 a step of an entry may be repeated", Repeats),
-            kept!("K7 everything kept of an entry has an end", Ends),
+            kept!("K6 a step of an entry may be repeated", CacheRule::Repeats),
+            kept!("K7 everything kept of an entry has an end", CacheRule::Ends),
         ]
+    }
+
+    fn cells(before: &CacheState, action: CacheAction, after: &CacheTurn<'_>) -> Vec<String> {
+        trace::cells(before, action, after)
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::cache::POLL;
 
+use crate::frame::faults;
+
 /// One tick.
 pub(super) const TICK: Duration = POLL;
 
@@ -18,47 +20,30 @@ pub(super) const STALE: u8 = 1;
 /// How many ticks the back-off after a failed load lasts.
 pub(super) const BACK_OFF: u8 = 1;
 
-/// Additional events. Clients always ask, load, renew and commit, and any may do nothing for as long as it likes, which covers
-/// slow loads and pauses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CacheFault {
-    /// Not a fault: the entry is invalidated, with or without deleting its value.
-    Invalidate,
-    /// Not a fault: a client wants a newer value than the fresh one.
-    Refresh,
-    /// A load may fail, or be given up.
-    Fail,
-    /// A client may crash, or stop waiting.
-    Crash,
-    /// An answer may be lost.
-    LostReply,
-    /// A request may stay in the network, and be executed after its client went on, or never.
-    LateRequest,
-    /// A request in flight may be executed twice.
-    Twice,
-    /// The store may lose the control, once time has passed since its last number.
-    LostControl,
-    /// The store may lose the value.
-    LostValue,
-    /// The wall clock may be set back, by more than any load takes. The expiry clock goes on.
-    ClockBack,
-}
-
-impl CacheFault {
-    /// A description for people: the fault, any number of times.
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Invalidate => "invalidations, with and without the value",
-            Self::Refresh => "clients that want it newer than what is fresh",
-            Self::Fail => "loads that fail or are given up",
-            Self::Crash => "crashes of clients",
-            Self::LostReply => "answers that are lost",
-            Self::LateRequest => "requests that come late or never",
-            Self::Twice => "requests that are carried out twice",
-            Self::LostControl => "losses of the control, some time after its last number",
-            Self::LostValue => "losses of the value",
-            Self::ClockBack => "steps back of the wall clock by more than any load takes",
-        }
+faults! {
+    /// Additional events. Clients always ask, load, renew and commit, and any may do nothing for as long as it likes, which covers
+    /// slow loads and pauses.
+    CacheFault {
+        /// Not a fault: the entry is invalidated, with or without deleting its value.
+        Invalidate => "invalidations, with and without the value",
+        /// Not a fault: a client wants a newer value than the fresh one.
+        Refresh => "clients that want it newer than what is fresh",
+        /// A load may fail, or be given up.
+        Fail => "loads that fail or are given up",
+        /// A client may crash, or stop waiting.
+        Crash => "crashes of clients",
+        /// An answer may be lost.
+        LostReply => "answers that are lost",
+        /// A request may stay in the network, and be executed after its client went on, or never.
+        LateRequest => "requests that come late or never",
+        /// A request in flight may be executed twice.
+        Twice => "requests that are carried out twice",
+        /// The store may lose the control, once time has passed since its last number.
+        LostControl => "losses of the control, some time after its last number",
+        /// The store may lose the value.
+        LostValue => "losses of the value",
+        /// The wall clock may be set back, by more than any load takes. The expiry clock goes on.
+        ClockBack => "steps back of the wall clock by more than any load takes",
     }
 }
 

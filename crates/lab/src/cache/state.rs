@@ -9,19 +9,14 @@ use std::hash::{Hash, Hasher};
 
 use leasehold_core::cache::{BackOff, Control, EntryState, Loader, Token, Value};
 
-/// A call of a client. Its number is used again once no trace of it is left, so the numbers are bounded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct CallId {
-    pub(super) client: u8,
-    pub(super) nth: u8,
-}
+use crate::frame::CallId;
 
 impl CallId {
     pub(super) fn token(self) -> Token {
         Token(u128::from(self.client) << 8 | u128::from(self.nth))
     }
 
-    pub(super) fn of(Token(bits): Token) -> Self {
+    pub(super) fn of_token(Token(bits): Token) -> Self {
         let byte = |bits: u128| u8::try_from(bits & 0xff).unwrap_or(u8::MAX);
         Self {
             client: byte(bits >> 8),
@@ -85,7 +80,7 @@ pub(super) struct CacheState {
 }
 
 /// The judge's record of requests and replies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Books {
     /// The current lease, and how many ticks are left of it.
     pub(super) lease: Option<(CallId, u8)>,
@@ -108,6 +103,12 @@ impl CacheState {
         &mut self.clients[usize::from(client)]
     }
 
+    /// The current call of a client.
+    pub(super) fn id(&self, client: u8) -> CallId {
+        let nth = self.client(client).nth;
+        CallId { client, nth }
+    }
+
     /// Whether this is the client's current call.
     pub(super) fn is_current(&self, id: CallId) -> bool {
         let client = self.client(id.client);
@@ -119,7 +120,7 @@ impl CacheState {
         let control = self.entry.control.as_ref();
         let loader = control.and_then(|control| control.loader);
         let messages = self.flight.iter().map(|message| message.from);
-        let loader = loader.map(|loader| CallId::of(loader.token));
+        let loader = loader.map(|loader| CallId::of_token(loader.token));
         let lease = self.books.lease.map(|(id, _)| id);
         loader.into_iter().chain(lease).chain(messages).collect()
     }
@@ -213,7 +214,7 @@ impl Hash for CacheState {
                 until_ms,
             }) = loader
             {
-                let id = CallId::of(*token);
+                let id = CallId::of_token(*token);
                 (rank(id.client), self.nth(&known, id), version, until_ms).hash(into);
             }
             if let Some(BackOff { until_ms, error: _ }) = back_off {

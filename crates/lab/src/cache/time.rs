@@ -1,7 +1,6 @@
 //! The passing of time in the cache model, without a difference that a rule could see.
 //!
-//! As in the lock models, the time is constant: when a tick passes, all past and future times move by a tick instead. Times
-//! that are far enough away move to one place, where the rules cannot tell them apart:
+//! Times that are far enough away move to one place, where the rules cannot tell them apart:
 //!
 //! - A number below the current wall clock is followed by the clock, whatever its value. So only the order of old numbers counts;
 //!   of those given out in this tick also only the order, since the next number is above them all.
@@ -11,28 +10,19 @@
 //! - A control lasts for a quarter of an hour, which does not pass here: its loss is a separate fault. The number of failed
 //!   loads is reported and decides nothing.
 
-use leasehold_core::Now;
 use leasehold_core::cache::{MEMORY, Version};
 
 use super::setup::TICK;
 use super::state::{CachePhase, CacheState, Request};
+use crate::frame::{NOW, later, millis};
 
-/// The constant time.
-pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
-
-/// In milliseconds.
-pub(super) const TICK_MS: u64 = TICK.as_secs() * 1_000 + TICK.subsec_millis() as u64;
+pub(super) const TICK_MS: u64 = millis(TICK);
 
 /// Numbers from here on are ahead of the clock, which was set back.
 pub(super) const AHEAD_US: u64 = NOW.wall_us + 1_000_000_000_000;
 
 /// The distance of numbers that are ahead of the clock. They are counted one by one, and never reach the next known one.
 const APART_US: u64 = 1_000;
-
-/// The time so many milliseconds later.
-pub(super) const fn later(ms: u64) -> Now {
-    Now::at_micros(NOW.clock_us + ms * 1_000)
-}
 
 /// Sets the wall clock back: all numbers are ahead of it, in their order.
 pub(super) fn set_back(state: &mut CacheState) {
@@ -108,8 +98,7 @@ pub(super) fn settle(state: &mut CacheState) {
     }
     if let Some(control) = &mut state.entry.control {
         control.failures = 0;
-        control.forget_at_ms =
-            later(u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX)).millis();
+        control.forget_at_ms = later(millis(MEMORY)).millis();
     }
 }
 
@@ -153,12 +142,12 @@ mod tests {
 
     use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Step, Version};
 
-    use super::{NOW, TICK_MS, later};
+    use super::TICK_MS;
     use crate::cache::actions::CacheAction;
     use crate::cache::configs::all;
-    use crate::cache::input::CacheModel;
-    use crate::cache::state::{CachePhase, CallId};
-    use crate::rules::Bounds;
+    use crate::cache::model::CacheModel;
+    use crate::cache::state::CachePhase;
+    use crate::frame::{Bounds, NOW, later};
 
     /// A shift of the state equals the passing of real time: all steps get equal replies.
     #[test]
@@ -176,13 +165,10 @@ mod tests {
                 let mut actions = Vec::new();
                 rules.possible(&state, &mut actions);
                 let action = actions[(seed * nth * nth + nth * 5 + seed / 3) % actions.len()];
-                let Some((next, said)) = rules.step(&state, action) else {
+                let Some(turn) = rules.step(&state, action) else {
                     continue;
                 };
-                let by = |client: u8| CallId {
-                    client,
-                    nth: state.client(client).nth,
-                };
+                let (next, said) = (turn.state, turn.said);
                 let step = match action {
                     CacheAction::Tick => {
                         ms += TICK_MS;
@@ -202,11 +188,8 @@ mod tests {
                     } => {
                         // A fresh number, where the order begins.
                         let id = match state.client(client).phase {
-                            CachePhase::Idle => CallId {
-                                client,
-                                nth: next.client(client).nth,
-                            },
-                            _ => by(client),
+                            CachePhase::Idle => next.id(client),
+                            _ => state.id(client),
                         };
                         let mut step = rules.asks(id, request);
                         if let Step::Commit(commit) = &mut step {

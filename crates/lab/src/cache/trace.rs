@@ -3,63 +3,45 @@
 use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Standing};
 
 use super::actions::CacheAction;
-use super::input::CacheModel;
+use super::model::CacheTurn;
 use super::setup::TICK;
-use super::state::{CacheMessage, CachePhase, CacheState, CallId, Load, Request};
-use super::time::NOW;
+use super::state::{CacheMessage, CachePhase, CacheState, Load, Request};
+use crate::frame::{CallId, NOW, letter};
 
-/// A heading, and a line for each step: the action, the store's reply, and the state after it.
-pub(super) fn lines(rules: &CacheModel, actions: &[CacheAction]) -> Vec<String> {
-    let heading = format!(
-        "{:>3}  {:>6}  {:<32} {:<16} {:<12} {:<10} {}",
-        "#", "time", "what", "reply", "value", "lease", "loading"
-    );
-    let mut lines = vec![heading];
-    let mut state = stateright::Model::init_states(rules).remove(0);
-    let mut ms = 0;
-    for (step, action) in actions.iter().enumerate() {
-        let Some((next, said)) = rules.step(&state, *action) else {
-            break;
-        };
-        if *action == CacheAction::Tick {
-            ms += TICK.as_millis();
-        }
-        let time = format!("{ms} ms");
-        lines.push(format!(
-            "{:>3}  {time:>6}  {:<32} {:<16} {:<12} {:<10} {}",
-            step + 1,
-            what(&state, *action),
-            said.as_ref().map(reply).unwrap_or_default(),
-            value(&next.entry),
-            lease(&next),
-            loading(&next),
-        ));
-        state = next;
-    }
-    lines
+/// The action, the store's reply, and the state after it.
+pub(super) fn cells(
+    before: &CacheState,
+    action: CacheAction,
+    after: &CacheTurn<'_>,
+) -> Vec<String> {
+    vec![
+        what(before, action),
+        after.said.as_ref().map(reply).unwrap_or_default(),
+        value(&after.state.entry),
+        lease(&after.state),
+        loading(&after.state),
+    ]
 }
 
 fn what(state: &CacheState, action: CacheAction) -> String {
-    let client = |index: u8| char::from(b'A' + index);
     match action {
         CacheAction::Ask {
-            client: by,
+            client,
             request,
             lost,
         } => {
             let lost = if lost { ", answer lost" } else { "" };
-            format!("{} {}{lost}", client(by), verb(request))
+            format!("{} {}{lost}", letter(client), verb(request))
         }
-        CacheAction::Send {
-            client: by,
-            request,
-        } => format!("{} sends {}", client(by), verb(request)),
+        CacheAction::Send { client, request } => {
+            format!("{} sends {}", letter(client), verb(request))
+        }
         CacheAction::Arrive { at, again } => {
             let still = if again { ", not for the last time" } else { "" };
             format!("{} arrives{still}", message(&state.flight[at]))
         }
         CacheAction::Drop { at } => format!("{} is lost", message(&state.flight[at])),
-        CacheAction::Crash { client: by } => format!("{} crashes", client(by)),
+        CacheAction::Crash { client } => format!("{} crashes", letter(client)),
         CacheAction::Invalidate { remove: false } => "someone invalidates".to_owned(),
         CacheAction::Invalidate { remove: true } => "someone invalidates and removes".to_owned(),
         CacheAction::LoseControl => "the control is lost".to_owned(),
@@ -82,12 +64,7 @@ const fn verb(request: Request) -> &'static str {
 }
 
 fn message(message: &CacheMessage) -> String {
-    format!("{}: {}", name(message.from), verb(message.request))
-}
-
-/// A letter for the client and a number for the call.
-fn name(CallId { client, nth }: CallId) -> String {
-    format!("{}{}", char::from(b'A' + client), nth + 1)
+    format!("{}: {}", message.from, verb(message.request))
 }
 
 fn reply(reply: &Reply) -> String {
@@ -123,7 +100,7 @@ fn lease(state: &CacheState) -> String {
     let loader = control.and_then(|control| control.loader);
     loader.map_or("-".to_owned(), |loader| {
         let left = loader.until_ms.saturating_sub(NOW.millis());
-        format!("{} {left} ms", name(CallId::of(loader.token)))
+        format!("{} {left} ms", CallId::of_token(loader.token))
     })
 }
 
@@ -132,11 +109,8 @@ fn loading(state: &CacheState) -> String {
         let CachePhase::Loading(load) = at.phase else {
             return None;
         };
-        let id = CallId {
-            client,
-            nth: at.nth,
-        };
-        Some(name(id) + if load.old { ", invalidated" } else { "" })
+        let old = if load.old { ", invalidated" } else { "" };
+        Some(format!("{}{old}", state.id(client)))
     });
     loads.collect::<Vec<_>>().join("; ")
 }

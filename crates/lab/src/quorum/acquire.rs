@@ -4,12 +4,12 @@
 use leasehold_core::quorum::{NoVote, Refusal, Verdict};
 use leasehold_core::{Fence, HolderIdentity, Reply};
 
-use super::input::{ClientRules, Counting};
+use super::model::{ClientRules, Counting, QuorumTurn};
 use super::node::lead;
 use super::round::{behind, verdict};
 use super::setup::{QuorumFault, QuorumSituation, Recalls};
-use super::state::{Attempting, NODES, OwnerId, QuorumPhase, Said, put};
-use super::turn::QuorumTurn;
+use super::state::{Attempting, NODES, QuorumPhase, Said, put};
+use crate::frame::CallId;
 
 impl QuorumTurn<'_> {
     /// The client asks for the lock.
@@ -93,7 +93,7 @@ impl QuorumTurn<'_> {
         let remembers = self.model.setup.recalls != Recalls::Nothing;
         self.state.client_mut(client).knows_waiters |= knows_waiters && remembers;
         let is_current = it.attempt.is_some_and(|attempt| {
-            let counts_all = self.model.rules.counting == Counting::EarlierRounds;
+            let counts_all = self.model.subject.rules.counting == Counting::EarlierRounds;
             attempt.fence == asked || counts_all && matches!(reply, Some(Reply::Held(_)))
         });
         if is_current {
@@ -134,7 +134,7 @@ impl QuorumTurn<'_> {
             }
             Some(Reply::Busy(_)) if node != usize::from(by_lead) => Said::Busy(None),
             Some(Reply::Busy(busy)) => match &busy.holder.who {
-                HolderIdentity::Owner(owner) => Said::Busy(self.model.owner_id(owner)),
+                HolderIdentity::Owner(owner) => Said::Busy(self.model.subject.owner_id(owner)),
                 HolderIdentity::Foreign { .. } => Said::Foreign {
                     others_wait: busy.ahead > 0,
                 },
@@ -166,7 +166,7 @@ impl QuorumTurn<'_> {
             .iter()
             .map(|votes| votes[0])
             .filter(|vote| *vote > 0);
-        match self.model.rules.counting {
+        match self.model.subject.rules.counting {
             Counting::HighestVote if votes.clone().count() > NODES / 2 => votes.max(),
             Counting::Minority => {
                 let is_for = attempt.said.contains(&Said::For);
@@ -343,14 +343,14 @@ impl QuorumTurn<'_> {
 
     /// Remembers the votes of a refused round, for rules that count them.
     fn forget_round(&mut self, client: u8, attempt: &Attempting) {
-        if self.model.rules.counting == Counting::RefusedRounds {
+        if self.model.subject.rules.counting == Counting::RefusedRounds {
             let votes = attempt.said.map(|said| said == Said::For);
             self.state.client_mut(client).ghost = Some((attempt.fence, votes));
         }
     }
 
     /// A vote for a refused round has come, and the rules count it.
-    pub(super) fn count_ghost(&mut self, by: OwnerId, node: usize, reply: &Reply) {
+    pub(super) fn count_ghost(&mut self, by: CallId, node: usize, reply: &Reply) {
         let it = self.state.client_mut(by.client);
         let Some((fence, votes)) = &mut it.ghost else {
             return;

@@ -2,7 +2,7 @@
 
 use leasehold_core::CLAIM_WINDOW;
 
-use super::input::{ClientRules, QuorumModel};
+use super::model::{ClientRules, QuorumModel};
 use super::setup::{QuorumFault, Recalls};
 use super::state::{Extended, NODES, QuorumPhase, QuorumState};
 
@@ -133,60 +133,45 @@ impl QuorumModel {
         let it = state.client(client);
         let at = usize::from(node);
         let may = |fault| self.setup.may(fault);
-        let is_cut = self.is_cut(client, at);
+        let arrive = |is_heard| QuorumAction::Arrive {
+            client,
+            node,
+            is_heard,
+        };
+        let fail = |is_late| QuorumAction::Fail {
+            client,
+            node,
+            is_late,
+        };
+        let arrive_late = |again| QuorumAction::ArriveLate {
+            client,
+            node,
+            again,
+        };
         if it.open[at][0] > 0 {
-            if is_cut {
-                into.push(QuorumAction::Fail {
-                    client,
-                    node,
-                    is_late: false,
-                });
+            into.push(if self.is_cut(client, at) {
+                fail(false)
             } else {
-                into.push(QuorumAction::Arrive {
-                    client,
-                    node,
-                    is_heard: true,
-                });
-            }
+                arrive(true)
+            });
             if self.has_left(state, QuorumFault::LostMessage) {
-                into.push(QuorumAction::Arrive {
-                    client,
-                    node,
-                    is_heard: false,
-                });
-                into.push(QuorumAction::Fail {
-                    client,
-                    node,
-                    is_late: false,
-                });
+                into.extend([arrive(false), fail(false)]);
             }
             if self.has_left(state, QuorumFault::LateRequest) {
-                into.push(QuorumAction::Fail {
-                    client,
-                    node,
-                    is_late: true,
-                });
+                into.push(fail(true));
             }
         }
         if let Some(late) = state.late[usize::from(client)][at] {
-            into.push(QuorumAction::ArriveLate {
-                client,
-                node,
-                again: false,
-            });
-            into.push(QuorumAction::DropLate { client, node });
+            into.extend([arrive_late(false), QuorumAction::DropLate { client, node }]);
             if may(QuorumFault::Repeated) && !late.is_repeat {
-                into.push(QuorumAction::ArriveLate {
-                    client,
-                    node,
-                    again: true,
-                });
+                into.push(arrive_late(true));
             }
         }
         if it.back[at][0] > 0 {
             into.push(QuorumAction::GiveBack { client, node });
         }
-        let is_answered = it.open[at][0] == 0 || self.rules.client == ClientRules::ReleasesAtOnce;
+        let is_answered =
+            it.open[at][0] == 0 || self.subject.rules.client == ClientRules::ReleasesAtOnce;
         if it.owed[at] && is_answered {
             into.push(QuorumAction::Settle { client, node });
         }

@@ -1,14 +1,11 @@
 //! The quorum models, by name. Each has faults of one kind.
 
 use super::setup::{QuorumFault, QuorumSetup, QuorumSituation as S, Recalls};
-use crate::rules::Bounds;
+use crate::frame::Bounds;
 
 /// The models within these bounds.
 pub(super) fn all(bounds: Bounds) -> Vec<QuorumSetup> {
-    match bounds {
-        Bounds::Ci => CI.to_vec(),
-        Bounds::Deep => CI.iter().map(deeper).collect(),
-    }
+    bounds.of(CI, deeper)
 }
 
 /// A larger version: one more round, later requests, two faults, at any node. With two votes that never end there is no majority, so there
@@ -240,8 +237,8 @@ mod tests {
     use stateright::Model;
 
     use super::all;
-    use crate::quorum::input::{QuorumModel, QuorumRules};
-    use crate::rules::Bounds;
+    use crate::frame::Bounds;
+    use crate::quorum::model::{QuorumModel, QuorumRules};
 
     /// How many states of each model are expanded.
     const MOST: usize = 2_000;

@@ -1,41 +1,33 @@
-//! The effects of one action. Each step of a node is [`QuorumModel::apply`](super::input::QuorumModel); the client's decisions are in
-//! `acquire` and `settle`.
+//! The effects of one action. `node` has each step of a node; the client's decisions are in `acquire` and `settle`.
 
 use leasehold_core::Reply;
 use leasehold_core::quorum::NoVote;
 
 use super::actions::QuorumAction;
-use super::input::{NUMBERS, QuorumModel};
 use super::judge;
+use super::model::{ClientRules, NUMBERS, QuorumModel, QuorumTurn};
 use super::node::lead;
 use super::numbers::{clock, settle, tick};
 use super::setup::{QuorumFault, QuorumSituation, Recalls};
-use super::state::{NODES, OwnerId, QuorumClient, QuorumPhase, QuorumState, Remembers, TakenBy};
-use super::turn::{QuorumStep, QuorumTurn};
-
-impl QuorumModel {
-    /// The state after `action`; `None` if it is out of bounds.
-    pub(super) fn step(&self, before: &QuorumState, action: QuorumAction) -> Option<QuorumStep> {
-        let mut turn = QuorumTurn::new(self, before);
-        turn.act(action)?;
-        turn.end_owners();
-        judge::settled(&mut turn.state, &self.setup);
-        let QuorumTurn {
-            mut state,
-            said,
-            reached,
-            ..
-        } = turn;
-        settle(&mut state, self.terms, &self.setup);
-        Some(QuorumStep {
-            state,
-            said,
-            reached: reached.into_inner(),
-        })
-    }
-}
+use super::state::{NODES, QuorumClient, QuorumPhase, QuorumState, Remembers, TakenBy};
+use crate::frame::CallId;
 
 impl QuorumTurn<'_> {
+    /// Carries out an action, and settles the numbers. `None` if it is out of bounds.
+    pub(super) fn carry_out(&mut self, action: QuorumAction) -> Option<()> {
+        let (setup, terms) = (&self.model.setup, self.model.subject.terms);
+        self.act(action)?;
+        self.end_owners();
+        judge::settled(&mut self.state, setup);
+        settle(&mut self.state, terms, setup);
+        Some(())
+    }
+
+    /// Whether the clients follow this weaker rule.
+    pub(super) fn is_weak(&self, rules: ClientRules) -> bool {
+        self.model.subject.rules.client == rules
+    }
+
     pub(super) fn act(&mut self, action: QuorumAction) -> Option<()> {
         match action {
             QuorumAction::Begin { client } => {
@@ -142,7 +134,7 @@ impl QuorumTurn<'_> {
     }
 
     /// A node votes on a proposal.
-    pub(super) fn take(&mut self, by: OwnerId, node: usize, asked: u64, waits: bool) -> Reply {
+    pub(super) fn take(&mut self, by: CallId, node: usize, asked: u64, waits: bool) -> Reply {
         let had_counter = self.state.nodes[node].counter.is_some();
         let had_vote = self.state.nodes[node]
             .vote
@@ -214,9 +206,7 @@ impl QuorumTurn<'_> {
             }
         }
     }
-}
 
-impl QuorumTurn<'_> {
     /// Leaves out releases, and votes to give back, that would find nothing.
     fn skip_idle_steps(&mut self, client: u8) {
         let by = self.state.owner(client);

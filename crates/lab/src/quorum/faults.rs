@@ -2,10 +2,11 @@
 
 use leasehold_core::{Fence, Step};
 
+use super::model::QuorumTurn;
 use super::numbers::pass;
 use super::setup::QuorumSituation;
-use super::state::{LateProposal, NodeState, OwnerId, QuorumPhase, Vote};
-use super::turn::QuorumTurn;
+use super::state::{LateProposal, NodeState, QuorumPhase, Vote};
+use crate::frame::CallId;
 
 impl QuorumTurn<'_> {
     /// A request fails. It may be carried out later.
@@ -41,7 +42,7 @@ impl QuorumTurn<'_> {
             Some(late) => late.is_repeat = true,
             None => *late = None,
         }
-        let by = OwnerId { client, nth };
+        let by = CallId { client, nth };
         let is_new = !self.state.nodes[node]
             .owners()
             .any(|(known, _)| known == by);
@@ -120,13 +121,13 @@ impl QuorumTurn<'_> {
 
 impl QuorumTurn<'_> {
     /// Whether all nodes hold for this owner.
-    fn has_all(&self, by: OwnerId) -> bool {
+    fn has_all(&self, by: CallId) -> bool {
         let mut nodes = self.state.nodes.iter();
         nodes.all(|it| it.vote.is_some_and(|vote| vote.by == by))
     }
 
     /// A vote is taken from an owner. One that had all keeps a majority.
-    fn rob(&mut self, by: OwnerId, has_all: bool, with_all: QuorumSituation) {
+    fn rob(&mut self, by: CallId, has_all: bool, with_all: QuorumSituation) {
         if !self.state.is_current(by) {
             return;
         }
@@ -140,7 +141,7 @@ impl QuorumTurn<'_> {
 }
 
 /// Only time ends the vote and the place of this owner at a node.
-fn orphan(node: &mut NodeState, by: OwnerId) {
+fn orphan(node: &mut NodeState, by: CallId) {
     if let Some(vote) = node.vote.as_mut().filter(|vote| vote.by == by) {
         vote.is_orphan = true;
     }

@@ -1,9 +1,9 @@
 //! The checks on each lease that is handed out, and on each vote. They use a record of their own, and never call the rules.
 
+use super::model::QuorumTurn;
 use super::node::lead;
 use super::setup::{QuorumFault, QuorumSetup, QuorumSituation};
 use super::state::{Attempting, NODES, QuorumClient, QuorumPhase, QuorumState, Said};
-use super::turn::QuorumTurn;
 
 /// The properties that a step can violate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

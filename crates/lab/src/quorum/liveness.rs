@@ -3,10 +3,12 @@
 //! The course is fixed: it delivers what is under way; then a tick passes, and every client that wants the lock asks again. States from
 //! which it leads to a lease are remembered, so that each state costs about one step.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::actions::QuorumAction;
-use super::input::QuorumModel;
+use super::model::QuorumModel;
 use super::state::{Extended, QuorumClient, QuorumPhase, QuorumState, Renewing};
 
 /// More ticks than the end of a lease, a quarantine and a stuck lead take together.
@@ -14,6 +16,36 @@ const TICKS: usize = 20;
 
 /// More deliveries than a tick can have.
 const DELIVERIES: usize = 200;
+
+/// In how many parts the memory is locked.
+const PARTS: u64 = 16;
+
+/// The states from which a lease is reached; shared by all copies of a model.
+#[derive(Debug, Clone)]
+pub(super) struct Hopeful(Arc<[Mutex<HashSet<u64>>]>);
+
+impl Default for Hopeful {
+    fn default() -> Self {
+        Self((0..PARTS).map(|_| Mutex::default()).collect())
+    }
+}
+
+impl Hopeful {
+    fn part(&self, hash: u64) -> &Mutex<HashSet<u64>> {
+        &self.0[usize::try_from(hash % PARTS).unwrap_or_default()]
+    }
+
+    fn has(&self, hash: u64) -> bool {
+        // A set is whole after each call, also after a panic.
+        let part = self.part(hash).lock();
+        part.unwrap_or_else(PoisonError::into_inner).contains(&hash)
+    }
+
+    fn add(&self, hash: u64) {
+        let part = self.part(hash).lock();
+        part.unwrap_or_else(PoisonError::into_inner).insert(hash);
+    }
+}
 
 impl QuorumModel {
     /// VQ5.
@@ -26,14 +58,13 @@ impl QuorumModel {
                 state.hash(&mut hasher);
                 let hash = hasher.finish();
                 let holds = state.clients.iter().any(QuorumClient::holds);
-                if holds || self.hopeful.has(hash) {
-                    self.hopeful.add(hash);
+                seen.push(hash);
+                if holds || self.subject.hopeful.has(hash) {
                     for hash in seen {
-                        self.hopeful.add(hash);
+                        self.subject.hopeful.add(hash);
                     }
                     return true;
                 }
-                seen.push(hash);
                 match self
                     .delivery(&state, tick)
                     .and_then(|action| self.step(&state, action))

@@ -6,11 +6,11 @@
 //! |---|---|
 //! | `configs`, `setup` | the models: clocks, faults, situations to reach |
 //! | `state`, `symmetry`, `numbers` | the state at one moment, its names, and the passing of time |
-//! | `actions`, `turn`, `effects`, `faults` | the possible actions, and their effects |
+//! | `actions`, `effects`, `faults` | the possible actions, and their effects |
 //! | `node` | the step of a node |
 //! | `round`, `propose`, `acquire`, `settle` | core's rounds and proposals; a client's acquisition; its renewals and releases |
-//! | `judge`, `liveness`, `hopeful` | the properties of each lease and vote; and whether there is a lease when faults stop |
-//! | `input`, `model`, `trace` | the exploration, and the trace to a violation |
+//! | `judge`, `liveness` | the properties of each lease and vote; and whether there is a lease when faults stop |
+//! | `model`, `trace` | the quorum as a subject of the frame, and the trace to a violation |
 //!
 //! # Properties
 //!
@@ -39,8 +39,6 @@ mod actions;
 mod configs;
 mod effects;
 mod faults;
-mod hopeful;
-mod input;
 mod judge;
 mod liveness;
 mod model;
@@ -53,16 +51,14 @@ mod setup;
 mod state;
 mod symmetry;
 mod trace;
-mod turn;
 
 use leasehold_core::Invalid;
 
-use self::input::QuorumModel;
-pub use self::input::{ClientRules, Counting, QuorumRules};
+use self::model::QuorumModel;
+pub use self::model::{ClientRules, Counting, QuorumRules};
 pub use self::setup::QuorumSituation;
-use crate::explore::named_setup;
+use crate::frame::{Bounds, named_setup};
 use crate::report::Finding;
-use crate::rules::Bounds;
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {
@@ -80,5 +76,5 @@ pub fn check_one(
     rules: QuorumRules,
 ) -> Result<Finding<QuorumSituation>, Invalid> {
     let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
-    Ok(QuorumModel::new(setup, rules)?.explore())
+    Ok(QuorumModel::new(setup, rules)?.explore(name, setup.bounds()))
 }

@@ -6,10 +6,11 @@ use leasehold_core::{
     World,
 };
 
-use super::input::QuorumModel;
+use super::model::QuorumModel;
 use super::numbers::{OLD_US, clock};
 use super::setup::TICK_MS;
-use super::state::{NODES, NodeState, OwnerId, Queued, QuorumState, Remembers, TakenBy, Vote};
+use super::state::{NODES, NodeState, Queued, QuorumState, Remembers, TakenBy, Vote};
+use crate::frame::CallId;
 
 /// Longer than a model lasts.
 const ENDLESS_MS: u64 = 1 << 40;
@@ -41,12 +42,12 @@ impl QuorumModel {
     }
 
     /// The proposal of a fence by an owner.
-    pub(super) fn proposal(&self, by: OwnerId, fence: u64, waits: bool) -> Step {
+    pub(super) fn proposal(&self, by: CallId, fence: u64, waits: bool) -> Step {
         Step::Propose(Proposal {
-            owner: self.owner(by).clone(),
-            ttl: self.ttl,
+            owner: self.subject.owners.of(by).clone(),
+            ttl: self.subject.ttl,
             fences: one(fence),
-            terms: self.terms,
+            terms: self.subject.terms,
             wait: waits.then_some(Wait { listening: true }),
         })
     }
@@ -56,7 +57,8 @@ impl QuorumModel {
         let it = &mut state.nodes[node];
         let now = Self::now(it);
         let mut world = self.world(it);
-        let outcome = (self.rules.node)(&mut world, now, &self.name, step, &UnknownPresence);
+        let outcome =
+            (self.subject.rules.node)(&mut world, now, &self.subject.name, step, &UnknownPresence);
         self.read(it, &mut world);
         outcome
     }
@@ -64,7 +66,7 @@ impl QuorumModel {
     /// A node has lost its memory.
     pub(super) fn lose_memory(&self, node: &mut NodeState) {
         let now = Self::now(node);
-        let mark = (self.rules.lost)(self.terms, now.millis());
+        let mark = (self.subject.rules.lost)(self.subject.terms, now.millis());
         *node = NodeState {
             vote: None,
             queue: [None; 2],
@@ -81,7 +83,7 @@ impl QuorumModel {
     fn world(&self, node: &NodeState) -> World {
         let now = Self::now(node);
         let mark = |made_at_ms| Mark {
-            terms: self.terms,
+            terms: self.subject.terms,
             made_at_ms,
         };
         let mut world = World::node(match node.remembers {
@@ -90,15 +92,15 @@ impl QuorumModel {
             Remembers::Since(ago_ms) => Some(mark(now.millis() - ago_ms)),
         });
         if let (Some(memory), Some(counter)) = (&mut world.node, node.counter) {
-            memory.counter(&self.name).0 = Some(Fence::new(counter));
+            memory.counter(&self.subject.name).0 = Some(Fence::new(counter));
         }
         let is_used = node.vote.is_some() || node.taken.is_some() || node.queue[0].is_some();
         if !is_used {
             return world;
         }
-        let lock = world.entry(&self.name);
+        let lock = world.entry(&self.subject.name);
         lock.holders.extend(node.vote.map(|vote| Holder {
-            owner: self.owner(vote.by).clone(),
+            owner: self.subject.owners.of(vote.by).clone(),
             mode: Mode::Exclusive,
             fences: one(vote.fence),
             expires_at_ms: now.millis() + vote.left_ms,
@@ -106,9 +108,9 @@ impl QuorumModel {
         }));
         lock.queue
             .extend(node.queue.iter().flatten().map(|place| Waiter {
-                owner: self.owner(place.by).clone(),
+                owner: self.subject.owners.of(place.by).clone(),
                 mode: Mode::Exclusive,
-                ttl: self.ttl,
+                ttl: self.subject.ttl,
                 block: Block::ONE,
                 listening: true,
                 seen_until_ms: now.millis() + place.left_ms,
@@ -116,7 +118,7 @@ impl QuorumModel {
         match node.taken {
             None => {}
             Some(TakenBy::Stranger) => lock.holders.push(Holder {
-                owner: self.stranger.clone(),
+                owner: self.subject.stranger.clone(),
                 mode: Mode::Exclusive,
                 fences: one(1),
                 expires_at_ms: now.millis() + ENDLESS_MS,
@@ -136,12 +138,12 @@ impl QuorumModel {
     /// Takes a node's state back from core.
     fn read(&self, node: &mut NodeState, world: &mut World) {
         let now_ms = Self::now(node).millis();
-        let before: Vec<(OwnerId, bool)> = node.owners().collect();
+        let before: Vec<(CallId, bool)> = node.owners().collect();
         let is_orphan = |by| before.contains(&(by, true));
-        let lock = world.get(&self.name);
+        let lock = world.get(&self.subject.name);
         let holder = lock.and_then(|lock| lock.holders.first());
         node.vote = holder.and_then(|holder| {
-            let by = self.owner_id(&holder.owner)?;
+            let by = self.subject.owner_id(&holder.owner)?;
             Some(Vote {
                 by,
                 fence: holder.fences.first.get(),
@@ -151,7 +153,8 @@ impl QuorumModel {
         });
         node.queue = [None; 2];
         let waiters = lock.into_iter().flat_map(|lock| &lock.queue);
-        let waiters = waiters.filter_map(|waiter| Some((self.owner_id(&waiter.owner)?, waiter)));
+        let waiters =
+            waiters.filter_map(|waiter| Some((self.subject.owner_id(&waiter.owner)?, waiter)));
         for (place, (by, waiter)) in node.queue.iter_mut().zip(waiters) {
             let left_ms = waiter.seen_until_ms.saturating_sub(now_ms);
             *place = Some(Queued {
@@ -169,7 +172,7 @@ impl QuorumModel {
             Some(Mark { made_at_ms: 0, .. }) => Remembers::All,
             Some(mark) => Remembers::Since(now_ms.saturating_sub(mark.made_at_ms)),
         };
-        node.counter = memory.counter(&self.name).0.map(Fence::get);
+        node.counter = memory.counter(&self.subject.name).0.map(Fence::get);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The passing of time in the quorum model, without a difference that a rule could see.
 //!
-//! The time is constant: when a tick passes, all past and future times move by a tick instead. Numbers that are far enough away move to
-//! one place:
+//! Numbers that are far enough away move to one place:
 //!
 //! - A number below all that can still be proposed only counts by its order.
 //! - Above that, numbers count by their order, by their distance to clocks, and by whether one follows another. Longer distances than
@@ -11,9 +10,10 @@ use leasehold_core::quorum::{AHEAD, Mark, QuorumTerms};
 
 use super::setup::{QuorumSetup, TICK_MS, TICK_US};
 use super::state::{CLIENTS, NODES, NodeState, QuorumState, Remembers, Said};
+use crate::frame::NOW;
 
 /// The constant time.
-pub(super) const NOW_US: u64 = 3_000_000_000_000;
+pub(super) const NOW_US: u64 = NOW.wall_us;
 
 /// Numbers that only count by their order begin here.
 pub(super) const OLD_US: u64 = 1_000_000_000_000;
@@ -271,11 +271,10 @@ mod tests {
     use stateright::Model;
 
     use super::settle;
+    use crate::frame::Bounds;
     use crate::quorum::configs::all;
-    use crate::quorum::input::{QuorumModel, QuorumRules};
+    use crate::quorum::model::{QuorumModel, QuorumRules, QuorumTurn};
     use crate::quorum::state::QuorumState;
-    use crate::quorum::turn::{QuorumStep, QuorumTurn};
-    use crate::rules::Bounds;
 
     /// A state with its numbers, and that with moved ones, get equal replies and lead to equal states.
     #[test]
@@ -290,12 +289,10 @@ mod tests {
                     let mut actions = Vec::new();
                     model.possible(&here, &mut actions);
                     let action = actions[(seed * nth * nth + nth * 5 + seed / 3) % actions.len()];
-                    let Some(QuorumStep {
-                        state: next, said, ..
-                    }) = model.step(&here, action)
-                    else {
+                    let Some(step) = model.step(&here, action) else {
                         continue;
                     };
+                    let (next, said) = (step.state, step.said);
                     let mut turn = QuorumTurn::new(&model, &there);
                     turn.act(action).unwrap();
                     turn.end_owners();
@@ -309,7 +306,7 @@ mod tests {
                     (here, there) = (next, turn.state);
                     let settled = |state: &QuorumState| {
                         let mut state = *state;
-                        settle(&mut state, model.terms, &model.setup);
+                        settle(&mut state, model.subject.terms, &model.setup);
                         state
                     };
                     assert_eq!(settled(&there), here, "{}, seed {seed}", setup.name);

@@ -2,11 +2,10 @@
 
 use leasehold_core::{Acceptable, Block, Fence};
 
-use super::input::ClientRules;
+use super::model::{ClientRules, QuorumTurn};
 use super::numbers::clock;
 use super::round::{lead_of, proposer};
 use super::setup::Recalls;
-use super::turn::QuorumTurn;
 
 impl QuorumTurn<'_> {
     /// Chooses a number above all that the owner may hold, and within the bounds of the nodes.

@@ -2,10 +2,9 @@
 
 use leasehold_core::{Fence, HolderIdentity, Reply, Step};
 
-use super::input::ClientRules;
+use super::model::{ClientRules, QuorumTurn};
 use super::setup::QuorumSituation;
 use super::state::{Extended, NODES, QuorumPhase, Renewing, put};
-use super::turn::QuorumTurn;
 
 impl QuorumTurn<'_> {
     /// The owner is over: it releases at each node, after the answers to its proposals (V2).
@@ -29,7 +28,12 @@ impl QuorumTurn<'_> {
         if self.model.is_cut(client, node) {
             return;
         }
-        let owner = self.model.owner(self.state.owner(client)).clone();
+        let owner = self
+            .model
+            .subject
+            .owners
+            .of(self.state.owner(client))
+            .clone();
         let step = Step::Release {
             owner,
             keep: None,
@@ -47,7 +51,12 @@ impl QuorumTurn<'_> {
         if self.model.is_cut(client, node) {
             return;
         }
-        let owner = self.model.owner(self.state.owner(client)).clone();
+        let owner = self
+            .model
+            .subject
+            .owners
+            .of(self.state.owner(client))
+            .clone();
         let step = Step::GiveBack {
             owner,
             fence: Fence::new(fence),
@@ -70,8 +79,13 @@ impl QuorumTurn<'_> {
         // A node knows the hold by the fence that it stores.
         let fence = it.higher_at(node).unwrap_or(it.certified);
         let step = Step::Extend {
-            owner: self.model.owner(self.state.owner(client)).clone(),
-            ttl: self.model.ttl,
+            owner: self
+                .model
+                .subject
+                .owners
+                .of(self.state.owner(client))
+                .clone(),
+            ttl: self.model.subject.ttl,
             fence: Some(Fence::new(fence)),
         };
         let reply = self.model.apply(&mut self.state, node, &step).reply;
@@ -132,7 +146,7 @@ impl QuorumTurn<'_> {
         let Reply::NotHeld(Some(holder)) = reply else {
             return 0;
         };
-        let own = self.model.owner(self.state.owner(client));
+        let own = self.model.subject.owners.of(self.state.owner(client));
         let is_own = matches!(&holder.who, HolderIdentity::Owner(by) if by == own);
         let fence = holder.fence.filter(|_| is_own).map_or(0, Fence::get);
         if fence > self.state.client(client).certified {

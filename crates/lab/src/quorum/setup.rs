@@ -6,6 +6,7 @@
 use leasehold_core::quorum::AHEAD;
 
 use super::state::{CLIENTS, NODES};
+use crate::frame::faults;
 
 /// One tick.
 pub(super) const TICK_MS: u64 = 5_000;
@@ -14,36 +15,37 @@ pub(super) const TICK_US: u64 = 1_000 * TICK_MS;
 // A fence may be two ticks ahead.
 const _: () = assert!(AHEAD.as_secs() * 1_000 == 2 * TICK_MS);
 
-/// The additional events of a model. Besides, a client that has no message under way may take as long as it likes. Messages come in any
-/// order; only a model with a `lag` lets time pass meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QuorumFault {
-    /// A request or its answer may be lost.
-    LostMessage,
-    /// A request may be carried out after its client gave up waiting for it, or never.
-    LateRequest,
-    /// A late request may be carried out twice.
-    Repeated,
-    /// A client may crash and restart.
-    Crash,
-    /// A node may lose its memory.
-    LostMemory,
-    /// An operator may break the vote of a node.
-    Break,
-    /// The clock of one node may jump ahead by a TTL, once.
-    ClockJump,
-    /// A node may count the lock as taken by a stranger for ever, once.
-    EndlessVote,
-    /// A node may count the lock as taken by another program for ever, once.
-    ForeignVote,
-    /// The second client cannot reach the lead.
-    Unreachable,
-    /// Not a fault: a holder may renew its lease, and then repairs it.
-    Renewal,
-    /// Not a fault: a repair uses a higher number at a node that does not accept that of the lease.
-    OtherFences,
-    /// Not a fault: a client may give up while it acquires the lock.
-    GivesUp,
+faults! {
+    /// The additional events of a model. Besides, a client that has no message under way may take as long as it likes. Messages come in any
+    /// order; only a model with a `lag` lets time pass meanwhile.
+    QuorumFault {
+        /// A request or its answer may be lost.
+        LostMessage => "a request or an answer is lost",
+        /// A request may be carried out after its client gave up waiting for it, or never.
+        LateRequest => "a request comes after its client gave up",
+        /// A late request may be carried out twice.
+        Repeated => "it is carried out twice",
+        /// A client may crash and restart.
+        Crash => "a client crashes",
+        /// A node may lose its memory.
+        LostMemory => "a node loses its memory",
+        /// An operator may break the vote of a node.
+        Break => "an operator breaks a node's vote",
+        /// The clock of one node may jump ahead by a TTL, once.
+        ClockJump => "a node's clock jumps ahead by a TTL",
+        /// A node may count the lock as taken by a stranger for ever, once.
+        EndlessVote => "a node counts the lock as taken by an owner for ever",
+        /// A node may count the lock as taken by another program for ever, once.
+        ForeignVote => "a node counts the lock as taken by another program for ever",
+        /// The second client cannot reach the lead.
+        Unreachable => "one client cannot reach the lead",
+        /// Not a fault: a holder may renew its lease, and then repairs it.
+        Renewal => "holders renew and repair their leases",
+        /// Not a fault: a repair uses a higher number at a node that does not accept that of the lease.
+        OtherFences => "a repair uses a higher number where it has to",
+        /// Not a fault: a client may give up while it acquires the lock.
+        GivesUp => "clients give up while they acquire the lock",
+    }
 }
 
 impl QuorumFault {
@@ -53,25 +55,6 @@ impl QuorumFault {
             self,
             Self::Repeated | Self::Unreachable | Self::Renewal | Self::OtherFences | Self::GivesUp
         )
-    }
-
-    /// A description for people.
-    const fn words(self) -> &'static str {
-        match self {
-            Self::LostMessage => "a request or an answer is lost",
-            Self::LateRequest => "a request comes after its client gave up",
-            Self::Repeated => "it is carried out twice",
-            Self::Crash => "a client crashes",
-            Self::LostMemory => "a node loses its memory",
-            Self::Break => "an operator breaks a node's vote",
-            Self::ClockJump => "a node's clock jumps ahead by a TTL",
-            Self::EndlessVote => "a node counts the lock as taken by an owner for ever",
-            Self::ForeignVote => "a node counts the lock as taken by another program for ever",
-            Self::Unreachable => "one client cannot reach the lead",
-            Self::Renewal => "holders renew and repair their leases",
-            Self::OtherFences => "a repair uses a higher number where it has to",
-            Self::GivesUp => "clients give up while they acquire the lock",
-        }
     }
 }
 

@@ -5,22 +5,17 @@
 
 use leasehold_core::quorum::Refusal;
 
+use crate::frame::CallId;
+
 /// How many nodes there are.
 pub(super) const NODES: usize = 3;
 /// How many clients there are.
 pub(super) const CLIENTS: usize = 2;
 
-/// An owner: the client, and the number of the acquisition. Numbers are used again once no trace of an owner is left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct OwnerId {
-    pub(super) client: u8,
-    pub(super) nth: u8,
-}
-
 /// A node's vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Vote {
-    pub(super) by: OwnerId,
+    pub(super) by: CallId,
     pub(super) fence: u64,
     pub(super) left_ms: u64,
     /// Its owner crashed, or its request came after the owner had settled: only time ends it.
@@ -30,7 +25,7 @@ pub(super) struct Vote {
 /// A place in the queue of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Queued {
-    pub(super) by: OwnerId,
+    pub(super) by: CallId,
     pub(super) left_ms: u64,
     pub(super) is_orphan: bool,
 }
@@ -81,7 +76,7 @@ pub(super) enum Said {
     /// The proposal is outside of these bounds.
     Behind(u64, u64),
     /// Another owner holds it. Only the lead's is noted; none stands for the stranger.
-    Busy(Option<OwnerId>),
+    Busy(Option<CallId>),
     /// The lead says that another program holds it, and whether others wait.
     Foreign { others_wait: bool },
     /// It gives no vote.
@@ -166,7 +161,7 @@ pub(super) struct QuorumClient {
     /// The nodes whose last request failed.
     pub(super) silent: [bool; NODES],
     /// The holder for whom the lead alone refused the lock, and whether that was in an earlier tick.
-    pub(super) stuck: Option<(Option<OwnerId>, bool)>,
+    pub(super) stuck: Option<(Option<CallId>, bool)>,
     /// It had a sign of waiters in this tick.
     pub(super) knows_waiters: bool,
     /// Its clock, and what it learned to add to it.
@@ -189,7 +184,7 @@ pub(super) struct LateProposal {
 }
 
 /// The judge's record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct QuorumBooks {
     /// The highest fence of a lease that was handed out.
     pub(super) highest: u64,
@@ -224,7 +219,7 @@ pub(super) struct QuorumState {
 
 impl NodeState {
     /// The owners of its vote and of the places in its queue, and whether only time ends these.
-    pub(super) fn owners(&self) -> impl Iterator<Item = (OwnerId, bool)> {
+    pub(super) fn owners(&self) -> impl Iterator<Item = (CallId, bool)> {
         let votes = self.vote.iter().map(|vote| (vote.by, vote.is_orphan));
         let places = self.queue.iter().flatten();
         votes.chain(places.map(|place| (place.by, place.is_orphan)))
@@ -331,19 +326,19 @@ impl QuorumState {
     }
 
     /// The current owner of a client.
-    pub(super) fn owner(&self, client: u8) -> OwnerId {
+    pub(super) fn owner(&self, client: u8) -> CallId {
         let nth = self.client(client).nth;
-        OwnerId { client, nth }
+        CallId { client, nth }
     }
 
     /// Whether a client still acts for this owner.
-    pub(super) fn is_current(&self, owner: OwnerId) -> bool {
+    pub(super) fn is_current(&self, owner: CallId) -> bool {
         let client = self.client(owner.client);
         client.nth == owner.nth && client.phase != QuorumPhase::Idle
     }
 
     /// Every place that names an owner.
-    pub(super) fn each_owner(&mut self, mut with: impl FnMut(&mut OwnerId)) {
+    pub(super) fn each_owner(&mut self, mut with: impl FnMut(&mut CallId)) {
         for node in &mut self.nodes {
             if let Some(vote) = &mut node.vote {
                 with(&mut vote.by);
@@ -366,7 +361,7 @@ impl QuorumState {
         for (client, late) in (0u8..).zip(&mut self.late) {
             for message in late.iter_mut().flatten() {
                 let nth = message.nth;
-                let mut by = OwnerId { client, nth };
+                let mut by = CallId { client, nth };
                 with(&mut by);
                 message.nth = by.nth;
             }

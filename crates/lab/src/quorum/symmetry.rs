@@ -2,7 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::state::{CLIENTS, OwnerId, QuorumPhase, QuorumState};
+use super::state::{CLIENTS, QuorumPhase, QuorumState};
+use crate::frame::CallId;
 
 impl QuorumState {
     /// The least of all states that differ from this one by names only.
@@ -51,7 +52,7 @@ impl QuorumState {
         let current =
             (self.clients).map(|client| (client.phase != QuorumPhase::Idle).then_some(client.nth));
         let mut known = [[None; 4]; CLIENTS];
-        let mut numbered = |owner: &mut OwnerId| {
+        let mut numbered = |owner: &mut CallId| {
             let client = usize::from(owner.client);
             let nth = if Some(owner.nth) == current[client] {
                 0
@@ -64,7 +65,7 @@ impl QuorumState {
                 known[place] = Some(owner.nth);
                 u8::try_from(1 + place).unwrap_or(u8::MAX)
             };
-            *owner = OwnerId {
+            *owner = CallId {
                 client: if clients {
                     1 - owner.client
                 } else {
@@ -109,10 +110,10 @@ mod tests {
 
     use stateright::Model;
 
+    use crate::frame::Bounds;
     use crate::quorum::configs::all;
-    use crate::quorum::input::{QuorumModel, QuorumRules};
+    use crate::quorum::model::{QuorumModel, QuorumRules};
     use crate::quorum::state::QuorumState;
-    use crate::rules::Bounds;
 
     /// How many states of each model are expanded.
     const MOST: usize = 12_000;

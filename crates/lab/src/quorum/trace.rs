@@ -1,52 +1,32 @@
 //! A path to a state, in readable lines.
 
-use leasehold_core::Reply;
 use leasehold_core::quorum::NoVote;
+use leasehold_core::{Fence, Reply};
 
 use super::actions::QuorumAction;
-use super::input::QuorumModel;
+use super::model::QuorumTurn;
 use super::numbers::{NOW_US, OLD_US};
 use super::setup::{TICK_MS, TICK_US};
-use super::state::{NodeState, OwnerId, QuorumClient, QuorumPhase, QuorumState, Remembers};
-use super::turn::QuorumStep;
+use super::state::{NodeState, QuorumClient, QuorumPhase, QuorumState, Remembers};
+use crate::frame::{CallId, letter};
 
-/// A heading, and a line for each step: the action, the node's reply, and the state after it.
-pub(super) fn lines(model: &QuorumModel, actions: &[QuorumAction]) -> Vec<String> {
-    let heading = format!(
-        "{:>3}  {:>6}  {:<38} {:<14} {:<12} {:<12} {:<12} {}",
-        "#", "time", "what", "reply", "n1", "n2", "n3", "clients"
-    );
-    let mut lines = vec![heading];
-    let mut state = stateright::Model::init_states(model).remove(0);
-    let mut ms = 0;
-    for (step, action) in actions.iter().enumerate() {
-        let Some(QuorumStep {
-            state: next, said, ..
-        }) = model.step(&state, *action)
-        else {
-            break;
-        };
-        if *action == QuorumAction::Tick {
-            ms += TICK_MS;
-        }
-        let [first, second, third] = next.nodes.map(|node| in_short(&node));
-        let clients = (0u8..).zip(&next.clients);
-        let clients: Vec<String> = clients.map(|(at, it)| client(at, it)).collect();
-        lines.push(format!(
-            "{:>3}  {:>4} s  {:<38} {:<14} {first:<12} {second:<12} {third:<12} {}",
-            step + 1,
-            ms / 1_000,
-            what(&state, *action),
-            said.as_ref().map(reply).unwrap_or_default(),
-            clients.join("; "),
-        ));
-        state = next;
-    }
-    lines
+/// The action, the node's reply, and the state after it.
+pub(super) fn cells(
+    before: &QuorumState,
+    action: QuorumAction,
+    after: &QuorumTurn<'_>,
+) -> Vec<String> {
+    let said = after.said.as_ref().map(reply).unwrap_or_default();
+    let mut cells = vec![what(before, action), said];
+    cells.extend(after.state.nodes.iter().map(in_short));
+    let clients = (0u8..).zip(&after.state.clients);
+    let clients: Vec<String> = clients.map(|(at, it)| client(at, it)).collect();
+    cells.push(clients.join("; "));
+    cells
 }
 
 fn what(state: &QuorumState, action: QuorumAction) -> String {
-    let at = |client: u8, node: u8| (letter(client), node + 1);
+    let name = |node: u8| format!("n{}", node + 1);
     let fence = |client: u8, node: u8| {
         let open = state.client(client).open[usize::from(node)][0];
         number(open)
@@ -55,7 +35,7 @@ fn what(state: &QuorumState, action: QuorumAction) -> String {
         let late = state.late[usize::from(client)][usize::from(node)];
         late.map(|late| {
             let nth = late.nth;
-            (owner(state, OwnerId { client, nth }), number(late.fence))
+            (owner(state, CallId { client, nth }), number(late.fence))
         })
         .unwrap_or_default()
     };
@@ -69,10 +49,11 @@ fn what(state: &QuorumState, action: QuorumAction) -> String {
             is_heard,
         } => {
             let lost = if is_heard { "" } else { ", answer lost" };
-            let (client_name, node_name) = at(client, node);
             format!(
-                "{client_name} proposes {} to n{node_name}{lost}",
-                fence(client, node)
+                "{} proposes {} to {}{lost}",
+                letter(client),
+                fence(client, node),
+                name(node)
             )
         }
         QuorumAction::Fail {
@@ -81,10 +62,11 @@ fn what(state: &QuorumState, action: QuorumAction) -> String {
             is_late,
         } => {
             let how = if is_late { "is late" } else { "is lost" };
-            let (name, node_name) = at(client, node);
             format!(
-                "{name}'s proposal of {} to n{node_name} {how}",
-                fence(client, node)
+                "{}'s proposal of {} to {} {how}",
+                letter(client),
+                fence(client, node),
+                name(node)
             )
         }
         QuorumAction::ArriveLate {
@@ -93,45 +75,45 @@ fn what(state: &QuorumState, action: QuorumAction) -> String {
             again,
         } => {
             let still = if again { ", not for the last time" } else { "" };
-            let (name, fence) = late(client, node);
-            format!("{name}'s late {fence} comes to n{}{still}", node + 1)
+            let (owner, fence) = late(client, node);
+            format!("{owner}'s late {fence} comes to {}{still}", name(node))
         }
         QuorumAction::DropLate { client, node } => {
-            format!("{}'s late request to n{} is lost", letter(client), node + 1)
+            format!(
+                "{}'s late request to {} is lost",
+                letter(client),
+                name(node)
+            )
         }
         QuorumAction::GiveBack { client, node } => {
             let back = state.client(client).back[usize::from(node)][0];
             format!(
-                "{} gives {} back to n{}",
+                "{} gives {} back to {}",
                 letter(client),
                 number(back),
-                node + 1
+                name(node)
             )
         }
         QuorumAction::Settle { client, node } => {
-            format!("{} releases at n{}", letter(client), node + 1)
+            format!("{} releases at {}", letter(client), name(node))
         }
         QuorumAction::Release { client } => format!("{} gives up", letter(client)),
         QuorumAction::Renew { client } => format!("{} renews", letter(client)),
         QuorumAction::Extend { client, node } => {
-            format!("{}'s renewal comes to n{}", letter(client), node + 1)
+            format!("{}'s renewal comes to {}", letter(client), name(node))
         }
         QuorumAction::Crash { client } => format!("{} crashes", letter(client)),
-        QuorumAction::LoseMemory { node } => format!("n{} loses its memory", node + 1),
-        QuorumAction::Break { node } => format!("an operator breaks the vote of n{}", node + 1),
-        QuorumAction::Jump { node } => format!("the clock of n{} jumps ahead", node + 1),
-        QuorumAction::Stick { node } => format!("n{} counts it as taken for ever", node + 1),
+        QuorumAction::LoseMemory { node } => format!("{} loses its memory", name(node)),
+        QuorumAction::Break { node } => format!("an operator breaks the vote of {}", name(node)),
+        QuorumAction::Jump { node } => format!("the clock of {} jumps ahead", name(node)),
+        QuorumAction::Stick { node } => format!("{} counts it as taken for ever", name(node)),
         QuorumAction::Hear { client } => format!("{} hears that others wait", letter(client)),
         QuorumAction::Tick => format!("-- {} s pass --", TICK_MS / 1_000),
     }
 }
 
-fn letter(client: u8) -> char {
-    char::from(b'A' + client)
-}
-
 /// An owner: the client's letter, in small if it is over.
-fn owner(state: &QuorumState, by: OwnerId) -> String {
+fn owner(state: &QuorumState, by: CallId) -> String {
     let name = letter(by.client);
     if state.is_current(by) {
         name.to_string()
@@ -162,7 +144,7 @@ fn number(number: u64) -> String {
 fn reply(reply: &Reply) -> String {
     match reply {
         Reply::Held(held) => {
-            let fence = held.fence.map_or(0, leasehold_core::Fence::get);
+            let fence = held.fence.map_or(0, Fence::get);
             format!("held {}", number(fence))
         }
         Reply::Busy(_) => "busy".to_owned(),

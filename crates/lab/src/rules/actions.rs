@@ -2,10 +2,10 @@
 
 use leasehold_core::Counter;
 
-use super::input::LockModel;
+use super::model::LockModel;
 use super::setup::Fault;
 use super::state::{Message, Phase, RequestKind, State};
-use super::time::NOW;
+use crate::frame::NOW;
 
 /// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,17 +119,10 @@ impl LockModel {
             Phase::Crashed => &[],
         };
         for &verb in verbs {
-            into.push(Action::Ask {
-                client,
-                verb,
-                lost: false,
-            });
+            let ask = |lost| Action::Ask { client, verb, lost };
+            into.push(ask(false));
             if may(Fault::LostReply) {
-                into.push(Action::Ask {
-                    client,
-                    verb,
-                    lost: true,
-                });
+                into.push(ask(true));
             }
             if may(Fault::LateRequest) {
                 into.push(Action::Send { client, verb });

@@ -1,15 +1,16 @@
 //! The client of the lock model: the essence of how the library acquires, claims, renews, gives up and settles. It knows only
 //! the messages that it received, and its own clock.
 
-use super::effects::StepContext;
+use super::model::LockTurn;
 use super::setup::Situation;
-use super::state::{AcquisitionId, BusyReply, Phase, ReplyKind, RequestKind, Span};
+use super::state::{BusyReply, Client, Phase, ReplyKind, RequestKind, Span};
+use crate::frame::CallId;
 
-impl StepContext<'_> {
+impl LockTurn<'_> {
     /// A client receives a reply. Its request was `lag` old when it was executed, `age` ago.
     pub(super) fn answered(
         &mut self,
-        to: AcquisitionId,
+        to: CallId,
         verb: RequestKind,
         got: ReplyKind,
         (lag, age): (u8, u8),
@@ -18,18 +19,18 @@ impl StepContext<'_> {
             return self.unwanted(to, got);
         }
         // The deadline counts from before the request was sent.
-        let left = self.rules.setup.ttl.saturating_sub(lag + age);
+        let left = self.model.setup.ttl.saturating_sub(lag + age);
         let phase = self.state.client(to.client).phase;
         self.state.client_mut(to.client).phase = match (phase, got) {
             (Phase::Asking(_), ReplyKind::Held(_)) if left == 0 => {
-                self.rules.reached(Situation::ReplyTooLate);
+                self.reached(Situation::ReplyTooLate);
                 phase
             }
             (Phase::Asking(_), ReplyKind::Held(fences)) => Phase::Holding { left, fences },
             (Phase::Asking(_), ReplyKind::Busy)
                 if matches!(verb, RequestKind::Wait | RequestKind::WaitMany) =>
             {
-                let limit = self.rules.window;
+                let limit = self.model.subject.window;
                 Phase::Asking(Some(BusyReply {
                     lag: lag.min(limit),
                     age: age.min(limit),
@@ -67,19 +68,19 @@ impl StepContext<'_> {
 
     /// A client receives a wake: the store granted it the lock `age` ago. It uses the lock without asking if it knows a time
     /// before which the grant cannot have been made: the last reply has the store's time, and the wake has it again.
-    pub(super) fn woken(&mut self, to: AcquisitionId, fences: Span, age: u8) -> Option<()> {
+    pub(super) fn woken(&mut self, to: CallId, fences: Span, age: u8) -> Option<()> {
         if age > 0 {
-            self.rules.reached(Situation::WakeLate);
+            self.reached(Situation::WakeLate);
         }
         if !self.state.is_current(to) || self.state.client(to.client).phase == Phase::Leaving {
-            self.rules.reached(Situation::WakeUnwanted);
+            self.reached(Situation::WakeUnwanted);
             return self.unwanted(to, ReplyKind::Held(fences));
         }
         if let Phase::Asking(Some(told)) = self.state.client(to.client).phase {
-            let window = self.rules.window;
+            let window = self.model.subject.window;
             let left = window.saturating_sub(told.lag + age);
             if age <= told.age && left * 2 > window {
-                self.rules.reached(Situation::HeldByWake);
+                self.reached(Situation::HeldByWake);
                 self.state.client_mut(to.client).phase = Phase::Holding { left, fences };
                 self.both_believe();
             }
@@ -89,7 +90,7 @@ impl StepContext<'_> {
 
     /// Releases a lock that no client uses, unless its process is gone. Not after a violated rule, since a release could be
     /// repeated without end.
-    fn unwanted(&mut self, to: AcquisitionId, got: ReplyKind) -> Option<()> {
+    fn unwanted(&mut self, to: CallId, got: ReplyKind) -> Option<()> {
         let is_there = self.state.client(to.client).phase != Phase::Crashed;
         if matches!(got, ReplyKind::Held(_)) && is_there && self.state.broken == 0 {
             self.apply(to, RequestKind::Release, 0)?;
@@ -98,7 +99,7 @@ impl StepContext<'_> {
     }
 
     /// Clears data without a meaning, so that equal situations are equal states.
-    fn rest(&mut self, to: AcquisitionId) {
+    fn rest(&mut self, to: CallId) {
         let client = self.state.client_mut(to.client);
         if client.phase == Phase::Idle {
             (client.nth, client.robbed) = (0, false);
@@ -107,16 +108,9 @@ impl StepContext<'_> {
     }
 
     pub(super) fn both_believe(&mut self) {
-        let believes = |phase: Phase| matches!(phase, Phase::Holding { .. });
-        if self
-            .state
-            .clients
-            .iter()
-            .filter(|client| believes(client.phase))
-            .count()
-            > 1
-        {
-            self.rules.reached(Situation::RobbedBelieves);
+        let believes = |client: &&Client| matches!(client.phase, Phase::Holding { .. });
+        if self.state.clients.iter().filter(believes).count() > 1 {
+            self.reached(Situation::RobbedBelieves);
         }
     }
 }

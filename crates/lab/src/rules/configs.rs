@@ -1,22 +1,11 @@
 //! The lock models, by name. Two models never differ in size only: [`Bounds`] chooses the size.
 
 use super::setup::{Fault, Setup, Situation as S};
-
-/// The size of the exploration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bounds {
-    /// Takes seconds.
-    Ci,
-    /// Takes minutes.
-    Deep,
-}
+use crate::frame::Bounds;
 
 /// The models within these bounds.
 pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
-    match bounds {
-        Bounds::Ci => CI.to_vec(),
-        Bounds::Deep => CI.iter().map(deeper).collect(),
-    }
+    bounds.of(CI, deeper)
 }
 
 /// A larger version: room for one more old owner; where it has that, one client more.

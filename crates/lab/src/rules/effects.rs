@@ -1,67 +1,48 @@
-//! The effects of one action. Each step of the store is [`LockModel::apply`].
+//! The effects of one action. Each step of the store is the `apply` of [`Lock`](super::model::Lock).
 
 use leasehold_core::{
     Block, Counter, Fence, Fences, Foreign, Reply, Session, Snapshot, Step, Waiter, World,
 };
 
 use super::actions::Action;
-use super::before::is_its_hold;
-use super::input::LockModel;
-use super::setup::{Fault, NUMBERS, Situation};
-use super::state::{AcquisitionId, Client, Message, Phase, RequestKind, State};
-use super::time::{NOW, TICK_MS, settle, tick};
+use super::judge::is_its_hold;
+use super::model::LockTurn;
+use super::setup::{Fault, Situation};
+use super::state::{Client, Message, Phase, RequestKind, State};
+use super::time::{TICK_MS, settle, tick};
+use crate::frame::{CallId, NOW};
 
-/// One action in progress.
-pub(super) struct StepContext<'a> {
-    pub(super) rules: &'a LockModel,
-    pub(super) state: State,
-    /// The store's last reply, for the trace.
-    pub(super) said: Option<Reply>,
-}
-
-impl LockModel {
-    /// The state after `action`, and the store's reply; `None` if it is out of bounds.
-    pub(super) fn step(&self, before: &State, action: Action) -> Option<(State, Option<Reply>)> {
-        let mut turn = StepContext {
-            rules: self,
-            state: before.clone(),
-            said: None,
-        };
-        turn.act(action)?;
-        let StepContext {
-            mut state, said, ..
-        } = turn;
-        settle(&mut state, &self.name);
-        let wakes = state
-            .flight
-            .iter()
-            .filter(|message| matches!(message, Message::Wake { .. }))
-            .count();
-        let room = self.setup.in_flight;
-        (wakes <= room && state.flight.len() - wakes <= room).then_some((state, said))
+impl LockTurn<'_> {
+    /// Carries out an action, and settles the times. `None` if it is out of bounds.
+    pub(super) fn carry_out(&mut self, action: Action) -> Option<()> {
+        self.act(action)?;
+        settle(&mut self.state, &self.model.subject.name);
+        let is_wake = |message: &&Message| matches!(message, Message::Wake { .. });
+        let wakes = self.state.flight.iter().filter(is_wake).count();
+        let room = self.model.setup.in_flight;
+        (wakes <= room && self.state.flight.len() - wakes <= room).then_some(())
     }
-}
 
-impl StepContext<'_> {
     fn act(&mut self, action: Action) -> Option<()> {
         match action {
             Action::Ask { client, verb, lost } => {
                 let (from, fence) = self.begin(client, verb)?;
                 let got = self.apply(from, verb, fence)?;
                 if lost {
-                    self.rules.reached(Situation::ReplyLost);
+                    self.reached(Situation::ReplyLost);
                 } else {
                     self.answered(from, verb, got, (0, 0))?;
                 }
             }
             Action::Send { client, verb } => {
                 let (from, fence) = self.begin(client, verb)?;
+                let (age, twice) = (0, false);
                 self.state.flight.push(Message::Request {
                     from,
                     verb,
                     fence,
-                    age: 0,
-                    twice: false,
+                    age,
+                    twice,
                 });
             }
             Action::Arrive { at, again } => self.arrive(at, again)?,
@@ -77,18 +58,15 @@ impl StepContext<'_> {
                 Message::Request { .. } => return None,
             },
             Action::Lose { at } => {
-                self.rules.reached(match self.state.flight.remove(at) {
+                let lost = match self.state.flight.remove(at) {
                     Message::Wake { .. } => Situation::WakeLost,
                     _ => Situation::ReplyLost,
-                });
+                };
+                self.reached(lost);
             }
             Action::GiveUp { client } => {
-                let at = self.state.client(client);
-                if self.is_queued(AcquisitionId {
-                    client,
-                    nth: at.nth,
-                }) {
-                    self.rules.reached(Situation::Cancelled);
+                if self.is_queued(self.state.id(client)) {
+                    self.reached(Situation::Cancelled);
                 }
                 self.state.client_mut(client).phase = Phase::Leaving;
             }
@@ -107,26 +85,24 @@ impl StepContext<'_> {
             }
             Action::Break => self.break_lock()?,
             Action::ForeignTakes { forever } => {
-                let expires_at_ms =
-                    (!forever).then(|| NOW.millis() + u64::from(self.rules.setup.ttl) * TICK_MS);
-                let foreign = Foreign {
+                let ttl_ms = u64::from(self.model.setup.ttl) * TICK_MS;
+                self.set_foreign(Some(Foreign {
                     kind: "string".into(),
                     value: b"theirs".to_vec(),
-                    expires_at_ms,
-                };
-                self.state.world.entry(&self.rules.name).foreign = Some(foreign);
+                    expires_at_ms: (!forever).then(|| NOW.millis() + ttl_ms),
+                }));
             }
-            Action::ForeignEnds => self.state.world.entry(&self.rules.name).foreign = None,
+            Action::ForeignEnds => self.set_foreign(None),
             Action::HandOn { client } => self.hand_on(client)?,
             Action::LoseCounter => {
                 if self.is_held() {
-                    self.rules.reached(Situation::CounterLost);
+                    self.reached(Situation::CounterLost);
                 }
                 self.state.world.counter = Counter::default();
             }
             Action::Flush => {
                 if self.is_held() {
-                    self.rules.reached(Situation::Flushed);
+                    self.reached(Situation::Flushed);
                 }
                 self.robbed();
                 self.state.world = World::default();
@@ -134,62 +110,47 @@ impl StepContext<'_> {
             }
             Action::Part => self.state.replica = Some(self.state.world.clone()),
             Action::FailOver => self.fail_over()?,
-            Action::Tick => self.tick(),
+            Action::Tick => self.pass(),
         }
         Some(())
     }
 
     /// Prepares a request: with a fresh owner if it begins, and with the fence by which the client believes to hold, if any.
-    fn begin(&mut self, client: u8, verb: RequestKind) -> Option<(AcquisitionId, u64)> {
+    fn begin(&mut self, client: u8, verb: RequestKind) -> Option<(CallId, u64)> {
         let at = *self.state.client(client);
         let fence = match at.phase {
             Phase::Holding { fences, .. } => fences.first,
             _ => 0,
         };
-        let mut nth = at.nth;
+        let mut from = self.state.id(client);
         if at.phase == Phase::Idle {
-            // A bound on ended owners in the store or the network when another acquisition begins.
-            let known = self.state.known();
-            let left_over = known
-                .iter()
-                .filter(|id| !self.state.is_current(**id))
-                .count();
-            if left_over > self.rules.setup.left_over {
-                return None;
-            }
-            nth = (0..NUMBERS).find(|nth| !known.contains(&AcquisitionId { client, nth: *nth }))?;
-            *self.state.client_mut(client) = Client {
-                nth,
-                phase: Phase::Asking(None),
-                robbed: false,
-                away: false,
-            };
+            let is_current = |id| self.state.is_current(id);
+            let left_over = self.model.setup.left_over;
+            from = CallId::fresh(client, left_over, &self.state.known(), is_current)?;
+            *self.state.client_mut(client) = Client::in_phase(from.nth, Phase::Asking(None));
         }
         if matches!(verb, RequestKind::Release | RequestKind::Keep) {
             self.state.client_mut(client).phase = Phase::Leaving;
         }
-        Some((AcquisitionId { client, nth }, fence))
+        Some((from, fence))
     }
 
     fn arrive(&mut self, at: usize, again: bool) -> Option<()> {
+        let mut message = self.state.flight[at];
         let Message::Request {
             from,
             verb,
             fence,
             age,
             twice,
-        } = self.state.flight[at]
+        } = &mut message
         else {
             return None;
         };
+        let (from, verb, fence, age) = (*from, *verb, *fence, *age);
+        let is_repeat = std::mem::replace(twice, true);
         if again {
-            self.state.flight[at] = Message::Request {
-                from,
-                verb,
-                fence,
-                age,
-                twice: true,
-            };
+            self.state.flight[at] = message;
         } else {
             self.state.flight.remove(at);
         }
@@ -197,15 +158,15 @@ impl StepContext<'_> {
             && (!self.state.is_current(from)
                 || self.state.client(from.client).phase == Phase::Leaving)
         {
-            self.rules.reached(Situation::AppliedLate);
+            self.reached(Situation::AppliedLate);
         }
-        if twice {
-            self.rules.reached(Situation::AppliedTwice);
+        if is_repeat {
+            self.reached(Situation::AppliedTwice);
         }
         let got = self.apply(from, verb, fence)?;
         // If a request is executed twice, the second reply counts.
         if !again {
-            if self.rules.setup.may(Fault::LateReply) {
+            if self.model.setup.may(Fault::LateReply) {
                 self.state.flight.push(Message::Reply {
                     to: from,
                     verb,
@@ -223,7 +184,7 @@ impl StepContext<'_> {
     fn break_lock(&mut self) -> Option<()> {
         let seen = self.state.seen.take()?;
         let holder = self.state.lock().and_then(|lock| lock.holders.first());
-        let holder = holder.map(|holder| AcquisitionId::of(&holder.owner));
+        let holder = holder.map(|holder| CallId::of(&holder.owner));
         let robbed = self.state.clone();
         let reply = self.take(
             &Step::Break {
@@ -234,13 +195,13 @@ impl StepContext<'_> {
         if matches!(reply, Reply::Released) {
             let holder = holder?;
             if matches!(robbed.client(holder.client).phase, Phase::Holding { .. }) {
-                self.rules.reached(Situation::Broken);
+                self.reached(Situation::Broken);
             }
             if robbed.is_current(holder) {
                 self.state.client_mut(holder.client).robbed = true;
             }
         } else {
-            self.rules.reached(Situation::BreakTooLate);
+            self.reached(Situation::BreakTooLate);
         }
         Some(())
     }
@@ -255,29 +216,25 @@ impl StepContext<'_> {
             block: Block::nearest(fences.last - fences.first + 1),
         };
         fences.first = Session::new(left).hand_over(0).ok()?.get();
-        self.rules.reached(Situation::HandedOn);
+        self.reached(Situation::HandedOn);
         Some(())
     }
 
     /// Grants that the replica does not know are undone, and clients that believe in them are robbed.
     fn fail_over(&mut self) -> Option<()> {
         let replica = self.state.replica.take()?;
-        let lock = replica.get(&self.rules.name).cloned().unwrap_or_default();
-        for (index, client) in (0u8..).zip(&mut self.state.clients) {
-            let Phase::Holding { left, fences } = client.phase else {
+        let lock = replica.get(&self.model.subject.name);
+        let lock = lock.cloned().unwrap_or_default();
+        for client in 0..self.model.setup.clients {
+            let Phase::Holding { left, fences } = self.state.client(client).phase else {
                 continue;
             };
-            let (id, until) = (
-                AcquisitionId {
-                    client: index,
-                    nth: client.nth,
-                },
-                NOW.millis() + u64::from(left) * TICK_MS,
-            );
-            let is_known = |holder| is_its_hold(holder, (id, fences), until);
+            let its = (self.state.id(client), fences);
+            let until = NOW.millis() + u64::from(left) * TICK_MS;
+            let is_known = |holder| is_its_hold(holder, its, until);
             if !lock.holders.iter().any(is_known) {
-                client.robbed = true;
-                self.rules.reached(Situation::RolledBack);
+                self.state.client_mut(client).robbed = true;
+                self.reached(Situation::RolledBack);
             }
         }
         (self.state.world, self.state.unclaimed) = (replica, None);
@@ -287,15 +244,9 @@ impl StepContext<'_> {
 
     /// Marks the store's holder as robbed: it may believe to hold for longer than it does.
     fn robbed(&mut self) {
-        let holders = self
-            .state
-            .lock()
-            .map(|lock| lock.holders.clone())
-            .unwrap_or_default();
-        for id in holders
-            .iter()
-            .map(|holder| AcquisitionId::of(&holder.owner))
-        {
+        let lock = self.state.lock().cloned().unwrap_or_default();
+        for holder in &lock.holders {
+            let id = CallId::of(&holder.owner);
             if self.state.is_current(id) {
                 self.state.client_mut(id.client).robbed = true;
             }
@@ -303,49 +254,44 @@ impl StepContext<'_> {
     }
 
     fn crash(&mut self, client: u8) {
-        let id = AcquisitionId {
-            client,
-            nth: self.state.client(client).nth,
-        };
-        if self.is_queued(id) {
-            self.rules.reached(Situation::CrashedWaiting);
+        if self.is_queued(self.state.id(client)) {
+            self.reached(Situation::CrashedWaiting);
         } else if matches!(self.state.client(client).phase, Phase::Holding { .. }) {
-            self.rules.reached(Situation::CrashedHolding);
+            self.reached(Situation::CrashedHolding);
         }
-        *self.state.client_mut(client) = Client {
-            nth: 0,
-            phase: Phase::Crashed,
-            robbed: false,
-            away: false,
-        };
+        *self.state.client_mut(client) = Client::in_phase(0, Phase::Crashed);
     }
 
-    fn tick(&mut self) {
-        let (rules, state) = (self.rules, &mut self.state);
-        let was = state
-            .lock()
-            .map(|lock| (!lock.holders.is_empty(), lock.foreign.is_some()));
-        let unclaimed = state.unclaimed.is_some();
+    fn pass(&mut self) {
+        let (setup, subject) = (&self.model.setup, &self.model.subject);
+        let taken = |state: &State| {
+            let lock = state.lock();
+            let is_held = lock.is_some_and(|lock| !lock.holders.is_empty());
+            (is_held, lock.is_some_and(|lock| lock.foreign.is_some()))
+        };
+        let (was_held, was_foreign) = taken(&self.state);
+        let unclaimed = self.state.unclaimed.is_some();
         let last = |client: &Client| matches!(client.phase, Phase::Holding { left: 1, .. });
-        if state.clients.iter().any(last) {
-            rules.reached(Situation::DeadlinePassed);
+        if self.state.clients.iter().any(last) {
+            self.reached(Situation::DeadlinePassed);
         }
-        tick(state, &rules.name, (rules.setup.ttl, rules.window));
-        let is = state.lock().map_or((false, false), |lock| {
-            (!lock.holders.is_empty(), lock.foreign.is_some())
-        });
-        if let Some((held, foreign)) = was {
-            if held && !is.0 {
-                rules.reached(if unclaimed {
-                    Situation::ClaimMissed
-                } else {
-                    Situation::Expired
-                });
-            }
-            if foreign && !is.1 {
-                rules.reached(Situation::ForeignExpired);
-            }
+        tick(&mut self.state, &subject.name, (setup.ttl, subject.window));
+        let (is_held, is_foreign) = taken(&self.state);
+        if was_held && !is_held {
+            self.reached(if unclaimed {
+                Situation::ClaimMissed
+            } else {
+                Situation::Expired
+            });
         }
+        if was_foreign && !is_foreign {
+            self.reached(Situation::ForeignExpired);
+        }
+    }
+
+    fn set_foreign(&mut self, foreign: Option<Foreign>) {
+        let name = &self.model.subject.name;
+        self.state.world.entry(name).foreign = foreign;
     }
 
     fn is_held(&self) -> bool {
@@ -354,8 +300,8 @@ impl StepContext<'_> {
             .is_some_and(|lock| !lock.holders.is_empty())
     }
 
-    fn is_queued(&self, id: AcquisitionId) -> bool {
-        let of = |waiter: &Waiter| AcquisitionId::of(&waiter.owner) == id;
+    fn is_queued(&self, id: CallId) -> bool {
+        let of = |waiter: &Waiter| CallId::of(&waiter.owner) == id;
         self.state
             .lock()
             .is_some_and(|lock| lock.queue.iter().any(of))

@@ -1,9 +1,13 @@
 //! The checks on each step of the store. They compare the state before and after it, and do not compute what it should do.
 
-use leasehold_core::{Block, Counter, Fence, Fences, LockState, Outcome, Owner, Reply, Step};
+use leasehold_core::{
+    Block, Counter, Fence, Fences, Holder, LockName, LockState, Outcome, Owner, Presence, Reply,
+    Step, UNHEARD_GRACE, Waiter, World,
+};
 
-use super::before::{Before, Kept, holds};
 use super::replies;
+use super::state::Span;
+use crate::frame::{CallId, NOW, millis};
 
 /// A rule that a step can break: a bit of [`super::state::State::broken`].
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +20,63 @@ pub(super) enum LockRule {
     FreeQueue = 1 << 5,
     Answers = 1 << 6,
     Told = 1 << 7,
+}
+
+/// The locks and the counter of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept<'a> {
+    pub(super) lock: &'a LockState,
+    pub(super) counter: Counter,
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn of(world: &'a World, name: &LockName, nothing: &'a LockState) -> Self {
+        Self {
+            lock: world.get(name).unwrap_or(nothing),
+            counter: world.counter,
+        }
+    }
+}
+
+/// The state before a step.
+pub(super) struct Before<'a> {
+    pub(super) lock: &'a LockState,
+    pub(super) counter: Counter,
+    pub(super) step: &'a Step,
+    pub(super) presence: &'a dyn Presence,
+    /// The highest fence ever issued, before and after.
+    pub(super) issued: u64,
+}
+
+impl Before<'_> {
+    /// Whether a waiter may lose its place: it is silent, or its process is gone.
+    pub(super) fn is_dead(&self, waiter: &Waiter) -> bool {
+        waiter.seen_until_ms < NOW.millis() || self.presence.holder_gone(&waiter.owner)
+    }
+
+    /// Whether it is granted the lock when it comes first: it is alive and can be told.
+    pub(super) fn is_able(&self, waiter: &Waiter) -> bool {
+        let unheard = waiter.listening && self.presence.waiter_gone(waiter);
+        !(self.is_dead(waiter) || unheard)
+    }
+
+    /// Whether it may be passed over: it cannot be told, and not for too long.
+    pub(super) fn passes_over(&self, waiter: &Waiter) -> bool {
+        let is_brief = waiter.seen_until_ms <= NOW.millis() + millis(UNHEARD_GRACE);
+        !self.is_dead(waiter) && !self.is_able(waiter) && is_brief
+    }
+}
+
+/// Whether this owner holds the lock.
+pub(super) fn holds(lock: &LockState, owner: &Owner) -> bool {
+    lock.holders.iter().any(|holder| holder.owner == *owner)
+}
+
+/// Whether an owner holds by a grant of these fences, until then or longer.
+pub(super) fn is_its_hold(holder: &Holder, (id, fences): (CallId, Span), until_ms: u64) -> bool {
+    let has = |fence| holder.fences.contains(Fence::new(fence));
+    let is_its = CallId::of(&holder.owner) == id && has(fences.first) && has(fences.last);
+    is_its && holder.expires_at_ms >= until_ms
 }
 
 /// Which rules a step violated, given its reply and the reply to its repeat.

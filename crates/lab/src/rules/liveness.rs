@@ -3,9 +3,10 @@
 
 use leasehold_core::{Busy, CLAIM_WINDOW, Reply, UnknownPresence};
 
-use super::input::LockModel;
-use super::state::{AcquisitionId, Phase, RequestKind, State};
-use super::time::{TICK_MS, later};
+use super::model::LockModel;
+use super::state::{Phase, RequestKind, State};
+use super::time::TICK_MS;
+use crate::frame::{CallId, later, millis};
 
 /// More polls than any bounded wait needs.
 const POLLS: usize = 256;
@@ -31,10 +32,10 @@ impl LockModel {
             let Some(left) = first.holder.expires_in else {
                 return true;
             };
-            let left = as_ms(left.as_millis());
+            let left = millis(left);
             let ahead = u64::from(first.ahead);
             let late: u64 = (0..=ahead).map(late).sum();
-            left <= self.ttl.millis()
+            left <= self.subject.ttl.millis()
                 && ms.is_some_and(|ms| ms <= left + ahead * self.claim_ms() + late)
         })
     }
@@ -44,10 +45,8 @@ impl LockModel {
         let Some(age) = state.unclaimed else {
             return true;
         };
-        let next = state
-            .lock()
-            .and_then(|lock| lock.queue.front())
-            .map(|waiter| AcquisitionId::of(&waiter.owner));
+        let next = state.lock().and_then(|lock| lock.queue.front());
+        let next = next.map(|waiter| CallId::of(&waiter.owner));
         let Some(next) = next.filter(|next| self.waiting(state).any(|id| id == *next)) else {
             return true;
         };
@@ -58,39 +57,31 @@ impl LockModel {
     }
 
     /// A client that wants the lock and polls.
-    fn waiting(&self, state: &State) -> impl Iterator<Item = AcquisitionId> {
+    fn waiting(&self, state: &State) -> impl Iterator<Item = CallId> {
+        let waits = self.setup.waits;
         let asks = |client: &u8| matches!(state.client(*client).phase, Phase::Asking(_));
-        let clients = if self.setup.waits {
-            self.setup.clients
-        } else {
-            0
-        };
-        (0..clients).filter(asks).map(|client| AcquisitionId {
-            client,
-            nth: state.client(client).nth,
-        })
+        let clients = (0..self.setup.clients).filter(move |client| waits && asks(client));
+        clients.map(|client| state.id(client))
     }
 
-    fn alone(&self, state: &State, id: AcquisitionId) -> Waited {
+    fn alone(&self, state: &State, id: CallId) -> Waited {
         let mut waited = Waited {
             ms: None,
             first: None,
         };
-        let Some(owner) = self.owner(id) else {
-            return waited;
-        };
-        let step = self.asks(owner, RequestKind::Wait, 0);
+        let step = self.asks(id, RequestKind::Wait, 0);
         let mut world = state.world.clone();
         let mut ms = 0;
         for _ in 0..POLLS {
-            let reply =
-                (self.apply)(&mut world, later(ms), &self.name, &step, &UnknownPresence).reply;
-            let Reply::Busy(busy) = reply else {
+            let reply = self
+                .subject
+                .take(&mut world, later(ms), &step, &UnknownPresence);
+            let Reply::Busy(busy) = reply.reply else {
                 waited.ms = Some(ms);
                 break;
             };
             // Clients add up to 10 % jitter to their polls, except the first in line.
-            let pause = as_ms(busy.poll_after.as_millis());
+            let pause = millis(busy.poll_after);
             ms += if busy.ahead == 0 {
                 pause
             } else {
@@ -106,7 +97,7 @@ impl LockModel {
     }
 
     fn claim_ms(&self) -> u64 {
-        as_ms(CLAIM_WINDOW.as_millis()).min(self.ttl.millis())
+        millis(CLAIM_WINDOW).min(self.subject.ttl.millis())
     }
 }
 
@@ -116,8 +107,4 @@ fn late(ahead: u64) -> u64 {
     let foreign = 50;
     let jitter = if ahead == 0 { 0 } else { (ahead + 1) * 100 };
     1 + foreign + 11 * ahead + jitter
-}
-
-fn as_ms(ms: u128) -> u64 {
-    u64::try_from(ms).unwrap_or(u64::MAX)
 }

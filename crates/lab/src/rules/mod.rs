@@ -6,15 +6,13 @@
 //! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
 //! | `state`, `time` | the state at one moment; the passing of time |
 //! | `actions`, `effects`, `store`, `client` | the possible actions, and their effects |
-//! | `before`, `judge`, `replies`, `liveness` | the properties: of each step, of its reply, and of each waiter when the others stop |
-//! | `input`, `model`, `trace` | the exploration, and the trace to a violation |
+//! | `judge`, `replies`, `liveness` | the properties: of each step, of its reply, and of each waiter when the others stop |
+//! | `model`, `trace` | the lock as a subject of the frame, and the trace to a violation |
 
 mod actions;
-mod before;
 mod client;
 mod configs;
 mod effects;
-mod input;
 mod judge;
 mod liveness;
 mod model;
@@ -27,19 +25,17 @@ mod trace;
 
 use leasehold_core::Invalid;
 
-pub use self::configs::Bounds;
-pub use self::input::Apply;
-use self::input::LockModel;
+pub use self::model::Apply;
+use self::model::LockModel;
 pub use self::setup::Situation;
-use crate::explore::named_setup;
+pub use crate::frame::Bounds;
+use crate::frame::named_setup;
 use crate::report::Finding;
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {
-    configs::all(bounds)
-        .iter()
-        .map(|setup| setup.name)
-        .collect()
+    let all = configs::all(bounds);
+    all.iter().map(|setup| setup.name).collect()
 }
 
 /// Explores the model of this name, with these rules: [`World::apply`](leasehold_core::World::apply), or a broken version in a test.
@@ -48,5 +44,5 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
 /// [`Invalid`] if there is no such model.
 pub fn check_one(bounds: Bounds, name: &str, apply: Apply) -> Result<Finding<Situation>, Invalid> {
     let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
-    Ok(LockModel::new(setup, apply)?.explore())
+    Ok(LockModel::new(setup, apply)?.explore(name, setup.bounds()))
 }

@@ -1,76 +1,101 @@
-//! The model in the form that the checker takes.
+//! The lock as a subject of the frame: the rules that are explored, and the properties.
 
-use leasehold_core::World;
-use stateright::{Model, Property};
+use std::time::Duration;
+
+use leasehold_core::{
+    CLAIM_WINDOW, Invalid, LockName, Now, Outcome, Presence, Reply, Step, Ttl, World,
+};
+use stateright::Property;
 
 use super::actions::Action;
-use super::before::is_its_hold;
-use super::input::LockModel;
-use super::judge::LockRule;
-use super::setup::Situation;
-use super::state::{AcquisitionId, Client, Phase, State};
-use super::time::{NOW, TICK_MS};
+use super::judge::{LockRule, is_its_hold};
+use super::setup::{Setup, Situation, TICK};
+use super::state::{Client, Phase, State};
+use super::time::TICK_MS;
 use super::trace;
-use crate::explore::explore;
-use crate::report::Finding;
+use crate::frame::{Framed, NOW, Owners, Subject, Turn, kept};
+
+/// The rules of a lock: [`World::apply`], or a broken version in a test.
+pub type Apply = fn(&mut World, Now, &LockName, &Step, &dyn Presence) -> Outcome;
+
+/// One lock, and its rules.
+#[derive(Debug, Clone)]
+pub(super) struct Lock {
+    pub(super) apply: Apply,
+    pub(super) name: LockName,
+    pub(super) ttl: Ttl,
+    /// How many ticks a claim window lasts.
+    pub(super) window: u8,
+    pub(super) owners: Owners,
+}
+
+pub(super) type LockModel = Framed<Lock>;
+pub(super) type LockTurn<'a> = Turn<'a, Lock>;
 
 impl LockModel {
-    /// Explores everything within the bounds.
-    pub(super) fn explore(&self) -> Finding<Situation> {
-        let checked = explore(self, self.setup.name, self.setup.bounds(), trace::lines);
-        let number = |situation| situation as u64;
-        Finding {
-            missed: self.reached.missed(self.setup.reaches, number),
-            checked,
-        }
+    pub(super) fn new(setup: Setup, apply: Apply) -> Result<Self, Invalid> {
+        let ttl = Ttl::new(TICK * u32::from(setup.ttl))?;
+        let window = CLAIM_WINDOW.min(ttl.get()).as_secs() / TICK.as_secs();
+        let lock = Lock {
+            apply,
+            name: LockName::new("lab")?,
+            ttl,
+            window: u8::try_from(window).unwrap_or(u8::MAX),
+            owners: Owners::new(setup.clients)?,
+        };
+        Ok(Self::of(setup, setup.reaches, lock))
     }
 }
 
-/// A property that a single step can violate.
-macro_rules! kept {
-    ($name:literal, $rule:ident) => {
-        Property::<LockModel>::always($name, |_, state: &State| {
-            state.broken & LockRule::$rule as u16 == 0
-        })
-    };
-}
-
-impl Model for LockModel {
+impl Subject for Lock {
+    type Setup = Setup;
     type State = State;
     type Action = Action;
+    type Reply = Reply;
+    type Situation = Situation;
 
-    fn init_states(&self) -> Vec<State> {
-        let idle = Client {
-            nth: 0,
-            phase: Phase::Idle,
-            robbed: false,
-            away: false,
-        };
-        vec![State {
+    const TICK: (Action, Duration) = (Action::Tick, TICK);
+
+    const COLUMNS: &'static [(&'static str, usize)] = &[
+        ("time", 5),
+        ("what", 34),
+        ("reply", 24),
+        ("holder", 16),
+        ("queue", 12),
+        ("believe to hold", 0),
+    ];
+
+    fn init(model: &LockModel) -> State {
+        State {
             world: World::default(),
             replica: None,
-            clients: vec![idle; usize::from(self.setup.clients)],
+            clients: vec![Client::IDLE; usize::from(model.setup.clients)],
             flight: Vec::new(),
             seen: None,
             issued: 0,
             unclaimed: None,
             broken: 0,
-        }]
-    }
-
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.broken == 0 {
-            self.possible(state, actions);
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        self.step(last, action).map(|(state, _)| state)
+    fn broken(state: &State) -> u16 {
+        state.broken
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
+    fn possible(model: &LockModel, state: &State, into: &mut Vec<Action>) {
+        model.possible(state, into);
+    }
+
+    fn act(turn: &mut LockTurn<'_>, action: Action) -> Option<()> {
+        turn.carry_out(action)
+    }
+
+    fn properties() -> Vec<Property<LockModel>> {
         vec![
-            kept!("R1 the store has at most one holder (C1)", Holders),
+            kept!(
+                "R1 the store has at most one holder (C1)",
+                LockRule::Holders
+            ),
             Property::always(
                 "R1b at most one client that was not robbed believes to hold the lock",
                 |_, state| believers(state).filter(|client| !client.robbed).count() <= 1,
@@ -89,38 +114,43 @@ impl Model for LockModel {
             ),
             kept!(
                 "R2 fences rise, and the counter is the last one (C2)",
-                Fences
+                LockRule::Fences
             ),
-            kept!("R3 nobody but its owner changes a hold (C3)", Strangers),
+            kept!(
+                "R3 nobody but its owner changes a hold (C3)",
+                LockRule::Strangers
+            ),
             Property::always(
                 "R4 whoever waits gets the lock once others stop",
-                Self::waits_end,
+                LockModel::waits_end,
             ),
             Property::always(
                 "R5 a dead waiter delays by one claim window",
-                Self::dead_grants_end,
+                LockModel::dead_grants_end,
             ),
-            kept!("R6 first come, first served (C4)", Order),
-            kept!("R7 a step may be repeated (C5)", Repeats),
-            kept!("R8 a free lock keeps no waiter (C6)", FreeQueue),
+            kept!("R6 first come, first served (C4)", LockRule::Order),
+            kept!("R7 a step may be repeated (C5)", LockRule::Repeats),
+            kept!("R8 a free lock keeps no waiter (C6)", LockRule::FreeQueue),
             Property::always(
                 "R9 whoever believes to hold it, and was not robbed, does",
                 holds_what_it_believes,
             ),
-            kept!("R10 what a step answers is so", Answers),
+            kept!("R10 what a step answers is so", LockRule::Answers),
             kept!(
                 "R11 who is given the lock, or is to give it up, is told",
-                Told
+                LockRule::Told
             ),
         ]
+    }
+
+    fn cells(before: &State, action: Action, after: &LockTurn<'_>) -> Vec<String> {
+        trace::cells(before, action, after)
     }
 }
 
 fn believers(state: &State) -> impl Iterator<Item = &Client> {
-    state
-        .clients
-        .iter()
-        .filter(|client| matches!(client.phase, Phase::Holding { .. }))
+    let believes = |client: &&Client| matches!(client.phase, Phase::Holding { .. });
+    state.clients.iter().filter(believes)
 }
 
 /// Whether the store holds the lock for this client, by the grant of its fences, at least until its own deadline.
@@ -129,13 +159,9 @@ fn holds_what_it_believes(_: &LockModel, state: &State) -> bool {
         .zip(&state.clients)
         .all(|(index, client)| match client.phase {
             Phase::Holding { left, fences } if !client.robbed => {
-                let id = AcquisitionId {
-                    client: index,
-                    nth: client.nth,
-                };
                 let until = NOW.millis() + u64::from(left) * TICK_MS;
                 let mut holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
-                holders.any(|holder| is_its_hold(holder, (id, fences), until))
+                holders.any(|holder| is_its_hold(holder, (state.id(index), fences), until))
             }
             _ => true,
         })

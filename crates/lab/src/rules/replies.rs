@@ -4,8 +4,8 @@ use leasehold_core::{
     Fence, HolderIdentity, LockState, Outcome, Owner, Reply, Snapshot, Step, Waiter, Wake,
 };
 
-use super::before::{Before, holds};
-use super::time::NOW;
+use super::judge::{Before, holds};
+use crate::frame::{NOW, millis};
 
 /// Whether a reply is true of the state after the step.
 pub(super) fn answer_is_true(before: &Before<'_>, reply: &Reply, after: &LockState) -> bool {
@@ -127,11 +127,9 @@ fn shows_who_holds(seen: &Snapshot, lock: &LockState) -> bool {
 
 /// A waiter that polls as told, at most 10 % later, polls before it counts as silent.
 fn outlives_its_next_poll(lock: &LockState, owner: &Owner, poll: std::time::Duration) -> bool {
-    let latest = u64::try_from((poll + poll / 10).as_millis()).unwrap_or(u64::MAX);
+    let latest = NOW.millis() + millis(poll + poll / 10);
     let mut queue = lock.queue.iter();
-    queue.any(|waiter| {
-        waiter.owner == *owner && waiter.seen_until_ms >= NOW.millis().saturating_add(latest)
-    })
+    queue.any(|waiter| waiter.owner == *owner && waiter.seen_until_ms >= latest)
 }
 
 fn holds_until(lock: &LockState, owner: &Owner, ms: u64) -> bool {

@@ -5,79 +5,48 @@
 
 use std::time::Duration;
 
+use crate::frame::faults;
+
 /// One tick.
 pub(super) const TICK: Duration = Duration::from_secs(3);
 
-/// How many acquisitions of a client the store and the network may know at once. Their numbers are used again.
-pub(super) const NUMBERS: u8 = 8;
-
-/// The possible faults. Besides, any client may do nothing for as long as it likes, which covers pauses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// A request may stay in the network, and be executed after its client gave up.
-    LateRequest,
-    /// A request in flight may be executed twice.
-    Twice,
-    /// The answer to a late request may come late.
-    LateReply,
-    /// An answer may be lost.
-    LostReply,
-    /// A wake may come late.
-    LateWake,
-    /// A wake may be lost.
-    LostWake,
-    /// A client may stop waiting.
-    Cancel,
-    /// A client may crash and restart.
-    Crash,
-    /// The store knows which connections are closed.
-    SeenCrash,
-    /// The connection of a waiting client may be cut for a while, and the store knows it.
-    Away,
-    /// An operator who saw a fence may break the lock.
-    Break,
-    /// A foreign program may take a free lock, for a lease or without a TTL, and release it.
-    Foreign,
-    /// The store may lose the counter of fences, once time has passed since the last one was drawn.
-    LostCounter,
-    /// The store may lose everything, under the same condition.
-    Flush,
-    /// The store may be rolled back under the same condition: a replica stops following and is promoted later.
-    Failover,
-    /// Not a fault: a waiter may ask for several fences, and hand the lock on inside its process.
-    Blocks,
-    /// Not a fault: a holder may release with a delay of one lease.
-    Keep,
-}
-
-impl Fault {
-    /// A description for people: the fault, any number of times.
-    const fn words(self) -> &'static str {
-        match self {
-            Self::LateRequest => "requests that come late",
-            Self::Twice => "requests that are carried out twice",
-            Self::LateReply => "answers that come late",
-            Self::LostReply => "answers that are lost",
-            Self::LateWake => "wakes that come late",
-            Self::LostWake => "wakes that are lost",
-            Self::Cancel => "clients that stop waiting",
-            Self::Crash => "crashes of clients",
-            Self::SeenCrash => "a store that sees whose connection is gone",
-            Self::Away => "connections that are cut for a while, which the store sees",
-            Self::Break => "breaks by an operator who saw a fence",
-            Self::Foreign => {
-                "a program of another kind that takes the lock, for a time or for ever"
-            }
-            Self::LostCounter => {
-                "losses of the counter of fences, some time after the last one was drawn"
-            }
-            Self::Flush => "losses of all that is stored, likewise",
-            Self::Failover => "failovers to a replica that had stopped following, likewise",
-            Self::Blocks => {
-                "waiters that ask for several fences, and hand the lock on in their process"
-            }
-            Self::Keep => "holders that release the lock and keep it for a lease more",
-        }
+faults! {
+    /// The possible faults. Besides, any client may do nothing for as long as it likes, which covers pauses.
+    Fault {
+        /// A request may stay in the network, and be executed after its client gave up.
+        LateRequest => "requests that come late",
+        /// A request in flight may be executed twice.
+        Twice => "requests that are carried out twice",
+        /// The answer to a late request may come late.
+        LateReply => "answers that come late",
+        /// An answer may be lost.
+        LostReply => "answers that are lost",
+        /// A wake may come late.
+        LateWake => "wakes that come late",
+        /// A wake may be lost.
+        LostWake => "wakes that are lost",
+        /// A client may stop waiting.
+        Cancel => "clients that stop waiting",
+        /// A client may crash and restart.
+        Crash => "crashes of clients",
+        /// The store knows which connections are closed.
+        SeenCrash => "a store that sees whose connection is gone",
+        /// The connection of a waiting client may be cut for a while, and the store knows it.
+        Away => "connections that are cut for a while, which the store sees",
+        /// An operator who saw a fence may break the lock.
+        Break => "breaks by an operator who saw a fence",
+        /// A foreign program may take a free lock, for a lease or without a TTL, and release it.
+        Foreign => "a program of another kind that takes the lock, for a time or for ever",
+        /// The store may lose the counter of fences, once time has passed since the last one was drawn.
+        LostCounter => "losses of the counter of fences, some time after the last one was drawn",
+        /// The store may lose everything, under the same condition.
+        Flush => "losses of all that is stored, likewise",
+        /// The store may be rolled back under the same condition: a replica stops following and is promoted later.
+        Failover => "failovers to a replica that had stopped following, likewise",
+        /// Not a fault: a waiter may ask for several fences, and hand the lock on inside its process.
+        Blocks => "waiters that ask for several fences, and hand the lock on in their process",
+        /// Not a fault: a holder may release with a delay of one lease.
+        Keep => "holders that release the lock and keep it for a lease more",
     }
 }
 

@@ -8,30 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use leasehold_core::{Fences, Foreign, Holder, LockState, Owner, Waiter, World};
 
-/// An acquisition of a client. Its number is used again once no trace of it is left, so the numbers are bounded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct AcquisitionId {
-    pub(super) client: u8,
-    pub(super) nth: u8,
-}
-
-impl AcquisitionId {
-    /// The identity as the 128 bits of an owner, of which the last two digits differ.
-    pub(super) fn bits(self) -> u128 {
-        u128::from(self.client) << 4 | u128::from(self.nth)
-    }
-
-    pub(super) fn of(owner: &Owner) -> Self {
-        let digit = |at: usize| match owner.id().as_bytes()[at] {
-            digit @ b'a'..=b'f' => digit - b'a' + 10,
-            digit => digit - b'0',
-        };
-        Self {
-            client: digit(30),
-            nth: digit(31),
-        }
-    }
-}
+use crate::frame::CallId;
 
 /// Consecutive fences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,6 +69,21 @@ pub(super) struct Client {
     pub(super) away: bool,
 }
 
+impl Client {
+    /// A client that has just started.
+    pub(super) const IDLE: Self = Self::in_phase(0, Phase::Idle);
+
+    /// A client that nothing happened to.
+    pub(super) const fn in_phase(nth: u8, phase: Phase) -> Self {
+        Self {
+            nth,
+            phase,
+            robbed: false,
+            away: false,
+        }
+    }
+}
+
 /// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum RequestKind {
@@ -118,7 +110,7 @@ pub(super) enum ReplyKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Message {
     Request {
-        from: AcquisitionId,
+        from: CallId,
         verb: RequestKind,
         /// The fence by which its client believed to hold when it was sent, or 0.
         fence: u64,
@@ -127,14 +119,14 @@ pub(super) enum Message {
     },
     /// The reply to a request that was `lag` old when it was executed, `age` ago.
     Reply {
-        to: AcquisitionId,
+        to: CallId,
         verb: RequestKind,
         got: ReplyKind,
         lag: u8,
         age: u8,
     },
     Wake {
-        to: AcquisitionId,
+        to: CallId,
         fences: Span,
         age: u8,
     },
@@ -142,7 +134,7 @@ pub(super) enum Message {
 
 impl Message {
     /// The acquisition that it belongs to.
-    pub(super) fn id(&self) -> AcquisitionId {
+    pub(super) fn id(&self) -> CallId {
         match *self {
             Self::Request { from: id, .. }
             | Self::Reply { to: id, .. }
@@ -163,7 +155,7 @@ impl Message {
         }
     }
 
-    fn renamed(mut self, to: AcquisitionId) -> Self {
+    fn renamed(mut self, to: CallId) -> Self {
         match &mut self {
             Self::Request { from: id, .. }
             | Self::Reply { to: id, .. }
@@ -209,6 +201,12 @@ impl State {
         &mut self.clients[usize::from(client)]
     }
 
+    /// The current acquisition of a client.
+    pub(super) fn id(&self, client: u8) -> CallId {
+        let nth = self.client(client).nth;
+        CallId { client, nth }
+    }
+
     /// The store's state of the only lock.
     pub(super) fn lock(&self) -> Option<&LockState> {
         lock_of(&self.world)
@@ -220,20 +218,20 @@ impl State {
     }
 
     /// Whether this is the client's current acquisition.
-    pub(super) fn is_current(&self, id: AcquisitionId) -> bool {
+    pub(super) fn is_current(&self, id: CallId) -> bool {
         let client = self.client(id.client);
         client.nth == id.nth && !matches!(client.phase, Phase::Idle | Phase::Crashed)
     }
 
     /// The owners that the store or a message knows.
-    pub(super) fn known(&self) -> BTreeSet<AcquisitionId> {
+    pub(super) fn known(&self) -> BTreeSet<CallId> {
         let lock = || self.lock().into_iter().chain(self.replica_lock());
         let holders = lock()
             .flat_map(|lock| &lock.holders)
-            .map(|holder| AcquisitionId::of(&holder.owner));
+            .map(|holder| CallId::of(&holder.owner));
         let queued = lock()
             .flat_map(|lock| &lock.queue)
-            .map(|waiter| AcquisitionId::of(&waiter.owner));
+            .map(|waiter| CallId::of(&waiter.owner));
         holders
             .chain(queued)
             .chain(self.flight.iter().map(Message::id))
@@ -242,7 +240,7 @@ impl State {
 
     /// The messages and the leftovers of a client, without its name.
     fn traces(&self, client: u8) -> (Vec<Message>, [Vec<(usize, u8)>; 2]) {
-        let nameless = |id: AcquisitionId| AcquisitionId {
+        let nameless = |id: CallId| CallId {
             client: 0,
             nth: if self.is_current(id) { 0 } else { id.nth + 1 },
         };
@@ -255,7 +253,7 @@ impl State {
             .collect();
         messages.sort_unstable();
         let over = |(place, waiter): (usize, &Waiter)| {
-            let id = AcquisitionId::of(&waiter.owner);
+            let id = CallId::of(&waiter.owner);
             (id.client == client && !self.is_current(id)).then_some((place, id.nth))
         };
         let over = |lock: Option<&LockState>| {
@@ -266,7 +264,7 @@ impl State {
     }
 
     /// The place of a client in the store and in the replica.
-    fn places(&self, id: AcquisitionId) -> [usize; 2] {
+    fn places(&self, id: CallId) -> [usize; 2] {
         [self.lock(), self.replica_lock()]
             .map(|lock| lock.map_or(usize::MAX, |lock| place(lock, id)))
     }
@@ -277,8 +275,8 @@ fn lock_of(world: &World) -> Option<&LockState> {
 }
 
 /// The place of a client: 0 holds, then the places in the queue.
-fn place(lock: &LockState, id: AcquisitionId) -> usize {
-    let of = |owner: &Owner| AcquisitionId::of(owner) == id;
+fn place(lock: &LockState, id: CallId) -> usize {
+    let of = |owner: &Owner| CallId::of(owner) == id;
     if lock.holders.iter().any(|holder| of(&holder.owner)) {
         return 0;
     }
@@ -303,25 +301,20 @@ impl Hash for State {
             .zip(clients)
             .map(|(index, client)| {
                 let Client {
-                    nth,
+                    nth: _,
                     phase,
                     robbed,
                     away,
                 } = *client;
-                (
-                    phase,
-                    (robbed, away),
-                    self.places(AcquisitionId { client: index, nth }),
-                    self.traces(index),
-                    index,
-                )
+                let (places, traces) = (self.places(self.id(index)), self.traces(index));
+                (phase, (robbed, away), places, traces, index)
             })
             .collect();
         sorted.sort_unstable();
-        let renamed = |id: AcquisitionId| {
+        let renamed = |id: CallId| {
             let rank = sorted.iter().position(|(.., index)| *index == id.client);
             let nth = if self.is_current(id) { 0 } else { id.nth + 1 };
-            AcquisitionId {
+            CallId {
                 client: rank.map_or(u8::MAX, |rank| u8::try_from(rank).unwrap_or(u8::MAX)),
                 nth,
             }
@@ -349,11 +342,7 @@ impl Hash for State {
     }
 }
 
-fn hash_lock<H: Hasher>(
-    lock: &LockState,
-    renamed: impl Fn(AcquisitionId) -> AcquisitionId,
-    into: &mut H,
-) {
+fn hash_lock<H: Hasher>(lock: &LockState, renamed: impl Fn(CallId) -> CallId, into: &mut H) {
     let LockState {
         holders,
         foreign,
@@ -368,7 +357,7 @@ fn hash_lock<H: Hasher>(
     } in holders
     {
         (
-            renamed(AcquisitionId::of(owner)),
+            renamed(CallId::of(owner)),
             mode,
             fences,
             expires_at_ms,
@@ -393,7 +382,7 @@ fn hash_lock<H: Hasher>(
         seen_until_ms,
     } in queue
     {
-        let id = renamed(AcquisitionId::of(owner));
+        let id = renamed(CallId::of(owner));
         (id, mode, ttl, block, listening, seen_until_ms).hash(into);
     }
     (holders.len(), queue.len()).hash(into);

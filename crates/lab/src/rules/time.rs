@@ -1,31 +1,22 @@
 //! The passing of time in the lock model, without a difference that a rule could see.
 //!
-//! The time is constant: when a tick passes, all past and future times move by a tick instead. The rules use only distances to
-//! now, so equal situations at different times are one state, and no horizon is needed. Times that are far enough away move to
-//! one place, where the rules cannot tell them apart:
+//! Times that are far enough away move to one place, where the rules cannot tell them apart:
 //!
 //! - A fence below the current wall clock is followed by the clock, whatever its value. So only the order of old fences counts; of
 //!   those drawn in this tick also only the order, since the next one follows the last. Fences of one hold stay consecutive.
 //! - A silent waiter stays silent. The time until which a waiter counts as alive is rounded down to a tick: all steps are taken
 //!   at whole ticks.
 
-use leasehold_core::{Counter, Fence, LockName, Now, World};
+use leasehold_core::{Counter, Fence, LockName, World};
 
 use super::setup::TICK;
 use super::state::{BusyReply, Message, Phase, Span, State, with_one};
+use crate::frame::{NOW, millis};
 
-/// The constant time.
-pub(super) const NOW: Now = Now::at_micros(3_000_000_000_000);
-
-pub(super) const TICK_MS: u64 = TICK.as_secs() * 1_000;
+pub(super) const TICK_MS: u64 = millis(TICK);
 
 // A multiple of the tick, so that times can be rounded by their remainder.
 const _: () = assert!(NOW.millis().is_multiple_of(TICK_MS));
-
-/// The time so many milliseconds later.
-pub(super) const fn later(ms: u64) -> Now {
-    Now::at_micros(NOW.clock_us + ms * 1_000)
-}
 
 /// Lets a tick pass. Ages grow up to a lease's or a claim window's length, from where on they make no difference.
 pub(super) fn tick(state: &mut State, name: &LockName, (ttl, window): (u8, u8)) {
@@ -182,12 +173,12 @@ mod tests {
 
     use leasehold_core::{Reply, UnknownPresence, World};
 
-    use super::{NOW, TICK_MS, later, places};
-    use crate::rules::Bounds;
+    use super::{TICK_MS, places};
+    use crate::frame::{Bounds, CallId, NOW, later};
     use crate::rules::actions::Action;
     use crate::rules::configs::all;
-    use crate::rules::input::LockModel;
-    use crate::rules::state::{AcquisitionId, RequestKind, Span};
+    use crate::rules::model::LockModel;
+    use crate::rules::state::{RequestKind, Span};
 
     /// A shift of the state equals the passing of real time: all steps get equal replies.
     #[test]
@@ -222,18 +213,14 @@ mod tests {
             for action in script(seed) {
                 let Action::Ask { client, verb, .. } = action else {
                     ms += TICK_MS;
-                    state = rules.step(&state, action).unwrap().0;
+                    state = rules.step(&state, action).unwrap().state;
                     continue;
                 };
-                let step = rules.asks(
-                    rules.owner(AcquisitionId { client, nth: 0 }).unwrap(),
-                    verb,
-                    0,
-                );
+                let step = rules.asks(CallId { client, nth: 0 }, verb, 0);
+                let lock = &rules.subject;
                 let mut moved = state.world.clone();
-                let here = World::apply(&mut moved, later(0), &rules.name, &step, &UnknownPresence);
-                let there =
-                    World::apply(&mut world, later(ms), &rules.name, &step, &UnknownPresence);
+                let here = lock.take(&mut moved, NOW, &step, &UnknownPresence);
+                let there = lock.take(&mut world, later(ms), &step, &UnknownPresence);
                 assert_eq!(
                     kind(&here.reply),
                     kind(&there.reply),
@@ -245,7 +232,7 @@ mod tests {
                     "seed {seed}, {action:?} at {ms} ms"
                 );
                 state.world = moved;
-                super::settle(&mut state, &rules.name);
+                super::settle(&mut state, &lock.name);
                 answers += 1;
             }
         }

@@ -1,0 +1,413 @@
+//! The frame of the models of our own rules. A [`Subject`] is what a tree of models is about; the frame has what they have in
+//! common: the time, the action in progress, the exploration, and the shortest trace to a violation.
+//!
+//! The time is constant: when a tick passes, a subject moves all past and future times by a tick instead. Rules use only distances
+//! to now, so equal situations at different times are one state, and no horizon is needed.
+//!
+//! An exploration that was cut short is never reported as exhausted.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fmt::{self, Debug, Write as _};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold_core::{ClientId, Invalid, Now, Owner};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use crate::report::{Checked, Finding, Judged, Verdict};
+
+/// The constant time.
+pub(crate) const NOW: Now = Now::at_micros(3_000_000_000_000);
+
+/// The time so many milliseconds later.
+pub(crate) const fn later(ms: u64) -> Now {
+    Now::at_micros(NOW.clock_us + ms * 1_000)
+}
+
+/// A duration in milliseconds.
+pub(crate) const fn millis(duration: Duration) -> u64 {
+    duration.as_secs() * 1_000 + duration.subsec_millis() as u64
+}
+
+/// How many calls of a client a store and the network may know at once. Their numbers are used again.
+pub(crate) const NUMBERS: u8 = 8;
+
+/// How long one model may take before it is cut.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// The size of the exploration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bounds {
+    /// Takes seconds.
+    Ci,
+    /// Takes minutes.
+    Deep,
+}
+
+impl Bounds {
+    /// The models of this size, of which `ci` are the small ones.
+    pub(crate) fn of<T: Copy>(self, ci: &[T], deeper: impl Fn(&T) -> T) -> Vec<T> {
+        match self {
+            Self::Ci => ci.to_vec(),
+            Self::Deep => ci.iter().map(deeper).collect(),
+        }
+    }
+}
+
+/// The setup of this name.
+///
+/// # Errors
+/// [`Invalid`] if there is none.
+pub(crate) fn named_setup<S>(
+    all: Vec<S>,
+    name_of: impl Fn(&S) -> &'static str,
+    name: &str,
+) -> Result<S, Invalid> {
+    let names: Vec<_> = all.iter().map(&name_of).collect();
+    let mut all = all.into_iter();
+    all.find(|setup| name_of(setup) == name)
+        .ok_or_else(|| Invalid::new("model", name, format!("must be one of {names:?}")))
+}
+
+/// Declares the faults of a subject, each with a description for people.
+macro_rules! faults {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $fault:ident => $words:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum $name {
+            $($(#[$doc])* $fault,)*
+        }
+
+        impl $name {
+            /// A description for people.
+            const fn words(self) -> &'static str {
+                match self {
+                    $(Self::$fault => $words,)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use faults;
+
+/// A property that a single step can violate: a bit of [`Subject::broken`].
+macro_rules! kept {
+    ($name:literal, $rule:expr) => {
+        Property::<Framed<Self>>::always($name, |_, state| {
+            <Self as Subject>::broken(state) & $rule as u16 == 0
+        })
+    };
+}
+pub(crate) use kept;
+
+/// A call of a client: an acquisition, or a load. Its number is used again once no trace of it is left, so the numbers are bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct CallId {
+    pub(crate) client: u8,
+    pub(crate) nth: u8,
+}
+
+impl CallId {
+    /// The next call of a client: with the first number that nothing knows. `None` if more than `left_over` known calls are over.
+    pub(crate) fn fresh(
+        client: u8,
+        left_over: usize,
+        known: &BTreeSet<Self>,
+        is_current: impl Fn(Self) -> bool,
+    ) -> Option<Self> {
+        let over = known.iter().filter(|id| !is_current(**id)).count();
+        let mut ids = (0..NUMBERS).map(|nth| Self { client, nth });
+        ids.find(|id| over <= left_over && !known.contains(id))
+    }
+
+    /// The call that an owner of [`Owners`] stands for.
+    pub(crate) fn of(owner: &Owner) -> Self {
+        let digit = |at: usize| match owner.id().as_bytes()[at] {
+            digit @ b'a'..=b'f' => digit - b'a' + 10,
+            digit => digit - b'0',
+        };
+        Self {
+            client: digit(30),
+            nth: digit(31),
+        }
+    }
+}
+
+/// A letter for the client and a number for the call.
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", letter(self.client), self.nth + 1)
+    }
+}
+
+/// The letter of a client.
+pub(crate) fn letter(client: u8) -> char {
+    char::from(b'A' + client)
+}
+
+/// The owners of core that stand for the calls of clients.
+#[derive(Debug, Clone)]
+pub(crate) struct Owners(Arc<[Owner]>);
+
+impl Owners {
+    /// Those of so many clients.
+    pub(crate) fn new(clients: u8) -> Result<Self, Invalid> {
+        let ids = (0..clients).flat_map(|client| (0..NUMBERS).map(move |nth| (client, nth)));
+        let owners = ids.map(|(client, nth)| {
+            // The last two digits differ.
+            let bits = u128::from(client) << 4 | u128::from(nth);
+            Owner::new(bits, ClientId::new(client.into()), "lab", 1, "")
+        });
+        Ok(Self(owners.collect::<Result<_, _>>()?))
+    }
+
+    /// The owner that stands for this call.
+    pub(crate) fn of(&self, id: CallId) -> &Owner {
+        &self.0[usize::from(id.client) * usize::from(NUMBERS) + usize::from(id.nth)]
+    }
+}
+
+/// What a tree of models is about: its rules, and the behaviour of clients, messages and time around them.
+pub(crate) trait Subject: Debug + Clone + Send + Sync + 'static {
+    /// The bounds of one model.
+    type Setup: Debug + Copy + Send + Sync;
+    /// The state at one moment.
+    type State: Debug + Clone + PartialEq + Hash + Send + Sync;
+    /// What may happen next.
+    type Action: Debug + Copy + PartialEq;
+    /// The reply of a store.
+    type Reply;
+    /// What a model may have to reach; otherwise it does not show what its name says.
+    type Situation: Debug + Copy + PartialEq + Send + Sync;
+
+    /// The passing of time, and how much of it passes.
+    const TICK: (Self::Action, Duration);
+
+    /// The columns of a trace behind the number of the step, and their widths: the time, the action, the reply, and the state.
+    const COLUMNS: &'static [(&'static str, usize)];
+
+    /// The first state.
+    fn init(model: &Framed<Self>) -> Self::State;
+
+    /// The properties that the last step violated, a bit each.
+    fn broken(state: &Self::State) -> u16;
+
+    /// All actions that are possible in this state.
+    fn possible(model: &Framed<Self>, state: &Self::State, into: &mut Vec<Self::Action>);
+
+    /// Carries out an action. `None` if that is out of bounds.
+    fn act(turn: &mut Turn<'_, Self>, action: Self::Action) -> Option<()>;
+
+    /// The properties: each is a word, then a space and its meaning.
+    fn properties() -> Vec<Property<Framed<Self>>>;
+
+    /// The cells of a trace behind the time: an action in this state, and what came of it.
+    fn cells(before: &Self::State, action: Self::Action, after: &Turn<'_, Self>) -> Vec<String>;
+}
+
+/// A model: its bounds, its subject, and which of its situations it has reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Framed<S: Subject> {
+    pub(crate) setup: S::Setup,
+    pub(crate) subject: S,
+    /// The situations that it must reach, fewer than 64.
+    reaches: &'static [S::Situation],
+    /// Those that it has reached, a bit each; shared by all copies of the model.
+    reached: Arc<AtomicU64>,
+}
+
+/// One action in progress.
+pub(crate) struct Turn<'a, S: Subject> {
+    pub(crate) model: &'a Framed<S>,
+    pub(crate) state: S::State,
+    /// The last reply, for the trace.
+    pub(crate) said: Option<S::Reply>,
+    /// The situations that it reaches, a bit each. They count if the state is within the bounds.
+    reached: Cell<u64>,
+}
+
+impl<'a, S: Subject> Turn<'a, S> {
+    pub(crate) fn new(model: &'a Framed<S>, before: &S::State) -> Self {
+        Self {
+            model,
+            state: before.clone(),
+            said: None,
+            reached: Cell::new(0),
+        }
+    }
+
+    /// Notes a situation.
+    pub(crate) fn reached(&self, situation: S::Situation) {
+        let mut all = self.model.reaches.iter();
+        if let Some(at) = all.position(|it| *it == situation) {
+            self.reached.set(self.reached.get() | 1 << at);
+        }
+    }
+}
+
+impl<S: Subject> Framed<S> {
+    pub(crate) fn of(setup: S::Setup, reaches: &'static [S::Situation], subject: S) -> Self {
+        Self {
+            setup,
+            subject,
+            reaches,
+            reached: Arc::default(),
+        }
+    }
+
+    /// An action, carried out; `None` if it is out of bounds.
+    pub(crate) fn step(&self, before: &S::State, action: S::Action) -> Option<Turn<'_, S>> {
+        let mut turn = Turn::new(self, before);
+        S::act(&mut turn, action)?;
+        Some(turn)
+    }
+
+    /// Explores everything within the bounds.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long an exploration takes is no lease"
+    )]
+    pub(crate) fn explore(&self, name: &str, bounds: String) -> Finding<S::Situation> {
+        let begun = Instant::now();
+        let seen = self
+            .clone()
+            .checker()
+            .threads(2)
+            .finish_when(HasDiscoveries::AnyFailures)
+            .timeout(LIMIT)
+            .spawn_bfs()
+            .join();
+        let took = begun.elapsed();
+        let found = seen.discoveries();
+        let cut = !found.is_empty() || took >= LIMIT;
+        let judge = |property: Property<Self>| {
+            let verdict = match found.get(property.name) {
+                Some(path) => {
+                    let actions = self.shortest(property.name, path.clone().into_actions());
+                    Verdict::Violated {
+                        steps: actions.len(),
+                        trace: self.lines(&actions),
+                    }
+                }
+                None if cut => Verdict::Cut,
+                None => Verdict::Exhausted,
+            };
+            // `R6 first come, first served`
+            let name = property.name.split_once(' ');
+            let (name, says) = name.unwrap_or((property.name, ""));
+            Judged {
+                name,
+                says,
+                verdict,
+            }
+        };
+        let checked = Checked {
+            model: name.to_owned(),
+            bounds,
+            states: seen.unique_state_count(),
+            // It counts the states of a path, one more than its steps.
+            depth: seen.max_depth().saturating_sub(1),
+            properties: S::properties().into_iter().map(judge).collect(),
+            took,
+        };
+        let reached = self.reached.load(Ordering::Relaxed);
+        let missed = self.reaches.iter().enumerate();
+        let missed = missed.filter(|&(at, _)| reached & (1 << at) == 0);
+        Finding {
+            checked,
+            missed: missed.map(|(_, situation)| *situation).collect(),
+        }
+    }
+
+    /// Finds the shortest counterexample. The checker keeps the last one that it saw. With one thread it searches breadth first,
+    /// so a counterexample is the shortest if nothing deeper is allowed.
+    fn shortest(&self, name: &'static str, mut actions: Vec<S::Action>) -> Vec<S::Action> {
+        loop {
+            let checker = self
+                .clone()
+                .checker()
+                .threads(1)
+                // The checker counts states, and does not check those at the limit.
+                .target_max_depth(actions.len() + 1)
+                .finish_when(HasDiscoveries::AnyOf([name].into()))
+                .spawn_bfs()
+                .join();
+            match checker.discovery(name) {
+                Some(path) => actions = path.into_actions(),
+                None => return actions,
+            }
+        }
+    }
+
+    /// A path to a state for people: a heading, and a line for each step.
+    fn lines(&self, actions: &[S::Action]) -> Vec<String> {
+        let (tick, lasts) = S::TICK;
+        let heading: Vec<_> = S::COLUMNS
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        let mut lines = vec![line::<S>("#", &heading)];
+        let (mut state, mut passed) = (S::init(self), Duration::ZERO);
+        for (number, action) in (1_usize..).zip(actions) {
+            let Some(turn) = self.step(&state, *action) else {
+                break;
+            };
+            if *action == tick {
+                passed += lasts;
+            }
+            let mut cells = vec![if lasts.subsec_millis() == 0 {
+                format!("{} s", passed.as_secs())
+            } else {
+                format!("{} ms", passed.as_millis())
+            }];
+            cells.extend(S::cells(&state, *action, &turn));
+            lines.push(line::<S>(&number.to_string(), &cells));
+            state = turn.state;
+        }
+        lines
+    }
+}
+
+fn line<S: Subject>(number: &str, cells: &[String]) -> String {
+    let mut line = format!("{number:>3} ");
+    for (at, (cell, (_, width))) in cells.iter().zip(S::COLUMNS).enumerate() {
+        // Writing to a String cannot fail.
+        let _infallible = match at {
+            0 => write!(line, " {cell:>width$} "),
+            _ => write!(line, " {cell:<width$}"),
+        };
+    }
+    line
+}
+
+impl<S: Subject> Model for Framed<S> {
+    type State = S::State;
+    type Action = S::Action;
+
+    fn init_states(&self) -> Vec<S::State> {
+        vec![S::init(self)]
+    }
+
+    fn actions(&self, state: &S::State, actions: &mut Vec<S::Action>) {
+        if S::broken(state) == 0 {
+            S::possible(self, state, actions);
+        }
+    }
+
+    fn next_state(&self, last: &S::State, action: S::Action) -> Option<S::State> {
+        let turn = self.step(last, action)?;
+        let reached = turn.reached.get();
+        // Mostly they are known already, and a write would delay the other threads.
+        if reached & !self.reached.load(Ordering::Relaxed) != 0 {
+            self.reached.fetch_or(reached, Ordering::Relaxed);
+        }
+        Some(turn.state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        S::properties()
+    }
+}
