@@ -33,7 +33,7 @@ pub(crate) const fn millis(duration: Duration) -> u64 {
 }
 
 /// How many calls of a client a store and the network may know at once. Their numbers are used again.
-pub(crate) const NUMBERS: u8 = 8;
+const NUMBERS: u8 = 8;
 
 /// How long one model may take before it is cut.
 const LIMIT: Duration = Duration::from_secs(30 * 60);

@@ -58,13 +58,14 @@ impl RealServers {
     pub fn open(place: &Place, count: u8) -> Result<Self, String> {
         let count = usize::from(count);
         let servers: Vec<RealServer> = match place {
-            Place::Own => (0..count)
-                .map(|_| RealServer::own())
-                .collect::<Result<_, _>>()?,
-            Place::Urls(urls) if urls.len() == count => urls
-                .iter()
-                .map(|url| RealServer::at(url))
-                .collect::<Result<_, _>>()?,
+            Place::Own => {
+                let all = (0..count).map(|_| RealServer::own());
+                all.collect::<Result<_, _>>()?
+            }
+            Place::Urls(urls) if urls.len() == count => {
+                let all = urls.iter().map(|url| RealServer::at(url, None));
+                all.collect::<Result<_, _>>()?
+            }
             Place::Urls(urls) => {
                 return Err(format!(
                     "this rung needs {count} servers, and {} were given: give --url {count} times, \
@@ -142,7 +143,7 @@ impl RealServers {
     /// When a server does not answer.
     pub fn clear(&self, wire: &Wire) -> Result<(), String> {
         for server in (0..).take(self.servers.len()) {
-            delete_all(&mut self.connect(server)?, wire)?;
+            forget(&mut self.connect(server)?, wire, &[])?;
         }
         Ok(())
     }
@@ -151,25 +152,16 @@ impl RealServers {
 impl RealServer {
     fn own() -> Result<Self, String> {
         let own = OwnServer::start(&[])?;
-        let client = open(&own.url())?;
-        let own = Some(own);
+        Self::at(&own.url(), Some(own))
+    }
+
+    fn at(url: &str, own: Option<OwnServer>) -> Result<Self, String> {
+        // Neither the URL nor the parser's message: either may contain a password.
+        let client = Client::open(url).map_err(
+            |_| "not a URL of a Redis server: redis://[user:password@]host:port/[database] is one",
+        )?;
         Ok(Self { client, own })
     }
-
-    fn at(url: &str) -> Result<Self, String> {
-        Ok(Self {
-            client: open(url)?,
-            own: None,
-        })
-    }
-}
-
-fn open(url: &str) -> Result<Client, String> {
-    // Neither the URL nor the parser's message: either may contain a password.
-    Client::open(url).map_err(|_| {
-        "not a URL of a Redis server: redis://[user:password@]host:port/[database] is one"
-            .to_owned()
-    })
 }
 
 /// The lab's keys on a server.
@@ -232,20 +224,6 @@ fn forget(connection: &mut Connection, wire: &Wire, first: &[RedisCommand]) -> R
         step.add_command(command);
     }
     step.exec(connection)
-        .map_err(|error| format!("cannot delete the keys: {error}"))
-}
-
-/// Deletes the lab's keys.
-///
-/// # Errors
-/// When the server does not answer.
-fn delete_all(connection: &mut Connection, wire: &Wire) -> Result<(), String> {
-    let mut delete = redis::cmd("DEL");
-    for key in KEYS {
-        delete.arg(wire.key(key));
-    }
-    delete
-        .exec(connection)
         .map_err(|error| format!("cannot delete the keys: {error}"))
 }
 

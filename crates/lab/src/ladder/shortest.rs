@@ -4,6 +4,7 @@
 use stateright::{Checker, Model};
 
 use super::model::{Ladder, LadderAction};
+use super::offence::JudgedStep;
 use super::property::LadderProperty;
 use super::redis::{Key, Tick, Value};
 use super::rungs::{Rung, RungBounds};
@@ -65,7 +66,13 @@ fn story(ladder: &Ladder, actions: &[LadderAction], property: LadderProperty) ->
         let Some(step) = ladder.step(&state, action) else {
             break;
         };
-        let wrong = property.why(ladder.rung, &state, &step.event, &step.state);
+        let judged = JudgedStep {
+            rung: ladder.rung,
+            before: &state,
+            event: &step.event,
+            after: &step.state,
+        };
+        let wrong = judged.offence(property);
         state = step.state;
         lines.push(Line {
             time: state.time,

@@ -1,6 +1,7 @@
 //! The effects of each action in a rung's model. The program decides the client's next action, and the model server its reply.
 
 use super::model::{Ladder, LadderAction};
+use super::offence::JudgedStep;
 use super::program::{AT_REST, Intent, Memory, Program};
 use super::property::LadderProperty;
 use super::redis::{Key, RedisCommand, Reply, Tick};
@@ -50,12 +51,17 @@ impl Ladder {
             }
         };
         self.remember(&event, &mut state);
-        state.wrong = 0;
-        for &property in &self.properties {
-            if property.is_broken(self.rung, before, &event, &state) {
-                state.wrong |= property.bit();
-            }
-        }
+        let step = JudgedStep {
+            rung: self.rung,
+            before,
+            event: &event,
+            after: &state,
+        };
+        let broken = self
+            .properties
+            .iter()
+            .filter(|it| step.offence(**it).is_some());
+        state.wrong = broken.fold(0, |wrong, property| wrong | property.bit());
         Some(LadderStep { state, event, note })
     }
 
@@ -107,13 +113,10 @@ impl Ladder {
         } else {
             self.answered(state, client, flight, reply)
         };
-        let Flight {
-            server, command, ..
-        } = flight;
         let event = LadderEvent::Asks {
             client,
-            server,
-            command,
+            server: flight.server,
+            command: flight.command,
             reply,
             lost,
         };
@@ -124,13 +127,10 @@ impl Ladder {
         let flight = self.next_command(state, client)?;
         state.clients[client as usize].flight = Some(flight);
         state.spent.delays += u8::from(self.bounds.delays < RungBounds::ANY);
-        let Flight {
-            server, command, ..
-        } = flight;
         Some(LadderEvent::Sends {
             client,
-            server,
-            command,
+            server: flight.server,
+            command: flight.command,
         })
     }
 
@@ -332,13 +332,10 @@ fn may_arrive(flight: Flight) -> Option<Flight> {
 }
 
 fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> LadderEvent {
-    let Flight {
-        server, command, ..
-    } = flight;
     LadderEvent::Arrives {
         client,
-        server,
-        command,
+        server: flight.server,
+        command: flight.command,
         reply,
         lost,
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis::{Connection, RedisError, RedisResult};
 
-use super::redis::{Key, RedisCommand, Reply, Tick, Value};
-use super::words::script;
+use super::redis::{Key, RedisCommand, Reply, Value};
+use super::words::Writing;
 
 /// A reply of a real server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +37,17 @@ impl Wire {
         self.tick
     }
 
+    fn writing(&self) -> Writing<'_> {
+        Writing {
+            prefix: &self.prefix,
+            tick: Some(self.tick),
+            names: false,
+        }
+    }
+
     /// The name of a key in the server.
     pub fn key(&self, key: Key) -> String {
-        format!("{}{}", self.prefix, key.name())
+        self.writing().key(key)
     }
 
     /// Sends a command and waits for its answer.
@@ -51,119 +59,36 @@ impl Wire {
         connection: &mut Connection,
         command: RedisCommand,
     ) -> Result<ServerReply, String> {
-        said(self.query(connection, command))
-    }
-
-    fn query(
-        &self,
-        connection: &mut Connection,
-        command: RedisCommand,
-    ) -> RedisResult<redis::Value> {
         let words = self.words(command);
-        if let [only] = words.as_slice() {
-            return cmd(only).query(connection);
-        }
-        let mut transaction = redis::pipe();
-        transaction.atomic();
-        for part in &words {
-            transaction.add_command(cmd(part));
-        }
-        transaction.query(connection)
+        said(if let [only] = words.as_slice() {
+            cmd(only).query(connection)
+        } else {
+            let mut transaction = redis::pipe();
+            transaction.atomic();
+            for part in &words {
+                transaction.add_command(cmd(part));
+            }
+            transaction.query(connection)
+        })
     }
 
-    /// The arguments of a command; several commands are sent as one transaction. `EXPIRE` counts whole seconds, so `PEXPIRE` is
-    /// sent instead.
+    /// The arguments of a command; several commands are sent as one transaction.
     pub fn words(&self, command: RedisCommand) -> Vec<Vec<String>> {
-        let lock = self.key(Key::Lock);
-        let one = |words: &[&str]| vec![words.iter().map(|&word| word.to_owned()).collect()];
-        match command {
-            RedisCommand::SetNx(key, value) => one(&["SETNX", &self.key(key), &value.to_string()]),
-            RedisCommand::SetNxPx(value, ticks) => one(&[
-                "SET",
-                &lock,
-                &value.to_string(),
-                "NX",
-                "PX",
-                &self.millis(ticks),
-            ]),
-            RedisCommand::Expire(key, ticks) => {
-                one(&["PEXPIRE", &self.key(key), &self.millis(ticks)])
-            }
-            RedisCommand::SetNxAndExpire(value, ticks) => [
-                self.words(RedisCommand::SetNx(Key::Lock, value)),
-                self.words(RedisCommand::Expire(Key::Lock, ticks)),
-            ]
-            .concat(),
-            RedisCommand::Get(key) => one(&["GET", &self.key(key)]),
-            RedisCommand::GetSet(key, value) => {
-                one(&["GETSET", &self.key(key), &value.to_string()])
-            }
-            RedisCommand::Set(key, value) => one(&["SET", &self.key(key), &value.to_string()]),
-            RedisCommand::Del(key) => one(&["DEL", &self.key(key)]),
-            RedisCommand::DeleteIf(value) => {
-                self.evaluated(command, &[Key::Lock], &[value.to_string()])
-            }
-            RedisCommand::TakeWithFence(value, ticks) => self.evaluated(
-                command,
-                &[Key::Lock, Key::Fence],
-                &[value.to_string(), self.millis(ticks)],
-            ),
-            RedisCommand::Propose(value, number, ticks) => self.evaluated(
-                command,
-                &[Key::Lock, Key::Fence],
-                &[value.to_string(), number.to_string(), self.millis(ticks)],
-            ),
-            RedisCommand::ReadWithFence(fence) => {
-                self.evaluated(command, &[Key::Seen, Key::Data], &[fence.to_string()])
-            }
-            RedisCommand::WriteWithFence(fence, value) => self.evaluated(
-                command,
-                &[Key::Seen, Key::Data],
-                &[fence.to_string(), value.to_string()],
-            ),
-        }
-    }
-
-    fn evaluated(
-        &self,
-        command: RedisCommand,
-        keys: &[Key],
-        arguments: &[String],
-    ) -> Vec<Vec<String>> {
-        let text = script(command).map_or("", |script| script.text);
-        let mut words = vec!["EVAL".into(), text.into(), keys.len().to_string()];
-        words.extend(keys.iter().map(|key| self.key(*key)));
-        words.extend_from_slice(arguments);
-        vec![words]
+        self.writing().words(command)
     }
 
     /// The command for people: scripts by their names, keys without the prefix.
     pub fn text(&self, command: RedisCommand) -> String {
-        let words = self.words(command);
-        let name = script(command).map_or("", |script| script.name);
-        let parts: Vec<String> = words.iter().map(|part| self.line(part, name)).collect();
+        let shown = Writing {
+            prefix: "",
+            names: true,
+            ..self.writing()
+        };
+        let parts: Vec<String> = shown.words(command).iter().map(|it| it.join(" ")).collect();
         if let [only] = parts.as_slice() {
             return only.clone();
         }
         format!("MULTI; {}; EXEC", parts.join("; "))
-    }
-
-    fn line(&self, words: &[String], script: &str) -> String {
-        let plain = |word: &String| word.strip_prefix(&self.prefix).unwrap_or(word).to_owned();
-        let mut line: Vec<String> = words.iter().map(plain).collect();
-        if line[0] == "EVAL" {
-            line[1] = script.into();
-        }
-        line.join(" ")
-    }
-
-    fn millis(&self, ticks: Tick) -> String {
-        // A trace's ticks are few and never negative.
-        let ticks = u32::try_from(ticks).unwrap_or_default();
-        (self.tick * ticks)
-            .saturating_sub(self.tick / 2)
-            .as_millis()
-            .to_string()
     }
 }
 

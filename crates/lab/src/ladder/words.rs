@@ -1,6 +1,8 @@
 //! Commands and replies in the words of `redis-cli`; one tick is one second. Scripts are shown by name; [`script`] has the text
 //! that a real server gets.
 
+use std::time::Duration;
+
 use super::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 /// A script that a command shows by its name.
@@ -55,47 +57,111 @@ pub(super) fn script(command: RedisCommand) -> Option<Script> {
     }
 }
 
+/// How commands are written: for people as they would type them, or for a real server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Writing<'a> {
+    /// The prefix of all keys.
+    pub(super) prefix: &'a str,
+    /// The length of a tick, if times are in milliseconds. `EXPIRE` counts whole seconds, so `PEXPIRE` is written then.
+    pub(super) tick: Option<Duration>,
+    /// Whether scripts are written by name.
+    pub(super) names: bool,
+}
+
+impl Writing<'_> {
+    /// The name of a key.
+    pub(super) fn key(self, key: Key) -> String {
+        format!("{}{}", self.prefix, key.name())
+    }
+
+    /// The words of a command; several commands are sent as one transaction.
+    pub(super) fn words(self, command: RedisCommand) -> Vec<Vec<String>> {
+        let [expire, px] = match self.tick {
+            Some(_) => ["PEXPIRE", "PX"],
+            None => ["EXPIRE", "EX"],
+        };
+        let key = |key: Key| self.key(key);
+        // No word has a space in it.
+        let split = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let one = |line: String| vec![split(&line)];
+        let evaluated = |script: Script, keys: &[Key], arguments: String| {
+            let text = if self.names { script.name } else { script.text };
+            let mut words = vec!["EVAL".into(), text.into(), keys.len().to_string()];
+            words.extend(keys.iter().copied().map(key));
+            words.extend(split(&arguments));
+            vec![words]
+        };
+        let (lock, resource) = ([Key::Lock, Key::Fence], [Key::Seen, Key::Data]);
+        match command {
+            RedisCommand::SetNx(of, value) => one(format!("SETNX {} {value}", key(of))),
+            RedisCommand::SetNxPx(value, ticks) => {
+                let (lock, ttl) = (key(Key::Lock), self.ttl(ticks));
+                one(format!("SET {lock} {value} NX {px} {ttl}"))
+            }
+            RedisCommand::Expire(of, ticks) => {
+                one(format!("{expire} {} {}", key(of), self.ttl(ticks)))
+            }
+            RedisCommand::SetNxAndExpire(value, ticks) => [
+                self.words(RedisCommand::SetNx(Key::Lock, value)),
+                self.words(RedisCommand::Expire(Key::Lock, ticks)),
+            ]
+            .concat(),
+            RedisCommand::Get(of) => one(format!("GET {}", key(of))),
+            RedisCommand::GetSet(of, value) => one(format!("GETSET {} {value}", key(of))),
+            RedisCommand::Set(of, value) => one(format!("SET {} {value}", key(of))),
+            RedisCommand::Del(of) => one(format!("DEL {}", key(of))),
+            RedisCommand::DeleteIf(value) => evaluated(DELETE_IF, &lock[..1], value.to_string()),
+            RedisCommand::TakeWithFence(value, ticks) => {
+                evaluated(TAKE, &lock, format!("{value} {}", self.millis(ticks)))
+            }
+            RedisCommand::Propose(value, number, ticks) => {
+                let arguments = format!("{value} {number} {}", self.millis(ticks));
+                evaluated(PROPOSE, &lock, arguments)
+            }
+            RedisCommand::ReadWithFence(fence) => evaluated(READ, &resource, fence.to_string()),
+            RedisCommand::WriteWithFence(fence, value) => {
+                evaluated(WRITE, &resource, format!("{fence} {value}"))
+            }
+        }
+    }
+
+    /// The argument of `EXPIRE`, or of `SET`.
+    fn ttl(self, ticks: Tick) -> String {
+        match self.tick {
+            Some(_) => self.millis(ticks),
+            None => ticks.to_string(),
+        }
+    }
+
+    /// A real key expires in the middle between two ticks.
+    fn millis(self, ticks: Tick) -> String {
+        // A trace's ticks are few and never negative.
+        let ticks = u32::try_from(ticks).unwrap_or_default();
+        let millis = match self.tick {
+            Some(tick) => (tick * ticks).saturating_sub(tick / 2).as_millis(),
+            None => u128::from(ticks) * 1_000,
+        };
+        millis.to_string()
+    }
+}
+
 /// A command as one would type it, in a line or two.
 pub(super) fn typed(command: RedisCommand) -> Vec<String> {
-    let lock = Key::Lock.name();
-    let evaluated = |keys: &[Key], arguments: &[String]| {
-        let name = script(command).map_or("", |script| script.name);
-        let mut words = vec!["EVAL".into(), name.into(), keys.len().to_string()];
-        words.extend(keys.iter().map(|key| key.name().to_owned()));
-        words.extend_from_slice(arguments);
-        words.join(" ")
+    let writing = Writing {
+        prefix: "",
+        tick: None,
+        names: true,
     };
-    let millis = |ticks: Tick| (i32::from(ticks) * 1_000).to_string();
-    let resource = [Key::Seen, Key::Data];
-    let line = match command {
-        RedisCommand::SetNx(key, value) => format!("SETNX {} {value}", key.name()),
-        RedisCommand::SetNxPx(value, ticks) => format!("SET {lock} {value} NX EX {ticks}"),
-        RedisCommand::Expire(key, ticks) => format!("EXPIRE {} {ticks}", key.name()),
-        RedisCommand::SetNxAndExpire(value, ticks) => {
-            return vec![
-                format!("MULTI; SETNX {lock} {value};"),
-                format!("EXPIRE {lock} {ticks}; EXEC"),
-            ];
-        }
-        RedisCommand::Get(key) => format!("GET {}", key.name()),
-        RedisCommand::GetSet(key, value) => format!("GETSET {} {value}", key.name()),
-        RedisCommand::Set(key, value) => format!("SET {} {value}", key.name()),
-        RedisCommand::Del(key) => format!("DEL {}", key.name()),
-        RedisCommand::DeleteIf(value) => evaluated(&[Key::Lock], &[value.to_string()]),
-        RedisCommand::TakeWithFence(value, ticks) => evaluated(
-            &[Key::Lock, Key::Fence],
-            &[value.to_string(), millis(ticks)],
-        ),
-        RedisCommand::Propose(value, number, ticks) => evaluated(
-            &[Key::Lock, Key::Fence],
-            &[value.to_string(), number.to_string(), millis(ticks)],
-        ),
-        RedisCommand::ReadWithFence(fence) => evaluated(&resource, &[fence.to_string()]),
-        RedisCommand::WriteWithFence(fence, value) => {
-            evaluated(&resource, &[fence.to_string(), value.to_string()])
-        }
-    };
-    vec![line]
+    let mut lines: Vec<_> = writing
+        .words(command)
+        .iter()
+        .map(|it| it.join(" "))
+        .collect();
+    if let [first, second] = lines.as_mut_slice() {
+        *first = format!("MULTI; {first};");
+        second.push_str("; EXEC");
+    }
+    lines
 }
 
 /// A command in the short form beside an arrow, in a line or two.

@@ -5,12 +5,11 @@
 //! a client has to propose again.
 
 use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung};
+use super::rung::{Comeback, Rung, TTL};
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{RedisCommand, Reply, Tick, Value};
 
-const TTL: Tick = 2;
 /// The servers that keep the lock.
 const VOTERS: u8 = 3;
 const MAJORITY: i16 = 2;

@@ -2,12 +2,12 @@
 //! fixed order would hide traces.
 
 use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung};
+use super::rung::{Rung, TTL};
+use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{RedisCommand, Reply, Tick};
 
-const TTL: Tick = 2;
 const SERVERS: u8 = 3;
 const QUORUM: i16 = 2;
 
@@ -22,12 +22,8 @@ pub(super) static PLAIN: Rung = Rung {
         counts_from_the_end: false,
     },
     servers: SERVERS,
-    has_resource: false,
-    comes_back: Comeback::Empty,
     are_alike: false,
     asks: &[LadderProperty::Exclusion, LadderProperty::Ownership],
-    ttl: TTL,
-    skew: [0; 3],
     breaks: None,
     bounds: RungBounds {
         delays: 1,
@@ -38,12 +34,12 @@ pub(super) static PLAIN: Rung = Rung {
         losses: 1,
         ..RungBounds::calm(3, 1, 3)
     },
+    ..setnx::DEL
 };
 
 /// P9 with a server that restarts empty.
 pub(super) static RESTART: Rung = Rung {
     name: "redlock-restart",
-    number: "P9",
     recipe: "as redlock; a server restarts without its data",
     why: "A server that has forgotten its lock gives a second majority.",
     next: "A server that has lost its data stays away for a TTL and learns the counter of the others: quorum-restart.",
@@ -63,7 +59,6 @@ pub(super) static RESTART: Rung = Rung {
 /// P9 with a clock that is set.
 pub(super) static CLOCK_JUMP: Rung = Rung {
     name: "redlock-clock-jump",
-    number: "P9",
     recipe: "as redlock; the clock of a server jumps ahead",
     why: "The TTL is wall-clock time: a server whose clock jumps drops its lock early and gives a second majority.",
     next: "Clocks that are slewed, never set; and a fence at the resource: quorum-clock-jump.",
@@ -83,7 +78,6 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
 /// P9 with the mistake of counting from the last reply.
 pub(super) static LATE_VALIDITY: Rung = Rung {
     name: "redlock-late-validity",
-    number: "P9",
     recipe: "as redlock, but held until ttl after the last server answered",
     why: "The first server drops its lock a TTL after it was asked, while the client counts from the last answer.",
     next: "Validity is counted from before the first request: redlock.",

@@ -5,6 +5,9 @@ use crate::ladder::program::{CLIENTS, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Tick, Value};
 
+/// The TTL of the lock in all rungs.
+pub(super) const TTL: Tick = 2;
+
 /// A recipe for a lock.
 #[derive(Debug)]
 pub struct Rung {

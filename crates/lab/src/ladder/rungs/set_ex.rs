@@ -1,12 +1,11 @@
 //! `SET NX EX`, and a release that may delete another client's lock, since these recipes do not check the time before it.
 
 use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung};
+use super::rung::{Rung, TTL};
+use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
-
-const TTL: Tick = 2;
 
 /// P4: the lock expires, and `DEL` deletes any lock.
 pub(super) static DEL: Rung = Rung {
@@ -16,17 +15,6 @@ pub(super) static DEL: Rung = Rung {
     why: "Work outlasts the TTL, and DEL removes the next holder's lock.",
     next: "The value says whose lock it is, and the owner looks before it deletes.",
     program: &SetEx { looks_first: false },
-    ttl: TTL,
-    servers: 1,
-    has_resource: false,
-    comes_back: Comeback::Empty,
-    skew: [0; 3],
-    are_alike: true,
-    asks: &[
-        LadderProperty::Exclusion,
-        LadderProperty::Recovery,
-        LadderProperty::Ownership,
-    ],
     breaks: Some(LadderProperty::Exclusion),
     bounds: RungBounds {
         crashes: 1,
@@ -37,6 +25,7 @@ pub(super) static DEL: Rung = Rung {
         losses: 1,
         ..RungBounds::calm(3, 2, 6)
     },
+    ..setnx::DEL
 };
 
 /// P5: `GET` and `DEL` are two commands.

@@ -2,12 +2,11 @@
 //! whether it trusts the lock or the resource.
 
 use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung};
+use super::rung::{Rung, TTL};
+use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
-
-const TTL: Tick = 2;
 
 /// P8: the lock itself.
 pub(super) static LUA: Rung = Rung {
@@ -19,17 +18,6 @@ pub(super) static LUA: Rung = Rung {
     program: &SetPx {
         resource: Protection::None,
     },
-    ttl: TTL,
-    servers: 1,
-    has_resource: false,
-    comes_back: Comeback::Empty,
-    skew: [0; 3],
-    are_alike: true,
-    asks: &[
-        LadderProperty::Exclusion,
-        LadderProperty::Recovery,
-        LadderProperty::Ownership,
-    ],
     breaks: None,
     bounds: RungBounds {
         crashes: 1,
@@ -45,12 +33,12 @@ pub(super) static LUA: Rung = Rung {
         may_give_up: true,
         ..RungBounds::calm(3, 2, 5)
     },
+    ..setnx::DEL
 };
 
 /// P8 and a resource that accepts every write.
 pub(super) static STALE_WRITE: Rung = Rung {
     name: "set-px-lua-stale-write",
-    number: "P8",
     recipe: "as set-px-lua; the work is: if its deadline has not passed then write",
     why: "The write is on its way while the lock runs out, and lands after the next holder's.",
     next: "Each lock comes with a number that rises, and the resource refuses a write with a lower one.",
@@ -67,7 +55,6 @@ pub(super) static STALE_WRITE: Rung = Rung {
 /// P8 with fences on writes only.
 pub(super) static LOST_UPDATE: Rung = Rung {
     name: "set-px-lua-lost-update",
-    number: "P8",
     recipe: "SET NX PX and INCR lock:fence in a script; read; write with the fence",
     why: "The next holder has read but not yet written, so the resource has not seen its fence and takes the old one's write.",
     next: "The read presents the fence as well.",
@@ -88,7 +75,6 @@ pub(super) static LOST_UPDATE: Rung = Rung {
 /// P8 with fences at the first access.
 pub(super) static FENCED: Rung = Rung {
     name: "set-px-lua-fenced",
-    number: "P8",
     recipe: "SET NX PX and INCR lock:fence in a script; read with the fence; write with the fence",
     why: "From the next holder's first read on, the resource refuses whatever the old one still sends.",
     next: "One server is one point of failure: Redlock takes a majority of several.",

@@ -1,14 +1,12 @@
 //! `SETNX`, and the first ways to let its lock expire. No program cleans up after a crash, since these recipes have none.
 
 use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung};
+use super::rung::{Comeback, Rung, TTL};
 use crate::ladder::program::{FOR_EVER, Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
-const TTL: Tick = 2;
-
-/// P1: the lock of a dead client never ends.
+/// P1: the lock of a dead client never ends. The other rungs on one server are like it where they do not say otherwise.
 pub(super) static DEL: Rung = Rung {
     name: "setnx-del",
     number: "P1",

@@ -6,12 +6,11 @@
 //! (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also after a refusal.
 
 use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung};
+use super::rung::{Rung, TTL};
+use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
-
-const TTL: Tick = 2;
 
 /// P6: two clients that saw the deadline pass delete one after the other.
 pub(super) static DEL_SETNX: Rung = Rung {
@@ -24,17 +23,6 @@ pub(super) static DEL_SETNX: Rung = Rung {
         takeover: Takeover::DelSetNx,
         release: Release::Never,
     },
-    ttl: TTL,
-    servers: 1,
-    has_resource: false,
-    comes_back: Comeback::Empty,
-    skew: [0; 3],
-    are_alike: true,
-    asks: &[
-        LadderProperty::Exclusion,
-        LadderProperty::Recovery,
-        LadderProperty::Ownership,
-    ],
     breaks: Some(LadderProperty::Exclusion),
     bounds: RungBounds {
         crashes: 1,
@@ -44,6 +32,7 @@ pub(super) static DEL_SETNX: Rung = Rung {
         crashes: 1,
         ..RungBounds::calm(3, 2, 6)
     },
+    ..setnx::DEL
 };
 
 /// P7 with one clock ahead of the others. Without a release: the clocks alone violate it.
@@ -65,7 +54,6 @@ pub(super) static SKEW: Rung = Rung {
 /// P7 with perfect clocks, no release and no crash: a delayed command is enough.
 pub(super) static DELAYED: Rung = Rung {
     name: "getset-delayed",
-    number: "P7",
     recipe: "as getset-skew, with perfect clocks and no release at all",
     why: "A GETSET that was computed before a delay loses, and moves the new holder's deadline back all the same.",
     next: "Only the owner may touch its deadline, and the server computes it: SET NX PX.",

@@ -1,12 +1,11 @@
 //! A command that takes a lock and starts another under it. The wrapper does not stop the child when the lock is lost.
 
 use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung};
+use super::rung::{Rung, TTL};
+use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
-
-const TTL: Tick = 2;
 
 /// P8 around a child that is not stopped.
 pub(super) static ORPHAN: Rung = Rung {
@@ -21,12 +20,6 @@ pub(super) static ORPHAN: Rung = Rung {
         LadderProperty::Ownership,
         LadderProperty::Child,
     ],
-    ttl: TTL,
-    servers: 1,
-    has_resource: false,
-    comes_back: Comeback::Empty,
-    skew: [0; 3],
-    are_alike: true,
     breaks: Some(LadderProperty::Child),
     bounds: RungBounds::calm(2, 1, 5),
     deep: RungBounds {
@@ -34,6 +27,7 @@ pub(super) static ORPHAN: Rung = Rung {
         delays: 1,
         ..RungBounds::calm(3, 1, 6)
     },
+    ..setnx::DEL
 };
 
 #[derive(Debug)]
