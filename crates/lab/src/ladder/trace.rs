@@ -110,23 +110,58 @@ pub enum LadderEvent {
     },
 }
 
+/// A command in an event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message {
+    pub(super) client: u8,
+    pub(super) server: u8,
+    pub(super) command: RedisCommand,
+    /// `None` while the command is on its way.
+    pub(super) reply: Option<Reply>,
+    /// Whether it was delayed, and arrives.
+    pub(super) is_late: bool,
+    /// Whether its client does not receive the reply.
+    pub(super) is_lost: bool,
+}
+
+impl LadderEvent {
+    /// The command, if a client sends one or a server executes it.
+    pub(super) fn message(&self) -> Option<Message> {
+        let (client, server, command, reply, is_lost) = match *self {
+            Self::Asks {
+                client,
+                server,
+                command,
+                reply,
+                lost,
+            }
+            | Self::Arrives {
+                client,
+                server,
+                command,
+                reply,
+                lost,
+            } => (client, server, command, Some(reply), lost),
+            Self::Sends {
+                client,
+                server,
+                command,
+            } => (client, server, command, None, false),
+            _ => return None,
+        };
+        Some(Message {
+            client,
+            server,
+            command,
+            reply,
+            is_late: matches!(self, Self::Arrives { .. }),
+            is_lost,
+        })
+    }
+}
+
 /// Client, server, command and reply, if a command was executed.
 pub(super) fn carried_out(event: &LadderEvent) -> Option<(u8, u8, RedisCommand, Reply)> {
-    match *event {
-        LadderEvent::Asks {
-            client,
-            server,
-            command,
-            reply,
-            ..
-        }
-        | LadderEvent::Arrives {
-            client,
-            server,
-            command,
-            reply,
-            ..
-        } => Some((client, server, command, reply)),
-        _ => None,
-    }
+    let it = event.message()?;
+    Some((it.client, it.server, it.command, it.reply?))
 }

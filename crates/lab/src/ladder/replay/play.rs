@@ -10,7 +10,7 @@ use super::replayed::ReplayStep;
 use crate::host_time;
 use crate::ladder::place::{Keys, RealServers, jump, look};
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
-use crate::ladder::trace::{LadderEvent, Line, Trace};
+use crate::ladder::trace::{LadderEvent, Line, Message, Trace};
 use crate::ladder::wire::{ServerReply, Wire};
 use crate::ladder::words::{
     REJOINS, RESTARTS, client as name, comes_back, server as server_name, shown,
@@ -115,40 +115,15 @@ impl<'a> Player<'a> {
     }
 
     fn carry_out(&mut self, event: &LadderEvent) -> Result<Done, Stopped> {
+        if let Some(message) = event.message() {
+            return Ok(self.send(message)?);
+        }
         let plain = |who: String, what: String| Done {
             who,
             what,
             replies: None,
         };
         Ok(match event.clone() {
-            LadderEvent::Tick => plain(String::new(), "time passes".into()),
-            LadderEvent::Asks {
-                client,
-                server,
-                command,
-                reply,
-                ..
-            }
-            | LadderEvent::Arrives {
-                client,
-                server,
-                command,
-                reply,
-                ..
-            } => {
-                let wire = self.wire;
-                let said = wire.ask(self.connection(client, server)?, command)?;
-                Done {
-                    who: name(client),
-                    what: self.text(server, command) + ending(event),
-                    replies: Some((reply, said)),
-                }
-            }
-            LadderEvent::Sends {
-                client,
-                server,
-                command,
-            } => plain(name(client), self.text(server, command) + " ... on its way"),
             LadderEvent::Does { client, what } => plain(name(client), what.into()),
             LadderEvent::Crashes { client } => {
                 self.connections.retain(|&(whose, _), _| whose != client);
@@ -172,6 +147,31 @@ impl<'a> Player<'a> {
                 jump(self.observer(server)?, wire, by)?;
                 plain(server_name(server), format!("its clock jumps by {by}"))
             }
+            _ => plain(String::new(), "time passes".into()),
+        })
+    }
+
+    /// Sends a command, unless it is on its way in the model.
+    fn send(&mut self, message: Message) -> Result<Done, String> {
+        let (wire, server) = (self.wire, message.server);
+        let ending = match (message.reply, message.is_late, message.is_lost) {
+            (None, ..) => " ... on its way",
+            (_, true, true) => " (arrives; its client does not hear the answer)",
+            (_, true, false) => " (arrives)",
+            (_, false, true) => " (reply lost)",
+            (_, false, false) => "",
+        };
+        let replies = match message.reply {
+            None => None,
+            Some(model) => {
+                let connection = self.connection(message.client, server)?;
+                Some((model, wire.ask(connection, message.command)?))
+            }
+        };
+        Ok(Done {
+            who: name(message.client),
+            what: self.text(server, message.command) + ending,
+            replies,
         })
     }
 
@@ -270,16 +270,5 @@ fn said_text(said: &ServerReply) -> String {
     match said {
         ServerReply::Reply(reply) => reply_text(*reply),
         ServerReply::Else(text) => text.clone(),
-    }
-}
-
-fn ending(event: &LadderEvent) -> &'static str {
-    match event {
-        LadderEvent::Asks { lost: true, .. } => " (reply lost)",
-        LadderEvent::Arrives { lost: true, .. } => {
-            " (arrives; its client does not hear the answer)"
-        }
-        LadderEvent::Arrives { .. } => " (arrives)",
-        _ => "",
     }
 }

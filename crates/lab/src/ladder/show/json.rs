@@ -183,40 +183,6 @@ impl JsonEvent {
         };
         match event {
             LadderEvent::Tick => of("tick", None, None),
-            LadderEvent::Asks {
-                client,
-                server,
-                command,
-                reply,
-                lost,
-            }
-            | LadderEvent::Arrives {
-                client,
-                server,
-                command,
-                reply,
-                lost,
-            } => {
-                let asks = matches!(event, LadderEvent::Asks { .. });
-                Self {
-                    command: Some(typed(*command).join(" ")),
-                    reply: Some(shown(*reply).join("\n")),
-                    lost: Some(*lost),
-                    ..of(
-                        if asks { "asks" } else { "arrives" },
-                        Some(client),
-                        Some(server),
-                    )
-                }
-            }
-            LadderEvent::Sends {
-                client,
-                server,
-                command,
-            } => Self {
-                command: Some(typed(*command).join(" ")),
-                ..of("sends", Some(client), Some(server))
-            },
             LadderEvent::Does { client, what } => Self {
                 what: Some((*what).to_owned()),
                 ..of("does", Some(client), None)
@@ -234,6 +200,19 @@ impl JsonEvent {
                 jump_s: Some(*by),
                 ..of("clock_jumps", None, Some(server))
             },
+            event => event.message().map_or_else(Self::default, |message| {
+                let name = match (message.reply, message.is_late) {
+                    (None, _) => "sends",
+                    (_, true) => "arrives",
+                    (_, false) => "asks",
+                };
+                Self {
+                    command: Some(typed(message.command).join(" ")),
+                    reply: message.reply.map(|reply| shown(reply).join("\n")),
+                    lost: message.reply.map(|_| message.is_lost),
+                    ..of(name, Some(&message.client), Some(&message.server))
+                }
+            }),
         }
     }
 }

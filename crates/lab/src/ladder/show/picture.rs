@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::ladder::redis::Key;
-use crate::ladder::trace::{LadderEvent, Trace, carried_out};
+use crate::ladder::trace::{LadderEvent, Trace};
 use crate::ladder::words::{self, REJOINS, RESTARTS, in_short, is_for_resource, shown};
 use crate::text::{counted, wrap};
 
@@ -101,27 +101,21 @@ fn head(summary: &RungSummary, trace: &Trace, of: Lane) -> String {
 
 /// The client of a command, the server, the key, and the text of the command and its reply.
 fn message(event: &LadderEvent) -> Option<(u8, u8, Key, String)> {
-    let (client, server, command, reply) = if let LadderEvent::Sends {
-        client,
-        server,
-        command,
-    } = *event
-    {
-        (client, server, command, "on its way".to_owned())
-    } else {
-        let (client, server, command, reply) = carried_out(event)?;
-        let reply = format!("reply {}", shown(reply).join("\n"));
-        (client, server, command, reply)
+    let message = event.message()?;
+    let reply = message.reply.map_or_else(
+        || "on its way".to_owned(),
+        |reply| format!("reply {}", shown(reply).join("\n")),
+    );
+    let late = if message.is_late { " arrives" } else { "" };
+    let lost = match (message.is_lost, message.is_late) {
+        (true, true) => ", unheard",
+        (true, false) => ", lost",
+        (false, _) => "",
     };
-    let (late, lost) = match event {
-        LadderEvent::Arrives { lost: true, .. } => (" arrives", ", unheard"),
-        LadderEvent::Arrives { .. } => (" arrives", ""),
-        LadderEvent::Asks { lost: true, .. } => ("", ", lost"),
-        _ => ("", ""),
-    };
-    let key = [Key::Lock, Key::Data][usize::from(is_for_resource(command))];
-    let text = format!("{}{late}\n{reply}{lost}", in_short(command).join(" "));
-    Some((client, server, key, text))
+    let key = [Key::Lock, Key::Data][usize::from(is_for_resource(message.command))];
+    let command = in_short(message.command).join(" ");
+    let text = format!("{command}{late}\n{reply}{lost}");
+    Some((message.client, message.server, key, text))
 }
 
 /// The texts of a step, each for its lane.

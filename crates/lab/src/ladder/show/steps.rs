@@ -104,14 +104,7 @@ pub(super) fn entry(line: &Line, server: usize, key: Key) -> Option<(Value, Opti
 /// The acting client, from 0.
 pub(super) fn actor(event: &LadderEvent) -> Option<u8> {
     match event {
-        LadderEvent::Asks { client, .. }
-        | LadderEvent::Sends { client, .. }
-        | LadderEvent::Arrives { client, .. }
-        | LadderEvent::Does { client, .. }
-        | LadderEvent::Crashes { client } => Some(*client),
-        LadderEvent::Tick
-        | LadderEvent::Restarts { .. }
-        | LadderEvent::Rejoins { .. }
-        | LadderEvent::ClockJumps { .. } => None,
+        LadderEvent::Does { client, .. } | LadderEvent::Crashes { client } => Some(*client),
+        event => event.message().map(|message| message.client),
     }
 }

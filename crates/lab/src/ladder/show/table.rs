@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::ladder::redis::{Key, RedisCommand};
+use crate::ladder::redis::Key;
 use crate::ladder::trace::{LadderEvent, Trace};
 use crate::ladder::words::{
     self, REJOINS, RESTARTS, Script, client, comes_back, script, server, shown, typed, value,
@@ -178,54 +178,34 @@ fn happened(trace: &Trace, event: &LadderEvent) -> (String, String, String) {
             String::new()
         }
     };
-    let sent = |to: u8, command: RedisCommand| prompt(to) + &typed(command).join("\n");
-    let who = actor(event).map(client).unwrap_or_default();
-    match event {
-        LadderEvent::Tick => (who, "(time passes)".into(), String::new()),
-        LadderEvent::Asks {
-            server,
-            command,
-            reply,
-            lost,
-            ..
-        } => {
-            let lost = if *lost { " (lost)" } else { "" };
-            (
-                who,
-                sent(*server, *command),
-                shown(*reply).join("\n") + lost,
-            )
+    let (who, what) = match event {
+        LadderEvent::Restarts { server: of, first } => (server(*of), comes_back(RESTARTS, first)),
+        LadderEvent::Rejoins { server: of, last } => (server(*of), comes_back(REJOINS, last)),
+        LadderEvent::ClockJumps { server: of, by } => (server(*of), format!("clock jumps {by} s")),
+        event => {
+            let who = actor(event).map(client).unwrap_or_default();
+            if let Some(message) = event.message() {
+                let late = if message.is_late { "(arrives) " } else { "" };
+                let command = typed(message.command).join("\n");
+                let lost = match (message.is_lost, message.is_late) {
+                    (true, true) => " (unheard)",
+                    (true, false) => " (lost)",
+                    (false, _) => "",
+                };
+                let reply = message.reply.map(|reply| shown(reply).join("\n") + lost);
+                let reply = reply.unwrap_or_else(|| "(on its way)".into());
+                let command = format!("{late}{}{command}", prompt(message.server));
+                return (who, command, reply);
+            }
+            let what = match event {
+                LadderEvent::Does { what, .. } => *what,
+                LadderEvent::Crashes { .. } => "crashes",
+                _ => "time passes",
+            };
+            (who, what.to_owned())
         }
-        LadderEvent::Sends {
-            server, command, ..
-        } => (who, sent(*server, *command), "(on its way)".into()),
-        LadderEvent::Arrives {
-            server,
-            command,
-            reply,
-            lost,
-            ..
-        } => {
-            let lost = if *lost { " (unheard)" } else { "" };
-            let arrives = format!("(arrives) {}", sent(*server, *command));
-            (who, arrives, shown(*reply).join("\n") + lost)
-        }
-        LadderEvent::Does { what, .. } => (who, format!("({what})"), String::new()),
-        LadderEvent::Crashes { .. } => (who, "(crashes)".into(), String::new()),
-        LadderEvent::Restarts { server: of, first } => (
-            server(*of),
-            format!("({})", comes_back(RESTARTS, first)),
-            String::new(),
-        ),
-        LadderEvent::Rejoins { server: of, last } => (
-            server(*of),
-            format!("({})", comes_back(REJOINS, last)),
-            String::new(),
-        ),
-        LadderEvent::ClockJumps { server: of, by } => {
-            (server(*of), format!("(clock jumps {by} s)"), String::new())
-        }
-    }
+    };
+    (who, format!("({what})"), String::new())
 }
 
 /// The keys with a column: the lock in each server, and the protected data if it occurs in the trace. A fence is in the reply.
@@ -251,14 +231,8 @@ fn server_at(index: usize) -> String {
 /// The scripts of a trace, each once.
 pub(super) fn scripts(trace: &Trace) -> Vec<Script> {
     let mut scripts = Vec::new();
-    for line in &trace.lines {
-        let (LadderEvent::Asks { command, .. }
-        | LadderEvent::Sends { command, .. }
-        | LadderEvent::Arrives { command, .. }) = &line.event
-        else {
-            continue;
-        };
-        scripts.extend(script(*command).filter(|script| !scripts.contains(script)));
+    for message in trace.lines.iter().filter_map(|line| line.event.message()) {
+        scripts.extend(script(message.command).filter(|script| !scripts.contains(script)));
     }
     scripts
 }
