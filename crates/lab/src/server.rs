@@ -200,24 +200,42 @@ impl OwnServer {
 
     /// Whether this process answers, with all data loaded: another program's server may have won the port.
     fn is_on_the_port(&self) -> bool {
-        let info = || {
-            let client = redis::Client::open(self.url()).ok()?;
-            let mut connection = client
-                .get_connection_with_timeout(Duration::from_secs(1))
-                .ok()?;
-            connection
-                .set_read_timeout(Some(Duration::from_secs(1)))
-                .ok()?;
-            let _loaded: String = redis::cmd("PING").query(&mut connection).ok()?;
-            redis::cmd("INFO")
-                .arg("server")
-                .query::<String>(&mut connection)
-                .ok()
-        };
+        let info = connect(&self.url(), Duration::from_secs(1)).and_then(|mut connection| {
+            let _loaded: String = redis::cmd("PING").query(&mut connection)?;
+            redis::cmd("INFO").arg("server").query(&mut connection)
+        });
+        let info: String = info.unwrap_or_default();
         let own = self.pid().map(|pid| format!("process_id:{pid}"));
-        info()
-            .zip(own)
-            .is_some_and(|(info, own)| info.lines().any(|line| line == own))
+        info.lines().any(|line| own.as_deref() == Some(line))
+    }
+
+    /// Sends a command on a new connection.
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> Result<T, String> {
+        let asked = self.connect().and_then(|mut connection| {
+            let mut command = redis::Cmd::new();
+            command.arg(words).query(&mut connection)
+        });
+        asked.map_err(|error| format!("{}: {error}", words.join(" ")))
+    }
+
+    /// A new connection to it.
+    pub(crate) fn connect(&self) -> redis::RedisResult<redis::Connection> {
+        connect(&self.url(), Duration::from_secs(10))
+    }
+
+    /// Makes it a replica of the server on this port, or a primary.
+    pub(crate) fn follow(&self, port: Option<u16>) -> Result<(), String> {
+        let port = port.map(|port| port.to_string());
+        match port {
+            Some(port) => self.ask(&["REPLICAOF", "127.0.0.1", &port]),
+            None => self.ask(&["REPLICAOF", "NO", "ONE"]),
+        }
+    }
+
+    /// The time on its clock, in microseconds.
+    pub(crate) fn time_us(&self) -> Result<i64, String> {
+        let (seconds, micros): (i64, i64) = self.ask(&["TIME"])?;
+        Ok(seconds * 1_000_000 + micros)
     }
 
     fn log(&self) -> PathBuf {
@@ -230,6 +248,13 @@ impl OwnServer {
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(4)..].join("\n")
     }
+}
+
+/// A new connection to a server, on which each answer may take so long.
+pub(crate) fn connect(url: &str, limit: Duration) -> redis::RedisResult<redis::Connection> {
+    let connection = redis::Client::open(url)?.get_connection_with_timeout(limit)?;
+    connection.set_read_timeout(Some(limit))?;
+    Ok(connection)
 }
 
 fn find() -> Result<PathBuf, String> {

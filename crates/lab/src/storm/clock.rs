@@ -9,6 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::host_time;
+use crate::server::OwnServer;
 
 /// The C source of the library that replaces the system's time functions.
 const SHIM: &str = include_str!("clock.c");
@@ -85,8 +86,15 @@ impl ServerClock {
         self.now_ns() > self.latest_ns
     }
 
+    /// Whether a server shows this clock.
+    pub(super) fn is_shown_by(&self, server: &OwnServer) -> Result<bool, String> {
+        let before = host_time::wall_ns();
+        let shown_ns = server.time_us()? * 1_000;
+        Ok(self.is_shown([before, host_time::wall_ns()], shown_ns))
+    }
+
     /// Whether a server time, read between two times of the host, is the time of this clock.
-    pub(super) const fn is_shown(&self, asked: [i64; 2], shown_ns: i64) -> bool {
+    const fn is_shown(&self, asked: [i64; 2], shown_ns: i64) -> bool {
         // A server counts in microseconds, and may use the system's coarse clock, which ticks less often.
         let host_ns = shown_ns - self.offset_ns;
         host_ns >= asked[0] - 10_000_000 && host_ns <= asked[1]

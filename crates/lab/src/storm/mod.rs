@@ -44,6 +44,7 @@ pub use self::settings::StormSettings;
 use self::worker::System;
 
 use crate::history::Invariant;
+use crate::server::connect;
 
 /// The names of the controls, and of the main campaign.
 const CONTROLS: [&str; 2] = ["set-del", "unfenced"];
@@ -132,16 +133,12 @@ pub fn storm(settings: &StormSettings) -> Result<Report, String> {
 
 /// Checks that a foreign server answers; otherwise all workers would retry until the time is up.
 fn reach(url: &str) -> Result<(), String> {
-    let limit = Duration::from_secs(5);
-    let ping = || {
-        let mut connection = redis::Client::open(url)?.get_connection_with_timeout(limit)?;
-        connection.set_read_timeout(Some(limit))?;
-        redis::cmd("PING").query::<String>(&mut connection)
-    };
-    ping().map(drop).map_err(|error: redis::RedisError| {
-        // The URL may hold a password.
-        format!("the server of --url does not answer: {error}")
-    })
+    let ping =
+        |mut connection: redis::Connection| redis::cmd("PING").query::<String>(&mut connection);
+    let answer = connect(url, Duration::from_secs(5)).and_then(ping);
+    // The URL may hold a password.
+    let silent = |error| format!("the server of --url does not answer: {error}");
+    answer.map(drop).map_err(silent)
 }
 
 /// The directory of the histories.

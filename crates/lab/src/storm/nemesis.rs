@@ -182,16 +182,16 @@ impl Nemesis<'_> {
                 self.server_starts(host_time::up_ns())?;
                 self.own()?.restart()?;
             }
-            FaultKind::ScriptFlush => self.command(&["SCRIPT", "FLUSH"]).map(drop)?,
+            FaultKind::ScriptFlush => self.command::<()>(&["SCRIPT", "FLUSH"])?,
             FaultKind::ClientKill => self.cut()?,
             FaultKind::Memory => {
                 // Less memory than an empty server uses.
-                self.command(&["CONFIG", "SET", "maxmemory", "100kb"])?;
-                if self.command(&["SET", "nemesis", "writes"]).is_ok() {
+                self.command::<()>(&["CONFIG", "SET", "maxmemory", "100kb"])?;
+                if self.command::<()>(&["SET", "nemesis", "writes"]).is_ok() {
                     return Err("a server without memory still writes".into());
                 }
                 self.stage.rest(host_time::up() + fault.lasts)?;
-                self.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+                self.command::<()>(&["CONFIG", "SET", "maxmemory", "0"])?;
             }
             FaultKind::Failover => return self.fail_over(fault.lasts),
             FaultKind::BlackHole | FaultKind::BlackHoleRequests | FaultKind::BlackHoleReplies => {
@@ -215,8 +215,8 @@ impl Nemesis<'_> {
         self.until("a client", |nemesis| {
             let mut cut = 0;
             for kind in ["normal", "pubsub"] {
-                let killed = nemesis.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])?;
-                cut += redis::from_redis_value::<u64>(killed).map_err(|error| error.to_string())?;
+                let kill = ["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"];
+                cut += nemesis.command::<u64>(&kill)?;
             }
             Ok(cut > 0)
         })
@@ -232,17 +232,8 @@ impl Nemesis<'_> {
         self.servers().map(Servers::primary)
     }
 
-    fn command(&mut self, words: &[&str]) -> Result<redis::Value, String> {
-        let refused = |error: redis::RedisError| format!("{}: {error}", words.join(" "));
-        let client = redis::Client::open(self.own()?.url()).map_err(refused)?;
-        let mut connection = client
-            .get_connection_with_timeout(Duration::from_secs(10))
-            .map_err(refused)?;
-        let (verb, rest) = words.split_first().ok_or("no command")?;
-        redis::cmd(verb)
-            .arg(rest)
-            .query(&mut connection)
-            .map_err(refused)
+    fn command<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> Result<T, String> {
+        self.own()?.ask(words)
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::clock::ServerClock;
 use super::network::NetworkPath;
-use crate::host_time;
 use crate::server::OwnServer;
 
 /// The fence counter: the last fence that was drawn.
@@ -37,7 +36,7 @@ impl Servers {
         let primary = OwnServer::start_in(&options, environment.clone())?;
         let replica = if with_replica {
             let replica = OwnServer::start_in(&options, environment)?;
-            follow(&replica, Some(primary.port()))?;
+            replica.follow(Some(primary.port()))?;
             Some(replica)
         } else {
             None
@@ -73,10 +72,7 @@ impl Servers {
     pub(super) fn show_the_clock(&self) -> Result<bool, String> {
         let clock = self.clock.as_ref()?;
         for server in [&self.primary, self.other()?] {
-            let before = host_time::wall_ns();
-            let (seconds, micros) = time(server)?;
-            let asked = [before, host_time::wall_ns()];
-            if !clock.is_shown(asked, (seconds * 1_000_000 + micros) * 1_000) {
+            if !clock.is_shown_by(server)? {
                 return Ok(false);
             }
         }
@@ -85,33 +81,28 @@ impl Servers {
 
     /// Whether a loss of data keeps fences rising: the server's clock must have passed all of them.
     pub(super) fn may_forget(&self) -> Result<bool, String> {
-        if self
-            .clock
-            .as_ref()
-            .is_ok_and(|clock| !clock.has_caught_up())
-        {
+        let clock = self.clock.as_ref();
+        if clock.is_ok_and(|clock| !clock.has_caught_up()) {
             return Ok(false);
         }
         // While it was behind, fences rose from the last one at any time of the clock.
-        let last = counter(&self.primary)?;
-        let now = self.time_us()?;
+        let (last, now) = (self.counter()?, self.time_us()?);
         Ok(last.is_none_or(|last| last < now))
     }
 
     /// The last fence that was drawn, as the primary has it.
     pub(super) fn counter(&self) -> Result<Option<i64>, String> {
-        counter(&self.primary)
+        self.primary.ask(&["GET", COUNTER])
     }
 
     /// The last fence that was drawn, as the replica has it.
     pub(super) fn counter_that_follows(&self) -> Result<Option<i64>, String> {
-        counter(self.other()?)
+        self.other()?.ask(&["GET", COUNTER])
     }
 
     /// The primary's time in microseconds, the unit of fences.
     pub(super) fn time_us(&self) -> Result<i64, String> {
-        let (seconds, micros) = time(&self.primary)?;
-        Ok(seconds * 1_000_000 + micros)
+        self.primary.time_us()
     }
 
     /// The URL for workers.
@@ -133,7 +124,7 @@ impl Servers {
     /// replica writes its first synchronisation to disk a moment later.
     pub(super) fn is_followed(&self) -> Result<bool, String> {
         let asked = |error: redis::RedisError| format!("is the server followed? {error}");
-        let mut connection = connect(&self.primary).map_err(asked)?;
+        let mut connection = self.primary.connect().map_err(asked)?;
         let count: u64 = redis::pipe()
             .cmd("SET")
             .arg(&["nemesis", "writes"])
@@ -146,16 +137,14 @@ impl Servers {
         if count == 0 {
             return Ok(false);
         }
-        let mut other = connect(self.other()?).map_err(asked)?;
-        let info = redis::cmd("INFO").arg("persistence").query(&mut other);
-        let info: String = info.map_err(asked)?;
+        let info: String = self.other()?.ask(&["INFO", "persistence"])?;
         let says = |line: &str| info.lines().any(|said| said == line);
         Ok(says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0"))
     }
 
     /// Stops the replication.
     pub(super) fn part(&self) -> Result<(), String> {
-        follow(self.other()?, None)
+        self.other()?.follow(None)
     }
 
     /// Makes the servers unreachable until [`Servers::change`] has returned.
@@ -167,7 +156,7 @@ impl Servers {
     pub(super) fn change(&mut self) -> Result<(), String> {
         let other = self.replica.take().ok_or(NO_REPLICA)?;
         let before = std::mem::replace(&mut self.primary, other);
-        follow(&before, Some(self.primary.port()))?;
+        before.follow(Some(self.primary.port()))?;
         self.replica = Some(before);
         self.network.lead_to(self.primary.port());
         Ok(())
@@ -179,34 +168,3 @@ impl Servers {
 }
 
 const NO_REPLICA: &str = "no server follows";
-
-fn follow(server: &OwnServer, port: Option<u16>) -> Result<(), String> {
-    let whom = port.map_or_else(
-        || ["NO".to_owned(), "ONE".to_owned()],
-        |port| ["127.0.0.1".to_owned(), port.to_string()],
-    );
-    let told = connect(server)
-        .and_then(|mut connection| redis::cmd("REPLICAOF").arg(&whom).query(&mut connection));
-    told.map_err(|error| format!("REPLICAOF {}: {error}", whom.join(" ")))
-}
-
-/// The last fence that a server has drawn, for any lock.
-fn counter(server: &OwnServer) -> Result<Option<i64>, String> {
-    connect(server)
-        .and_then(|mut connection| redis::cmd("GET").arg(COUNTER).query(&mut connection))
-        .map_err(|error| format!("GET {COUNTER}: {error}"))
-}
-
-/// The time of a server: seconds, and microseconds.
-fn time(server: &OwnServer) -> Result<(i64, i64), String> {
-    connect(server)
-        .and_then(|mut connection| redis::cmd("TIME").query(&mut connection))
-        .map_err(|error| format!("TIME: {error}"))
-}
-
-fn connect(server: &OwnServer) -> redis::RedisResult<redis::Connection> {
-    let limit = std::time::Duration::from_secs(10);
-    let connection = redis::Client::open(server.url())?.get_connection_with_timeout(limit)?;
-    connection.set_read_timeout(Some(limit))?;
-    Ok(connection)
-}

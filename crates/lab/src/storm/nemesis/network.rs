@@ -88,7 +88,7 @@ impl Nemesis<'_> {
                 let keys = beside.iter().map(|beside| format!("{{m{lock}}}:{beside}"));
                 let words: Vec<String> = std::iter::once("DEL".to_owned()).chain(keys).collect();
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                if words.len() > 1 && nemesis.deletes(&words)? {
+                if words.len() > 1 && nemesis.command::<u64>(&words)? > 0 {
                     gone = true;
                     break;
                 }
@@ -105,18 +105,12 @@ impl Nemesis<'_> {
             return Ok(false);
         }
         // Tried again if no fence was drawn between the check and the deletion.
-        let gone = self.deletes(&["EVAL", FORGET, "1", COUNTER])?;
+        let gone = self.command::<u64>(&["EVAL", FORGET, "1", COUNTER])? > 0;
         if gone {
             let now = self.servers()?.time_us()?;
             self.loses_counter(now);
         }
         Ok(gone)
-    }
-
-    /// Whether a command deletes anything.
-    fn deletes(&mut self, words: &[&str]) -> Result<bool, String> {
-        let deleted = redis::from_redis_value::<u64>(self.command(words)?);
-        Ok(deleted.map_err(|error| error.to_string())? > 0)
     }
 
     /// Tries an action until it succeeds.

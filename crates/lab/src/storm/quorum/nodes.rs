@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::host_time;
 use crate::server::OwnServer;
 use crate::storm::clock::ServerClock;
 use crate::storm::network::NetworkPath;
@@ -120,7 +119,7 @@ impl Nodes {
     pub(super) fn mark_all(&self, count: usize) -> Result<(), String> {
         for node in 0..NODES {
             let mark = self.new_mark(node, count)?;
-            self.ask::<()>(node, redis::cmd("SET").arg(MARK).arg(mark))?;
+            self.ask::<()>(node, &["SET", MARK, &mark])?;
         }
         Ok(())
     }
@@ -131,9 +130,9 @@ impl Nodes {
         let mut both = redis::pipe();
         both.atomic().cmd("FLUSHALL").ignore();
         both.cmd("SET").arg(MARK).arg(mark).ignore();
-        let mut connection = self.connect(node)?;
-        both.query::<()>(&mut connection)
-            .map_err(|error| format!("FLUSHALL: {error}"))
+        let connection = self.all[node].server.connect();
+        let done = connection.and_then(|mut connection| both.query(&mut connection));
+        done.map_err(|error| format!("FLUSHALL: {error}"))
     }
 
     fn new_mark(&self, node: usize, count: usize) -> Result<String, String> {
@@ -144,33 +143,24 @@ impl Nodes {
 
     /// Whether a node that lost its memory votes again: a client has marked it, and the quarantine is over.
     pub(super) fn votes_again(&self, node: usize) -> Result<bool, String> {
-        let mark: Option<String> = self.ask(node, redis::cmd("GET").arg(MARK))?;
+        let mark: Option<String> = self.ask(node, &["GET", MARK])?;
         let made_at = mark.as_deref().and_then(|mark| mark.split(' ').nth(2));
         let Some(made_at_ms) = made_at.and_then(|made_at| made_at.parse::<u128>().ok()) else {
             return Ok(false);
         };
-        let (seconds, micros): (u64, u64) = self.ask(node, &redis::cmd("TIME"))?;
-        let now_ms = u128::from(seconds) * 1_000 + u128::from(micros) / 1_000;
-        Ok(made_at_ms + QUARANTINE.as_millis() < now_ms)
+        let now_ms = self.all[node].server.time_us()? / 1_000;
+        Ok(made_at_ms + QUARANTINE.as_millis() < u128::from(now_ms.unsigned_abs()))
     }
 
     /// Deletes all data of a node.
     pub(super) fn flush(&self, node: usize) -> Result<(), String> {
-        self.ask(node, &redis::cmd("FLUSHALL"))
+        self.ask(node, &["FLUSHALL"])
     }
 
     /// Makes a node a replica of another one, or a primary.
     pub(super) fn follow(&self, node: usize, whom: Option<usize>) -> Result<(), String> {
-        let whom = whom.map_or_else(
-            || ["NO".to_owned(), "ONE".to_owned()],
-            |other| {
-                [
-                    "127.0.0.1".to_owned(),
-                    self.all[other].server.port().to_string(),
-                ]
-            },
-        );
-        self.ask(node, redis::cmd("REPLICAOF").arg(&whom))
+        let port = whom.map(|other| self.all[other].server.port());
+        self.all[node].server.follow(port)
     }
 
     /// Whether a replica has the data of its primary.
@@ -183,14 +173,11 @@ impl Nodes {
         let Some(clock) = &self.all[node].clock else {
             return Ok(false);
         };
-        let before = host_time::wall_ns();
-        let (seconds, micros): (i64, i64) = self.ask(node, &redis::cmd("TIME"))?;
-        let asked = [before, host_time::wall_ns()];
-        Ok(clock.is_shown(asked, (seconds * 1_000_000 + micros) * 1_000))
+        clock.is_shown_by(&self.all[node].server)
     }
 
     fn info(&self, node: usize, section: &str, field: &str) -> Result<String, String> {
-        let text: String = self.ask(node, redis::cmd("INFO").arg(section))?;
+        let text: String = self.ask(node, &["INFO", section])?;
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         let mut found = lines.filter(|(name, _)| *name == field);
         let value = found.next().map_or("", |(_, value)| value);
@@ -198,21 +185,9 @@ impl Nodes {
     }
 
     /// Asks a node past its network path.
-    fn ask<T: redis::FromRedisValue>(&self, node: usize, cmd: &redis::Cmd) -> Result<T, String> {
-        let mut connection = self.connect(node)?;
-        cmd.query(&mut connection)
-            .map_err(|error| format!("{}: {error}", name(node)))
-    }
-
-    fn connect(&self, node: usize) -> Result<redis::Connection, String> {
-        let limit = Duration::from_secs(10);
-        let connect = || {
-            let client = redis::Client::open(self.all[node].server.url())?;
-            let connection = client.get_connection_with_timeout(limit)?;
-            connection.set_read_timeout(Some(limit))?;
-            Ok(connection)
-        };
-        connect().map_err(|error: redis::RedisError| format!("{}: {error}", name(node)))
+    fn ask<T: redis::FromRedisValue>(&self, node: usize, words: &[&str]) -> Result<T, String> {
+        let answer = self.all[node].server.ask(words);
+        answer.map_err(|why| format!("{}: {why}", name(node)))
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use leasehold::{Client, Clock, Error, Lease, Moment, Mutex};
 use tokio::time::{sleep, timeout};
 
+use super::Worker;
 use super::config::WorkerConfig;
 use super::log::{HistoryLog, Known, LeaseName};
 use super::plan::{self, HoldPlan};
-use super::shared::Worker;
 use super::visit::Visit;
 use crate::host_time;
 use crate::rng::Rng;

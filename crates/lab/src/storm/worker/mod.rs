@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `leasehold_tasks`, `set_del` | a lock of the library; a key that is set and deleted |
-//! | `config`, `shared` | its configuration; the state that its tasks share |
+//! | `config` | its configuration |
 //! | `plan` | the work under a lock, and its duration |
 //! | `visit`, `log` | the resource; the history |
 //! | `stalls` | when the worker could not run |
@@ -13,7 +13,6 @@ mod leasehold_tasks;
 mod log;
 mod plan;
 mod set_del;
-mod shared;
 pub(super) mod stalls;
 mod visit;
 
@@ -27,9 +26,15 @@ use tokio::time::sleep;
 pub(crate) use self::config::{System, WorkerConfig};
 use self::log::HistoryLog;
 pub(super) use self::log::append;
-use self::shared::Worker;
 use self::visit::Visit;
 use crate::rng::Rng;
+
+/// The state that all tasks of a worker share.
+#[derive(Debug)]
+struct Worker {
+    config: WorkerConfig,
+    log: HistoryLog,
+}
 
 /// Works until the campaign ends.
 pub(crate) fn work(config: WorkerConfig) -> Result<(), String> {

@@ -7,10 +7,10 @@ use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tokio::time::sleep;
 
+use super::Worker;
 use super::config::WorkerConfig;
 use super::log::{self, Known, LeaseName};
 use super::plan::{self, HoldPlan};
-use super::shared::Worker;
 use super::visit::Visit;
 use crate::host_time;
 use crate::rng::Rng;
