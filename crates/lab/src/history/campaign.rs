@@ -1,6 +1,7 @@
 //! The plan of a campaign, as written before it starts.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -175,28 +176,11 @@ impl FaultKind {
     pub(crate) fn is_a_step(self) -> bool {
         matches!(self, Self::ClockForward | Self::ClockBack)
     }
+}
 
-    /// Its name in a history.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::StopWorker => "stop-worker",
-            Self::KillWorker => "kill-worker",
-            Self::StopServer => "stop-server",
-            Self::KillServer => "kill-server",
-            Self::ScriptFlush => "script-flush",
-            Self::ClientKill => "client-kill",
-            Self::Memory => "memory",
-            Self::Failover => "failover",
-            Self::BlackHole => "black-hole",
-            Self::BlackHoleRequests => "black-hole-requests",
-            Self::BlackHoleReplies => "black-hole-replies",
-            Self::Evict => "evict",
-            Self::Flush => "flush",
-            Self::Copy => "copy",
-            Self::HalfOpen => "half-open",
-            Self::Slow => "slow",
-            Self::ClockForward => "clock-forward",
-            Self::ClockBack => "clock-back",
-        }
+/// Its name in a history.
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }

@@ -83,12 +83,14 @@
 //!
 //! `whose` is the owner of the removed lock, or `none`.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use crate::history::campaign::FaultKind;
 
 /// The kind of a worker's operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OperationKind {
     Acquire,
@@ -98,15 +100,9 @@ pub(crate) enum OperationKind {
     Write,
 }
 
-impl OperationKind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Acquire => "acquire",
-            Self::Extend => "extend",
-            Self::Release => "release",
-            Self::Read => "read",
-            Self::Write => "write",
-        }
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -82,7 +82,7 @@ impl fmt::Display for Counts {
         let faults: Vec<String> = self
             .faults
             .iter()
-            .map(|(kind, count)| format!("{} {count}", kind.name()))
+            .map(|(kind, count)| format!("{kind} {count}"))
             .collect();
         let faults = if faults.is_empty() {
             "none".to_owned()

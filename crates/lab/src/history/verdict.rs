@@ -178,7 +178,7 @@ impl<'a> Findings<'a> {
                 place: self.history.place(fault.source),
                 at_ns: fault.at_ns,
                 proc: None,
-                text: format!("{} {}{by}{until}", fault.kind.name(), fault.target),
+                text: format!("{} {}{by}{until}", fault.kind, fault.target),
                 begins: false,
                 ends: false,
             });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Conclusion, Fencing, StormSettings, storm};
+use super::{Conclusion, Fencing, storm};
 use crate::history::{Status, judge, read};
 use crate::host_time;
 use crate::output::{CommandError, CommandOutput, Terminal};
@@ -17,19 +17,19 @@ const TTL: Duration = Duration::from_millis(200);
 const QUORUM_TTL: Duration = Duration::from_millis(500);
 
 /// Let processes fight for locks while they and the server are stopped and killed, and judge what they did
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Storm {
     /// For how long, the two controls included (an eighth each, of a quorum a twelfth)
     #[arg(long, value_name = "DUR", default_value = "60s", value_parser = time)]
-    time: Duration,
+    pub(super) time: Duration,
 
     /// How many processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=200))]
-    workers: u64,
+    pub(super) workers: u64,
 
     /// How many locks
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    locks: u64,
+    pub(super) locks: u64,
 
     /// How long a lease lasts: 200ms, or 500ms on a quorum, by default
     #[arg(long, value_name = "DUR", value_parser = ttl)]
@@ -38,7 +38,7 @@ pub struct Storm {
     /// How late a process may come to write what happened to it: more on a machine that has much else to do. The report says
     /// besides how late a loss was told for no reason known
     #[arg(long, value_name = "DUR", default_value = "250ms", value_parser = tolerance)]
-    tolerance: Duration,
+    pub(super) tolerance: Duration,
 
     /// What faults and work are drawn from; by default, another one each time
     #[arg(long, value_name = "N")]
@@ -46,41 +46,32 @@ pub struct Storm {
 
     /// What the resource asks for
     #[arg(long, value_enum, default_value = "fenced")]
-    resource: Fencing,
+    pub(super) resource: Fencing,
 
     /// Five servers that vote on each lock, instead of one server. In less than a minute,
     /// some faults are left out
     #[arg(long, conflicts_with = "url")]
-    quorum: bool,
+    pub(super) quorum: bool,
 
     /// A server to use, instead of one of its own; it is then left alone, and only workers are stopped and killed
     #[arg(long, value_name = "URL")]
-    url: Option<String>,
+    pub(super) url: Option<String>,
 
     /// Keep the histories here, even if nothing is wrong
     #[arg(long, value_name = "DIR")]
-    keep: Option<PathBuf>,
+    pub(super) keep: Option<PathBuf>,
 }
 
 impl Storm {
-    fn settings(&self) -> StormSettings {
-        StormSettings {
-            workers: self.workers,
-            locks: self.locks,
-            ttl: self
-                .ttl
-                .unwrap_or(if self.quorum { QUORUM_TTL } else { TTL }),
-            time: self.time,
-            tolerance: self.tolerance,
-            // Short enough to type.
-            seed: self
-                .seed
-                .unwrap_or_else(|| host_time::up_ns() / 1_000 % 1_000_000),
-            resource: self.resource,
-            quorum: self.quorum,
-            url: self.url.clone(),
-            directory: self.keep.clone(),
-        }
+    /// The TTL of each lease.
+    pub(super) fn ttl(&self) -> Duration {
+        let default = if self.quorum { QUORUM_TTL } else { TTL };
+        self.ttl.unwrap_or(default)
+    }
+
+    /// The seed of faults and work.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_default()
     }
 
     /// Runs it.
@@ -88,11 +79,14 @@ impl Storm {
     /// # Errors
     /// As [`storm`].
     pub(crate) fn run(&self, json: bool, asked: &Terminal) -> Result<CommandOutput, String> {
-        let settings = self.settings();
-        (asked.progress)(&format!(
-            "a storm of {:?}, seed {}",
-            settings.time, settings.seed
-        ));
+        // Short enough to type.
+        let drawn = || host_time::up_ns() / 1_000 % 1_000_000;
+        let seed = self.seed.unwrap_or_else(drawn);
+        let settings = Self {
+            seed: Some(seed),
+            ..self.clone()
+        };
+        (asked.progress)(&format!("a storm of {:?}, seed {seed}", self.time));
         let report = storm(&settings)?;
         Ok(CommandOutput {
             text: if json {

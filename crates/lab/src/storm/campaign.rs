@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::args::Storm;
 use super::nemesis::{self, Nemesis};
 use super::part::Part;
 use super::pool::WorkerPool;
 use super::resource::Fencing;
 use super::servers::Servers;
-use super::settings::StormSettings;
 use super::stage::Stage;
 use super::worker::{self, System};
 use super::{judge_process, resource};
@@ -101,7 +101,7 @@ impl Campaign {
     /// Runs it on one server, with its history in `directory`, which exists and is empty.
     pub(super) fn on_a_server(
         &self,
-        settings: &StormSettings,
+        settings: &Storm,
         directory: &Path,
     ) -> Result<CampaignOutcome, String> {
         let mut server = match settings.url {
@@ -114,7 +114,7 @@ impl Campaign {
         let left_out = harmed.and_then(Servers::why_no_clock);
         let left_out = left_out.map(|why| format!("clock-forward, clock-back: {why}"));
         let deck = nemesis::deck(harmed);
-        let faults = nemesis::schedule(settings.seed, self.storm, settings.ttl, &deck);
+        let faults = nemesis::schedule(settings.seed(), self.storm, settings.ttl(), &deck);
         let setting = Setting {
             system: match self.system {
                 System::Leasehold => "leasehold",
@@ -142,7 +142,7 @@ impl Campaign {
     /// Runs the workers while `storm` causes faults. After it has declared calm, they go on for a while.
     pub(super) fn carry_out(
         &self,
-        settings: &StormSettings,
+        settings: &Storm,
         directory: &Path,
         setting: Setting,
         storm: impl FnOnce(&mut Stage) -> Result<(), String>,
@@ -177,13 +177,13 @@ impl Campaign {
 
     fn describe(
         &self,
-        settings: &StormSettings,
+        settings: &Storm,
         setting: &Setting,
         directory: &Path,
     ) -> Result<(), String> {
         let path = directory.join("campaign.json");
         let described = json!({
-            "format": 1, "run": self.name, "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl),
+            "format": 1, "run": self.name, "seed": settings.seed(), "ttl_ms": milliseconds(settings.ttl()),
             "workers": settings.workers, "locks": settings.locks, "resource": self.resource,
             "control": self.shows.is_some(), "system": setting.system, "planned": setting.planned,
             "bounds": {
@@ -219,14 +219,14 @@ impl Campaign {
 
     fn config(
         &self,
-        settings: &StormSettings,
+        settings: &Storm,
         urls: Vec<String>,
         directory: &Path,
         [socket, enough]: [&PathBuf; 2],
     ) -> worker::WorkerConfig {
         worker::WorkerConfig {
             proc: 0,
-            seed: settings.seed,
+            seed: settings.seed(),
             system: self.system,
             urls,
             // On a foreign server, names of other programs must not be used.
@@ -234,7 +234,7 @@ impl Campaign {
                 format!("leasehold-storm:{}:", host_time::up_ns())
             }),
             locks: settings.locks,
-            ttl_ms: milliseconds(settings.ttl),
+            ttl_ms: milliseconds(settings.ttl()),
             tasks: 2,
             outlived: self.outlived,
             directory: directory.to_owned(),

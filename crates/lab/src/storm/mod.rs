@@ -11,7 +11,7 @@
 //! | `servers`, `network`, `clock` | the server, its replica, the network path to them, and their clock |
 //! | `quorum` | five servers that vote on each lock: their faults and their controls |
 //! | `part`; `worker`, `resource`, `judge_process` | the separate processes |
-//! | `args`, `settings`, `report` | the options and the output |
+//! | `args`, `report` | the options and the output |
 
 pub mod args;
 mod campaign;
@@ -25,7 +25,6 @@ mod quorum;
 mod report;
 mod resource;
 mod servers;
-mod settings;
 mod stage;
 mod worker;
 
@@ -36,11 +35,11 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use self::args::Storm;
 use self::campaign::{Campaign, Ground};
 pub use self::part::play;
 pub use self::report::{CampaignFindings, Conclusion, Control, Report};
 pub use self::resource::Fencing;
-pub use self::settings::StormSettings;
 use self::worker::System;
 
 use crate::history::Invariant;
@@ -50,7 +49,7 @@ use crate::server::connect;
 const CONTROLS: [&str; 2] = ["set-del", "unfenced"];
 const STORM: &str = "storm";
 
-impl StormSettings {
+impl Storm {
     fn campaigns(&self) -> [Campaign; 3] {
         if self.quorum {
             return quorum::campaigns(self);
@@ -93,7 +92,7 @@ impl StormSettings {
 ///
 /// # Errors
 /// When the test itself fails: there is no server, a process ends by itself, a history cannot be read.
-pub fn storm(settings: &StormSettings) -> Result<Report, String> {
+pub fn storm(settings: &Storm) -> Result<Report, String> {
     if let Some(url) = &settings.url {
         reach(url)?;
     }
@@ -125,7 +124,7 @@ pub fn storm(settings: &StormSettings) -> Result<Report, String> {
         ));
     }
     let mut report = Report::new(settings, found);
-    if settings.directory.is_some() || report.result != Conclusion::Clean {
+    if settings.keep.is_some() || report.result != Conclusion::Clean {
         report.histories = Some(histories.kept());
     }
     Ok(report)
@@ -149,8 +148,8 @@ struct Histories {
 }
 
 impl Histories {
-    fn new(settings: &StormSettings) -> Result<Self, String> {
-        if let Some(path) = &settings.directory {
+    fn new(settings: &Storm) -> Result<Self, String> {
+        if let Some(path) = &settings.keep {
             let mut paths = settings
                 .campaigns()
                 .into_iter()

@@ -202,7 +202,7 @@ impl Nemesis<'_> {
                 return self.jump(fault.kind, fault.whom);
             }
             FaultKind::Flush | FaultKind::Copy | FaultKind::HalfOpen | FaultKind::Slow => {
-                return Err(format!("{} is a fault of a quorum", fault.kind.name()));
+                return Err(format!("{} is a fault of a quorum", fault.kind));
             }
         }
         let until = host_time::up_ns();

@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use humantime::format_duration;
 use serde::Serialize;
 
+use super::args::Storm;
 use super::campaign::CampaignOutcome;
-use super::settings::StormSettings;
 use crate::history::{Invariant, Status, Verdict};
 
 /// The overall result.
@@ -107,14 +107,14 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(settings: &StormSettings, campaigns: Vec<CampaignFindings>) -> Self {
+    pub(super) fn new(settings: &Storm, campaigns: Vec<CampaignFindings>) -> Self {
         let any = |result| campaigns.iter().any(|found| found.result() == result);
         let worst = [Conclusion::Violated, Conclusion::Invalid]
             .into_iter()
             .find(|&result| any(result));
         Self {
             result: worst.unwrap_or(Conclusion::Clean),
-            seed: settings.seed,
+            seed: settings.seed(),
             again: again(settings),
             histories: None,
             campaigns,
@@ -122,17 +122,12 @@ impl Report {
     }
 }
 
-fn again(settings: &StormSettings) -> String {
-    let StormSettings {
-        workers,
-        locks,
-        seed,
-        ..
-    } = settings;
+fn again(settings: &Storm) -> String {
+    let (workers, locks, seed) = (settings.workers, settings.locks, settings.seed());
     let typed = |duration| format_duration(duration).to_string().replace(' ', "");
     let (time, ttl, tolerance) = (
         typed(settings.time),
-        typed(settings.ttl),
+        typed(settings.ttl()),
         typed(settings.tolerance),
     );
     let resource = settings.resource.to_possible_value();

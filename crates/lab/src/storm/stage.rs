@@ -105,7 +105,7 @@ impl Stage {
         from: u64,
         to: Option<u64>,
     ) -> Result<(), String> {
-        let mut line = json!({"ev": "fault", "kind": kind.name(), "target": target, "at_ns": from});
+        let mut line = json!({"ev": "fault", "kind": kind, "target": target, "at_ns": from});
         if let (Some(line), Some(to)) = (line.as_object_mut(), to) {
             line.insert("until_ns".to_owned(), to.into());
         }
@@ -121,7 +121,7 @@ impl Stage {
         by_ns: u64,
     ) -> Result<(), String> {
         self.write(&json!({
-            "ev": "fault", "kind": kind.name(), "target": target, "at_ns": from, "until_ns": until, "by_ns": by_ns,
+            "ev": "fault", "kind": kind, "target": target, "at_ns": from, "until_ns": until, "by_ns": by_ns,
         }))
     }
 

@@ -107,7 +107,7 @@ fn under_a_lease(findings: &mut Findings<'_>) {
         }
     }
     for operation in &history.operations {
-        let what = operation.what.name();
+        let what = operation.what;
         let lease = operation.lease.and_then(|at| history.leases.get(at));
         let answered = operation.done.and_then(|done| done.fence);
         let other = |fence: Option<u64>, lease: &Lease| fence.is_some() && fence != lease.fence;
@@ -189,7 +189,7 @@ impl Unmatched<'_> {
         self.decisions.sort_by_key(|decision| decision.at_ns);
         for operation in self.operations {
             let outcome = operation.done.map_or("no", |done| done.outcome.name());
-            let what = operation.what.name();
+            let what = operation.what;
             let sentence =
                 format!("a {what} with outcome {outcome} that the resource knows nothing of");
             let window = show::operation(findings, operation);

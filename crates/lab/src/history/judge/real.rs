@@ -15,7 +15,6 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         });
         let happened = u64::try_from(real.count()).unwrap_or(u64::MAX);
         if happened < *planned {
-            let kind = kind.name();
             wrong.push(format!(
                 "{kind} was planned {planned} times and happened {happened} times"
             ));

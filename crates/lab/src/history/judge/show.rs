@@ -51,10 +51,10 @@ pub(super) fn leases(findings: &Findings<'_>, one: &Lease, other: &Lease) -> Vec
 pub(super) fn operation(findings: &Findings<'_>, operation: &Operation) -> Vec<Moment> {
     let owner = findings.history.names.name(operation.owner);
     let proc = Some(operation.proc);
-    let text = format!("{owner} {} invoked", operation.what.name());
+    let text = format!("{owner} {} invoked", operation.what);
     let mut window = vec![findings.moment(operation.invoked, operation.invoked_ns, proc, text)];
     if let Some(done) = operation.done {
-        let text = format!("{owner} {} {}", operation.what.name(), done.outcome.name());
+        let text = format!("{owner} {} {}", operation.what, done.outcome.name());
         window.push(findings.moment(done.source, done.at_ns, proc, text));
     }
     window

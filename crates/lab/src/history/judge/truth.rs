@@ -47,7 +47,7 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
         let Some(done) = operation.done else {
             continue;
         };
-        let what = operation.what.name();
+        let what = operation.what;
         let lease = operation.lease.and_then(|at| history.leases.get(at));
         let over = lease.and_then(|lease| lease.known_over_ns);
         let sentence = match (operation.what, done.valid_until_ns, over) {
@@ -103,7 +103,7 @@ fn never_told(findings: &mut Findings<'_>) {
         let sentence = format!(
             "{} was used for a {} {} after its deadline, and its holder had not been told",
             show::who(history, lease),
-            operation.what.name(),
+            operation.what,
             milliseconds(at_ns - deadline)
         );
         let mut window = show::lease(findings, lease);

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use self::nemesis::QuorumNemesis;
 use self::nodes::{NODES, Nodes};
+use super::args::Storm;
 use super::campaign::{Campaign, CampaignOutcome, Ground, Setting};
-use super::settings::StormSettings;
 use super::stage::Stage;
 use super::worker::System;
 use crate::history::{FaultKind, Invariant};
@@ -40,7 +40,7 @@ const LIVELY: Duration = Duration::from_secs(8);
 const CALM: Duration = Duration::from_secs(8);
 
 /// The campaigns of a run: the two controls, and the storm.
-pub(super) fn campaigns(settings: &StormSettings) -> [Campaign; 3] {
+pub(super) fn campaigns(settings: &Storm) -> [Campaign; 3] {
     let control = settings.time / 12;
     let rest = settings.time / 6 * 5;
     let calm = (rest / 7).min(CALM);
@@ -77,15 +77,15 @@ pub(super) fn campaigns(settings: &StormSettings) -> [Campaign; 3] {
 /// Runs a campaign on a quorum, with its history in `directory`, which exists and is empty.
 pub(super) fn run(
     campaign: &Campaign,
-    settings: &StormSettings,
+    settings: &Storm,
     directory: &Path,
 ) -> Result<CampaignOutcome, String> {
     let ground = campaign.ground;
-    let mut nodes = Nodes::start(settings.ttl, ground == Ground::Quorum)?;
+    let mut nodes = Nodes::start(settings.ttl(), ground == Ground::Quorum)?;
     let plan = schedule::storm(
-        settings.seed,
+        settings.seed(),
         campaign.storm,
-        settings.ttl,
+        settings.ttl(),
         nodes.why_no_clock(),
     );
     let setting = Setting {
