@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
 use crate::ladder::check::{RungResult, find_out};
-use crate::ladder::replay::{self, ReplayArgs};
+use crate::ladder::place::Place;
+use crate::ladder::replay;
 use crate::ladder::rungs::{self, Rung};
 use crate::ladder::show::{self, RungSummary};
 use crate::output::{CommandError, CommandOutput, Terminal};
@@ -68,22 +70,42 @@ impl Show {
     }
 }
 
-/// Plays the story of a rung on real servers.
-pub(super) fn replay(args: &ReplayArgs, json: bool) -> Result<CommandOutput, CommandError> {
-    let name = &args.rung;
-    let RungResult::Broken(_, trace) = find_out(find(name)?) else {
-        return Err(CommandError::Usage(format!(
-            "{name} has no story to replay: nothing was found within its bounds\n    next    leasehold-lab show {name}",
-        )));
-    };
-    let replayed = replay::replay(&trace, &args.place(), args.tick)?;
-    let text = if json {
-        json_line("leasehold.lab-replay/1", &replayed)
-    } else {
-        replayed.to_string()
-    };
-    let fine = replayed.verdict == replay::ReplayVerdict::Reproduced;
-    Ok(CommandOutput { text, fine })
+/// Play the shortest counterexample of a rung on a real server, and compare every reply
+#[derive(Debug, Args)]
+pub(super) struct Replay {
+    /// Which rung
+    rung: String,
+
+    /// Play it on this server instead of one of the lab's own; as often as the rung needs servers
+    #[arg(long, value_name = "URL")]
+    url: Vec<String>,
+
+    /// How long a tick is; made longer by itself if a step was late
+    #[arg(long, value_name = "DUR", default_value = "200ms", value_parser = humantime::parse_duration)]
+    tick: Duration,
+}
+
+impl Replay {
+    pub(super) fn run(&self, json: bool) -> Result<CommandOutput, CommandError> {
+        let name = &self.rung;
+        let RungResult::Broken(_, trace) = find_out(find(name)?) else {
+            return Err(CommandError::Usage(format!(
+                "{name} has no story to replay: nothing was found within its bounds\n    next    leasehold-lab show {name}",
+            )));
+        };
+        let place = match self.url.as_slice() {
+            [] => Place::Own,
+            urls => Place::Urls(urls.to_vec()),
+        };
+        let replayed = replay::replay(&trace, &place, self.tick)?;
+        let text = if json {
+            json_line("leasehold.lab-replay/1", &replayed)
+        } else {
+            replayed.to_string()
+        };
+        let fine = replayed.verdict == replay::ReplayVerdict::Reproduced;
+        Ok(CommandOutput { text, fine })
+    }
 }
 
 fn find(name: &str) -> Result<&'static Rung, CommandError> {

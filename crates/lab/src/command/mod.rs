@@ -5,7 +5,6 @@ mod ladder;
 
 use clap::{Parser, Subcommand};
 
-use crate::ladder::replay::ReplayArgs;
 pub use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::storm::args::{Judge, Storm};
 
@@ -30,7 +29,7 @@ show and check; replay and storm start their own redis-server.";
 #[derive(Debug, Subcommand)]
 enum Verb {
     Show(ladder::Show),
-    Replay(ReplayArgs),
+    Replay(ladder::Replay),
     Check(check::Check),
     Storm(Storm),
     Judge(Judge),
@@ -46,7 +45,7 @@ impl Lab {
         match &self.verb {
             None => Ok(ladder::list(json, terminal)),
             Some(Verb::Show(show)) => show.run(json, terminal),
-            Some(Verb::Replay(replay)) => ladder::replay(replay, json),
+            Some(Verb::Replay(replay)) => replay.run(json),
             Some(Verb::Check(check)) => check.run(json, terminal),
             Some(Verb::Storm(storm)) => Ok(storm.run(json, terminal)?),
             Some(Verb::Judge(judge)) => judge.run(json),

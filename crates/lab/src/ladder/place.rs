@@ -18,17 +18,6 @@ pub enum Place {
     Urls(Vec<String>),
 }
 
-impl Place {
-    /// These servers, or private ones if there are none.
-    pub fn from_urls(urls: &[String]) -> Self {
-        if urls.is_empty() {
-            Self::Own
-        } else {
-            Self::Urls(urls.to_vec())
-        }
-    }
-}
-
 /// The servers of a place, open for use.
 #[derive(Debug)]
 pub struct RealServers {

@@ -1,7 +1,6 @@
 //! Replays a trace on real servers, command by command, and compares it with the model. It counts as reproduced only if every
 //! reply and every key was the same.
 
-mod args;
 mod play;
 mod print;
 mod replayed;
@@ -13,12 +12,8 @@ use super::redis::{Key, RedisCommand, Value};
 use super::trace::{LadderEvent, Trace, carried_out};
 use super::wire::Wire;
 
-pub use self::args::ReplayArgs;
 use self::play::{Player, Stopped};
 pub use self::replayed::{ReplayStep, ReplayVerdict, Replayed};
-
-/// The default length of a tick: long for a server, short for a person.
-pub const TICK: Duration = Duration::from_millis(200);
 
 /// How often a replay is tried, each time with ticks twice as long, until each step happens in its tick.
 const ATTEMPTS: u32 = 5;
