@@ -20,17 +20,6 @@ pub enum LadderProperty {
 }
 
 impl LadderProperty {
-    /// All properties.
-    pub const ALL: [Self; 7] = [
-        Self::Exclusion,
-        Self::Recovery,
-        Self::Ownership,
-        Self::StaleWrite,
-        Self::FenceOrder,
-        Self::LostUpdate,
-        Self::Child,
-    ];
-
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
