@@ -87,16 +87,14 @@ impl Check {
             rules::Bounds::Ci
         };
         let (mut all, mut missed) = (Vec::new(), String::new());
-        let into = (&mut all, &mut missed);
-        self.add(rules::names(bounds), terminal, into, |name| {
+        let into = &mut (&mut all, &mut missed);
+        self.add(into, terminal, rules::names(bounds), |name| {
             rules::check_one(bounds, name, World::apply)
         })?;
-        let into = (&mut all, &mut missed);
-        self.add(cache::names(bounds), terminal, into, |name| {
+        self.add(into, terminal, cache::names(bounds), |name| {
             cache::check_one(bounds, name, EntryState::apply)
         })?;
-        let into = (&mut all, &mut missed);
-        self.add(quorum::names(bounds), terminal, into, |name| {
+        self.add(into, terminal, quorum::names(bounds), |name| {
             quorum::check_one(bounds, name, QuorumRules::SOUND)
         })?;
         let fine = missed.is_empty() && all.iter().all(Checked::is_exhausted);
@@ -106,9 +104,9 @@ impl Check {
     /// Explores those of these models that are wanted. Adds their verdicts, and a line for each situation that one missed.
     fn add<S: Debug>(
         &self,
-        names: Vec<&'static str>,
+        (all, missed): &mut (&mut Vec<Checked>, &mut String),
         terminal: &Terminal,
-        (all, missed): (&mut Vec<Checked>, &mut String),
+        names: Vec<&'static str>,
         check_one: impl Fn(&str) -> Result<Finding<S>, Invalid>,
     ) -> Result<(), CommandError> {
         for name in names.into_iter().filter(|name| self.wants(name)) {

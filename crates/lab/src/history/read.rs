@@ -1,6 +1,5 @@
 //! Reads files into a [`History`]. A line that is not understood makes the whole history unreadable.
 
-mod builder;
 mod lines;
 mod worker;
 
@@ -12,7 +11,6 @@ use crate::history::format::{NemesisLine, OperationKind, ResourceLine, StoreLine
 use crate::history::joined::{History, joined};
 use crate::history::records::{Decision, Fault, NameTable, Process, Removal};
 
-use self::builder::HistoryBuilder;
 pub use self::lines::Unreadable;
 use self::lines::{at, line_of, lines, whole};
 
@@ -94,7 +92,25 @@ fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
     Ok(campaign)
 }
 
+/// A history that is not complete yet.
+struct HistoryBuilder {
+    history: History,
+    /// The process of each owner.
+    owners: HashMap<u32, u64>,
+}
+
 impl HistoryBuilder {
+    /// The number of the file whose lines follow.
+    fn file(&mut self, name: &str) -> u32 {
+        self.history.files.push(name.to_owned());
+        u32::try_from(self.history.files.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// The number of a lock or an owner.
+    fn number(&mut self, name: String) -> u32 {
+        self.history.names.number(name)
+    }
+
     fn nemesis(&mut self, files: &BTreeMap<String, String>) -> Result<(), Unreadable> {
         const FILE: &str = "nemesis.jsonl";
         let Some(text) = files.get(FILE) else {

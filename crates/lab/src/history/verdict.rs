@@ -174,14 +174,8 @@ impl<'a> Findings<'a> {
             let by = fault
                 .by_ns
                 .map_or(String::new(), |by| format!(", by {}", milliseconds(by)));
-            window.push(Moment {
-                place: self.history.place(fault.source),
-                at_ns: fault.at_ns,
-                proc: None,
-                text: format!("{} {}{by}{until}", fault.kind, fault.target),
-                begins: false,
-                ends: false,
-            });
+            let text = format!("{} {}{by}{until}", fault.kind, fault.target);
+            window.push(self.moment(fault.source, fault.at_ns, None, text));
         }
     }
 

@@ -8,7 +8,7 @@
 //! | `state`, `symmetry`, `numbers` | the state at one moment, its names, and the passing of time |
 //! | `actions`, `effects`, `faults` | the possible actions, and their effects |
 //! | `node` | the step of a node |
-//! | `round`, `propose`, `acquire`, `settle` | core's rounds and proposals; a client's acquisition; its renewals and releases |
+//! | `round`, `acquire`, `settle` | core's rounds and proposals; a client's acquisition; its renewals and releases |
 //! | `judge`, `liveness` | the properties of each lease and vote; and whether there is a lease when faults stop |
 //! | `model`, `trace` | the quorum as a subject of the frame, and the trace to a violation |
 //!
@@ -44,7 +44,6 @@ mod liveness;
 mod model;
 mod node;
 mod numbers;
-mod propose;
 mod round;
 mod settle;
 mod setup;

@@ -1,11 +1,14 @@
-//! Core's [`Round`] and [`Proposer`] in the model: they are made of its state for each use.
+//! Core's [`Round`] and [`Proposer`] in the model: they are made of its state for each use. And the numbers that a client proposes.
 
 use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposer, Round, Verdict};
 use leasehold_core::{Acceptable, Block, Busy, Fence, Held, HolderIdentity, HolderView, Reply};
 
+use super::model::{ClientRules, QuorumTurn};
 use super::node::one;
+use super::numbers::clock;
+use super::setup::Recalls;
 use super::state::{Attempting, NODES, Said};
 
 /// The verdict of core's round on what the nodes said. Their order does not matter, unless the round was refused.
@@ -60,7 +63,7 @@ pub(super) fn behind(bounds: Acceptable) -> Said {
 }
 
 /// Core's proposer, in the state of a client that aims at this number and has proposed all below `next`.
-pub(super) fn proposer(wall: u64, aim: u64, next: u64) -> Proposer {
+fn proposer(wall: u64, aim: u64, next: u64) -> Proposer {
     let mut proposer = Proposer::default();
     proposer.learn(
         wall,
@@ -85,10 +88,66 @@ pub(super) fn proposer(wall: u64, aim: u64, next: u64) -> Proposer {
 }
 
 /// The microseconds that a proposer adds to the client's clock.
-pub(super) fn lead_of(proposer: &Proposer) -> i64 {
+fn lead_of(proposer: &Proposer) -> i64 {
     /// Later than all that the model proposes.
     const LATE: u64 = 1 << 50;
     let fences = proposer.clone().propose(Block::ONE, LATE, None);
     let first = i64::try_from(fences.first.get()).unwrap_or(i64::MAX);
     first - i64::try_from(LATE).unwrap_or_default()
+}
+
+impl QuorumTurn<'_> {
+    /// Chooses a number above all that the owner may hold, and within the bounds of the nodes.
+    pub(super) fn choose(&mut self, client: u8, bounds: Option<Acceptable>) -> u64 {
+        let wall = clock(self.model.setup.clients[usize::from(client)]);
+        let forgets = self.is_weak(ClientRules::ForgetsVotes);
+        let it = self.state.client_mut(client);
+        // A vote that is given back must not be asked for again: it would be freed afterwards (QR9).
+        let back = it.back.iter().flatten().copied().max();
+        let back = back.filter(|_| !forgets).unwrap_or_default();
+        let highest = it.highest().max(back);
+        let mut proposer = proposer(wall, it.aim, it.next);
+        if let Some(bounds) = bounds {
+            proposer.learn(wall, bounds);
+            it.aim = wall.saturating_add_signed(lead_of(&proposer));
+        }
+        let above = |fence: u64| Fence::new(if fence > 0 { fence + 1 } else { 0 });
+        let bounds = match bounds {
+            Some(bounds) => Acceptable {
+                least: bounds.least.max(above(back)),
+                ..bounds
+            },
+            None => Acceptable {
+                least: above(highest),
+                most: Fence::MAX,
+            },
+        };
+        let fences = proposer.propose(Block::ONE, wall, Some(bounds));
+        it.next = fences.last().get() + 1;
+        fences.first.get()
+    }
+
+    /// Chooses a number within the bounds of a node that lacks a vote.
+    pub(super) fn within(&mut self, client: u8, least: u64, most: u64) -> u64 {
+        let wall = clock(self.model.setup.clients[usize::from(client)]);
+        let it = self.state.client_mut(client);
+        let bounds = Acceptable {
+            least: Fence::new(least),
+            most: Fence::new(most),
+        };
+        let mut proposer = proposer(wall, it.aim, it.next);
+        let fences = proposer.propose(Block::ONE, wall, Some(bounds));
+        it.next = fences.last().get() + 1;
+        fences.first.get()
+    }
+
+    /// Whether a proposal of this number is within the bounds of the model.
+    pub(super) fn is_in_bounds(&self, fence: u64) -> Option<()> {
+        let learns = self.model.setup.recalls == Recalls::Clocks;
+        let aims = self.state.clients.iter().filter(|_| learns);
+        let aims = aims.map(|client| client.aim);
+        let clocks = self.model.setup.clients.iter();
+        let most = clocks.map(|ahead| clock(*ahead)).chain(aims).max()?;
+        (fence <= most + self.model.setup.above).then_some(())
+    }
 }

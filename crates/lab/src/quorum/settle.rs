@@ -1,6 +1,6 @@
 //! The client's part after an acquisition: renewals and repairs, releases, and votes that it gives back.
 
-use leasehold_core::{Fence, HolderIdentity, Reply, Step};
+use leasehold_core::{Fence, HolderIdentity, Owner, Reply, Step};
 
 use super::model::{ClientRules, QuorumTurn};
 use super::setup::QuorumSituation;
@@ -28,12 +28,7 @@ impl QuorumTurn<'_> {
         if self.model.is_cut(client, node) {
             return;
         }
-        let owner = self
-            .model
-            .subject
-            .owners
-            .of(self.state.owner(client))
-            .clone();
+        let owner = self.own(client).clone();
         let step = Step::Release {
             owner,
             keep: None,
@@ -51,12 +46,7 @@ impl QuorumTurn<'_> {
         if self.model.is_cut(client, node) {
             return;
         }
-        let owner = self
-            .model
-            .subject
-            .owners
-            .of(self.state.owner(client))
-            .clone();
+        let owner = self.own(client).clone();
         let step = Step::GiveBack {
             owner,
             fence: Fence::new(fence),
@@ -79,12 +69,7 @@ impl QuorumTurn<'_> {
         // A node knows the hold by the fence that it stores.
         let fence = it.higher_at(node).unwrap_or(it.certified);
         let step = Step::Extend {
-            owner: self
-                .model
-                .subject
-                .owners
-                .of(self.state.owner(client))
-                .clone(),
+            owner: self.own(client).clone(),
             ttl: self.model.subject.ttl,
             fence: Some(Fence::new(fence)),
         };
@@ -141,12 +126,17 @@ impl QuorumTurn<'_> {
         Some(())
     }
 
+    /// The owner of core that stands for the current one of a client.
+    fn own(&self, client: u8) -> &Owner {
+        self.model.subject.owners.of(self.state.owner(client))
+    }
+
     /// The fence above the certificate with which a node holds for this owner, as its refusal says; otherwise 0.
     fn own_above(&self, client: u8, reply: &Reply) -> u64 {
         let Reply::NotHeld(Some(holder)) = reply else {
             return 0;
         };
-        let own = self.model.subject.owners.of(self.state.owner(client));
+        let own = self.own(client);
         let is_own = matches!(&holder.who, HolderIdentity::Owner(by) if by == own);
         let fence = holder.fence.filter(|_| is_own).map_or(0, Fence::get);
         if fence > self.state.client(client).certified {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::builder::HistoryBuilder;
+use super::HistoryBuilder;
 use super::lines::{Unreadable, at, line_of, lines};
 use crate::history::format::{OperationKind, Outcome, WorkerLine};
 use crate::history::joined::{History, last_begun};
