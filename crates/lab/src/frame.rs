@@ -375,9 +375,10 @@ fn line<S: Subject>(number: &str, cells: &[String]) -> String {
     let mut line = format!("{number:>3} ");
     for (at, (cell, (_, width))) in cells.iter().zip(S::COLUMNS).enumerate() {
         // Writing to a String cannot fail.
-        let _infallible = match at {
-            0 => write!(line, " {cell:>width$} "),
-            _ => write!(line, " {cell:<width$}"),
+        let _infallible = if at == 0 {
+            write!(line, " {cell:>width$} ")
+        } else {
+            write!(line, " {cell:<width$}")
         };
     }
     line
