@@ -96,7 +96,7 @@ pub(crate) use faults;
 /// A property that a single step can violate: a bit of [`Subject::broken`].
 macro_rules! kept {
     ($name:literal, $rule:expr) => {
-        Property::<Framed<Self>>::always($name, |_, state| {
+        Property::<$crate::frame::Framed<Self>>::always($name, |_, state| {
             <Self as Subject>::broken(state) & $rule as u16 == 0
         })
     };
@@ -250,6 +250,7 @@ impl<'a, S: Subject> Turn<'a, S> {
 
 impl<S: Subject> Framed<S> {
     pub(crate) fn of(setup: S::Setup, reaches: &'static [S::Situation], subject: S) -> Self {
+        assert!(reaches.len() < 64, "a bit each");
         Self {
             setup,
             subject,
@@ -372,6 +373,7 @@ impl<S: Subject> Framed<S> {
 }
 
 fn line<S: Subject>(number: &str, cells: &[String]) -> String {
+    debug_assert_eq!(cells.len(), S::COLUMNS.len());
     let mut line = format!("{number:>3} ");
     for (at, (cell, (_, width))) in cells.iter().zip(S::COLUMNS).enumerate() {
         // Writing to a String cannot fail.

@@ -51,6 +51,23 @@ fn every_model_has_a_test() {
     assert_eq!(all, tested);
 }
 
+/// Rules that forget each step reach few situations.
+#[test]
+fn a_model_names_the_situations_that_it_does_not_reach() {
+    fn forgets(
+        world: &mut World,
+        now: Now,
+        name: &LockName,
+        step: &Step,
+        who: &dyn Presence,
+    ) -> Outcome {
+        World::apply(&mut world.clone(), now, name, step, who)
+    }
+    let sound = check_one(Bounds::Ci, "queue", World::apply).unwrap();
+    let found = check_one(Bounds::Ci, "queue", forgets).unwrap();
+    assert_eq!((sound.missed.len(), found.missed.is_empty()), (0, false));
+}
+
 /// The findings with broken rules: the numbers of the violated properties, and the shortest trace.
 fn failing(model: &str, rules: Apply) -> Vec<(String, Vec<String>)> {
     let properties = check_one(Bounds::Ci, model, rules)

@@ -204,7 +204,9 @@ pub fn jump(connection: &mut Connection, wire: &Wire, by: Tick) -> Result<(), St
 /// Deletes the lab's keys and executes these commands, in one step.
 fn forget(connection: &mut Connection, wire: &Wire, first: &[RedisCommand]) -> Result<(), String> {
     let mut step = redis::pipe();
-    step.atomic();
+    if !first.is_empty() {
+        step.atomic();
+    }
     step.cmd("DEL")
         .arg(KEYS.map(|key| wire.key(key)).as_slice());
     for words in first.iter().flat_map(|&command| wire.words(command)) {

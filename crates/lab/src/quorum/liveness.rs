@@ -3,9 +3,7 @@
 //! The course is fixed: it delivers what is under way; then a tick passes, and every client that wants the lock asks again. States from
 //! which it leads to a lease are remembered, so that each state costs about one step.
 
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::actions::QuorumAction;
 use super::model::QuorumModel;
@@ -16,36 +14,6 @@ const TICKS: usize = 20;
 
 /// More deliveries than a tick can have.
 const DELIVERIES: usize = 200;
-
-/// In how many parts the memory is locked.
-const PARTS: u64 = 16;
-
-/// The states from which a lease is reached; shared by all copies of a model.
-#[derive(Debug, Clone)]
-pub(super) struct Hopeful(Arc<[Mutex<HashSet<u64>>]>);
-
-impl Default for Hopeful {
-    fn default() -> Self {
-        Self((0..PARTS).map(|_| Mutex::default()).collect())
-    }
-}
-
-impl Hopeful {
-    fn part(&self, hash: u64) -> &Mutex<HashSet<u64>> {
-        &self.0[usize::try_from(hash % PARTS).unwrap_or_default()]
-    }
-
-    fn has(&self, hash: u64) -> bool {
-        // A set is whole after each call, also after a panic.
-        let part = self.part(hash).lock();
-        part.unwrap_or_else(PoisonError::into_inner).contains(&hash)
-    }
-
-    fn add(&self, hash: u64) {
-        let part = self.part(hash).lock();
-        part.unwrap_or_else(PoisonError::into_inner).insert(hash);
-    }
-}
 
 impl QuorumModel {
     /// VQ5.

@@ -10,7 +10,7 @@
 //! | `node` | the step of a node |
 //! | `round`, `acquire`, `settle` | core's rounds and proposals; a client's acquisition; its renewals and releases |
 //! | `judge`, `liveness` | the properties of each lease and vote; and whether there is a lease when faults stop |
-//! | `model`, `trace` | the quorum as a subject of the frame, and the trace to a violation |
+//! | `model`, `trace` | the rules that are explored; the trace to a violation |
 //!
 //! # Properties
 //!
@@ -51,12 +51,19 @@ mod state;
 mod symmetry;
 mod trace;
 
-use leasehold_core::Invalid;
+use std::time::Duration;
 
-use self::model::QuorumModel;
+use leasehold_core::{Invalid, Reply};
+use stateright::Property;
+
+use self::actions::QuorumAction;
+use self::judge::{QuorumRule, is_exclusive};
 pub use self::model::{ClientRules, Counting, QuorumRules};
+use self::model::{Quorum, QuorumModel, QuorumTurn};
 pub use self::setup::QuorumSituation;
-use crate::frame::{Bounds, named_setup};
+use self::setup::{QuorumFault, QuorumSetup, TICK_MS};
+use self::state::{Alike, CLIENTS, NODES, QuorumBooks, QuorumState};
+use crate::frame::{Bounds, Subject, kept, named_setup};
 use crate::report::Finding;
 
 /// The names of the models.
@@ -76,4 +83,88 @@ pub fn check_one(
 ) -> Result<Finding<QuorumSituation>, Invalid> {
     let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
     Ok(QuorumModel::new(setup, rules)?.explore(name, setup.bounds()))
+}
+
+impl Subject for Quorum {
+    type Setup = QuorumSetup;
+    type State = QuorumState;
+    type Action = QuorumAction;
+    type Reply = Reply;
+    type Situation = QuorumSituation;
+
+    const TICK: (QuorumAction, Duration) = (QuorumAction::Tick, Duration::from_millis(TICK_MS));
+
+    const COLUMNS: &'static [(&'static str, usize)] = &[
+        ("time", 6),
+        ("what", 38),
+        ("reply", 14),
+        ("n1", 12),
+        ("n2", 12),
+        ("n3", 12),
+        ("clients", 0),
+    ];
+
+    fn init(model: &QuorumModel) -> QuorumState {
+        let [first, second] = model.setup.clients;
+        let [_, beside, other] = model.setup.nodes;
+        let clients = std::array::from_fn(|client| {
+            model.new_client(u8::try_from(client).unwrap_or_default())
+        });
+        QuorumState {
+            nodes: std::array::from_fn(|node| model.new_node(node)),
+            clients,
+            late: [[None; NODES]; CLIENTS],
+            books: QuorumBooks::default(),
+            spent: 0,
+            alike: Alike {
+                clients: first == second && !model.setup.may(QuorumFault::Unreachable),
+                nodes: beside == other && !model.setup.can_fail(),
+            },
+        }
+    }
+
+    fn broken(state: &QuorumState) -> u16 {
+        state.books.broken.into()
+    }
+
+    fn possible(model: &QuorumModel, state: &QuorumState, into: &mut Vec<QuorumAction>) {
+        model.possible(state, into);
+    }
+
+    fn act(turn: &mut QuorumTurn<'_>, action: QuorumAction) -> Option<()> {
+        turn.carry_out(action)
+    }
+
+    fn properties() -> Vec<Property<QuorumModel>> {
+        vec![
+            Property::always(
+                "VQ1 at most one client that was not robbed relies on a lease (QR1)",
+                |_, state| is_exclusive(state),
+            ),
+            kept!(
+                "VQ2 no two leases share a fence, and the later one has the higher fence (QR2)",
+                QuorumRule::Order
+            ),
+            kept!(
+                "VQ3 a lease that was asked for after another was handed out has the higher fence (QR3)",
+                QuorumRule::RealTime
+            ),
+            kept!(
+                "VQ4 no node keeps a vote or a place for an owner that has settled, or waits without the lead (V1, V3)",
+                QuorumRule::LeftOver
+            ),
+            Property::always(
+                "VQ5 some client gets a lease once faults stop",
+                QuorumModel::reaches_a_lease,
+            ),
+            kept!(
+                "VQ6 who knows of waiters gets no lease before the lead has answered (V5)",
+                QuorumRule::Passed
+            ),
+        ]
+    }
+
+    fn cells(before: &QuorumState, action: QuorumAction, after: &QuorumTurn<'_>) -> Vec<String> {
+        trace::cells(before, action, after)
+    }
 }

@@ -1,18 +1,15 @@
-//! A quorum as a subject of the frame: the rules that are explored, and the properties.
+//! A quorum, and the rules that are explored.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::quorum::{Mark, QuorumTerms};
-use leasehold_core::{ClientId, Invalid, LockName, Owner, Reply, Ttl, World};
-use stateright::Property;
+use leasehold_core::{ClientId, Invalid, LockName, Owner, Ttl, World};
 
-use super::actions::QuorumAction;
-use super::judge::{QuorumRule, is_exclusive};
-use super::liveness::Hopeful;
-use super::setup::{QuorumFault, QuorumSetup, QuorumSituation, TICK_MS};
-use super::state::{Alike, CLIENTS, NODES, QuorumBooks, QuorumState};
-use super::trace;
-use crate::frame::{CallId, Framed, Owners, Subject, Turn, kept};
+use super::setup::{QuorumSetup, TICK_MS};
+use super::state::{CLIENTS, NODES};
+use crate::frame::{CallId, Framed, Owners, Turn};
 use crate::rules::Apply;
 
 /// How many owners of a client the nodes and the network may know at once: fewer than the frame allows.
@@ -125,86 +122,32 @@ impl Quorum {
     }
 }
 
-impl Subject for Quorum {
-    type Setup = QuorumSetup;
-    type State = QuorumState;
-    type Action = QuorumAction;
-    type Reply = Reply;
-    type Situation = QuorumSituation;
+/// In how many parts the memory is locked.
+const PARTS: u64 = 16;
 
-    const TICK: (QuorumAction, Duration) = (QuorumAction::Tick, Duration::from_millis(TICK_MS));
+/// The states from which a lease is reached; shared by all copies of a model.
+#[derive(Debug, Clone)]
+pub(super) struct Hopeful(Arc<[Mutex<HashSet<u64>>]>);
 
-    const COLUMNS: &'static [(&'static str, usize)] = &[
-        ("time", 6),
-        ("what", 38),
-        ("reply", 14),
-        ("n1", 12),
-        ("n2", 12),
-        ("n3", 12),
-        ("clients", 0),
-    ];
+impl Default for Hopeful {
+    fn default() -> Self {
+        Self((0..PARTS).map(|_| Mutex::default()).collect())
+    }
+}
 
-    fn init(model: &QuorumModel) -> QuorumState {
-        let [first, second] = model.setup.clients;
-        let [_, beside, other] = model.setup.nodes;
-        let clients = std::array::from_fn(|client| {
-            model.new_client(u8::try_from(client).unwrap_or_default())
-        });
-        QuorumState {
-            nodes: std::array::from_fn(|node| model.new_node(node)),
-            clients,
-            late: [[None; NODES]; CLIENTS],
-            books: QuorumBooks::default(),
-            spent: 0,
-            alike: Alike {
-                clients: first == second && !model.setup.may(QuorumFault::Unreachable),
-                nodes: beside == other && !model.setup.can_fail(),
-            },
-        }
+impl Hopeful {
+    fn part(&self, hash: u64) -> &Mutex<HashSet<u64>> {
+        &self.0[usize::try_from(hash % PARTS).unwrap_or_default()]
     }
 
-    fn broken(state: &QuorumState) -> u16 {
-        state.books.broken.into()
+    pub(super) fn has(&self, hash: u64) -> bool {
+        // A set is whole after each call, also after a panic.
+        let part = self.part(hash).lock();
+        part.unwrap_or_else(PoisonError::into_inner).contains(&hash)
     }
 
-    fn possible(model: &QuorumModel, state: &QuorumState, into: &mut Vec<QuorumAction>) {
-        model.possible(state, into);
-    }
-
-    fn act(turn: &mut QuorumTurn<'_>, action: QuorumAction) -> Option<()> {
-        turn.carry_out(action)
-    }
-
-    fn properties() -> Vec<Property<QuorumModel>> {
-        vec![
-            Property::always(
-                "VQ1 at most one client that was not robbed relies on a lease (QR1)",
-                |_, state| is_exclusive(state),
-            ),
-            kept!(
-                "VQ2 no two leases share a fence, and the later one has the higher fence (QR2)",
-                QuorumRule::Order
-            ),
-            kept!(
-                "VQ3 a lease that was asked for after another was handed out has the higher fence (QR3)",
-                QuorumRule::RealTime
-            ),
-            kept!(
-                "VQ4 no node keeps a vote or a place for an owner that has settled, or waits without the lead (V1, V3)",
-                QuorumRule::LeftOver
-            ),
-            Property::always(
-                "VQ5 some client gets a lease once faults stop",
-                QuorumModel::reaches_a_lease,
-            ),
-            kept!(
-                "VQ6 who knows of waiters gets no lease before the lead has answered (V5)",
-                QuorumRule::Passed
-            ),
-        ]
-    }
-
-    fn cells(before: &QuorumState, action: QuorumAction, after: &QuorumTurn<'_>) -> Vec<String> {
-        trace::cells(before, action, after)
+    pub(super) fn add(&self, hash: u64) {
+        let part = self.part(hash).lock();
+        part.unwrap_or_else(PoisonError::into_inner).insert(hash);
     }
 }

@@ -6,8 +6,8 @@
 //! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
 //! | `state`, `time` | the state at one moment; the passing of time |
 //! | `actions`, `effects`, `store`, `client` | the possible actions, and their effects |
-//! | `judge`, `replies`, `liveness` | the properties: of each step, of its reply, and of each waiter when the others stop |
-//! | `model`, `trace` | the lock as a subject of the frame, and the trace to a violation |
+//! | `judge`, `liveness` | the properties: of each step and its reply, and of each waiter when the others stop |
+//! | `model`, `trace` | the rules that are explored; the trace to a violation |
 
 mod actions;
 mod client;
@@ -16,20 +16,27 @@ mod effects;
 mod judge;
 mod liveness;
 mod model;
-mod replies;
 mod setup;
 mod state;
 mod store;
 mod time;
 mod trace;
 
-use leasehold_core::Invalid;
+use std::time::Duration;
 
+use leasehold_core::{Invalid, Reply, World};
+use stateright::Property;
+
+use self::actions::Action;
+use self::judge::{LockRule, is_its_hold};
 pub use self::model::Apply;
-use self::model::LockModel;
+use self::model::{Lock, LockModel, LockTurn};
 pub use self::setup::Situation;
+use self::setup::{Setup, TICK};
+use self::state::{Client, Phase, State};
+use self::time::TICK_MS;
 pub use crate::frame::Bounds;
-use crate::frame::named_setup;
+use crate::frame::{NOW, Subject, kept, named_setup};
 use crate::report::Finding;
 
 /// The names of the models.
@@ -45,4 +52,124 @@ pub fn names(bounds: Bounds) -> Vec<&'static str> {
 pub fn check_one(bounds: Bounds, name: &str, apply: Apply) -> Result<Finding<Situation>, Invalid> {
     let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
     Ok(LockModel::new(setup, apply)?.explore(name, setup.bounds()))
+}
+
+impl Subject for Lock {
+    type Setup = Setup;
+    type State = State;
+    type Action = Action;
+    type Reply = Reply;
+    type Situation = Situation;
+
+    const TICK: (Action, Duration) = (Action::Tick, TICK);
+
+    const COLUMNS: &'static [(&'static str, usize)] = &[
+        ("time", 5),
+        ("what", 34),
+        ("reply", 24),
+        ("holder", 16),
+        ("queue", 12),
+        ("believe to hold", 0),
+    ];
+
+    fn init(model: &LockModel) -> State {
+        State {
+            world: World::default(),
+            replica: None,
+            clients: vec![Client::IDLE; usize::from(model.setup.clients)],
+            flight: Vec::new(),
+            seen: None,
+            issued: 0,
+            unclaimed: None,
+            broken: 0,
+        }
+    }
+
+    fn broken(state: &State) -> u16 {
+        state.broken
+    }
+
+    fn possible(model: &LockModel, state: &State, into: &mut Vec<Action>) {
+        model.possible(state, into);
+    }
+
+    fn act(turn: &mut LockTurn<'_>, action: Action) -> Option<()> {
+        turn.carry_out(action)
+    }
+
+    fn properties() -> Vec<Property<LockModel>> {
+        vec![
+            kept!(
+                "R1 the store has at most one holder (C1)",
+                LockRule::Holders
+            ),
+            Property::always(
+                "R1b at most one client that was not robbed believes to hold the lock",
+                |_, state| believers(state).filter(|client| !client.robbed).count() <= 1,
+            ),
+            Property::always(
+                "R1c of those who believe it, each has fences of its own",
+                |_, state| {
+                    let fences = |client: &Client| match client.phase {
+                        Phase::Holding { fences, .. } => Some(fences),
+                        _ => None,
+                    };
+                    let mut fences: Vec<_> = believers(state).filter_map(fences).collect();
+                    fences.sort_unstable();
+                    fences.windows(2).all(|pair| pair[0].last < pair[1].first)
+                },
+            ),
+            kept!(
+                "R2 fences rise, and the counter is the last one (C2)",
+                LockRule::Fences
+            ),
+            kept!(
+                "R3 nobody but its owner changes a hold (C3)",
+                LockRule::Strangers
+            ),
+            Property::always(
+                "R4 whoever waits gets the lock once others stop",
+                LockModel::waits_end,
+            ),
+            Property::always(
+                "R5 a dead waiter delays by one claim window",
+                LockModel::dead_grants_end,
+            ),
+            kept!("R6 first come, first served (C4)", LockRule::Order),
+            kept!("R7 a step may be repeated (C5)", LockRule::Repeats),
+            kept!("R8 a free lock keeps no waiter (C6)", LockRule::FreeQueue),
+            Property::always(
+                "R9 whoever believes to hold it, and was not robbed, does",
+                holds_what_it_believes,
+            ),
+            kept!("R10 what a step answers is so", LockRule::Answers),
+            kept!(
+                "R11 who is given the lock, or is to give it up, is told",
+                LockRule::Told
+            ),
+        ]
+    }
+
+    fn cells(before: &State, action: Action, after: &LockTurn<'_>) -> Vec<String> {
+        trace::cells(before, action, after)
+    }
+}
+
+fn believers(state: &State) -> impl Iterator<Item = &Client> {
+    let believes = |client: &&Client| matches!(client.phase, Phase::Holding { .. });
+    state.clients.iter().filter(believes)
+}
+
+/// Whether the store holds the lock for this client, by the grant of its fences, at least until its own deadline.
+fn holds_what_it_believes(_: &LockModel, state: &State) -> bool {
+    (0u8..)
+        .zip(&state.clients)
+        .all(|(index, client)| match client.phase {
+            Phase::Holding { left, fences } if !client.robbed => {
+                let until = NOW.millis() + u64::from(left) * TICK_MS;
+                let mut holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
+                holders.any(|holder| is_its_hold(holder, (state.id(index), fences), until))
+            }
+            _ => true,
+        })
 }

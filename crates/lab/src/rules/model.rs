@@ -1,19 +1,9 @@
-//! The lock as a subject of the frame: the rules that are explored, and the properties.
+//! The lock, and the rules that are explored.
 
-use std::time::Duration;
+use leasehold_core::{CLAIM_WINDOW, Invalid, LockName, Now, Outcome, Presence, Step, Ttl, World};
 
-use leasehold_core::{
-    CLAIM_WINDOW, Invalid, LockName, Now, Outcome, Presence, Reply, Step, Ttl, World,
-};
-use stateright::Property;
-
-use super::actions::Action;
-use super::judge::{LockRule, is_its_hold};
-use super::setup::{Setup, Situation, TICK};
-use super::state::{Client, Phase, State};
-use super::time::TICK_MS;
-use super::trace;
-use crate::frame::{Framed, NOW, Owners, Subject, Turn, kept};
+use super::setup::{Setup, TICK};
+use crate::frame::{Framed, Owners, Turn};
 
 /// The rules of a lock: [`World::apply`], or a broken version in a test.
 pub type Apply = fn(&mut World, Now, &LockName, &Step, &dyn Presence) -> Outcome;
@@ -45,124 +35,4 @@ impl LockModel {
         };
         Ok(Self::of(setup, setup.reaches, lock))
     }
-}
-
-impl Subject for Lock {
-    type Setup = Setup;
-    type State = State;
-    type Action = Action;
-    type Reply = Reply;
-    type Situation = Situation;
-
-    const TICK: (Action, Duration) = (Action::Tick, TICK);
-
-    const COLUMNS: &'static [(&'static str, usize)] = &[
-        ("time", 5),
-        ("what", 34),
-        ("reply", 24),
-        ("holder", 16),
-        ("queue", 12),
-        ("believe to hold", 0),
-    ];
-
-    fn init(model: &LockModel) -> State {
-        State {
-            world: World::default(),
-            replica: None,
-            clients: vec![Client::IDLE; usize::from(model.setup.clients)],
-            flight: Vec::new(),
-            seen: None,
-            issued: 0,
-            unclaimed: None,
-            broken: 0,
-        }
-    }
-
-    fn broken(state: &State) -> u16 {
-        state.broken
-    }
-
-    fn possible(model: &LockModel, state: &State, into: &mut Vec<Action>) {
-        model.possible(state, into);
-    }
-
-    fn act(turn: &mut LockTurn<'_>, action: Action) -> Option<()> {
-        turn.carry_out(action)
-    }
-
-    fn properties() -> Vec<Property<LockModel>> {
-        vec![
-            kept!(
-                "R1 the store has at most one holder (C1)",
-                LockRule::Holders
-            ),
-            Property::always(
-                "R1b at most one client that was not robbed believes to hold the lock",
-                |_, state| believers(state).filter(|client| !client.robbed).count() <= 1,
-            ),
-            Property::always(
-                "R1c of those who believe it, each has fences of its own",
-                |_, state| {
-                    let fences = |client: &Client| match client.phase {
-                        Phase::Holding { fences, .. } => Some(fences),
-                        _ => None,
-                    };
-                    let mut fences: Vec<_> = believers(state).filter_map(fences).collect();
-                    fences.sort_unstable();
-                    fences.windows(2).all(|pair| pair[0].last < pair[1].first)
-                },
-            ),
-            kept!(
-                "R2 fences rise, and the counter is the last one (C2)",
-                LockRule::Fences
-            ),
-            kept!(
-                "R3 nobody but its owner changes a hold (C3)",
-                LockRule::Strangers
-            ),
-            Property::always(
-                "R4 whoever waits gets the lock once others stop",
-                LockModel::waits_end,
-            ),
-            Property::always(
-                "R5 a dead waiter delays by one claim window",
-                LockModel::dead_grants_end,
-            ),
-            kept!("R6 first come, first served (C4)", LockRule::Order),
-            kept!("R7 a step may be repeated (C5)", LockRule::Repeats),
-            kept!("R8 a free lock keeps no waiter (C6)", LockRule::FreeQueue),
-            Property::always(
-                "R9 whoever believes to hold it, and was not robbed, does",
-                holds_what_it_believes,
-            ),
-            kept!("R10 what a step answers is so", LockRule::Answers),
-            kept!(
-                "R11 who is given the lock, or is to give it up, is told",
-                LockRule::Told
-            ),
-        ]
-    }
-
-    fn cells(before: &State, action: Action, after: &LockTurn<'_>) -> Vec<String> {
-        trace::cells(before, action, after)
-    }
-}
-
-fn believers(state: &State) -> impl Iterator<Item = &Client> {
-    let believes = |client: &&Client| matches!(client.phase, Phase::Holding { .. });
-    state.clients.iter().filter(believes)
-}
-
-/// Whether the store holds the lock for this client, by the grant of its fences, at least until its own deadline.
-fn holds_what_it_believes(_: &LockModel, state: &State) -> bool {
-    (0u8..)
-        .zip(&state.clients)
-        .all(|(index, client)| match client.phase {
-            Phase::Holding { left, fences } if !client.robbed => {
-                let until = NOW.millis() + u64::from(left) * TICK_MS;
-                let mut holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
-                holders.any(|holder| is_its_hold(holder, (state.id(index), fences), until))
-            }
-            _ => true,
-        })
 }

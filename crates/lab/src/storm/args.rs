@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Conclusion, Fencing, storm};
+use super::resource::Fencing;
 use crate::history::{Status, judge, read};
-use crate::host_time;
-use crate::output::{CommandError, CommandOutput, Terminal};
+use crate::output::{CommandError, CommandOutput};
 use crate::text::json_line;
 
 /// The TTL of a lease, unless another one is given.
@@ -42,7 +41,7 @@ pub struct Storm {
 
     /// What faults and work are drawn from; by default, another one each time
     #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
 
     /// What the resource asks for
     #[arg(long, value_enum, default_value = "fenced")]
@@ -72,30 +71,6 @@ impl Storm {
     /// The seed of faults and work.
     pub(super) fn seed(&self) -> u64 {
         self.seed.unwrap_or_default()
-    }
-
-    /// Runs it.
-    ///
-    /// # Errors
-    /// As [`storm`].
-    pub(crate) fn run(&self, json: bool, asked: &Terminal) -> Result<CommandOutput, String> {
-        // Short enough to type.
-        let drawn = || host_time::up_ns() / 1_000 % 1_000_000;
-        let seed = self.seed.unwrap_or_else(drawn);
-        let settings = Self {
-            seed: Some(seed),
-            ..self.clone()
-        };
-        (asked.progress)(&format!("a storm of {:?}, seed {seed}", self.time));
-        let report = storm(&settings)?;
-        Ok(CommandOutput {
-            text: if json {
-                json_line("leasehold.lab-storm/1", &report)
-            } else {
-                report.to_string()
-            },
-            fine: report.result == Conclusion::Clean,
-        })
     }
 }
 

@@ -187,8 +187,9 @@ impl Nemesis<'_> {
             FaultKind::Memory => {
                 // Less memory than an empty server uses.
                 self.command::<()>(&["CONFIG", "SET", "maxmemory", "100kb"])?;
-                if self.command::<()>(&["SET", "nemesis", "writes"]).is_ok() {
-                    return Err("a server without memory still writes".into());
+                let written = self.command::<()>(&["SET", "nemesis", "writes"]);
+                if !written.is_err_and(|why| why.contains("maxmemory")) {
+                    return Err("a server without memory does not refuse to write".into());
                 }
                 self.stage.rest(host_time::up() + fault.lasts)?;
                 self.command::<()>(&["CONFIG", "SET", "maxmemory", "0"])?;

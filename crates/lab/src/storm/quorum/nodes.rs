@@ -132,7 +132,7 @@ impl Nodes {
         both.cmd("SET").arg(MARK).arg(mark).ignore();
         let connection = self.all[node].server.connect();
         let done = connection.and_then(|mut connection| both.query(&mut connection));
-        done.map_err(|error| format!("FLUSHALL: {error}"))
+        done.map_err(|error| format!("{}: FLUSHALL: {error}", name(node)))
     }
 
     fn new_mark(&self, node: usize, count: usize) -> Result<String, String> {
