@@ -151,7 +151,7 @@ impl fmt::Display for Fence {
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, Counter, Fence};
+    use super::{Block, Counter, Fence, Fences};
 
     #[test]
     fn fence_rises_when_clock_pauses_or_counter_is_lost() {
@@ -184,5 +184,34 @@ mod tests {
     fn a_block_has_from_one_to_1_024_fences() {
         let sizes = [0, 1, 17, 1_024, 1_025, u64::MAX].map(|wanted| Block::nearest(wanted).get());
         assert_eq!(sizes, [1, 1, 17, 1_024, 1_024, 1_024]);
+    }
+
+    #[test]
+    fn a_counter_accepts_what_is_within_its_bounds() {
+        let block = Block::nearest(4);
+        let proposed = |first| Fences {
+            first: Fence::new(first),
+            block,
+        };
+        let (mut counter, floor_us, most_us) = (Counter::default(), 1_000, 2_000);
+        assert!(counter.is_lost());
+        for outside in [999, 2_001] {
+            let refused = counter.accept(proposed(outside), floor_us, most_us);
+            assert_eq!(refused, Err(counter.acceptable(floor_us, most_us)));
+        }
+        assert!(counter.accept(proposed(1_000), floor_us, most_us).is_ok());
+        assert!(!counter.is_lost());
+        assert!(counter.accept(proposed(1_003), floor_us, most_us).is_err());
+        assert!(counter.accept(proposed(2_000), floor_us, most_us).is_ok());
+        assert_eq!(counter.0, Some(Fence::new(2_003)));
+    }
+
+    #[test]
+    fn a_counter_at_its_end_accepts_nothing_more() {
+        let bounds = Counter(Some(Fence(Counter::END))).acceptable(0, u64::MAX);
+        assert_eq!(bounds.least.get(), Counter::END + 1);
+        assert_eq!(bounds.most.get(), Counter::END);
+        let forgotten = Counter::default().acceptable(u64::MAX, u64::MAX);
+        assert_eq!(forgotten, bounds);
     }
 }

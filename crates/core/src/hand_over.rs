@@ -117,7 +117,7 @@ pub fn block_for(tasks: usize, others_wait: bool) -> Block {
 
 #[cfg(test)]
 mod tests {
-    use super::{HAND_OVERS, NoHandOver, Session, block_for};
+    use super::{GROWTH, HAND_OVERS, NoHandOver, Session, block_for};
     use crate::{Block, Fence, Fences};
 
     fn stay(wanted: u64) -> Session {
@@ -180,5 +180,18 @@ mod tests {
         assert_eq!(handed(&mut stay, 1_050_000), Err(NoHandOver::Unfair));
         stay.queued(0, 1_060_000);
         assert!(handed(&mut stay, 1_060_000).is_ok(), "they went away");
+    }
+
+    #[test]
+    fn a_block_that_is_used_up_grows_unless_others_wait() {
+        let mut used_up = stay(2);
+        assert_eq!(used_up.next_block(1).get(), 1, "a fence is left");
+        assert_eq!(handed(&mut used_up, 0), Ok(1_001));
+        assert_eq!(used_up.next_block(1).get(), 2 * GROWTH);
+        assert_eq!(used_up.next_block(200).get(), 800, "for so many tasks");
+        assert!(!used_up.is_wanted());
+        used_up.queued(1, 0);
+        assert!(used_up.is_wanted());
+        assert_eq!(used_up.next_block(1).get(), 1);
     }
 }
