@@ -3,46 +3,12 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use leasehold::Client;
 use tokio::time::sleep;
 
+use crate::common::{MANY, MOMENTS, poll_n_times_then_drop, poll_once_then_drop_after};
 use crate::scene::{Nodes, lock, millis, take};
-
-/// More polls than an acquisition needs.
-const MANY: usize = 50;
-
-/// Moments at which to drop a future while the client works: from 50 us to 13 ms.
-fn moments() -> impl Iterator<Item = Duration> {
-    (0..9).map(|power| Duration::from_micros(50 << power))
-}
-
-/// Polls `future` up to `n` times and drops it. Returns the output, if there is one.
-async fn poll_n_times_then_drop<F: Future>(n: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polls = 0;
-    poll_fn(|context| {
-        if let Poll::Ready(output) = future.as_mut().poll(context) {
-            return Poll::Ready(Some(output));
-        }
-        polls += 1;
-        if polls == n {
-            Poll::Ready(None)
-        } else {
-            Poll::Pending
-        }
-    })
-    .await
-}
-
-/// Polls `future` once, and drops it after `pause` without another poll.
-async fn poll_once_then_drop_after<F: Future>(future: F, pause: Duration) {
-    let mut future = pin!(future);
-    let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
-    sleep(pause).await;
-    drop(first);
-}
 
 /// Drops acquisitions of a free lock at every poll, and at many moments.
 async fn drops_acquisitions(client: &Client) {
@@ -57,9 +23,9 @@ async fn drops_acquisitions(client: &Client) {
         }
     }
     assert!(ended);
-    for pause in moments() {
-        poll_once_then_drop_after(mutex.acquire(), pause).await;
-        poll_once_then_drop_after(mutex.try_acquire(), pause).await;
+    for pause in MOMENTS {
+        poll_once_then_drop_after(mutex.acquire(), sleep(pause)).await;
+        poll_once_then_drop_after(mutex.try_acquire(), sleep(pause)).await;
     }
 }
 
@@ -78,9 +44,9 @@ async fn a_dropped_waiter_leaves_no_vote() {
     let nodes = Nodes::start();
     let (one, two) = (nodes.client().await, nodes.client().await);
     let mutex = lock(&two);
-    for pause in moments() {
+    for pause in MOMENTS {
         let lease = lock(&one).acquire().await.expect("its turn");
-        poll_once_then_drop_after(mutex.acquire(), pause).await;
+        poll_once_then_drop_after(mutex.acquire(), sleep(pause)).await;
         poll_n_times_then_drop(1, mutex.acquire()).await;
         lease.release().await.expect("it is held");
         // Dropped while the lock is being handed over.
