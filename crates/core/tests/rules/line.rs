@@ -76,14 +76,27 @@ fn new_first_waiter_behind_a_foreign_lock_is_told() {
     );
 }
 
-/// Asks and waits.
+#[test]
+fn new_first_waiter_that_only_polls_is_not_told() {
+    let mut stage = Stage::new();
+    stage.is_held_by_another_program(None);
+    stage.acquires("ann", 30_000, true);
+    stage.step(&waits("bob", false));
+    assert_eq!(stage.releases("ann", None).first, None);
+    assert_eq!(stage.queue(), ["bob"]);
+}
+
 fn asks(who: &str) -> Step {
+    waits(who, true)
+}
+
+fn waits(who: &str, listening: bool) -> Step {
     Step::Acquire {
         owner: owner(who),
         mode: Mode::Exclusive,
         ttl: ttl(30_000),
         block: Block::ONE,
-        wait: Some(Wait { listening: true }),
+        wait: Some(Wait { listening }),
     }
 }
 
@@ -204,14 +217,7 @@ fn a_silent_waiter_in_front_does_not_count_behind_a_holder() {
         ["bob", "cid"],
         "who only tries leaves the line"
     );
-    let step = Step::Acquire {
-        owner: owner("cid"),
-        mode: Mode::Exclusive,
-        ttl: ttl(30_000),
-        block: Block::ONE,
-        wait: Some(Wait { listening: true }),
-    };
-    let outcome = stage.step(&step);
+    let outcome = stage.step(&asks("cid"));
     assert_eq!(ahead(&outcome.reply).0, 0);
     assert_eq!(outcome.wanted, Some(owner("ann")), "the holder hears of it");
     assert_eq!(stage.queue(), ["cid"]);
