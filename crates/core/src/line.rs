@@ -6,7 +6,7 @@ use crate::owner::Owner;
 use crate::state::Waiter;
 use crate::step::Wake;
 use crate::time::{Ttl, millis};
-use crate::turn::{Turn, count, is_gone};
+use crate::turn::{Request, Turn, count, is_gone};
 
 /// How long a waiter that was granted the lock has to extend it to its full TTL (at most its TTL). A dead or paused waiter
 /// delays the queue by that, and until the next step of any client: see [`poll_after`](crate::poll_after).
@@ -131,7 +131,12 @@ impl Turn<'_> {
             return;
         };
         let window = claim_ttl(waiter.ttl);
-        let fences = self.grant(&waiter.owner, (waiter.mode, window, waiter.block));
+        let request = Request {
+            mode: waiter.mode,
+            ttl: window,
+            block: waiter.block,
+        };
+        let fences = self.grant(&waiter.owner, request);
         self.first = self.sleeper(place, caller, window).cloned();
         if caller != Some(&waiter.owner) {
             self.wakes.push(Wake {

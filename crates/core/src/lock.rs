@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::fence::{Block, Counter, Fence, Fences};
+use crate::fence::{Counter, Fence, Fences};
 use crate::foreign::shown;
 use crate::line::WAITER_GRACE;
 use crate::mode::Mode;
@@ -19,7 +19,7 @@ use crate::step::{
     Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView,
 };
 use crate::time::{Now, Ttl, millis};
-use crate::turn::{Turn, count, is_gone};
+use crate::turn::{Request, Turn, count, is_gone};
 
 impl LockState {
     /// Takes one step at `now`. A grant draws its fences from `counter`, which all locks of the store share.
@@ -30,7 +30,7 @@ impl LockState {
         step: &Step,
         presence: &dyn Presence,
     ) -> Outcome {
-        let mut turn = Turn::new((self, counter), now, presence);
+        let mut turn = Turn::new(self, counter, now, presence);
         let reply = match step {
             Step::Acquire {
                 owner,
@@ -38,7 +38,10 @@ impl LockState {
                 ttl,
                 block,
                 wait,
-            } => turn.acquire(owner, (*mode, *ttl, *block), *wait),
+            } => {
+                let (mode, ttl, block) = (*mode, *ttl, *block);
+                turn.acquire(owner, Request { mode, ttl, block }, *wait)
+            }
             // Only a node has the memory for it: see `LockState::vote`.
             Step::Propose(_) => Reply::NoVote(NoVote::NotANode),
             Step::Extend { owner, ttl, fence } => turn.extend(owner, *ttl, *fence),
@@ -52,32 +55,22 @@ impl LockState {
 }
 
 impl Turn<'_> {
-    fn acquire(
-        &mut self,
-        owner: &Owner,
-        (mode, ttl, block): (Mode, Ttl, Block),
-        wait: Option<Wait>,
-    ) -> Reply {
+    fn acquire(&mut self, owner: &Owner, request: Request, wait: Option<Wait>) -> Reply {
         self.advance(Some(owner));
         if let Some(at) = self.holder(owner) {
             // A retry after a lost reply, or the claim of a grant (C5).
-            return Reply::Held(self.hold_until(at, ttl));
+            return Reply::Held(self.hold_until(at, request.ttl));
         }
-        if self.admits(mode) {
+        if self.admits(request.mode) {
             // The waiters that remain are passed over: they cannot be told, so they do not block this request.
-            let fences = self.grant(owner, (mode, ttl, block));
+            let fences = self.grant(owner, request);
             return Reply::Held(self.held(fences));
         }
-        Reply::Busy(self.refuse(owner, (mode, ttl, block), wait))
+        Reply::Busy(self.refuse(owner, request, wait))
     }
 
     /// Refuses a request for a lock that another holds. The request joins the queue, or keeps its place, if it waits.
-    pub(crate) fn refuse(
-        &mut self,
-        owner: &Owner,
-        (mode, ttl, block): (Mode, Ttl, Block),
-        wait: Option<Wait>,
-    ) -> Busy {
+    pub(crate) fn refuse(&mut self, owner: &Owner, request: Request, wait: Option<Wait>) -> Busy {
         let mut passed = 0;
         if wait.is_some() && self.lock.foreign.is_some() {
             passed = self.find_first(Some(owner), None);
@@ -91,7 +84,7 @@ impl Turn<'_> {
             .position(|waiter| waiter.owner == *owner);
         let ahead = count(queued.unwrap_or(self.lock.queue.len()));
         let listening = wait.is_some_and(|wait| wait.listening);
-        let busy = self.busy((ahead, count(passed)), listening);
+        let busy = self.busy(ahead, count(passed), listening);
         if let Some(Wait { listening }) = wait {
             if let (0, HolderIdentity::Owner(holder)) = (ahead, &busy.holder.who) {
                 self.wanted = Some(holder.clone());
@@ -99,9 +92,9 @@ impl Turn<'_> {
             let seen_until_ms = self.now.millis() + millis(busy.poll_after + WAITER_GRACE);
             let waiter = Waiter {
                 owner: owner.clone(),
-                mode,
-                ttl,
-                block,
+                mode: request.mode,
+                ttl: request.ttl,
+                block: request.block,
                 listening,
                 seen_until_ms,
             };
@@ -224,7 +217,7 @@ impl Turn<'_> {
     }
 
     /// Refuses a request that has `ahead` waiters before it, of which `passed` cannot be told and therefore do not count.
-    fn busy(&self, (ahead, passed): (u32, u32), listening: bool) -> Busy {
+    fn busy(&self, ahead: u32, passed: u32, listening: bool) -> Busy {
         // After `advance`, a lock that refuses a request has a holder.
         let holder = self.view().unwrap_or_else(|| HolderView {
             who: HolderIdentity::Foreign {

@@ -9,6 +9,14 @@ use crate::state::{Holder, LockState};
 use crate::step::{Outcome, Reply, Wake};
 use crate::time::{Now, Ttl};
 
+/// The hold that an owner asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Ttl,
+    pub(crate) block: Block,
+}
+
 /// One step in progress.
 pub(crate) struct Turn<'a> {
     pub(crate) lock: &'a mut LockState,
@@ -23,7 +31,8 @@ pub(crate) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Begins a step without effects so far.
     pub(crate) fn new(
-        (lock, counter): (&'a mut LockState, &'a mut Counter),
+        lock: &'a mut LockState,
+        counter: &'a mut Counter,
         now: Now,
         presence: &'a dyn Presence,
     ) -> Self {
@@ -49,18 +58,14 @@ impl<'a> Turn<'a> {
     }
 
     /// Makes `owner` a holder and draws its fences.
-    pub(crate) fn grant(
-        &mut self,
-        owner: &Owner,
-        (mode, ttl, block): (Mode, Ttl, Block),
-    ) -> Fences {
-        let fences = self.counter.draw(block, self.now.wall_us);
-        self.grant_with(owner, (mode, ttl), fences);
+    pub(crate) fn grant(&mut self, owner: &Owner, request: Request) -> Fences {
+        let fences = self.counter.draw(request.block, self.now.wall_us);
+        self.grant_with(owner, request.mode, request.ttl, fences);
         fences
     }
 
     /// Makes `owner` a holder with fences that the counter has drawn or accepted. No other function makes a holder.
-    pub(crate) fn grant_with(&mut self, owner: &Owner, (mode, ttl): (Mode, Ttl), fences: Fences) {
+    pub(crate) fn grant_with(&mut self, owner: &Owner, mode: Mode, ttl: Ttl, fences: Fences) {
         self.lock.holders.push(Holder {
             owner: owner.clone(),
             mode,

@@ -38,7 +38,7 @@ impl World {
         };
         with_state(&mut self.locks, name, |state| match (step, mark) {
             (Step::Propose(proposal), Some(mark)) => {
-                state.vote((counter, mark), now, proposal, presence)
+                state.vote(counter, mark, now, proposal, presence)
             }
             _ => state.apply(counter, now, step, presence),
         })

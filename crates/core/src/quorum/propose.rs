@@ -8,7 +8,7 @@ use crate::proposal::{NoVote, Proposal};
 use crate::state::LockState;
 use crate::step::{Outcome, Reply};
 use crate::time::Now;
-use crate::turn::Turn;
+use crate::turn::{Request, Turn};
 
 /// [`AHEAD`] in microseconds.
 const AHEAD_US: u64 = 1_000_000 * AHEAD.as_secs();
@@ -17,12 +17,13 @@ impl LockState {
     /// Votes on a proposal at `now`. `mark` is the mark of the node, `counter` counts the fences of the name.
     pub(crate) fn vote(
         &mut self,
-        (counter, mark): (&mut Counter, &mut Option<Mark>),
+        counter: &mut Counter,
+        mark: &mut Option<Mark>,
         now: Now,
         proposal: &Proposal,
         presence: &dyn Presence,
     ) -> Outcome {
-        let mut turn = Turn::new((self, counter), now, presence);
+        let mut turn = Turn::new(self, counter, now, presence);
         let reply = turn.propose(proposal, mark).unwrap_or_else(Reply::NoVote);
         turn.end(reply)
     }
@@ -74,11 +75,15 @@ impl Turn<'_> {
             return Ok(Reply::Held(held));
         }
         if !self.admits(Mode::Exclusive) {
-            let terms = (Mode::Exclusive, *ttl, fences.block);
-            return Ok(Reply::Busy(self.refuse(owner, terms, *wait)));
+            let request = Request {
+                mode: Mode::Exclusive,
+                ttl: *ttl,
+                block: fences.block,
+            };
+            return Ok(Reply::Busy(self.refuse(owner, request, *wait)));
         }
         (self.counter.accept(*fences, floor_us, most_us)).map_err(NoVote::Behind)?;
-        self.grant_with(owner, (Mode::Exclusive, *ttl), *fences);
+        self.grant_with(owner, Mode::Exclusive, *ttl, *fences);
         Ok(Reply::Held(self.held(*fences)))
     }
 }
