@@ -53,7 +53,6 @@
 
 pub mod cache;
 mod fence;
-mod fence_forms;
 mod foreign;
 mod hand_over;
 mod invalid;
