@@ -53,13 +53,10 @@
 
 pub mod cache;
 mod fence;
-mod foreign;
 mod hand_over;
 mod invalid;
-mod kind;
 mod line;
 mod lock;
-mod mode;
 mod name;
 mod naming;
 mod owner;
@@ -77,18 +74,16 @@ mod turn;
 mod world;
 
 pub use fence::{Acceptable, Block, Counter, Fence, Fences};
-pub use foreign::{Foreign, VALUE_SHOWN};
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Session, block_for};
 pub use invalid::Invalid;
 pub use line::{CLAIM_WINDOW, PASSED_OVER, UNHEARD_GRACE, WAITER_GRACE};
-pub use mode::Mode;
 pub use name::{LockName, RESERVED_SUFFIXES};
 pub use naming::{KeyTemplate, Namespace, Naming};
-pub use owner::{ClientId, Label, Owner};
+pub use owner::{ClientId, Label, Owner, VALUE_SHOWN};
 pub use poll::poll_after;
 pub use presence::{Presence, UnknownPresence};
 pub use proposal::Wait;
-pub use state::{Holder, LockState, Waiter};
+pub use state::{Foreign, Holder, LockState, Mode, Waiter};
 pub use step::{
     Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView, Wake,
 };

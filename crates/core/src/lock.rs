@@ -7,14 +7,12 @@
 use std::time::Duration;
 
 use crate::fence::{Counter, Fence, Fences};
-use crate::foreign::shown;
 use crate::line::WAITER_GRACE;
-use crate::mode::Mode;
-use crate::owner::Owner;
+use crate::owner::{Owner, shown};
 use crate::poll::poll_after;
 use crate::presence::Presence;
 use crate::proposal::{NoVote, Wait};
-use crate::state::{Holder, LockState, Waiter};
+use crate::state::{Holder, LockState, Mode, Waiter};
 use crate::step::{
     Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView,
 };

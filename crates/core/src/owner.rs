@@ -4,8 +4,15 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::fence::Fence;
-use crate::foreign::VALUE_SHOWN;
 use crate::invalid::Invalid;
+
+/// How many bytes of a foreign value are read. A foreign value may have megabytes; every token of this protocol is shorter.
+pub const VALUE_SHOWN: usize = 1_024;
+
+/// The part of `value` that others are shown.
+pub(crate) fn shown(value: &[u8]) -> Vec<u8> {
+    value[..value.len().min(VALUE_SHOWN)].to_vec()
+}
 
 /// The first characters of every token of this protocol.
 const PREFIX: &str = "lh1.";

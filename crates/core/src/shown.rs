@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use crate::mode::Mode;
 use crate::owner::{ClientId, Owner};
+use crate::state::Mode;
 use crate::step::{HolderIdentity, HolderView, Snapshot, WaiterView};
 use crate::time::millis;
 

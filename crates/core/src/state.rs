@@ -1,10 +1,8 @@
-//! The state of one lock, and the effect of time on it. Granting is in `line.rs`.
+//! The state of one lock, the effect of time on it, and the kinds of lock. Granting is in `line.rs`.
 
 use std::collections::VecDeque;
 
 use crate::fence::{Block, Fence, Fences};
-use crate::foreign::Foreign;
-use crate::mode::Mode;
 use crate::owner::Owner;
 use crate::time::{Now, Ttl};
 
@@ -50,6 +48,35 @@ pub struct Waiter {
     pub listening: bool,
     /// The last millisecond at which it counts as alive if it does not ask again.
     pub seen_until_ms: u64,
+}
+
+/// A lock that was taken by a program that does not speak this protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    /// The Redis type of the key.
+    pub kind: String,
+    /// The value, if a string. Others see its first [`VALUE_SHOWN`](crate::VALUE_SHOWN) bytes only.
+    pub value: Vec<u8>,
+    /// When it expires; `None` means never: clients wait for it and do not take it.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// The mode of a request, which decides beside which holders it is admitted. A store matches every mode by name, so a mode
+/// that it does not support is refused at compile time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Exclusive: the mode of a mutex. The only mode that has a fence.
+    Exclusive,
+}
+
+impl Mode {
+    /// Whether a request of this mode may join these (unexpired) holders. A kind of lock is this predicate.
+    pub(crate) fn admits(self, holders: &[Holder]) -> bool {
+        match self {
+            // A mutex has one holder at a time (C1).
+            Self::Exclusive => holders.is_empty(),
+        }
+    }
 }
 
 impl Holder {

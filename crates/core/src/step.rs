@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use crate::fence::{Block, Fence};
-use crate::mode::Mode;
 use crate::owner::Owner;
 use crate::proposal::{NoVote, Proposal, Wait};
-use crate::state::Waiter;
+use crate::state::{Mode, Waiter};
 use crate::time::Ttl;
 
 /// One atomic step of a store: one round trip.

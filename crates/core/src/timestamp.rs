@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use crate::foreign::{VALUE_SHOWN, shown};
+use crate::owner::{VALUE_SHOWN, shown};
 use crate::time::Ttl;
 
 /// The unit of the deadlines of a lock, counted since 1970. All programs that share a key must use the same unit.

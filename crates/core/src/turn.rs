@@ -2,10 +2,9 @@
 //! drawn or accepted in the same step.
 
 use crate::fence::{Block, Counter, Fences};
-use crate::mode::Mode;
 use crate::owner::Owner;
 use crate::presence::Presence;
-use crate::state::{Holder, LockState};
+use crate::state::{Holder, LockState, Mode};
 use crate::step::{Outcome, Reply, Wake};
 use crate::time::{Now, Ttl};
 

@@ -2,10 +2,9 @@
 
 use super::mark::{AHEAD, Mark};
 use crate::fence::Counter;
-use crate::mode::Mode;
 use crate::presence::Presence;
 use crate::proposal::{NoVote, Proposal};
-use crate::state::LockState;
+use crate::state::{LockState, Mode};
 use crate::step::{Outcome, Reply};
 use crate::time::Now;
 use crate::turn::{Request, Turn};
