@@ -55,13 +55,10 @@ pub mod cache;
 mod fence;
 mod hand_over;
 mod invalid;
-mod line;
 mod lock;
 mod name;
 mod naming;
 mod owner;
-mod poll;
-mod presence;
 mod proposal;
 pub mod quorum;
 #[cfg(feature = "serde")]
@@ -76,16 +73,16 @@ mod world;
 pub use fence::{Acceptable, Block, Counter, Fence, Fences};
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Session, block_for};
 pub use invalid::Invalid;
-pub use line::{CLAIM_WINDOW, PASSED_OVER, UNHEARD_GRACE, WAITER_GRACE};
 pub use name::{LockName, RESERVED_SUFFIXES};
 pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner, VALUE_SHOWN};
-pub use poll::poll_after;
-pub use presence::{Presence, UnknownPresence};
 pub use proposal::Wait;
 pub use state::{Foreign, Holder, LockState, Mode, Waiter};
 pub use step::{
     Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView, Wake,
 };
 pub use time::{Now, Ttl};
+pub use turn::{
+    CLAIM_WINDOW, PASSED_OVER, Presence, UNHEARD_GRACE, UnknownPresence, WAITER_GRACE, poll_after,
+};
 pub use world::World;

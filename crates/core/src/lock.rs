@@ -1,23 +1,20 @@
 //! The transition function of one lock: state, step and time in; state and reply out. It reads only its arguments.
 //!
 //! Each step but a look first *advances*: it drops what has expired and hands a free lock to the first waiter that is alive and
-//! can be told (`line.rs`). A step by the holder of a live lock therefore changes nothing but its own deadline (C3), and a free
+//! can be told (`turn.rs`). A step by the holder of a live lock therefore changes nothing but its own deadline (C3), and a free
 //! lock keeps no other waiter (C6). Expiry is strict: at `expires_at_ms` itself a lease still counts, as in Redis.
 
 use std::time::Duration;
 
 use crate::fence::{Counter, Fence, Fences};
-use crate::line::WAITER_GRACE;
 use crate::owner::{Owner, shown};
-use crate::poll::poll_after;
-use crate::presence::Presence;
 use crate::proposal::{NoVote, Wait};
 use crate::state::{Holder, LockState, Mode, Waiter};
 use crate::step::{
     Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView,
 };
 use crate::time::{Now, Ttl, millis};
-use crate::turn::{Request, Turn, count, is_gone};
+use crate::turn::{Presence, Request, Turn, WAITER_GRACE, count, is_gone, poll_after};
 
 impl LockState {
     /// Takes one step at `now`. A grant draws its fences from `counter`, which all locks of the store share.

@@ -1,4 +1,4 @@
-//! The state of one lock, the effect of time on it, and the kinds of lock. Granting is in `line.rs`.
+//! The state of one lock, the effect of time on it, and the kinds of lock. Granting is in `turn.rs`.
 
 use std::collections::VecDeque;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::fence::Counter;
 use crate::name::LockName;
-use crate::presence::Presence;
 use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms};
 use crate::state::LockState;
 use crate::step::{Outcome, Reply, Step};
 use crate::time::Now;
+use crate::turn::Presence;
 
 /// Every lock of a store, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,12 +2,11 @@
 
 use super::mark::{AHEAD, Mark};
 use crate::fence::Counter;
-use crate::presence::Presence;
 use crate::proposal::{NoVote, Proposal};
 use crate::state::{LockState, Mode};
 use crate::step::{Outcome, Reply};
 use crate::time::Now;
-use crate::turn::{Request, Turn};
+use crate::turn::{Presence, Request, Turn};
 
 /// [`AHEAD`] in microseconds.
 const AHEAD_US: u64 = 1_000_000 * AHEAD.as_secs();
