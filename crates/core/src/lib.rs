@@ -59,7 +59,6 @@ mod lock;
 mod name;
 mod naming;
 mod owner;
-mod proposal;
 pub mod quorum;
 #[cfg(feature = "serde")]
 mod shown;
@@ -76,10 +75,9 @@ pub use invalid::Invalid;
 pub use name::{LockName, RESERVED_SUFFIXES};
 pub use naming::{KeyTemplate, Namespace, Naming};
 pub use owner::{ClientId, Label, Owner, VALUE_SHOWN};
-pub use proposal::Wait;
 pub use state::{Foreign, Holder, LockState, Mode, Waiter};
 pub use step::{
-    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView, Wake,
+    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake,
 };
 pub use time::{Now, Ttl};
 pub use turn::{

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::fence::{Counter, Fence, Fences};
 use crate::owner::{Owner, shown};
-use crate::proposal::{NoVote, Wait};
 use crate::state::{Holder, LockState, Mode, Waiter};
 use crate::step::{
-    Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, WaiterView,
+    Busy, Held, HolderIdentity, HolderView, NoVote, Outcome, Reply, Snapshot, Step, Wait,
+    WaiterView,
 };
 use crate::time::{Now, Ttl, millis};
 use crate::turn::{Presence, Request, Turn, WAITER_GRACE, count, is_gone, poll_after};
@@ -37,7 +37,7 @@ impl LockState {
                 let (mode, ttl, block) = (*mode, *ttl, *block);
                 turn.acquire(owner, Request { mode, ttl, block }, *wait)
             }
-            // Only a node has the memory for it: see `LockState::vote`.
+            // Only a node has the memory for it: see `quorum::vote`.
             Step::Propose(_) => Reply::NoVote(NoVote::NotANode),
             Step::Extend { owner, ttl, fence } => turn.extend(owner, *ttl, *fence),
             Step::GiveBack { owner, fence } => turn.give_back(owner, *fence),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::fence::Counter;
 use crate::name::LockName;
-use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms};
+use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms, vote};
 use crate::state::LockState;
 use crate::step::{Outcome, Reply, Step};
 use crate::time::Now;
@@ -38,7 +38,7 @@ impl World {
         };
         with_state(&mut self.locks, name, |state| match (step, mark) {
             (Step::Propose(proposal), Some(mark)) => {
-                state.vote(counter, mark, now, proposal, presence)
+                vote(state, counter, mark, now, proposal, presence)
             }
             _ => state.apply(counter, now, step, presence),
         })

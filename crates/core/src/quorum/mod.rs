@@ -31,14 +31,10 @@
 //!   none of its own: the store that has them must count them as lost.
 //! - **QR9** A round that was refused is over: the client gives back its votes, so that none of them may count later.
 
-mod mark;
 mod node;
-mod propose;
-mod proposer;
 mod round;
 
-pub use self::mark::{AHEAD, Mark, quarantine};
-pub use self::node::{BUCKETS, NodeMemory, bucket};
-pub use self::proposer::Proposer;
-pub use self::round::{Refusal, Round, Verdict};
-pub use crate::proposal::{NoVote, Proposal, QuorumTerms};
+pub(crate) use self::node::vote;
+pub use self::node::{AHEAD, BUCKETS, Mark, NodeMemory, bucket, quarantine};
+pub use self::round::{Proposer, Refusal, Round, Verdict};
+pub use crate::step::{NoVote, Proposal, QuorumTerms};

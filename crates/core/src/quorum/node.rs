@@ -1,10 +1,65 @@
-//! The memory of a node beside its locks: a fence counter for each bucket of names, and the mark.
+//! A node of a quorum: its mark, its fence counters, and its vote on a proposal.
+//!
+//! The mark tells a node that lost its memory, and clients that count another quorum.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::mark::Mark;
 use crate::fence::Counter;
 use crate::name::LockName;
+use crate::state::{LockState, Mode};
+use crate::step::{NoVote, Outcome, Proposal, QuorumTerms, Reply};
+use crate::time::{Now, Ttl, millis};
+use crate::turn::{Presence, Request, Turn};
+
+/// How far ahead of a node's clock a proposed fence may be. Clocks that differ by more cannot use one quorum.
+pub const AHEAD: Duration = Duration::from_secs(10);
+
+/// [`AHEAD`] in microseconds.
+const AHEAD_US: u64 = 1_000_000 * AHEAD.as_secs();
+
+/// The record of a node that it belongs to a quorum, and since when. It has no TTL, so only a loss of the node's memory removes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// The terms of the quorum.
+    pub terms: QuorumTerms,
+    /// When the mark was made, in milliseconds on the node's clock; 0 for a new quorum, whose nodes have nothing to forget.
+    pub made_at_ms: u64,
+}
+
+/// How long a node that lost its memory gives no vote. Its old holds end within the longest TTL, and its clock passes all fences that it
+/// had accepted within [`AHEAD`] (QR4).
+pub fn quarantine(longest_ttl: Ttl) -> Duration {
+    const MARGIN: Duration = Duration::from_secs(1);
+    const LEAST: Duration = Duration::from_secs(13);
+    (longest_ttl.get().max(AHEAD) + MARGIN).max(LEAST)
+}
+
+impl Mark {
+    /// The lowest fence that a counter without a number accepts, in microseconds. It is above all that the node accepted before it
+    /// lost its memory (QR4). A new quorum has no such fences.
+    pub fn floor_us(self) -> u64 {
+        1_000 * self.quarantine_ends_at_ms()
+    }
+
+    fn quarantine_ends_at_ms(self) -> u64 {
+        match self.made_at_ms {
+            0 => 0,
+            made_at_ms => {
+                let quarantine_ms = millis(quarantine(self.terms.longest_ttl));
+                made_at_ms
+                    .saturating_add(quarantine_ms)
+                    .min(u64::MAX / 1_000)
+            }
+        }
+    }
+
+    /// How long the quarantine of this node still lasts, if it does.
+    pub fn quarantined_for(self, now: Now) -> Option<Duration> {
+        let left = self.quarantine_ends_at_ms().saturating_sub(now.millis());
+        (left > 0).then(|| Duration::from_millis(left))
+    }
+}
 
 /// How many fence counters a node has. Names of other buckets do not raise the counter of a name.
 pub const BUCKETS: u16 = 1_024;
@@ -51,4 +106,79 @@ impl NodeMemory {
         let counter = self.counters.entry(bucket(name)).or_default();
         (counter, &mut self.mark)
     }
+}
+
+/// Votes on a proposal at `now`. `mark` is the mark of the node, `counter` counts the fences of the name.
+pub(crate) fn vote(
+    lock: &mut LockState,
+    counter: &mut Counter,
+    mark: &mut Option<Mark>,
+    now: Now,
+    proposal: &Proposal,
+    presence: &dyn Presence,
+) -> Outcome {
+    let mut turn = Turn::new(lock, counter, now, presence);
+    let reply = propose(&mut turn, proposal, mark).unwrap_or_else(Reply::NoVote);
+    turn.end(reply)
+}
+
+/// Grants the lock with exactly the proposed fences, raises the fences of the owner's hold to them, or changes neither.
+///
+/// The order of the checks is that of the scripts.
+fn propose(
+    turn: &mut Turn<'_>,
+    proposal: &Proposal,
+    mark: &mut Option<Mark>,
+) -> Result<Reply, NoVote> {
+    let Proposal {
+        owner,
+        ttl,
+        fences,
+        terms,
+        wait,
+    } = proposal;
+    // Clients that count differently share no majority.
+    if let Some(other) = mark.filter(|mark| mark.terms != *terms) {
+        return Err(NoVote::OtherTerms(other.terms));
+    }
+    // A counter that exists proves that the node remembers (QR8). Without it, also a hold may have come with other data.
+    let mut floor_us = 0;
+    if turn.counter.is_lost() {
+        let mark = mark.get_or_insert(Mark {
+            terms: *terms,
+            made_at_ms: turn.now.millis(),
+        });
+        if let Some(left) = mark.quarantined_for(turn.now) {
+            return Err(NoVote::Quarantined(left));
+        }
+        floor_us = mark.floor_us();
+    }
+    turn.advance(Some(owner));
+    let wall_us = turn.now.wall_us;
+    let most_us = wall_us.saturating_add(AHEAD_US);
+    if let Some(at) = turn.holder(owner) {
+        // A repeat, a claim, or a raise by the holder; never a way to take the lock (QR7). A hold that is not raised is not
+        // extended: its owner may have given it back, and would keep it by asking. A late proposal shortens no renewed hold (QR6).
+        let holder = &mut turn.lock.holders[at];
+        let before_ms = holder.expires_at_ms;
+        if fences.first > holder.fences.first {
+            (turn.counter.accept(*fences, wall_us, most_us)).map_err(NoVote::NotRaised)?;
+            holder.fences = *fences;
+        }
+        let held = turn.hold_until(at, *ttl);
+        let expires = &mut turn.lock.holders[at].expires_at_ms;
+        *expires = before_ms.max(*expires);
+        return Ok(Reply::Held(held));
+    }
+    if !turn.admits(Mode::Exclusive) {
+        let request = Request {
+            mode: Mode::Exclusive,
+            ttl: *ttl,
+            block: fences.block,
+        };
+        return Ok(Reply::Busy(turn.refuse(owner, request, *wait)));
+    }
+    (turn.counter.accept(*fences, floor_us, most_us)).map_err(NoVote::Behind)?;
+    turn.grant_with(owner, Mode::Exclusive, *ttl, *fences);
+    Ok(Reply::Held(turn.held(*fences)))
 }
