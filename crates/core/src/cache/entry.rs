@@ -1,4 +1,4 @@
-//! The format of a value under its key.
+//! A value under its key: its format, its version, and when it is fresh.
 //!
 //! The text is a header of fixed width, then the value unchanged. Any language can cut it at the first line feed:
 //!
@@ -19,7 +19,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::version::Version;
 use crate::time::Now;
 
 /// The bytes of a value, without the header; shared, since one load serves many callers.
@@ -34,9 +33,39 @@ const MAGIC: &[u8] = b"lhc1 ";
 /// unknown, and the value is stale.
 const BEHIND_MS: u64 = 1_000;
 
+/// The last part of the fresh time in which a value may be refreshed early: one in so many.
+const WINDOW: u64 = 5;
+
 /// The largest number with 16 digits, and the largest load time.
 const MOST: u64 = 9_999_999_999_999_999;
 const MOST_LOAD: u64 = 99_999_999;
+
+/// The number of a load or of an invalidation of an entry; it only rises (K2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Version(u64);
+
+impl Version {
+    /// The largest one: 2^53 - 1, which Lua and JavaScript carry exactly.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// A version that was read back from a store.
+    pub const fn new(value: u64) -> Self {
+        Self(value)
+    }
+
+    /// The number itself.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The next version after `last`, at `wall_us` microseconds since 1970. As for fences, wall time as the floor keeps them
+    /// rising when the last one was lost, and counting does when the clock pauses or goes back.
+    pub fn after(last: Self, wall_us: u64) -> Self {
+        // A number near the maximum was not given out by a store: it counts as lost.
+        let by_count = if last < Self::MAX { last.0 + 1 } else { 0 };
+        Self(by_count.max(wall_us).min(Self::MAX.0))
+    }
+}
 
 /// The format of a value. This crate does not read values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,6 +135,22 @@ impl Header {
     /// The time since it was stored.
     pub const fn age(&self, now_ms: u64) -> Duration {
         Duration::from_millis(now_ms.saturating_sub(self.stored_ms))
+    }
+
+    /// Whether a reader that finds the value fresh should refresh it already, decided by `random` from 0 to 1.
+    ///
+    /// This is `XFetch` (Vattani, Chierichetti, Lowenstein: "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015). The
+    /// longer a load takes, and the nearer the expiry, the likelier the refresh. `eagerness` is its beta: 1 by default, 0 for
+    /// never. Refreshes begin only in the last fifth of the fresh time; with many readers, one of them would otherwise refresh
+    /// all the time.
+    pub fn is_due_early(&self, now_ms: u64, random: f64, eagerness: f64) -> bool {
+        let left = self.soft_ms.saturating_sub(now_ms);
+        let span = self.soft_ms.saturating_sub(self.stored_ms);
+        if left > span / WINDOW || eagerness <= 0.0 {
+            return false;
+        }
+        let draw = -random.clamp(f64::MIN_POSITIVE, 1.0).ln();
+        float(self.load_ms) * eagerness * draw >= float(left)
     }
 
     /// The header as text.
@@ -180,6 +225,12 @@ impl Value {
     pub const fn standing(&self, now: Now) -> Standing {
         self.header.standing(now.millis())
     }
+}
+
+/// Milliseconds since 1970 are far below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "a draw need not be exact")]
+const fn float(number: u64) -> f64 {
+    number as f64
 }
 
 #[cfg(test)]
@@ -258,6 +309,28 @@ mod tests {
             ..header
         };
         assert_eq!(invalidated.standing(header.stored_ms), Standing::Stale);
+    }
+
+    #[test]
+    fn the_longer_the_load_and_the_nearer_the_end_the_likelier() {
+        let header = Header {
+            invalidated: false,
+            version: Version::new(7),
+            stored_ms: 10_000,
+            soft_ms: 20_000,
+            load_ms: 500,
+            format: Format::Json,
+        };
+        // e^-2: two load times ahead.
+        let random = 0.13;
+        assert!(!header.is_due_early(18_900, random, 1.0));
+        assert!(header.is_due_early(19_000, random, 1.0));
+        assert!(!header.is_due_early(19_000, random, 0.0));
+        assert!(header.is_due_early(18_000, random, 3.0));
+        // Even with high eagerness, not before the last fifth.
+        assert!(!header.is_due_early(17_999, 0.0, 100.0));
+        assert!(header.is_due_early(18_000, 0.0, 100.0));
+        assert!(header.is_due_early(20_000, 1.0, 1.0));
     }
 
     proptest! {

@@ -21,15 +21,61 @@
 //! - **K7** Everything that is kept expires.
 //! - **K8** A value that is no entry is never overwritten or deleted.
 
-mod early;
 mod entry;
 mod state;
 mod step;
-mod version;
-mod world;
 
-pub use entry::{Body, Format, HEADER_BYTES, Header, Standing, Value};
+use std::collections::BTreeMap;
+
+use crate::name::LockName;
+use crate::time::Now;
+
+pub use entry::{Body, Format, HEADER_BYTES, Header, Standing, Value, Version};
 pub use state::{BackOff, Control, EntryState, Loader, MEMORY, POLL, POLL_UNSUBSCRIBED};
 pub use step::{Begin, Commit, CommitOutcome, Outcome, Reply, Step, Token};
-pub use version::Version;
-pub use world::CacheWorld;
+
+/// Every entry of a store, by its key. After a sweep, nothing is kept of an expired entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CacheWorld {
+    entries: BTreeMap<LockName, EntryState>,
+}
+
+impl CacheWorld {
+    /// Takes one step on the entry `key`, atomically, at `now`.
+    pub fn apply(&mut self, now: Now, key: &LockName, step: &Step) -> Outcome {
+        let mut state = self.entries.remove(key).unwrap_or_default();
+        let outcome = state.apply(now, step);
+        if !state.is_empty() {
+            self.entries.insert(key.clone(), state);
+        }
+        outcome
+    }
+
+    /// The value stored under `key`.
+    pub fn look(&self, now: Now, key: &LockName) -> Option<&Value> {
+        self.entries.get(key)?.look(now)
+    }
+
+    /// The state of `key`, for tests that play a loss of data.
+    pub fn entry(&mut self, key: &LockName) -> &mut EntryState {
+        self.entries.entry(key.clone()).or_default()
+    }
+
+    /// The number of entries with a state.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no entry has a state.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Forgets expired entries.
+    pub fn sweep(&mut self, now: Now) {
+        self.entries.retain(|_, state| {
+            state.expire(now);
+            !state.is_empty()
+        });
+    }
+}

@@ -6,9 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::entry::{Header, Standing, Value};
+use super::entry::{Header, Standing, Value, Version};
 use super::step::{Begin, Commit, CommitOutcome, Outcome, Reply, Step, Token};
-use super::version::Version;
 use crate::owner::ClientId;
 use crate::time::{Now, Ttl, millis};
 

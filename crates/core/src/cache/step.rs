@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::entry::{Body, Format, Value};
-use super::version::Version;
+use super::entry::{Body, Format, Value, Version};
 use crate::owner::ClientId;
 use crate::time::Ttl;
 
