@@ -57,7 +57,6 @@ mod hand_over;
 mod invalid;
 mod lock;
 mod name;
-mod naming;
 mod owner;
 pub mod quorum;
 #[cfg(feature = "serde")]
@@ -72,8 +71,7 @@ mod world;
 pub use fence::{Acceptable, Block, Counter, Fence, Fences};
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Session, block_for};
 pub use invalid::Invalid;
-pub use name::{LockName, RESERVED_SUFFIXES};
-pub use naming::{KeyTemplate, Namespace, Naming};
+pub use name::{KeyTemplate, LockName, Namespace, Naming, RESERVED_SUFFIXES};
 pub use owner::{ClientId, Label, Owner, VALUE_SHOWN};
 pub use state::{Foreign, Holder, LockState, Mode, Waiter};
 pub use step::{

@@ -1,4 +1,6 @@
-//! Lock names. Two names never share a key, and all keys of one name are in one slot of a cluster.
+//! Lock names, and the text around a name in its key: namespaces and key templates.
+//!
+//! Two names of one client never share a key, and all keys of a name are in one slot of a cluster.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -31,7 +33,7 @@ const COUNTERS: &str = "leasehold:quorum:";
 /// Two names are equal when their keys are equal, wherever a namespace ends: `b` within `a` equals `a:b`.
 #[derive(Debug, Clone)]
 pub struct LockName {
-    /// The name with the prefix and suffix of a client's [`Naming`](crate::Naming): the key in the store.
+    /// The name with the prefix and suffix of a client's [`Naming`]: the key in the store.
     key: Arc<str>,
     /// The range of the name in `key`.
     at: Range<usize>,
@@ -166,75 +168,142 @@ impl fmt::Display for LockName {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
+/// A prefix for every lock of a client: 1 to 128 bytes, no control characters, no braces.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Namespace(Arc<str>);
 
-    use super::*;
-
-    /// What Redis hashes of a key: the first non-empty tag, else all of it.
-    fn hashed(key: &str) -> &str {
-        let Some(open) = key.find('{') else {
-            return key;
-        };
-        match key[open + 1..].find('}') {
-            Some(length) if length > 0 => &key[open + 1..open + 1 + length],
-            _ => key,
+impl Namespace {
+    /// Checks the rules above.
+    ///
+    /// # Errors
+    /// [`Invalid`], naming the input.
+    pub fn new(text: &str) -> Result<Self, Invalid> {
+        const WHAT: &str = "namespace";
+        if text.is_empty() || text.len() > 128 {
+            return Err(Invalid::new(
+                WHAT,
+                text,
+                format!("must be 1 to 128 bytes, is {}", text.len()),
+            ));
         }
+        if text.chars().any(|c| c.is_control() || c == '{' || c == '}') {
+            return Err(Invalid::new(
+                WHAT,
+                text,
+                "must not hold control characters or braces",
+            ));
+        }
+        Ok(Self(text.into()))
     }
 
-    #[test]
-    fn invalid_key_is_refused_and_named() {
-        let long = "x".repeat(513);
-        for bad in [
-            "",
-            &long,
-            "a\nb",
-            "a\u{7f}",
-            "{}",
-            "{}x",
-            "}x{",
-            "a{b",
-            "a}b",
-            "{a}",
-            "{a}{b}x",
-            "x:lh-queue",
-            "leasehold:index",
-            "leasehold:fence",
-        ] {
-            let refused = LockName::new(bad).unwrap_err();
-            assert_eq!(refused.what, "lock name");
-            assert!(refused.to_string().len() < 400, "{refused}");
-        }
-        for good in [
-            "a",
-            "orders:42",
-            "{user}:42",
-            "x{y}",
-            "ключ",
-            &"x".repeat(512),
-        ] {
-            assert_eq!(LockName::new(good).unwrap().as_str(), good);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn all_keys_of_a_name_share_a_slot(name in "[a-c:{}]{1,8}") {
-            if let Ok(name) = LockName::new(&name) {
-                for suffix in RESERVED_SUFFIXES {
-                    let beside = name.beside(suffix);
-                    prop_assert_eq!(hashed(name.key()), hashed(&beside));
-                }
-            }
-        }
-
-        #[test]
-        fn no_two_names_share_a_key(a in "[a-b{}]{1,5}", b in "[a-b{}]{1,5}") {
-            if let (Ok(left), Ok(right)) = (LockName::new(&a), LockName::new(&b)) && a != b {
-                prop_assert_ne!(left.key(), right.key());
-                prop_assert_ne!(left.beside(":lh-queue"), right.beside(":lh-queue"));
-            }
-        }
+    /// The prefix, without its colon.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
+
+/// The key of a lock as other programs write it, with `{}` for its name: `lock:{}`. 2 to 128 bytes, `{}` exactly once, no other
+/// braces, no control characters.
+///
+/// It goes around the namespace: `x` within the namespace `prod` has the key `lock:prod:x`. A hash tag belongs in the name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KeyTemplate {
+    text: Arc<str>,
+    /// Where `{}` begins.
+    at: usize,
+}
+
+/// The place of the name.
+const PLACE: &str = "{}";
+
+impl KeyTemplate {
+    /// Checks the rules above.
+    ///
+    /// # Errors
+    /// [`Invalid`], naming the input.
+    pub fn new(text: &str) -> Result<Self, Invalid> {
+        let refuse = |why: String| Err(Invalid::new("key template", text, why));
+        if text.len() > 128 {
+            return refuse(format!("must be at most 128 bytes, is {}", text.len()));
+        }
+        if text.chars().any(char::is_control) {
+            return refuse("must not hold control characters".into());
+        }
+        let Some(at) = text.find(PLACE) else {
+            return refuse("must say where the name stands, as in lock:{}".into());
+        };
+        let template = Self {
+            text: text.into(),
+            at,
+        };
+        if template.before().contains(['{', '}']) || template.after().contains(['{', '}']) {
+            return refuse(
+                "must have {} once and no other braces; a hash tag belongs in the name".into(),
+            );
+        }
+        // Keys with these suffixes belong to other locks, so every name would be refused.
+        if LockName::between(template.before(), "name", template.after()).is_err() {
+            return refuse("ends like a key that locks keep beside them".into());
+        }
+        Ok(template)
+    }
+
+    /// The template as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    fn before(&self) -> &str {
+        &self.text[..self.at]
+    }
+
+    fn after(&self) -> &str {
+        &self.text[self.at + PLACE.len()..]
+    }
+}
+
+/// The mapping between the names of a client and its keys.
+#[derive(Debug, Clone, Default)]
+pub struct Naming {
+    before: String,
+    after: String,
+}
+
+impl Naming {
+    /// The template around the namespace around the name; by default the key is the name.
+    pub fn new(template: Option<&KeyTemplate>, namespace: Option<&Namespace>) -> Self {
+        let (before, after) = template.map_or(("", ""), |t| (t.before(), t.after()));
+        let within = namespace.map_or(String::new(), |namespace| format!("{}:", namespace.0));
+        Self {
+            before: before.to_owned() + &within,
+            after: after.to_owned(),
+        }
+    }
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`Invalid`], naming the input and the rule it breaks.
+    pub fn name(&self, name: &str) -> Result<LockName, Invalid> {
+        LockName::between(&self.before, name, &self.after)
+    }
+
+    /// The name that has this key; `None` if no name of this client has it.
+    pub fn name_in<'key>(&self, key: &'key str) -> Option<&'key str> {
+        let name = key
+            .strip_prefix(&*self.before)?
+            .strip_suffix(&*self.after)?;
+        self.name(name).is_ok().then_some(name)
+    }
+
+    /// The Redis pattern for the keys of all names that match the pattern `names`. Namespace and template are matched literally;
+    /// a character of them that is special in a pattern, or ends a word of `redis-cli`, is matched by `?`.
+    pub fn pattern(&self, names: &str) -> String {
+        let means_more = |c: char| c.is_ascii_whitespace() || r#"*?[]\"'"#.contains(c);
+        let literal = |text: &str| text.replace(means_more, "?");
+        [&literal(&self.before), names, &literal(&self.after)].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests;
