@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::{Proposal, Proposer, Refusal, Verdict};
-use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, LockName, Owner, Reply, Step};
+use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, Owner, Reply, Step};
 
 use super::attempt::{Attempt, NodeReply, ROUNDS, Request, TRIES};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer};
 use super::machine::{QuorumInfo, QuorumMachine};
-use super::owners::{Owners, Record};
+use super::owners::{Owners, Party, Record};
 use super::refusal::{is_open, refusal_error, superseded};
 use super::settle::{give_back_at, release_at};
 use super::stuck::Stuck;
@@ -39,11 +39,12 @@ impl<C> QuorumMachine<C> {
     pub(super) fn acquire(
         &mut self,
         at: EventTime,
-        (name, owner): (&LockName, &Owner),
+        party: Party<'_>,
         request: Request,
         caller: C,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
+        let Party { owner, name } = party;
         self.next_attempt += 1;
         let (number, lead) = (self.next_attempt, self.leads.of(name));
         let waits = self.owners.follow(name, owner, number);
@@ -54,7 +55,7 @@ impl<C> QuorumMachine<C> {
         // An owner that asks again does not use an earlier certificate: its answer came too late.
         record.certified = None;
         let nodes = context.info.nodes.len();
-        let attempt = Attempt::new(number, (nodes, lead), request, caller, at.now, fences);
+        let attempt = Attempt::new(number, nodes, lead, request, caller, at.now, fences);
         let before = record.attempt.replace(attempt);
         context.propose(record, |node| !waits[node]);
         record.waits_for = waits;
@@ -72,7 +73,8 @@ impl<C> QuorumMachine<C> {
         &mut self,
         at: EventTime,
         owner: &Owner,
-        (node, asked): (usize, Fence),
+        node: usize,
+        asked: Fence,
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
@@ -86,11 +88,11 @@ impl<C> QuorumMachine<C> {
             Err(error) if error.may_have_taken_effect => record.may_have_vote(node, asked, at.now),
             _ => {}
         }
-        context.heard(record, (node, asked), answer);
+        context.heard(record, node, asked, answer);
         let next = record.take_next(node);
         owners.tidy(owner, at.now);
         for (next, number) in next {
-            self.follow(at, (&next, number), node, effects);
+            self.follow(at, &next, number, node, effects);
         }
     }
 
@@ -98,7 +100,8 @@ impl<C> QuorumMachine<C> {
     fn follow(
         &mut self,
         at: EventTime,
-        (owner, number): (&Owner, u64),
+        owner: &Owner,
+        number: u64,
         node: usize,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
@@ -205,16 +208,16 @@ impl<C> Context<'_, C> {
     }
 
     /// Takes the answer of a node.
-    fn heard(&mut self, record: &mut Record<C>, (node, asked): (usize, Fence), answer: Answer) {
+    fn heard(&mut self, record: &mut Record<C>, node: usize, asked: Fence, answer: Answer) {
         if let Some(release) = record.release {
             if record.open[node] == 0 {
                 let release = release.at(&record.votes[node]);
-                let release = release_at(
-                    node,
-                    (&record.name, self.owner),
-                    (release, record.late_until[node]),
-                    self.at.now,
-                );
+                let party = Party {
+                    owner: self.owner,
+                    name: &record.name,
+                };
+                let late_until = record.late_until[node];
+                let release = release_at(node, party, release, late_until, self.at.now);
                 self.effects.push(release);
             }
             return;
@@ -368,13 +371,13 @@ impl<C> Context<'_, C> {
         for (node, votes) in record.votes.iter_mut().enumerate() {
             for fence in std::mem::take(votes) {
                 record.back.begin(fence);
-                let name = (&record.name, self.owner);
-                self.effects.push(give_back_at(
-                    node,
-                    name,
-                    (fence, record.late_until[node]),
-                    self.at.now,
-                ));
+                let party = Party {
+                    owner: self.owner,
+                    name: &record.name,
+                };
+                let late_until = record.late_until[node];
+                let undo = give_back_at(node, party, fence, late_until, self.at.now);
+                self.effects.push(undo);
             }
         }
     }

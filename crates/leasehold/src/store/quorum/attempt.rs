@@ -58,7 +58,8 @@ impl<C> Attempt<C> {
     /// The first round of an acquisition.
     pub(super) fn new(
         number: u64,
-        (nodes, lead): (usize, usize),
+        nodes: usize,
+        lead: usize,
         request: Request,
         caller: C,
         began: Moment,

@@ -58,12 +58,8 @@ pub(crate) enum Purpose {
     Vote { owner: Owner, asked: Fence },
     /// A step to all nodes, whose answers are judged together.
     Part { gathering: u64 },
-    /// A renewal at one of the nodes. `certified` is given if the node holds other fences than those of the lease.
-    Renewal {
-        gathering: u64,
-        owner: Owner,
-        certified: Option<Fences>,
-    },
+    /// A renewal at one of the nodes.
+    Renewal(NodeRenewal),
     /// A release at one of the nodes. It is repeated if the node does not answer.
     Release { gathering: u64, undo: VoteUndo },
     /// A vote that is given back without a caller.
@@ -75,6 +71,15 @@ impl Purpose {
     pub(super) fn is_repeated(&self) -> bool {
         matches!(self, Self::Undo(undo) if undo.is_repeated)
     }
+}
+
+/// A renewal at one of the nodes, as one part of the renewal at all.
+#[derive(Debug)]
+pub(crate) struct NodeRenewal {
+    pub(super) gathering: u64,
+    pub(super) owner: Owner,
+    /// The fences of the lease, if the node holds others.
+    pub(super) certified: Option<Fences>,
 }
 
 /// A step that takes back what a node may keep for an owner. It is repeated until the node

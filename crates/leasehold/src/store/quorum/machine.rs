@@ -12,7 +12,7 @@ use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer,
 use super::gather::Gatherings;
 use super::judge::Question;
 use super::lead::Leads;
-use super::owners::Owners;
+use super::owners::{Owners, Party};
 use super::stuck::Stuck;
 use super::wanted::WantedNames;
 use crate::error::{StoreError, StoreErrorKind};
@@ -73,24 +73,22 @@ impl<C> QuorumMachine<C> {
                 self.leads.heard(node, answer.is_ok());
                 match purpose {
                     Purpose::Vote { owner, asked } => {
-                        self.voted(at, &owner, (node, asked), answer, effects);
+                        self.voted(at, &owner, node, asked, answer, effects);
                     }
                     Purpose::Part { gathering } => {
                         self.gathered(gathering, node, answer, effects);
                     }
-                    Purpose::Renewal {
-                        gathering,
-                        owner,
-                        certified,
-                    } => self.renewed(at, (gathering, &owner), (node, certified), answer, effects),
+                    Purpose::Renewal(renewal) => {
+                        self.renewed(at, node, &renewal, answer, effects);
+                    }
                     Purpose::Release { gathering, undo } => {
-                        self.undone(at, (node, answer.is_ok()), undo, effects);
+                        self.undone(at, node, answer.is_ok(), undo, effects);
                         // A release without an answer is sent again, so it takes effect even if this request was never sent.
                         let answer = answer.map_err(StoreError::unknown);
                         self.gathered(gathering, node, answer, effects);
                     }
                     Purpose::Undo(undo) => {
-                        self.undone(at, (node, answer.is_ok()), undo, effects);
+                        self.undone(at, node, answer.is_ok(), undo, effects);
                     }
                 }
             }
@@ -136,13 +134,16 @@ impl<C> QuorumMachine<C> {
                     wait,
                     is_claim: false,
                 };
-                self.acquire(at, (name, &owner), request, caller, effects);
+                let owner = &owner;
+                self.acquire(at, Party { owner, name }, request, caller, effects);
             }
             Step::Extend { owner, ttl, fence } => {
-                self.extend(at, (name, &owner), (ttl, fence), caller, effects);
+                let owner = &owner;
+                self.extend(at, Party { owner, name }, ttl, fence, caller, effects);
             }
             Step::Release { owner, keep, fence } => {
-                self.release(at, (name, &owner), (keep, fence), caller, effects);
+                let owner = &owner;
+                self.release(at, Party { owner, name }, keep, fence, caller, effects);
             }
             Step::Inspect => {
                 let lead = self.leads.of(name);

@@ -18,6 +18,13 @@ const SWEEP_EVERY: usize = 1_024;
 /// How long an owner is remembered after its votes have expired: longer than any request takes.
 const MEMORY: Duration = Duration::from_secs(60);
 
+/// An owner, and the lock that it wants or has.
+#[derive(Clone, Copy)]
+pub(super) struct Party<'a> {
+    pub(super) owner: &'a Owner,
+    pub(super) name: &'a LockName,
+}
+
 /// An owner and its votes.
 pub(super) struct Record<C> {
     pub(super) name: LockName,

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::Proposal;
-use leasehold_core::{Block, Fence, Fences, LockName, Owner, Reply, Step, Ttl, WAITER_GRACE};
+use leasehold_core::{Block, Fence, Owner, Reply, Step, Ttl, WAITER_GRACE};
 
 use super::attempt::Request;
-use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
+use super::effects::{EventTime, NodeRenewal, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
 use super::judge::Question;
 use super::machine::{QuorumInfo, QuorumMachine};
-use super::owners::OwnerRelease;
+use super::owners::{OwnerRelease, Party};
 use super::refusal::{answer_of, superseded};
 use crate::clock::Moment;
 use crate::store::contract::Answer;
@@ -26,11 +26,13 @@ impl<C> QuorumMachine<C> {
     pub(super) fn extend(
         &mut self,
         at: EventTime,
-        (name, owner): (&LockName, &Owner),
-        (ttl, fence): (Ttl, Option<Fence>),
+        party: Party<'_>,
+        ttl: Ttl,
+        fence: Option<Fence>,
         caller: C,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
+        let Party { owner, name } = party;
         let nodes = self.info.nodes.len();
         let mut higher_at = vec![None; nodes];
         let mut certified = None;
@@ -48,7 +50,7 @@ impl<C> QuorumMachine<C> {
                 wait: None,
                 is_claim: true,
             };
-            return self.acquire(at, (name, owner), request, caller, effects);
+            return self.acquire(at, party, request, caller, effects);
         }
         if known.is_some() {
             // Remembered for as long as the lease.
@@ -71,11 +73,11 @@ impl<C> QuorumMachine<C> {
                     ttl,
                     fence: higher.or(fence),
                 },
-                purpose: Purpose::Renewal {
+                purpose: Purpose::Renewal(NodeRenewal {
                     gathering,
                     owner: owner.clone(),
                     certified: certified.filter(|_| higher.is_some()),
-                },
+                }),
             });
         }
     }
@@ -84,18 +86,19 @@ impl<C> QuorumMachine<C> {
     pub(super) fn renewed(
         &mut self,
         at: EventTime,
-        (gathering, owner): (u64, &Owner),
-        (node, certified): (usize, Option<Fences>),
+        node: usize,
+        renewal: &NodeRenewal,
         mut answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
+        let owner = &renewal.owner;
         if let (Some(record), Ok(Reply::NotHeld(holder))) = (self.owners.get(owner), &answer) {
             record.lacks_vote(owner, node, holder.as_ref());
         }
-        if let (Ok(Reply::Held(held)), Some(Fences { first, block })) = (&mut answer, certified) {
-            (held.fence, held.block) = (Some(first), block);
+        if let (Ok(Reply::Held(held)), Some(lease)) = (&mut answer, renewal.certified) {
+            (held.fence, held.block) = (Some(lease.first), lease.block);
         }
-        if let Some(ttl) = self.gathered(gathering, node, answer, effects) {
+        if let Some(ttl) = self.gathered(renewal.gathering, node, answer, effects) {
             self.repair(at, owner, ttl, effects);
         }
     }
@@ -163,11 +166,13 @@ impl<C> QuorumMachine<C> {
     pub(super) fn release(
         &mut self,
         at: EventTime,
-        (name, owner): (&LockName, &Owner),
-        (keep, fence): (Option<Ttl>, Option<Fence>),
+        party: Party<'_>,
+        keep: Option<Ttl>,
+        fence: Option<Fence>,
         caller: C,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
+        let Party { owner, name } = party;
         let (nodes, lead) = (self.info.nodes.len(), self.leads.of(name));
         let record = self.owners.entry(owner, name, Duration::ZERO, at.now);
         let is_lease = fence.is_some() || keep.is_some() || record.certified.is_some();
@@ -219,13 +224,7 @@ impl<C> QuorumMachine<C> {
             self.gathered(gathering, node, Ok(Reply::NotHeld(None)), effects);
         }
         for (node, release) in at_once {
-            let late_until = late_until[node];
-            effects.push(release_at(
-                node,
-                (name, owner),
-                (release, late_until),
-                at.now,
-            ));
+            effects.push(release_at(node, party, release, late_until[node], at.now));
         }
     }
 
@@ -234,7 +233,8 @@ impl<C> QuorumMachine<C> {
     pub(super) fn undone(
         &mut self,
         at: EventTime,
-        (node, has_answered): (usize, bool),
+        node: usize,
+        has_answered: bool,
         undo: VoteUndo,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
@@ -265,10 +265,12 @@ impl<C> QuorumMachine<C> {
 /// Releases an owner at a node.
 pub(super) fn release_at<C>(
     node: usize,
-    (name, owner): (&LockName, &Owner),
-    (release, late_until): (OwnerRelease, Option<Moment>),
+    party: Party<'_>,
+    release: OwnerRelease,
+    late_until: Option<Moment>,
     now: Moment,
 ) -> QuorumEffect<C> {
+    let Party { owner, name } = party;
     let OwnerRelease {
         keep_until,
         fence,
@@ -299,10 +301,12 @@ pub(super) fn release_at<C>(
 /// Gives back a vote.
 pub(super) fn give_back_at<C>(
     node: usize,
-    (name, owner): (&LockName, &Owner),
-    (fence, late_until): (Fence, Option<Moment>),
+    party: Party<'_>,
+    fence: Fence,
+    late_until: Option<Moment>,
     now: Moment,
 ) -> QuorumEffect<C> {
+    let Party { owner, name } = party;
     let undo = VoteUndo {
         name: name.clone(),
         step: Step::GiveBack {
