@@ -15,16 +15,24 @@ pub(super) fn superseded(label: &str) -> StoreError {
     StoreError::new(label, StoreErrorKind::Unavailable, why).unknown()
 }
 
-/// The refusals of the nodes that gave no vote, each with its node.
-fn reasons<C>(quorum: &QuorumInfo, attempt: &Attempt<C>) -> Vec<(StoreErrorKind, String)> {
-    let said = attempt.said.iter().zip(&quorum.nodes);
-    let reasons = said.filter_map(|(said, node)| match said {
-        Some(NodeReply::NoVote(reason)) => {
-            told(*reason, quorum.terms).map(|(kind, why)| (kind, format!("{node}: {why}")))
-        }
+/// A node that gave no vote for a reason that an error may tell.
+struct Refused {
+    node: usize,
+    reason: NoVote,
+    kind: StoreErrorKind,
+}
+
+/// The nodes that gave no vote.
+fn refused<C>(attempt: &Attempt<C>) -> impl Iterator<Item = Refused> {
+    let said = attempt.said.iter().enumerate();
+    said.filter_map(|(node, said)| match said {
+        Some(NodeReply::NoVote(reason)) => Some(Refused {
+            node,
+            reason: *reason,
+            kind: kind(*reason)?,
+        }),
         _ => None,
-    });
-    reasons.collect()
+    })
 }
 
 /// The errors of the nodes that failed.
@@ -36,8 +44,8 @@ fn failed<C>(attempt: &Attempt<C>) -> impl Iterator<Item = &StoreError> + Clone 
 }
 
 /// The kinds of both, in this order.
-fn kinds<C>(reasons: &[(StoreErrorKind, String)], attempt: &Attempt<C>) -> Vec<StoreErrorKind> {
-    let kinds = reasons.iter().map(|(kind, _)| *kind);
+fn kinds<C>(attempt: &Attempt<C>) -> Vec<StoreErrorKind> {
+    let kinds = refused(attempt).map(|refused| refused.kind);
     kinds
         .chain(failed(attempt).map(|error| error.kind))
         .collect()
@@ -46,8 +54,7 @@ fn kinds<C>(reasons: &[(StoreErrorKind, String)], attempt: &Attempt<C>) -> Vec<S
 /// Whether another node decides which error [`refusal_error`] is: a wrong setting, or a failure that may pass.
 pub(super) fn is_open<C>(quorum: &QuorumInfo, attempt: &Attempt<C>) -> bool {
     let missing = attempt.said.iter().filter(|said| said.is_none()).count();
-    let kinds = kinds(&reasons(quorum, attempt), attempt);
-    is_undecided(&kinds, missing, quorum.nodes.len())
+    is_undecided(&kinds(attempt), missing, quorum.nodes.len())
 }
 
 /// Why there is no majority.
@@ -57,14 +64,15 @@ pub(super) fn refusal_error<C>(
     refusal: Refusal,
 ) -> StoreError {
     let failed = failed(attempt);
-    let reasons = reasons(quorum, attempt);
-    let told = telling(&kinds(&reasons, attempt), quorum.nodes.len());
+    let told = telling(&kinds(attempt), quorum.nodes.len());
     let is_unknown = failed.clone().any(|error| error.may_have_taken_effect);
     let mut error = if refusal == Refusal::ClocksApart {
         let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";
         StoreError::new(&quorum.label, StoreErrorKind::Unavailable, why)
-    } else if let Some((kind, why)) = told.and_then(|at| reasons.get(at)) {
-        StoreError::new(&quorum.label, *kind, why)
+    } else if let Some(refused) = told.and_then(|at| refused(attempt).nth(at)) {
+        let node = &quorum.nodes[refused.node];
+        let why = why(refused.reason, quorum.terms);
+        StoreError::new(&quorum.label, refused.kind, format!("{node}: {why}"))
     } else {
         without_majority(failed, quorum.nodes.len(), &quorum.label)
     };
@@ -75,39 +83,41 @@ pub(super) fn refusal_error<C>(
 /// The answer of a node to a step that is no proposal: its refusal of a client that counts another quorum is an error.
 pub(super) fn answer_of(node: &str, answer: Answer, own: QuorumTerms) -> Answer {
     match answer {
-        Ok(Reply::NoVote(reason)) => match told(reason, own) {
-            Some((kind, why)) => Err(StoreError::new(node, kind, why)),
+        Ok(Reply::NoVote(reason)) => match kind(reason) {
+            Some(kind) => Err(StoreError::new(node, kind, why(reason, own))),
             None => Ok(Reply::NoVote(reason)),
         },
         answer => answer,
     }
 }
 
-/// The reason for which a node gave no vote, for an error.
-fn told(reason: NoVote, own: QuorumTerms) -> Option<(StoreErrorKind, String)> {
+/// The kind of the error for a node that gave no vote. `None` for fences out of its bounds: another round may have others.
+fn kind(reason: NoVote) -> Option<StoreErrorKind> {
     match reason {
         NoVote::Behind(_) | NoVote::NotRaised(_) => None,
-        NoVote::Quarantined(left) => {
-            let why = format!(
-                "this node is new or has lost its data, and gives no vote for another {left:.1?}, until all locks from before have ended"
-            );
-            Some((StoreErrorKind::Unavailable, why))
-        }
+        NoVote::Quarantined(_) => Some(StoreErrorKind::Unavailable),
+        NoVote::OtherTerms(_) | NoVote::NotANode => Some(StoreErrorKind::Misconfigured),
+    }
+}
+
+/// The reason for which a node gave no vote, in a sentence.
+fn why(reason: NoVote, own: QuorumTerms) -> String {
+    match reason {
+        NoVote::Behind(_) | NoVote::NotRaised(_) => "this node accepts other fences only".into(),
+        NoVote::Quarantined(left) => format!(
+            "this node is new or has lost its data, and gives no vote for another {left:.1?}, until all locks from before have ended"
+        ),
         NoVote::OtherTerms(other) => {
             let shown = |terms: QuorumTerms| {
                 let ttl = terms.longest_ttl.get();
                 format!("{} nodes with leases of at most {ttl:?}", terms.nodes)
             };
-            let why = format!(
+            format!(
                 "this node belongs to a quorum of {}, and this client counts {}; all clients of a quorum must agree",
                 shown(other),
                 shown(own)
-            );
-            Some((StoreErrorKind::Misconfigured, why))
+            )
         }
-        NoVote::NotANode => Some((
-            StoreErrorKind::Misconfigured,
-            "this store is no node of a quorum".into(),
-        )),
+        NoVote::NotANode => "this store is no node of a quorum".into(),
     }
 }
