@@ -5,14 +5,14 @@ use std::time::Duration;
 use leasehold_core::quorum::{Proposal, Proposer, Refusal, Verdict};
 use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, Owner, Reply, Step};
 
-use super::attempt::{Attempt, NodeReply, ROUNDS, Request, TRIES};
+use super::attempt::{
+    Attempt, NodeReply, QuorumInfo, ROUNDS, Request, TRIES, is_open, refusal_error, superseded,
+};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer};
-use super::machine::{QuorumInfo, QuorumMachine};
+use super::lead::{Stuck, WantedNames};
+use super::machine::QuorumMachine;
 use super::owners::{Owners, Party, Record};
-use super::refusal::{is_open, refusal_error, superseded};
 use super::settle::{give_back_at, release_at};
-use super::stuck::Stuck;
-use super::wanted::WantedNames;
 use crate::backoff::jittered;
 use crate::store::contract::Answer;
 

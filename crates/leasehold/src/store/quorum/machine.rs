@@ -1,29 +1,18 @@
 //! The state machine of a client of a quorum: which steps go to which nodes, and the answer of the quorum to each step of
-//! the client. It does no I/O, reads no clock and starts no task. Its driver is in [`driver`](super::driver); a simulation
-//! drives it over nodes in memory.
+//! the client. It does no I/O, reads no clock and starts no task. Its driver is in `store.rs`; a simulation drives it over nodes
+//! in memory.
 
 #[cfg(test)]
 use leasehold_core::Owner;
 use leasehold_core::quorum::{Proposer, QuorumTerms};
 use leasehold_core::{CLAIM_WINDOW, Fence, Fences, LockName, Step, Wake};
 
-use super::attempt::Request;
+use super::attempt::{QuorumInfo, Request};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, VoteUndo};
-use super::gather::Gatherings;
-use super::judge::Question;
-use super::lead::Leads;
+use super::judge::{Gatherings, Question};
+use super::lead::{Leads, Stuck, WantedNames};
 use super::owners::{Owners, Party};
-use super::stuck::Stuck;
-use super::wanted::WantedNames;
 use crate::error::{StoreError, StoreErrorKind};
-
-/// The quorum, for the machine and its errors.
-pub(super) struct QuorumInfo {
-    pub(super) terms: QuorumTerms,
-    pub(super) label: String,
-    /// The labels of the nodes.
-    pub(super) nodes: Vec<String>,
-}
 
 /// The acquisitions and leases of a client of a quorum. `C` is the caller of a step.
 pub(crate) struct QuorumMachine<C> {

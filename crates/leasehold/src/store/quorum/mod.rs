@@ -6,21 +6,15 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`store`] | the interface of a store |
-//! | [`driver`] | passes events to the machine, and carries out its effects |
+//! | [`store`] | the interface of a store; passes events to the machine, and carries out its effects |
 //! | [`machine`] | the state machine of a client; it does no I/O |
 //! | [`acquire`] | an acquisition: rounds of proposals until there is a majority, or none can be had |
 //! | [`settle`] | renewals and releases at all nodes; repair of a lease that lacks votes |
 //! | [`effects`] | input and output of the machine |
-//! | [`refusal`] | the error where no majority can be had |
-//! | `look` | the view of each node, for an operator |
-//! | [`gather`] | the answers of the nodes to a step that went to all |
-//! | [`judge`] | the answer of the quorum to a renewal, a release, a break or a look |
 //! | [`owners`] | the votes that each owner may have, until they are given back or have expired |
-//! | [`attempt`] | the votes of one acquisition so far |
-//! | `init` | the outcome of marking the nodes |
-//! | [`lead`], [`stuck`] | which node queues the waiters of a name; leads that alone refuse a lock |
-//! | [`wanted`] | locks for which other clients wait |
+//! | [`attempt`] | the votes of one acquisition so far, and the error if no majority can be had |
+//! | [`judge`] | the answers of the nodes to a step that went to all, and the answer of the quorum |
+//! | [`lead`] | which node queues the waiters of a name; leads that alone refuse a lock; locks for which other clients wait |
 //!
 //! # Invariants
 //!
@@ -33,28 +27,37 @@
 
 mod acquire;
 mod attempt;
-mod driver;
 mod effects;
-mod gather;
-#[cfg(feature = "redis")]
-mod init;
 mod judge;
 mod lead;
-mod look;
 mod machine;
 mod owners;
-mod refusal;
 mod settle;
 mod store;
-mod stuck;
 #[cfg(test)]
 mod tests;
-mod wanted;
 
 #[cfg(test)]
 pub(crate) use self::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, relay};
-#[cfg(feature = "redis")]
-pub use self::init::QuorumInit;
 #[cfg(test)]
 pub(crate) use self::machine::QuorumMachine;
 pub(in crate::store) use self::store::QuorumStore;
+
+/// The outcome of marking the servers of a quorum.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuorumInit {
+    /// The servers were marked as those of a new quorum, and vote at once.
+    New,
+    /// They were marked before, for these terms. Nothing was changed.
+    Already {
+        /// How long a server still gives no vote, if it was marked after a loss of its data.
+        votes_in: std::time::Duration,
+    },
+    /// They were marked anew, and vote after this time.
+    Again {
+        /// How long no lock is granted.
+        votes_in: std::time::Duration,
+    },
+}

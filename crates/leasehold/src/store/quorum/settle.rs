@@ -5,12 +5,11 @@ use std::time::Duration;
 use leasehold_core::quorum::Proposal;
 use leasehold_core::{Block, Fence, Owner, Reply, Step, Ttl, WAITER_GRACE};
 
-use super::attempt::Request;
+use super::attempt::{QuorumInfo, Request, answer_of, superseded};
 use super::effects::{EventTime, NodeRenewal, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
 use super::judge::Question;
-use super::machine::{QuorumInfo, QuorumMachine};
+use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Party};
-use super::refusal::{answer_of, superseded};
 use crate::clock::Moment;
 use crate::store::contract::Answer;
 

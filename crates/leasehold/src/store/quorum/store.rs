@@ -1,6 +1,7 @@
-//! A quorum of nodes as a store.
+//! A quorum of nodes as a store. It drives the machine: it passes events to it and carries out its effects, and decides nothing
+//! about a lock.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -9,15 +10,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{LockName, Step};
 
-use super::driver::{Quorum, relayed};
-use super::effects::QuorumEvent;
-use super::judge::{is_undecided, majority, without_majority};
+use super::attempt::answer_of;
+use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, relay};
+use super::judge::{Question, is_undecided, judge, majority, no_majority, without_majority};
 use super::machine::QuorumMachine;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
-use crate::store::contract::{Capabilities, Done, Listener, Store};
-use crate::store::inspected::InspectedNodes;
+use crate::store::contract::{Answer, Capabilities, Done, Listener, Store};
+use crate::store::inspected::{InspectedNodes, NodeView, snapshot};
 
 /// A lock on the majority of several nodes.
 pub(crate) struct QuorumStore {
@@ -141,4 +142,106 @@ impl Store for QuorumStore {
         }
         .boxed()
     }
+}
+
+/// The nodes, and the machine of this client.
+pub(super) struct Quorum {
+    pub(super) nodes: Vec<Arc<dyn Store>>,
+    clock: Clock,
+    tasks: Tasks,
+    machine: Mutex<QuorumMachine<Done>>,
+}
+
+impl Quorum {
+    /// Handles an event.
+    fn handle(self: &Arc<Self>, event: QuorumEvent<Done>) {
+        let at = EventTime {
+            now: self.clock.now(),
+            wall_us: self.clock.store_now().wall_us,
+        };
+        let mut effects = Vec::new();
+        self.lock().handle(at, event, &mut effects);
+        // The machine is unlocked: a store and a caller may call this method again.
+        for effect in effects {
+            match effect {
+                QuorumEffect::Send {
+                    node,
+                    name,
+                    step,
+                    purpose,
+                } => self.send(node, &name, step, purpose),
+                QuorumEffect::Answer(caller, answer) => caller.answer(answer),
+                QuorumEffect::Wake(after, timer) => self.wake(after, timer),
+            }
+        }
+    }
+
+    /// Sends a step to a node. A client that is closed waits for the answers of all nodes, not only of a majority: a process
+    /// that ends sooner would leave votes behind. It does not wait for repeated steps, which may take long.
+    fn send(self: &Arc<Self>, node: usize, name: &LockName, step: Step, purpose: Purpose) {
+        let under_way = (!purpose.is_repeated()).then(|| self.tasks.token());
+        let quorum = self.clone();
+        let answered = move |answer| {
+            quorum.handle(QuorumEvent::Answered {
+                node,
+                purpose,
+                answer,
+            });
+            drop(under_way);
+        };
+        self.nodes[node].send(name, step, Done::new(answered));
+    }
+
+    fn wake(self: &Arc<Self>, after: Duration, timer: QuorumTimer) {
+        let quorum = self.clone();
+        self.tasks.spawn_aside(async move {
+            quorum.clock.sleep(after).await;
+            quorum.handle(QuorumEvent::Passed(timer));
+        });
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, QuorumMachine<Done>> {
+        // The machine only counts and collects effects; a panic is a bug, and the votes expire.
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at a lock at all nodes, and waits for each of them until its time limit. The verdict is that of a look at a majority.
+    async fn look(&self, name: &LockName, label: &str) -> InspectedNodes {
+        let lead = self.lock().leads.of(name);
+        let looks = self
+            .nodes
+            .iter()
+            .map(|node| node.apply(name, Step::Inspect));
+        let mut answers: Vec<Answer> = join_all(looks).await;
+        {
+            let mut machine = self.lock();
+            for (node, answer) in answers.iter_mut().enumerate() {
+                machine.leads.heard(node, answer.is_ok());
+                let label = self.nodes[node].label();
+                *answer = answer_of(label, answer.clone(), machine.info.terms);
+            }
+        }
+        let nodes = self.nodes.iter().zip(&answers).map(|(node, answer)| {
+            NodeView::new(node.label(), snapshot(node.label(), answer.clone()))
+        });
+        let nodes = nodes.collect();
+        let answers: Vec<Option<Answer>> = answers.into_iter().map(Some).collect();
+        let verdict = judge(Question::Look { lead }, &answers, label);
+        // With all answers there is a verdict.
+        let verdict = verdict.unwrap_or_else(|| Err(no_majority(&answers, label)));
+        InspectedNodes::new(snapshot(label, verdict), nodes)
+    }
+}
+
+/// Passes the notices of a node on.
+fn relayed(quorum: Weak<Quorum>, listener: Listener) -> Listener {
+    Arc::new(move |notice| {
+        let (event, notice) = relay(notice);
+        if let (Some(event), Some(quorum)) = (event, quorum.upgrade()) {
+            quorum.handle(event);
+        }
+        if let Some(notice) = notice {
+            listener(notice);
+        }
+    })
 }
