@@ -88,8 +88,8 @@ impl Machine {
                 To::Acquisition(request) => self.acquire_answered(request, answer, now, effects),
                 To::Renewal(renewal) => self.renewed(renewal, answer, now, effects),
                 To::Settlement(owner, number) => {
-                    let to = (&owner, number);
-                    self.settlements.answered(to, answer, now, effects);
+                    self.settlements
+                        .answered(&owner, number, answer, now, effects);
                 }
             },
             Event::Noticed(notice) => self.noticed(notice, now, effects),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use leasehold_core::{Block, Owner, Session, Ttl, block_for};
+use leasehold_core::{Block, Fences, Owner, Session, Ttl, block_for};
 
 use super::acquisition::{Acquisition, FirstRequest};
 use super::terms::Terms;
@@ -60,6 +60,14 @@ pub(super) struct OwnerSession<T> {
     pub(super) heard: Option<Moment>,
     /// When the next check for idleness is due.
     pub(super) looked_at: Option<Moment>,
+}
+
+/// What the store says with a grant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoreGrant {
+    pub(super) fences: Fences,
+    /// How many other clients wait.
+    pub(super) queued: u32,
 }
 
 /// How a lease ends.

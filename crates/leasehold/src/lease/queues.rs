@@ -19,12 +19,12 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
-use leasehold_core::{Fence, Fences, LockName, NoHandOver, Owner, Session};
+use leasehold_core::{Fence, LockName, NoHandOver, Owner, Session};
 
 use super::acquisition::Acquisition;
 use super::queue::{
-    Action, Actions, Ending, LocalQueue, OwnerSession, QueueEntry, QueueState, Requester, ask,
-    fences_for, next_entry, take_once,
+    Action, Actions, Ending, LocalQueue, OwnerSession, QueueEntry, QueueState, Requester,
+    StoreGrant, ask, fences_for, next_entry, take_once,
 };
 use super::terms::Terms;
 use crate::clock::Moment;
@@ -117,7 +117,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         name: &LockName,
         owner: &Owner,
         next_owner: impl FnOnce(&Terms) -> Owner,
-        (fences, queued): (Fences, u32),
+        grant: StoreGrant,
         now: Moment,
         make: impl FnOnce(&QueueEntry<C>, &Acquisition) -> T,
     ) -> Option<Actions<C, T>> {
@@ -132,8 +132,9 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         let entry = next_entry(&mut queue.waiting);
         match entry {
             Some(entry) if entry.terms == acquisition.terms => {
-                let mut stay = Session::new(fences);
-                stay.queued(queued.max(acquisition.wanted.into()), now.as_micros());
+                let mut stay = Session::new(grant.fences);
+                let queued = grant.queued.max(acquisition.wanted.into());
+                stay.queued(queued, now.as_micros());
                 let lease = make(&entry, acquisition);
                 let session = OwnerSession {
                     owner: owner.clone(),
@@ -155,19 +156,19 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
                     ttl: acquisition.terms.ttl,
                     unsettled_until: acquisition.left.unsettled_until,
                 });
-                self.ask_next(name, (entry, None), next_owner, now, &mut actions);
+                self.ask_next(name, entry, None, next_owner, now, &mut actions);
             }
         }
         Some(actions)
     }
 
-    /// The lease of `owner` has ended. The lock goes to the next entry if the lease `fits`; `make` makes the next lease from it.
+    /// The lease of `owner` has ended. If the lock goes to the next entry, `make` makes its lease from this one.
     pub(super) fn give_back(
         &mut self,
         name: &LockName,
         owner: &Owner,
         next_owner: impl FnOnce(&Terms) -> Owner,
-        (ending, fits): (Ending, bool),
+        ending: Ending,
         now: Moment,
         make: impl FnOnce(&QueueEntry<C>, &Owner, Fence, &T) -> T,
     ) -> Actions<C, T> {
@@ -184,7 +185,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         let QueueState::Held(session) = &mut queue.state else {
             return actions;
         };
-        if let (Ending::HandOn { linger_until }, true) = (ending, fits) {
+        if let Ending::HandOn { linger_until } = ending {
             if let Some(next) = entry.take_if(|next| next.terms == session.terms) {
                 match session.stay.hand_over(now.as_micros()) {
                     Ok(fence) => {
@@ -204,7 +205,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         }
         actions.push(session.release());
         let before = Some(session.stay.clone());
-        self.ask_next(name, (entry, before), next_owner, now, &mut actions);
+        self.ask_next(name, entry, before, next_owner, now, &mut actions);
         actions
     }
 
@@ -281,7 +282,8 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
     fn ask_next(
         &mut self,
         name: &LockName,
-        (entry, before): (Option<QueueEntry<C>>, Option<Session>),
+        entry: Option<QueueEntry<C>>,
+        before: Option<Session>,
         owner: impl FnOnce(&Terms) -> Owner,
         now: Moment,
         actions: &mut Actions<C, T>,

@@ -88,7 +88,8 @@ impl Settlements {
     /// The release of this number was answered.
     pub(super) fn answered(
         &mut self,
-        (owner, number): (&Owner, u32),
+        owner: &Owner,
+        number: u32,
         answer: Answer,
         now: Moment,
         effects: &mut Effects,

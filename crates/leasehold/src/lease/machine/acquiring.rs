@@ -297,7 +297,7 @@ impl Machine {
         // The first request, without others in the way, was another one.
         let block = block_for(alike(&queue.waiting, &terms), true);
         let step = acquire(owner, &terms, block, waits);
-        self.request(name, owner, (step, waits), now, effects);
+        self.request(name, owner, step, waits, now, effects);
     }
 
     /// Claims a lock that may have been granted. Works also on a server that refuses new requests because its memory is full.
@@ -311,14 +311,15 @@ impl Machine {
             // Whatever it was granted is welcome.
             fence: None,
         };
-        self.request(name, owner, (step, true), now, effects);
+        self.request(name, owner, step, true, now, effects);
     }
 
     fn request(
         &mut self,
         name: &LockName,
         owner: &Owner,
-        (step, waits): (Step, bool),
+        step: Step,
+        waits: bool,
         now: Moment,
         effects: &mut Effects,
     ) {

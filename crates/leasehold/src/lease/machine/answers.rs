@@ -9,6 +9,7 @@ use crate::clock::Moment;
 use crate::lease::acquisition::{Acquisition, Hint, SentRequest};
 use crate::lease::effects::{Due, Effect, Effects};
 use crate::lease::hold::{Hold, Start};
+use crate::lease::queue::StoreGrant;
 use crate::lease::renewal::Renewal;
 use crate::lease::settle::Settle;
 use crate::lease::terms::{Term, Terms, deadline};
@@ -27,13 +28,18 @@ impl Machine {
         let (Some(first), true) = (held.fence, until > now) else {
             return false;
         };
-        let block = held.block;
+        let grant = StoreGrant {
+            fences: Fences {
+                first,
+                block: held.block,
+            },
+            queued: held.queued,
+        };
         let term = Term {
             asked_at: request.sent,
             until,
             lasts: request.ttl,
         };
-        let grant = (Fences { first, block }, held.queued);
         self.take(&request.name, &request.owner, grant, term, now, effects);
         true
     }
@@ -42,14 +48,14 @@ impl Machine {
         &mut self,
         name: &LockName,
         owner: &Owner,
-        grant: (Fences, u32),
+        grant: StoreGrant,
         term: Term,
         now: Moment,
         effects: &mut Effects,
     ) {
         let (identity, clock) = (&self.identity, &self.clock);
         let next_owner = |terms: &Terms| identity.owner(&terms.note);
-        let first = grant.0.first;
+        let first = grant.fences.first;
         let actions =
             (self.queues).taken(name, owner, next_owner, grant, now, |entry, acquisition| {
                 let start = entry.caller.start(owner, first, &entry.terms);
@@ -115,8 +121,13 @@ impl Machine {
             if let Some(ticket) = acquisition.asks_at.take() {
                 effects.unset(ticket);
             }
-            let block = wake.block;
-            let grant = (Fences { first, block }, wake.queued);
+            let grant = StoreGrant {
+                fences: Fences {
+                    first,
+                    block: wake.block,
+                },
+                queued: wake.queued,
+            };
             self.take(name, owner, grant, term, now, effects);
         } else if self.queues.owned_by(name, owner).is_none()
             && let Ok(granted) = Ttl::new(CLAIM_WINDOW)
@@ -142,8 +153,7 @@ impl Machine {
             self.settlements.clean_up(work, now, effects);
         }
         if let Some(held) = heard.confirmed {
-            let heard = (held.queued, sent);
-            let actions = self.queues.queued(&hold.name, &hold.owner, heard, now);
+            let actions = (self.queues).queued(&hold.name, &hold.owner, held.queued, sent, now);
             self.execute(&hold.name, actions, None, now, effects);
         }
         self.tell_queues(now, effects);

@@ -30,7 +30,7 @@ impl Machine {
         let fits = lost.is_none() && hold.is_fit_to_hand_on(hold.ttl, now);
         // Then no waiter gets the lock, not even one of this client.
         let keep = keep.max(hold.left_to_keep(now));
-        let ending = if keep.is_some() || lost.is_some() || self.is_closed {
+        let ending = if keep.is_some() || !fits || self.is_closed {
             Ending::GiveBack
         } else {
             let lingers = !hold.linger.is_zero() && tells_wanted;
@@ -55,7 +55,7 @@ impl Machine {
             &hold.name,
             &hold.owner,
             owner,
-            (ending, fits),
+            ending,
             now,
             |entry, owner, fence, hold| next_lease(clock, entry, owner, fence, hold, now),
         );

@@ -24,7 +24,7 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
                 QueueState::Held(_) | QueueState::Asking(_) => {}
             }
             let entry = next_entry(&mut queue.waiting);
-            self.ask_next(name, (entry, None), next_owner, now, &mut actions);
+            self.ask_next(name, entry, None, next_owner, now, &mut actions);
         }
         actions
     }
@@ -75,7 +75,8 @@ impl<C: Requester, T: Clone> LocalQueues<C, T> {
         &mut self,
         name: &LockName,
         owner: &Owner,
-        (queued, sent): (u32, Moment),
+        queued: u32,
+        sent: Moment,
         now: Moment,
     ) -> Actions<C, T> {
         if queued > 0 {

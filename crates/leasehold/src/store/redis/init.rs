@@ -113,8 +113,8 @@ pub(crate) async fn init(
         }
     };
     let writes = address.nodes.iter().zip(&marks);
-    let writes = writes
-        .map(|(node, (mark, before))| write(node, mark, (*before, terms), again, clock, limit));
+    let writes =
+        writes.map(|(node, (mark, before))| write(node, mark, *before, terms, again, clock, limit));
     for written in join_all(writes).await {
         written?;
     }
@@ -228,7 +228,8 @@ pub(super) async fn peek(
 async fn write(
     node: &Address,
     mark: &str,
-    (before, now): (Option<QuorumTerms>, QuorumTerms),
+    before: Option<QuorumTerms>,
+    terms: QuorumTerms,
     again: bool,
     clock: &Clock,
     limit: Duration,
@@ -239,7 +240,7 @@ async fn write(
         set.arg("NX");
     }
     if again {
-        for terms in before.into_iter().chain([now]) {
+        for terms in before.into_iter().chain([terms]) {
             let counters = (0..BUCKETS).map(|bucket| counter_in(terms, bucket));
             changes.cmd("DEL").arg(counters.collect::<Vec<_>>());
         }

@@ -29,7 +29,8 @@ impl Node {
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
-        (scripts, seat): (Scripts, Option<Seat>),
+        scripts: Scripts,
+        seat: Option<Seat>,
     ) -> Self {
         let scripts = Arc::new(scripts);
         let connection =

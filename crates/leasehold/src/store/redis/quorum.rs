@@ -32,7 +32,8 @@ pub(in crate::store) fn open_quorum(
             client: attach.client,
         };
         Arc::new(RedisStore::as_node(
-            (node, seat),
+            node,
+            seat,
             address,
             attach,
             clock.clone(),

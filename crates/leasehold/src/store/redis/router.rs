@@ -37,7 +37,8 @@ impl RedisStore {
             clock,
             tasks,
             limit,
-            (Scripts::new(Counters::Shared), None),
+            Scripts::new(Counters::Shared),
+            None,
         );
         Self {
             node: Arc::new(node),
@@ -46,15 +47,16 @@ impl RedisStore {
 
     /// Begins to connect to a node of a quorum.
     pub(super) fn as_node(
-        (node, seat): (NodeTerms, Seat),
+        node: NodeTerms,
+        seat: Seat,
         address: Address,
         attach: Attach,
         clock: Clock,
         tasks: &Tasks,
         limit: Duration,
     ) -> Self {
-        let place = (Scripts::new(Counters::ByBucket(node)), Some(seat));
-        let node = Node::open(address, attach, clock, tasks, limit, place);
+        let scripts = Scripts::new(Counters::ByBucket(node));
+        let node = Node::open(address, attach, clock, tasks, limit, scripts, Some(seat));
         Self {
             node: Arc::new(node),
         }

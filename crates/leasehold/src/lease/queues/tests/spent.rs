@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::{Block, ClientId, Fence, Fences, Label, LockName, Owner, Ttl};
 
 use crate::clock::Moment;
-use crate::lease::queue::{Action, Actions, Ending, QueueEntry, Requester};
+use crate::lease::queue::{Action, Actions, Ending, QueueEntry, Requester, StoreGrant};
 use crate::lease::queues::LocalQueues;
 use crate::lease::terms::Terms;
 
@@ -91,7 +91,8 @@ impl Scene {
     /// The store grants the lock to the owner that asked last, with a block of `wanted` fences from `first` on. `queued` others wait.
     fn granted(&mut self, (first, wanted): (u64, u64), queued: u32) -> Vec<String> {
         let (first, block) = (Fence::new(first), Block::nearest(wanted));
-        let grant = (Fences { first, block }, queued);
+        let fences = Fences { first, block };
+        let grant = StoreGrant { fences, queued };
         let (asked, next) = (owner(self.owners), self.next());
         let make = |_: &_, _: &_| first.get();
         let actions = (self.queues).taken(&name(), &asked, next, grant, NOW, make);
@@ -102,7 +103,7 @@ impl Scene {
         let make = |_: &QueueEntry<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
         let (held, ending) = (owner(self.owners), Ending::HandOn { linger_until });
         let next = self.next();
-        let actions = (self.queues).give_back(&name(), &held, next, (ending, true), NOW, make);
+        let actions = (self.queues).give_back(&name(), &held, next, ending, NOW, make);
         self.says(&actions)
     }
 
@@ -309,7 +310,7 @@ fn a_single_fence_can_be_lost_like_any_other() {
     // The user of the lost lease notices the loss and gives the lease back.
     let make = |_: &QueueEntry<Someone>, _: &Owner, fence: Fence, _: &u64| fence.get();
     let (ending, next) = (Ending::GiveBack, scene.next());
-    let actions = (scene.queues).give_back(&name(), &held, next, (ending, true), NOW, make);
+    let actions = (scene.queues).give_back(&name(), &held, next, ending, NOW, make);
     assert_eq!(scene.says(&actions), ["release 1"], "and nothing else");
     assert_eq!(scene.give_back(None), ["grant 1 5001"]);
 }
@@ -323,7 +324,8 @@ fn closing_tells_who_waits_for_fences_and_forgets_them() {
     let (asked, next) = (owner(2), scene.next());
     let first = Fence::new(5_000);
     let block = Block::nearest(32);
-    let grant = (Fences { first, block }, 0);
+    let fences = Fences { first, block };
+    let grant = StoreGrant { fences, queued: 0 };
     let taken = (scene.queues).taken(&name(), &asked, next, grant, NOW, |_, _| 0);
     assert!(taken.is_none(), "nobody asked for it");
 }

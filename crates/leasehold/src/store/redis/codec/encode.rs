@@ -29,7 +29,8 @@ pub(in crate::store::redis) fn script_of(kind: Kind, steps: &[(LockName, Step)])
 pub(in crate::store::redis) fn write(
     kind: Kind,
     counters: Counters,
-    (counts, channel): (&str, &str),
+    counts: &str,
+    channel: &str,
     steps: &[(LockName, Step)],
     into: &mut Cmd,
 ) {
@@ -99,14 +100,14 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Cmd) {
         Step::GiveBack { owner, fence } => {
             // The short form of a release compares the fence.
             let verb = if is_long { "give-back" } else { "release" };
-            encode_settle(kind, (verb, owner, 0, Some(*fence)), into);
+            encode_settle(kind, verb, owner, 0, Some(*fence), into);
         }
         Step::Extend { owner, ttl, fence } => {
-            encode_settle(kind, ("extend", owner, ttl.millis(), *fence), into);
+            encode_settle(kind, "extend", owner, ttl.millis(), *fence, into);
         }
         Step::Release { owner, keep, fence } => {
             let keep = keep.map_or(0, Ttl::millis);
-            encode_settle(kind, ("release", owner, keep, *fence), into);
+            encode_settle(kind, "release", owner, keep, *fence, into);
         }
         Step::Break { fence } => {
             into.arg(fence.get());
@@ -124,8 +125,14 @@ fn waits_on(wait: Option<Wait>, channel: &str) -> &str {
     }
 }
 
-fn encode_settle(kind: Kind, step: (&str, &Owner, u64, Option<Fence>), into: &mut Cmd) {
-    let (verb, owner, ms, fence) = step;
+fn encode_settle(
+    kind: Kind,
+    verb: &str,
+    owner: &Owner,
+    ms: u64,
+    fence: Option<Fence>,
+    into: &mut Cmd,
+) {
     let fence = fence.map_or_else(String::new, |fence| fence.to_string());
     if kind == Kind::Settle {
         into.arg(format!("{}#{fence}", owner.token()));

@@ -158,7 +158,7 @@ impl BatchRequest<'_> {
         let counts = self.scripts.counts();
         let write = |command: &mut Cmd| {
             let counters = self.scripts.counters;
-            write(self.kind, counters, (&counts, self.channel), steps, command);
+            write(self.kind, counters, &counts, self.channel, steps, command);
         };
         match form {
             SendForm::Hash => self.scripts.run_known(script, connection, write).await,

@@ -110,7 +110,7 @@ impl Handshake<'_> {
         let seen = marked.and_then(|mark| redis::from_redis_value::<String>(mark).ok());
         let mark = seen.as_deref().zip(replication).filter(|_| node.durable);
         let mark =
-            mark.and_then(|(seen, replication)| adopted(seen, (node.terms, &start), replication));
+            mark.and_then(|(seen, replication)| adopted(seen, node.terms, &start, replication));
         self.scripts.leads_to(&start, node.terms);
         Ok(seen.zip(mark).map(|(seen, mark)| {
             let mut adopt = cmd("EVAL");

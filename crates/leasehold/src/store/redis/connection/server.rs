@@ -83,7 +83,8 @@ pub(in crate::store::redis) fn start_of(server: &Value) -> Option<String> {
 /// names this start already, it is of another quorum, or the server was a replica since its start, so its data may be those of another one.
 pub(super) fn adopted(
     mark: &str,
-    (terms, start): (QuorumTerms, &str),
+    terms: QuorumTerms,
+    start: &str,
     replication: &Value,
 ) -> Option<String> {
     let text: String = redis::from_redis_value_ref(replication).ok()?;
@@ -164,7 +165,7 @@ mod tests {
         };
         let adopted = |mark, offset| {
             let replication = format!("role:master\r\nsecond_repl_offset:{offset}\r\n");
-            adopted(mark, (terms, &start), &info(&replication))
+            adopted(mark, terms, &start, &info(&replication))
         };
         let own = "3 60000 0 0123456789abcdef";
         assert_eq!(adopted(own, "-1"), None);

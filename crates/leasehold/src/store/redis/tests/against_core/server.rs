@@ -117,8 +117,8 @@ impl Redis {
                     (Counters::ByBucket(NodeTerms { terms, durable }), Some(seat))
                 }
             };
-            let place = (scripts(counters), seat);
-            let node = Node::open(address, attach, clock, &tasks, LIMIT, place);
+            let scripts = scripts(counters);
+            let node = Node::open(address, attach, clock, &tasks, LIMIT, scripts, seat);
             RedisStore {
                 node: Arc::new(node),
             }
