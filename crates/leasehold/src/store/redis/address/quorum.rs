@@ -1,4 +1,7 @@
 //! The addresses of a quorum: 3 to 9 independent servers, a majority of which decides.
+//!
+//! Its URL has several hosts with commas between, each with its own login. Path and options are those of a server, and count for each of
+//! them. Two options are for the quorum.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +11,9 @@ use leasehold_core::{Invalid, Ttl};
 use redis::ConnectionAddr;
 
 use super::Address;
-use super::url::quorum;
+use super::url::{
+    Parsed, TLS, is_tcp, once, pairs, split_authority, split_scheme, split_tail, tcp,
+};
 use crate::access::Access;
 
 /// The fewest servers: one of three may be down.
@@ -19,6 +24,9 @@ const MOST: usize = 9;
 
 /// The longest TTL of a lease, unless configured.
 const LONGEST_TTL: Duration = Duration::from_secs(60);
+
+/// The end of a quorum's scheme, after the scheme of its servers.
+const SUFFIX: &str = "+quorum";
 
 /// The servers of a quorum, and what all its clients must agree on.
 pub(crate) struct QuorumAddress {
@@ -33,14 +41,14 @@ pub(crate) struct QuorumAddress {
 impl QuorumAddress {
     /// True if a URL of this scheme names a quorum.
     pub(crate) fn has_scheme(scheme: &str) -> bool {
-        quorum::knows(scheme)
+        scheme.strip_suffix(SUFFIX).is_some_and(is_tcp)
     }
 
     /// Reads the URL of a quorum. Errors quote only the scheme: the rest may contain a secret.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let scheme = url.split(':').next().unwrap_or_default();
         let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
-        let parsed = quorum::parse(url).map_err(refuse)?;
+        let parsed = read(url).map_err(refuse)?;
         let nodes = parsed.nodes.into_iter().map(Address::new);
         let nodes = nodes.collect::<Result<_, _>>().map_err(refuse)?;
         let mut this = Self::with_defaults(nodes).map_err(refuse)?;
@@ -148,214 +156,97 @@ impl fmt::Display for QuorumAddress {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
+/// The content of a quorum's URL.
+struct ParsedQuorum {
+    nodes: Vec<Parsed>,
+    longest_ttl: Option<Duration>,
+    durable: Option<bool>,
+}
 
-    use super::*;
+/// Reads the URL of a quorum, or returns an error that says how to write it.
+fn read(url: &str) -> Result<ParsedQuorum, String> {
+    let (scheme, rest) = split_scheme(url)?;
+    hosts(scheme.trim_end_matches(SUFFIX), rest).map_err(|why| {
+        format!(
+            "{why}; write {scheme}://host1[:port],host2[:port],host3[:port][/db][?max_ttl=60s&durable=1], with user:password@ before each host that asks for them, and a comma in these as %2C"
+        )
+    })
+}
 
-    fn read(url: &str) -> Result<QuorumAddress, String> {
-        QuorumAddress::parse(url).map_err(|invalid| invalid.to_string())
-    }
-
-    fn refused(url: &str) -> String {
-        read(url).map(|address| address.to_string()).unwrap_err()
-    }
-
-    fn of(urls: &[&str]) -> Result<QuorumAddress, Invalid> {
-        let nodes = urls.iter().map(|url| Address::parse(url).unwrap());
-        QuorumAddress::of(nodes.collect())
-    }
-
-    #[test]
-    fn every_form_of_a_quorum_is_read() {
-        let seconds = |seconds| Duration::from_secs(seconds);
-        for (url, shown, longest_ttl, durable) in [
-            (
-                "redis+quorum://a,b:6380,c",
-                "quorum of 3: redis://a:6379, redis://b:6380, redis://c:6379",
-                seconds(60),
-                false,
-            ),
-            (
-                "valkey+quorum://a,b,c/2?max_ttl=2m&durable=1\n",
-                "quorum of 3: valkey://a:6379/2, valkey://b:6379/2, valkey://c:6379/2",
-                seconds(120),
-                true,
-            ),
-            (
-                "rediss+quorum://u:S3CR3T@a,:S3CR3T@b,c/?db=1&durable=0&max_ttl=500ms",
-                "quorum of 3: rediss://a:6379/1, rediss://b:6379/1, rediss://c:6379/1",
-                Duration::from_millis(500),
-                false,
-            ),
-            (
-                "valkeys+quorum://u:S3CR3T@[::2],[::1]:7000,[::3]/?max_ttl=24h&",
-                "quorum of 3: valkeys://[::2]:6379, valkeys://[::1]:7000, valkeys://[::3]:6379",
-                seconds(24 * 60 * 60),
-                false,
-            ),
-            (
-                "redis+quorum://a:1,a:2,a:3?protocol=3&max_ttl=90s&max_ttl=90s",
-                "quorum of 3: redis://a:1, redis://a:2, redis://a:3",
-                seconds(90),
-                false,
-            ),
-        ] {
-            let address = read(url).unwrap_or_else(|why| panic!("{why}"));
-            assert_eq!(address.to_string(), shown, "{url}");
-            assert_eq!(address.longest_ttl.get(), longest_ttl, "{url}");
-            assert_eq!(address.durable, durable, "{url}");
-        }
-        let nine = read("redis+quorum://a,b,c,d,e,f,g,h,i").map(|address| address.nodes.len());
-        assert_eq!(nine, Ok(9));
-    }
-
-    #[cfg(feature = "tls")]
-    #[test]
-    fn encryption_of_a_quorum_is_that_of_each_server() {
-        let address = read("rediss+quorum://a,b,c/2?tls_name=db.internal&max_ttl=5s").ok();
-        let nodes = address.unwrap().nodes;
-        assert!(nodes.iter().all(|node| !node.tls().is_default()));
-        let said = refused("redis+quorum://a,b,c?tls_ca=/a");
-        assert!(said.contains("is not encrypted"), "{said}");
-    }
-
-    #[test]
-    fn each_server_of_a_quorum_has_its_login() {
-        let address = read("redis+quorum://u:p%2Cq@a,:p@b:1,c/3").ok().unwrap();
-        let logins = address.nodes.iter().map(|node| {
-            let settings = node.info().redis_settings();
-            (settings.username(), settings.password(), settings.db())
-        });
-        let logins: Vec<_> = logins.collect();
-        let (user, password) = (Some("u"), Some("p,q"));
-        assert_eq!(
-            logins,
-            [(user, password, 3), (None, Some("p"), 3), (None, None, 3)]
-        );
-    }
-
-    #[test]
-    fn what_is_no_quorum_is_refused_without_secrets() {
-        for (url, why) in [
-            ("redis+quorum://", "names no host"),
-            ("redis+quorum:a,b,c", "no //"),
-            ("redis+quorum://a", "names one server"),
-            (
-                "redis+quorum://a,b",
-                "no majority of two is less than both: name 3 to 9 servers",
-            ),
-            ("redis+quorum://a,b,c,d,e,f,g,h,i,j", "names 10 servers"),
-            ("redis+quorum://a,,c", "empty host between its commas"),
-            ("redis+quorum://a,b,c,", "empty host between its commas"),
-            ("redis+quorum://:S3CR3T@,b,c", "names no host"),
-            ("redis+quorum://a,b,A:6379", "same server twice"),
-            ("redis+quorum://[::1],b,[0:0::1]:6379", "same server twice"),
-            ("redis+quorum://a,b,u:S3CR3T@a/1", "same server twice"),
-            ("redis+quorum://a,b,c?S3CR3T=1", "db, durable and max_ttl"),
-            ("redis+quorum://a,b,c?password=S3CR3T", "before it"),
-            ("redis+quorum://a,b,c?protocol=2", "RESP3"),
-            ("redis+quorum://a,b,c/1?db=2", "two databases"),
-            ("redis+quorum://a,b,c/S3CR3T", "not a number"),
-            ("redis+quorum://a,b,c#S3CR3T", "after #"),
-            ("redis+quorum://a,b,c?durable=S3CR3T", "neither 0 nor 1"),
-            ("redis+quorum://a,b,c?durable", "neither 0 nor 1"),
-            ("redis+quorum://a,b,c?durable=0&durable=1", "two values"),
-            ("redis+quorum://a,b,c?max_ttl=1s&max_ttl=2s", "two values"),
-            ("redis+quorum://a,b,c?max_ttl=S3CR3T", "not a duration"),
-            ("redis+quorum://a,b,c?max_ttl=60", "not a duration"),
-            ("redis+quorum://a,b,c?max_ttl=s", "not a duration"),
-            ("redis+quorum://a,b,c?max_ttl=+1s", "not a duration"),
-            (
-                "redis+quorum://a,b,c?max_ttl=18446744073709551615h",
-                "not a duration",
-            ),
-            ("redis+quorum://a,b,c?max_ttl=9ms", "10 ms to 24 h"),
-            ("redis+quorum://a,b,c?max_ttl=25h", "10 ms to 24 h"),
-            ("redis+quorum://a,b:x,c", "from 1 to 65535"),
-            ("redis+quorum://a,0.0.0.0,c", "wildcard"),
-            ("redis+quorum://a,b,u:S3 CR3T@c", "space"),
-            ("redis+quorum://a,b,u:S3CR3T/x@c", "percent-encode"),
-            ("redis+quorum://u:S3CR3T,x@a,b,c", "a comma in these as %2C"),
-            ("redis+quorum://u:12345,x@a,b,c", "put it last"),
-            ("redis+quorum://[::1]:7000,u:S3CR3T@b,c", "put it last"),
-            ("redis+quorum://a,u:S3CR3T", "port"),
-        ] {
-            let said = refused(url);
-            assert!(said.contains(why), "{url}: {said}");
-            assert!(said.contains("\"redis+quorum:...\""), "{url}: {said}");
-            assert!(
-                !said.contains("S3CR3T") && !said.contains("12345"),
-                "{said}"
-            );
-        }
-    }
-
-    #[test]
-    fn urls_of_servers_make_a_quorum() {
-        let address = of(&["redis://:S3CR3T@a", "unix:/r.sock", "rediss://c"]).ok();
-        assert_eq!(
-            address.unwrap().to_string(),
-            "quorum of 3: redis://a:6379, unix:/r.sock, rediss://c:6379"
-        );
-        for (urls, why) in [
-            ([].as_slice(), "names no server"),
-            (&["redis://:S3CR3T@a"], "names one server"),
-            (&["redis://:S3CR3T@a", "redis://b"], "majority of two"),
-            (&["redis://a", "rediss://:S3CR3T@a", "unix:/s"], "twice"),
-            (&["unix:/s", "redis://a", "unix:/s?db=1"], "twice"),
-        ] {
-            let said = of(urls).map(|_| ()).unwrap_err().to_string();
-            assert!(said.contains(why) && !said.contains("S3CR3T"), "{said}");
-        }
-    }
-
-    #[test]
-    fn settings_of_a_client_replace_those_of_a_url() {
-        let address = || read("redis+quorum://a,b,c?max_ttl=5s&durable=1").ok();
-        let set = |longest_ttl, durable| {
-            let set = address().unwrap().set(longest_ttl, durable);
-            set.map(|set| (set.longest_ttl.get(), set.durable))
-        };
-        let seconds = Duration::from_secs;
-        assert_eq!(set(None, None), Ok((seconds(5), true)));
-        assert_eq!(set(Some(seconds(7)), None), Ok((seconds(7), true)));
-        assert_eq!(set(None, Some(false)), Ok((seconds(5), false)));
-        let said = set(Some(Duration::ZERO), None).unwrap_err().to_string();
-        assert!(said.contains("longest TTL of a quorum"), "{said}");
-    }
-
-    #[test]
-    fn access_of_a_client_is_that_of_each_server() {
-        use std::io;
-
-        use crate::access::{Credentials, Source};
-
-        let source = Source::new(async || Ok::<_, io::Error>(Credentials::password("S3CR3T")));
-        let access = Access {
-            credentials: Some(source),
-            ..Access::default()
-        };
-        let address = of(&["redis://a", "redis://b", "redis://c"]).ok().unwrap();
-        let address = address.with(&access).ok().unwrap();
-        assert!(address.nodes.iter().all(|node| node.source().is_some()));
-        let address = of(&["redis://a", "redis://b", "redis://:S3CR3T@c"]).ok();
-        let said = address.unwrap().with(&access).map(|_| ()).unwrap_err();
-        let said = said.to_string();
-        assert!(said.contains("leave one of them out"), "{said}");
-        assert!(!said.contains("S3CR3T"), "{said}");
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics_or_quotes_a_secret(
-            text in "[a-z0-9:/@#?&=%,\\[\\]. ]{0,24}", tail in "(,[ab:@1]{0,6}){0,3}"
-        ) {
-            let url = format!("redis+quorum://{text}Zz9{text}{tail}");
-            if let Err(why) = read(&url) {
-                prop_assert!(!why.contains("Zz9"), "{}", why);
+/// Reads the hosts, as servers of this scheme.
+fn hosts(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
+    let (authority, tail) = split_authority(rest)?;
+    let (path, query) = split_tail(tail)?;
+    let (mut longest_ttl, mut durable, mut common) = (None, None, Vec::new());
+    for (key, value) in pairs(query) {
+        match key {
+            "max_ttl" => once(&mut longest_ttl, duration(value)?, "values of max_ttl")?,
+            "durable" => once(&mut durable, flag(value)?, "values of durable")?,
+            "db" | "protocol" | "user" | "username" | "pass" | "password" => {
+                common.push(format!("{key}={value}"));
+            }
+            _ if key.starts_with(TLS) => {
+                common.push(format!("{key}={value}"));
+            }
+            _ => {
+                let why = "has an unknown option after ?; known are db, durable and max_ttl, and tls_ca and its like with rediss+quorum";
+                return Err(why.into());
             }
         }
     }
+    let tail = format!("{path}?{}", common.join("&"));
+    let hosts: Vec<&str> = authority.split(',').collect();
+    refuse_split_logins(&hosts)?;
+    let read = |host: &&str| match *host {
+        "" if hosts.len() > 1 => Err("has an empty host between its commas".into()),
+        host => tcp(scheme, &format!("//{host}{tail}")),
+    };
+    Ok(ParsedQuorum {
+        nodes: hosts.iter().map(read).collect::<Result<_, _>>()?,
+        longest_ttl,
+        durable,
+    })
 }
+
+/// Refuses a host and a port without a login before a login. They may be the beginning of a password with a comma, and would be shown.
+fn refuse_split_logins(hosts: &[&str]) -> Result<(), String> {
+    let last_login = hosts.iter().rposition(|host| host.contains('@'));
+    let before = &hosts[..last_login.unwrap_or_default()];
+    if before
+        .iter()
+        .any(|host| host.contains(':') && !host.contains('@'))
+    {
+        let why = "has a host without a login before one that has a login; put it last";
+        return Err(why.into());
+    }
+    Ok(())
+}
+
+/// Reads a whole number with a unit, such as `60s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let number = number.parse::<u64>().ok();
+    let millis = number.zip(millis).and_then(|(n, unit)| n.checked_mul(unit));
+    let millis =
+        millis.ok_or("has a max_ttl that is not a duration such as 500ms, 60s, 2m or 1h")?;
+    Ok(Duration::from_millis(millis))
+}
+
+fn flag(text: &str) -> Result<bool, String> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err("has a value of durable that is neither 0 nor 1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,28 +1,26 @@
 //! Reads the URL of a server.
 //!
-//! Errors quote no part after the scheme, which may be a secret. A part that is not understood is an error.
+//! Errors quote no part after the scheme, which may be a secret. A part that is not understood is an error, and so are two different
+//! values for one of them.
 
-mod host;
-mod login;
-mod percent;
-pub(super) mod quorum;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use redis::{ConnectionAddr, RedisConnectionInfo};
 
-use self::host::host_and_port;
-use self::login::{Login, once};
-use self::percent::{decoded, text};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
+/// The port if a URL names none.
+const PORT: u16 = 6379;
+
 /// The begin of each option of TLS.
-const TLS: &str = "tls_";
+pub(super) const TLS: &str = "tls_";
 
 const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
 
@@ -41,7 +39,7 @@ pub(super) fn knows(scheme: &str) -> bool {
     is_tcp(scheme) || is_socket(scheme)
 }
 
-fn is_tcp(scheme: &str) -> bool {
+pub(super) fn is_tcp(scheme: &str) -> bool {
     ["redis", "rediss", "valkey", "valkeys"].contains(&scheme)
 }
 
@@ -68,7 +66,7 @@ pub(super) fn parse(url: &str) -> Result<Parsed, String> {
 }
 
 /// Splits a URL without spaces into its scheme and the rest.
-fn split_scheme(url: &str) -> Result<(&str, &str), String> {
+pub(super) fn split_scheme(url: &str) -> Result<(&str, &str), String> {
     // A mounted secret often ends with a line break.
     let (scheme, rest) = url.trim_end().split_once(':').unwrap_or_default();
     if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -80,7 +78,7 @@ fn split_scheme(url: &str) -> Result<(&str, &str), String> {
 }
 
 /// Splits the text after the scheme: login and host first, then path and options.
-fn split_authority(rest: &str) -> Result<(&str, &str), String> {
+pub(super) fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     let Some(rest) = rest.strip_prefix("//") else {
         return Err("has no // after the scheme".into());
     };
@@ -92,7 +90,7 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     Ok((authority, tail))
 }
 
-fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
+pub(super) fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
     let (authority, tail) = split_authority(rest)?;
     let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let mut login = Login::default();
@@ -204,7 +202,7 @@ fn socket(rest: &str) -> Result<Parsed, String> {
 }
 
 /// Splits a path from the options after it.
-fn split_tail(tail: &str) -> Result<(&str, &str), String> {
+pub(super) fn split_tail(tail: &str) -> Result<(&str, &str), String> {
     if tail.contains('#') {
         let why =
             "has something after #, which has no meaning here (certificates are always checked)";
@@ -213,7 +211,7 @@ fn split_tail(tail: &str) -> Result<(&str, &str), String> {
     Ok(tail.split_once('?').unwrap_or((tail, "")))
 }
 
-fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
@@ -223,4 +221,133 @@ fn speaks(protocol: &str) -> Result<(), String> {
         "3" | "resp3" => Ok(()),
         _ => Err("asks for another protocol than RESP3".into()),
     }
+}
+
+/// Reads a host and a port.
+fn host_and_port(text: &str) -> Result<(String, u16), String> {
+    if text.contains(',') {
+        let why = "names several hosts; name one, or write redis+quorum:// for 3 to 9 servers that do not replicate each other";
+        return Err(why.into());
+    }
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']').ok_or("has a [ without its ]")?;
+        host.parse::<Ipv6Addr>()
+            .map_err(|_| "has no IPv6 address between [ and ]")?;
+        match port.strip_prefix(':') {
+            None if port.is_empty() => (host, None),
+            None => return Err("has something between ] and the port".into()),
+            Some(port) => (host, Some(port)),
+        }
+    } else if text.matches(':').count() > 1 {
+        return Err("has more than one colon in its host; write an IPv6 address in [ ]".into());
+    } else {
+        let (host, port) = match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if host.is_empty() {
+            return Err("names no host".into());
+        }
+        if !host.chars().all(plain) {
+            return Err("has a host that is neither a name nor an address".into());
+        }
+        (host, port)
+    };
+    let is_wildcard = |address: IpAddr| address.is_unspecified();
+    if host.parse().is_ok_and(is_wildcard) {
+        return Err("names a wildcard address; name the address of the server".into());
+    }
+    let port = match port {
+        None => PORT,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
+            .ok_or("has a port that is not a number from 1 to 65535")?,
+    };
+    Ok((host.to_owned(), port))
+}
+
+/// The login and the database.
+#[derive(Default)]
+struct Login {
+    user: Option<String>,
+    password: Option<String>,
+    database: Option<u32>,
+}
+
+impl Login {
+    fn take_user(&mut self, who: &str) -> Result<(), String> {
+        let (user, password) = who.split_once(':').unwrap_or((who, ""));
+        let given = |part: &str| match part {
+            "" => Ok(None),
+            part => text(part).map(Some),
+        };
+        (self.user, self.password) = (given(user)?, given(password)?);
+        Ok(())
+    }
+
+    fn take_path(&mut self, path: &str) -> Result<(), String> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        match path.strip_suffix('/').unwrap_or(path) {
+            "" => Ok(()),
+            number => self.take_database(number),
+        }
+    }
+
+    fn take_database(&mut self, text: &str) -> Result<(), String> {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| is_number);
+        let number = number.ok_or("names a database that is not a number")?;
+        once(&mut self.database, number, "databases")
+    }
+
+    fn settings(self) -> RedisConnectionInfo {
+        let mut settings = RedisConnectionInfo::default();
+        if let Some(user) = self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = self.password {
+            settings = settings.set_password(password);
+        }
+        settings.set_db(self.database.unwrap_or_default().into())
+    }
+}
+
+/// Stores a value. The same value may be given twice, two different ones are an error.
+pub(super) fn once<T: PartialEq>(
+    place: &mut Option<T>,
+    value: T,
+    what: &str,
+) -> Result<(), String> {
+    match place {
+        Some(other) if *other != value => Err(format!("names two {what}")),
+        _ => {
+            *place = Some(value);
+            Ok(())
+        }
+    }
+}
+
+/// Decodes a percent-encoded text.
+fn text(encoded: &str) -> Result<String, String> {
+    String::from_utf8(decoded(encoded)?).map_err(|_| "has a part that is not UTF-8".into())
+}
+
+/// Decodes a percent-encoded text to bytes.
+fn decoded(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let pair = digit().zip(digit());
+        let byte = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        bytes.push(byte.ok_or("has a % without two hexadecimal digits; write %25 for it")?);
+    }
+    Ok(bytes)
 }
