@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::super::{by_script, plain};
+use super::super::{by_commands, by_script};
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::tests::vectors::patient;
 
@@ -106,7 +106,7 @@ impl Redis {
                 if scripts {
                     by_script(&self.scripts, connection, &name, unit, step).await
                 } else {
-                    plain::take(connection, &name, unit, step).await
+                    by_commands(connection, &name, unit, step).await
                 }
             })
             .unwrap()

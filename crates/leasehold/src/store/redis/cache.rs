@@ -1,16 +1,20 @@
-//! Cache entries on a server. The scripts under `lua/cache` implement the rules.
+//! Cache entries on a server. The scripts under `lua/cache` implement the rules. An answer of an unknown form is an error, never a guess.
 
-mod reply;
 #[cfg(test)]
 mod tests;
+
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use leasehold_core::LockName;
-use leasehold_core::cache::{Begin, Commit, Step, Token, Value};
+use leasehold_core::cache::{
+    Begin, Commit, CommitOutcome, Reply, Step, Token, Value as Entry, Version,
+};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, cmd, pipe};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, cmd, pipe};
 
+use super::codec::reply::{array, integer, integers, text};
 use super::codec::words::POLL_ONLY;
 use super::connection::current::Connected;
 use super::fault::is_forbidden;
@@ -39,7 +43,7 @@ impl EntryStore for Node {
                 if asks_time {
                     // If TIME is refused, the values are still returned: see `ServerTime::now_ms`.
                     let answer = cmd("TIME").query_async(&mut connection).await;
-                    answer.ok().and_then(|time| reply::time(&time))
+                    answer.ok().and_then(|answer| time_of(&answer))
                 } else {
                     None
                 }
@@ -81,12 +85,12 @@ async fn values(
     connected: &Connected,
     keys: &[LockName],
     watch: bool,
-) -> RedisResult<Vec<Option<Value>>> {
+) -> RedisResult<Vec<Option<Entry>>> {
     if let [key] = keys {
         let found = ask(connected, cmd("GET").arg(key.key()), watch).await;
         return match found {
-            Err(error) if reply::is_wrong_type(&error) => Ok(vec![None]),
-            found => Ok(vec![reply::entry(&found?)]),
+            Err(error) if is_wrong_type(&error) => Ok(vec![None]),
+            found => Ok(vec![entry(&found?)]),
         };
     }
     let some = |keys: &[LockName]| {
@@ -95,7 +99,7 @@ async fn values(
             mget.arg(key.key());
         }
         let count = keys.len();
-        async move { reply::entries(&ask(connected, &mget, watch).await?, count) }
+        async move { entries(&ask(connected, &mget, watch).await?, count) }
     };
     let found = join_all(keys.chunks(MOST_KEYS).map(some)).await;
     let found: Vec<_> = found.into_iter().collect::<RedisResult<_>>()?;
@@ -103,7 +107,7 @@ async fn values(
 }
 
 /// Sends a read. With `watch`, the server reports the next change of these keys, unless this user may not ask for that.
-async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<::redis::Value> {
+async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Value> {
     let mut connection = connected.connection.clone();
     let tracks = connected.tracking.get();
     if !watch || tracks == Some(&false) {
@@ -119,8 +123,8 @@ async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<::re
     all.add_command(look.clone());
     // Whatever is refused, the value is read all the same. No push tells of its changes then.
     let answers = all.ignore_errors().query_async(&mut connection).await;
-    let mut answers: Vec<RedisResult<::redis::Value>> = answers?;
-    let found = answers.pop().unwrap_or(Ok(::redis::Value::Nil));
+    let mut answers: Vec<RedisResult<Value>> = answers?;
+    let found = answers.pop().unwrap_or(Ok(Value::Nil));
     let turned_on = answers.into_iter().next().filter(|_| tracks.is_none());
     let is_on = match turned_on {
         Some(Ok(_)) => Some(true),
@@ -153,7 +157,7 @@ pub(super) async fn by_script(
         encode(step, listens, command);
     };
     let value = scripts.run(script, connection, write).await?;
-    reply::taken(&value).ok_or_else(|| reply::no_known_form(&value))
+    taken(&value).ok_or_else(|| no_known_form(&value))
 }
 
 /// Writes the arguments of a step.
@@ -213,4 +217,100 @@ const MOST_LOAD_MS: u64 = 99_999_999;
 
 fn word(token: Token) -> String {
     format!("{:032x}", token.0)
+}
+
+/// Reads the answer of a script; `None` if it has an unknown form.
+fn taken(value: &Value) -> Option<Taken> {
+    let [word, now, rest @ ..] = array(value)? else {
+        return None;
+    };
+    let reply = match (text(word)?, rest) {
+        ("fresh", [stored]) => Reply::Fresh(entry(stored)?),
+        ("load", [version, failures, rest @ ..]) => Reply::Load {
+            version: Version::new(number(version)?),
+            failures: u32::try_from(number(failures)?).ok()?,
+            stale: stale(rest)?,
+        },
+        ("busy", [poll_after, rest @ ..]) => Reply::Busy {
+            poll_after: millis(poll_after)?,
+            stale: stale(rest)?,
+        },
+        ("back-off", [left, Value::BulkString(error), rest @ ..]) => Reply::BackOff {
+            left: millis(left)?,
+            error: String::from_utf8_lossy(error).into_owned(),
+            stale: stale(rest)?,
+        },
+        ("renewed", []) => Reply::Renewed,
+        ("not-loading", []) => Reply::NotLoading,
+        ("committed", [kept, rest @ ..]) => Reply::Committed(match (text(kept)?, rest) {
+            ("fresh", [soft]) => CommitOutcome::Fresh(number(soft)?),
+            ("stale", []) => CommitOutcome::Stale,
+            ("overtaken", []) => CommitOutcome::Overtaken,
+            _ => return None,
+        }),
+        ("abandoned", []) => Reply::Abandoned,
+        ("invalidated", []) => Reply::Invalidated,
+        ("foreign", [kind]) => Reply::Foreign(text(kind)?.to_owned()),
+        _ => return None,
+    };
+    let now_ms = number(now)?;
+    Some(Taken { reply, now_ms })
+}
+
+/// Reads the entry under a key; `None` if it is not a valid entry.
+fn entry(value: &Value) -> Option<Entry> {
+    match value {
+        Value::BulkString(text) => Entry::read(text),
+        _ => None,
+    }
+}
+
+/// Reads the entries under `count` keys.
+fn entries(value: &Value, count: usize) -> RedisResult<Vec<Option<Entry>>> {
+    match array(value) {
+        Some(found) if found.len() == count => Ok(found.iter().map(entry).collect()),
+        _ => Err(no_known_form(value)),
+    }
+}
+
+/// Reads the reply to TIME, in microseconds.
+fn time_of(value: &Value) -> Option<u64> {
+    match integers(value)[..] {
+        [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
+        _ => None,
+    }
+}
+
+/// True if the key holds another type than a string.
+fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
+}
+
+fn no_known_form(value: &Value) -> RedisError {
+    // Only the first word is shown, since values may be confidential.
+    let word = array(value).and_then(<[_]>::first).and_then(text);
+    let detail = word.unwrap_or("no word").to_owned();
+    let what = "the answer of a script has an unknown form";
+    (ErrorKind::UnexpectedReturnType, what, detail).into()
+}
+
+/// Reads the stale value at the end of an answer, if there is one.
+#[allow(
+    clippy::option_option,
+    reason = "the outer one says that the answer has another form"
+)]
+fn stale(rest: &[Value]) -> Option<Option<Entry>> {
+    match rest {
+        [] | [Value::Nil] => Some(None),
+        [stored] => entry(stored).map(Some),
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    u64::try_from(integer(value)?).ok()
+}
+
+fn millis(value: &Value) -> Option<Duration> {
+    number(value).map(Duration::from_millis)
 }

@@ -1,21 +1,129 @@
-//! The timestamp protocol by plain commands, for servers without scripts.
+//! The steps of the timestamp protocol on a server. The scripts under `lua/timestamp` implement the rules, or
+//! `leasehold_core::timestamp` for a server without scripts. An answer of an unknown form is an error, never a guess.
 //!
-//! A command overwrites or deletes a key only if the preceding read found it free, expired, or held by the caller. A
+//! Without scripts, a command overwrites or deletes a key only if the preceding read found it free, expired, or held by the caller. A
 //! change between the read and the command is the weakness of this protocol, and the price of doing without scripts.
 
+#[cfg(test)]
+mod tests;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is_mine};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 
-use super::super::codec::reply;
-use super::reply::no_known_form;
+use super::codec::reply;
+use super::connection::current::Connected;
+use super::node::Node;
+use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
+use crate::error::StoreError;
+use crate::store::timestamps::{TimestampRequest, Timestamps};
 
-/// How often to begin again when the lock became free meanwhile.
+/// How often to begin again without scripts when the lock became free meanwhile.
 const TRIES: usize = 3;
 
-/// Takes a step with several commands. Only the last one may change the key.
-pub(super) async fn take(
+impl Timestamps for Node {
+    fn take<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a TimestampRequest,
+    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
+        let take = async move |connected: &Connected| {
+            let mut connection = connected.connection.clone();
+            if ask.by_script {
+                by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
+            } else {
+                by_commands(&mut connection, name, ask.unit, &ask.step).await
+            }
+        };
+        let limit = match &ask.step {
+            Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
+                self.limit_within(*ttl)
+            }
+            _ => self.limit,
+        };
+        self.connection.call(limit, take).boxed()
+    }
+}
+
+/// Executes a step as one script.
+pub(super) async fn by_script(
+    scripts: &Scripts,
+    connection: &mut MultiplexedConnection,
+    name: &LockName,
+    unit: Unit,
+    step: &Step,
+) -> RedisResult<Reply> {
+    let script = match step {
+        Step::Acquire { .. } => TIMESTAMP_ACQUIRE,
+        Step::Extend { .. } => TIMESTAMP_EXTEND,
+        Step::Release { .. } => TIMESTAMP_RELEASE,
+    };
+    let write = |command: &mut Cmd| {
+        command.arg(1).arg(name.key()).arg(unit.micros());
+        match step {
+            Step::Acquire { ttl } => command.arg(unit.whole(ttl.get())),
+            Step::Extend { to, ttl, mine } => command.arg(unit.whole(ttl.get())).arg(to).arg(mine),
+            Step::Release { mine } => command.arg(mine),
+        };
+    };
+    let value = scripts.run(script, connection, write).await?;
+    decode(&value).ok_or_else(|| no_known_form(&value))
+}
+
+/// Reads the answer of a script; `None` if it has an unknown form.
+fn decode(value: &Value) -> Option<Reply> {
+    let Some(parts) = reply::array(value) else {
+        return (reply::text(value)? == "released").then_some(Reply::Released);
+    };
+    let number = |value| u64::try_from(reply::integer(value)?).ok();
+    Some(match (reply::text(parts.first()?)?, &parts[1..]) {
+        ("held", [deadline, now]) => Reply::Held {
+            deadline: number(deadline)?,
+            at_us: number(now)?,
+        },
+        ("busy", [deadline, now]) => Reply::Busy {
+            deadline: number(deadline)?,
+            at_us: number(now)?,
+        },
+        ("foreign", [kind, value, _]) => Reply::Foreign(content(kind, value)?),
+        ("again", [now]) => Reply::Again {
+            at_us: number(now)?,
+        },
+        ("bad-clock", [now]) => Reply::BadClock {
+            at_us: number(now)?,
+        },
+        ("not-held", [kind, value, now]) => Reply::NotHeld {
+            content: content(kind, value)?,
+            at_us: number(now)?,
+        },
+        _ => return None,
+    })
+}
+
+fn content(kind: &Value, value: &Value) -> Option<Content> {
+    Some(match (reply::text(kind)?, value) {
+        ("none", _) => Content::Nothing,
+        ("string", Value::BulkString(value)) => Content::Text(value.clone()),
+        ("string", _) => return None,
+        (other, _) => Content::Other(other.to_owned()),
+    })
+}
+
+fn no_known_form(value: &Value) -> RedisError {
+    let detail = format!("{value:?}");
+    (
+        ErrorKind::UnexpectedReturnType,
+        "an answer has an unknown form",
+        detail,
+    )
+        .into()
+}
+
+/// Executes a step with several commands. Only the last one may change the key.
+pub(super) async fn by_commands(
     connection: &mut MultiplexedConnection,
     name: &LockName,
     unit: Unit,
