@@ -1,15 +1,15 @@
-//! Locks on one Redis or Valkey server. No module outside this folder knows a Redis command (`tests/structure/layers.rs`).
+//! Locks on Redis or Valkey, on one server or on a quorum of them. No module outside this folder knows a Redis command (`tests/structure/layers.rs`).
 //!
 //! The rules of locks are in the scripts under `lua/`, which are compared with `leasehold-core` step by step.
 //!
 //! | module | what it is for |
 //! |---|---|
+//! | [`quorum`] | opens a quorum of servers |
 //! | [`router`] | chooses the server of a lock; today there is one |
-//! | [`index`] | the index of names for operators |
 //! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
 //! | [`doctor`] | whether a server is fit for locks |
-//! | [`quorum`], [`init`] | opens a quorum of servers; marks the servers of a new one |
-//! | [`node`] | one server: its connection, its scripts, and the time limits of requests |
+//! | [`init`] | marks the servers of a new quorum |
+//! | [`node`] | one server: its connection, its scripts, the time limits of requests, and the index of names |
 //! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
 //! | [`queue`] | the submission queue: steps until a connection takes them, and until they are answered |
 //! | [`wake`] | the messages of scripts on a client's channel |
@@ -17,6 +17,7 @@
 //! | [`scripts`] | the scripts, and how one is sent |
 //! | [`fault`] | maps the errors of redis-rs to those of this library |
 //! | `server_time` | an estimate of the server's clock |
+//! | [`seats`] | the servers behind the nodes of a quorum: one node for each |
 //! | [`address`] | the address of a server and the login, read from a URL |
 //! | `tests` | the scripts do the same as core on real servers, and as `docs/reference/protocol.md` says |
 //!
@@ -31,7 +32,6 @@ mod connection;
 #[cfg(feature = "doctor")]
 mod doctor;
 mod fault;
-mod index;
 mod init;
 mod node;
 mod queue;
