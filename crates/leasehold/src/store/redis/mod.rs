@@ -1,4 +1,5 @@
-//! Locks on Redis or Valkey, on one server or on a quorum of them. No module outside this folder knows a Redis command (`tests/structure/layers.rs`).
+//! Locks on Redis or Valkey, on one server or on a quorum of them. No module outside this folder knows a Redis command
+//! (`tests/structure/layers.rs`).
 //!
 //! The rules of locks are in the scripts under `lua/`, which are compared with `leasehold-core` step by step.
 //!
