@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 use crate::error::{Error, StoreError};
 use crate::lease::{Detached, Engine, EngineHandle};
 use crate::mutex::Mutex;
+#[cfg(feature = "timestamp")]
+use crate::store::Timestamps;
 #[cfg(feature = "entries")]
 use crate::store::entries::EntryStore;
-#[cfg(feature = "timestamp")]
-use crate::store::timestamps::Timestamps;
 use crate::store::{InspectedNodes, snapshot};
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.

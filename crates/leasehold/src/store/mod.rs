@@ -5,7 +5,6 @@
 mod contract;
 #[cfg(feature = "entries")]
 pub(crate) mod entries;
-mod inspected;
 #[cfg(feature = "local")]
 pub(crate) mod local;
 pub(crate) mod memory;
@@ -16,8 +15,6 @@ pub(crate) mod quorum;
 pub(crate) mod redis;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "timestamp")]
-pub(crate) mod timestamps;
 
 #[cfg(feature = "redis")]
 use std::sync::Arc;
@@ -25,10 +22,11 @@ use std::time::Duration;
 
 use leasehold_core::Invalid;
 
-pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store};
-pub(crate) use self::inspected::snapshot;
-pub use self::inspected::{InspectedNodes, NodeView};
+pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store, snapshot};
+pub use self::contract::{InspectedNodes, NodeView};
 pub(crate) use self::opened::Opened;
+#[cfg(feature = "timestamp")]
+pub(crate) use self::opened::{TimestampRequest, Timestamps};
 #[cfg(feature = "redis")]
 pub use self::quorum::QuorumInit;
 #[cfg(feature = "redis")]

@@ -8,7 +8,7 @@ use leasehold_core::{HolderIdentity, HolderView, Invalid, LockName, Owner};
 
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::lease::Engine;
-use crate::store::timestamps::{TimestampRequest, Timestamps};
+use crate::store::{TimestampRequest, Timestamps};
 
 /// A key of the protocol.
 #[derive(Clone)]

@@ -72,7 +72,7 @@ use crate::backoff::{Backoff, jittered};
 use crate::client::Client;
 use crate::error::{Error, StoreError, Timeout};
 use crate::lease::{EngineHandle, OnWait, WaitLimit, WaitStatus};
-use crate::store::timestamps::Timestamps;
+use crate::store::Timestamps;
 
 impl Client {
     /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only Redis and Valkey

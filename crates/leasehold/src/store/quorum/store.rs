@@ -17,8 +17,9 @@ use super::machine::QuorumMachine;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::runtime::Tasks;
-use crate::store::contract::{Answer, Capabilities, Done, Listener, Store};
-use crate::store::inspected::{InspectedNodes, NodeView, snapshot};
+use crate::store::contract::{
+    Answer, Capabilities, Done, InspectedNodes, Listener, NodeView, Store, snapshot,
+};
 
 /// A lock on the majority of several nodes.
 pub(crate) struct QuorumStore {

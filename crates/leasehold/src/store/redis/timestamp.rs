@@ -19,7 +19,7 @@ use super::connection::current::Connected;
 use super::node::Node;
 use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
-use crate::store::timestamps::{TimestampRequest, Timestamps};
+use crate::store::opened::{TimestampRequest, Timestamps};
 
 /// How often to begin again without scripts when the lock became free meanwhile.
 const TRIES: usize = 3;

@@ -18,8 +18,8 @@ use tokio::time::sleep;
 use crate::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::timestamps::{TimestampRequest, Timestamps};
 use crate::store::{Attach, Done, Listener, Notice, Opened, Store};
+use crate::store::{TimestampRequest, Timestamps};
 use crate::timestamp::{TimestampHold, TimestampLock};
 
 const MS: Duration = Duration::from_millis(1);
