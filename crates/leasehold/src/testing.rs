@@ -62,7 +62,7 @@ use std::time::Duration;
 use leasehold_core::Fence;
 
 use crate::error::{LossCause, Lost, StoreError, StoreErrorKind, Timeout};
-pub use crate::store::memory::faults::Faults;
+pub use crate::store::memory::Faults;
 
 /// The error of a lock that stayed busy for `waited`. It names no holder and no waiters; set its fields for more.
 ///

@@ -19,6 +19,7 @@ use crate::runtime::Tasks;
 #[cfg(feature = "redis")]
 use crate::store::QuorumInit;
 use crate::store::memory::Memory;
+use crate::store::memory::faulty::FaultyStore;
 use crate::store::{self, Attach, Opened};
 use crate::telemetry::{Observation, Telemetry};
 
@@ -221,7 +222,10 @@ impl ClientBuilder {
     /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
     pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
         let (clock, limit) = (self.clock.clone(), self.request_timeout);
-        self.build(|attach, tasks| Ok(Opened::whole(memory.open(attach, tasks, clock, limit))))
+        self.build(|attach, tasks| {
+            let store = FaultyStore::open(memory, attach, tasks, clock, limit);
+            Ok(Opened::whole(store))
+        })
     }
 
     fn target(&self, url: &str) -> Result<store::Target, Invalid> {

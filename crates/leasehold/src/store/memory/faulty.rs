@@ -9,8 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{LockName, Step};
 
-use super::faults::{FaultMode, Faults};
-use super::store::{Memory, MemoryStore};
+use super::{FaultMode, Faults, Memory, MemoryStore};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
@@ -41,22 +40,22 @@ struct FaultyInner {
     limit: Duration,
 }
 
-impl Memory {
+impl FaultyStore {
     /// Opens a client's access. The time limit of a request is `limit`, or a third of its TTL if that is less.
     pub(crate) fn open(
-        &self,
+        memory: &Memory,
         attach: Attach,
         tasks: &Tasks,
         clock: Clock,
         limit: Duration,
-    ) -> FaultyStore {
-        let faults = self.faults();
+    ) -> Self {
+        let faults = memory.faults();
         let attach = Attach {
             listener: faults.before(attach.listener),
             ..attach
         };
-        FaultyStore(Arc::new(FaultyInner {
-            store: self.attach(attach),
+        Self(Arc::new(FaultyInner {
+            store: memory.attach(attach),
             faults,
             late: Mutex::default(),
             tasks: tasks.clone(),

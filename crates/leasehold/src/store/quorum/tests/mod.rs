@@ -23,6 +23,7 @@ use crate::Client;
 use crate::clock::Clock;
 use crate::store::contract::{Attach, Store};
 use crate::store::memory::Memory;
+use crate::store::memory::faulty::FaultyStore;
 use crate::store::opened::Opened;
 
 const MS: Duration = Duration::from_millis(1);
@@ -99,8 +100,9 @@ impl Nodes {
                         listener,
                         ..attach.clone()
                     };
-                    let store: Arc<dyn Store> =
-                        Arc::new(ways[node].open(attach, tasks, clock.clone(), limit));
+                    let clock = clock.clone();
+                    let store = FaultyStore::open(&ways[node], attach, tasks, clock, limit);
+                    let store: Arc<dyn Store> = Arc::new(store);
                     store
                 };
                 let label = "quorum of memories".to_owned();
