@@ -2,97 +2,9 @@
 
 use std::time::Duration;
 
-use super::handle::Client;
 #[cfg(feature = "redis")]
 use crate::access::{Access, Credentials, Source};
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::store::memory::Memory;
-
-impl Client {
-    /// Connects to the store at `url`, with the defaults of [`ClientBuilder`].
-    ///
-    /// | URL | store |
-    /// |---|---|
-    /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey |
-    /// | `rediss://...` | the same over TLS |
-    /// | `valkey://...`, `valkeys://...` | the same as the two above |
-    /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
-    /// | `redis+quorum://host1,host2:6380,host3[/db]` | 3 to 9 independent servers, a majority of which decides; also `rediss+quorum://...`, `valkey+quorum://...`, `valkeys+quorum://...` |
-    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host |
-    /// | `memory:` | this client only |
-    ///
-    /// `?db=1` is equivalent to `/1`. A URL over TLS may have the options `tls_ca=/path`, `tls_cert=/path`, `tls_key=/path`, `tls_name=host`
-    /// and `tls_pin=fingerprint` for the settings of [`Tls`](crate::Tls). A URL with any other part is refused. The path of a `local:` file must be absolute, since a relative
-    /// path would mean another file in each directory. `mode` is the mode of a new file: `0600` (the default), `0660` or `0666`.
-    ///
-    /// In the URL of a quorum, `user:password@` stands before each host that asks for it, and `/db` counts for all hosts. Its options are
-    /// `max_ttl=60s` for [`ClientBuilder::quorum_longest_ttl`] and `durable=1` for [`ClientBuilder::quorum_durable`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
-    /// use leasehold::Client;
-    ///
-    /// let client = Client::connect("memory:").await?;      // or "redis://127.0.0.1/"
-    /// println!("locks are in {}", client.store());
-    /// client.close().await;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a URL of another form, [`Error::Store`] when the store does not answer as it should.
-    ///
-    /// # Cancel safety
-    /// As [`ClientBuilder::connect`].
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::builder().connect(url).await
-    }
-
-    /// Connects to a quorum of 3 to 9 independent servers, one URL each, with the defaults of [`ClientBuilder`]. See
-    /// [`ClientBuilder::connect_quorum`].
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
-    /// use leasehold::Client;
-    ///
-    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
-    /// let client = Client::connect_quorum(servers).await?;
-    /// # client.close().await; Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`ClientBuilder::connect_quorum`].
-    ///
-    /// # Cancel safety
-    /// As [`ClientBuilder::connect`].
-    #[cfg(feature = "redis")]
-    pub async fn connect_quorum(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, Error> {
-        Self::builder().connect_quorum(urls).await
-    }
-
-    /// A client with a new store in memory, which no other client shares.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
-    /// use leasehold::Client;
-    ///
-    /// let client = Client::embedded()?;
-    /// let lease = client.mutex("orders:42").acquire().await?;
-    /// lease.release().await?;
-    /// # client.close().await; Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Store`] when the system refuses a thread.
-    pub fn embedded() -> Result<Self, Error> {
-        Self::builder().embedded(&Memory::new(Clock::system()))
-    }
-
-    /// A builder with the default settings.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
-    }
-}
 
 /// Settings of a client.
 ///
@@ -192,24 +104,24 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a queued acquisition keeps retrying while the store does not answer. Then it fails with [`Error::Store`]. At most 24 h;
-    /// default 30 s. An acquisition that is not queued yet fails after two seconds.
+    /// How long a queued acquisition keeps retrying while the store does not answer. Then it fails with
+    /// [`Error::Store`](crate::Error::Store). At most 24 h; default 30 s. An acquisition that is not queued yet fails after two seconds.
     pub fn outage_timeout(mut self, outage_timeout: Duration) -> Self {
         self.outage_timeout = outage_timeout;
         self
     }
 
     /// How long the drop of the last object of this client may block its thread, so that dropped leases are released although the program ends
-    /// right after. It waits only while a request is under way, so not at all after a [`Client::close_within`] that returned true. Usually it
-    /// waits for one round trip, and up to 60 ms more on the thread of a runtime that has no other. At most 60 s; default 250 ms; zero means
-    /// that it never waits. A client with a [virtual clock](Clock::virtual_time) never waits.
+    /// right after. It waits only while a request is under way, so not at all after a
+    /// [`Client::close_within`](crate::Client::close_within) that returned true. Usually it waits for one round trip, and up to 60 ms more
+    /// on the thread of a runtime that has no other. At most 60 s; default 250 ms; zero means that it never waits. A client with a [virtual clock](Clock::virtual_time) never waits.
     pub fn drop_timeout(mut self, limit: Duration) -> Self {
         self.drop_timeout = limit;
         self
     }
 
     /// The clock of the client and of an embedded store. Default: the system's. [`Clock::virtual_time`] needs a tokio runtime: without
-    /// one, building the client fails with [`Error::Invalid`].
+    /// one, building the client fails with [`Error::Invalid`](crate::Error::Invalid).
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

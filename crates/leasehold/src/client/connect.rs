@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use leasehold_core::{Invalid, KeyTemplate, Namespace, Naming};
 use tokio::sync::oneshot;
 
+use super::Client;
 use super::builder::ClientBuilder;
-use super::handle::Client;
 #[cfg(any(feature = "doctor", feature = "redis"))]
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
