@@ -41,7 +41,7 @@ mod tests;
 pub(crate) use self::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, relay};
 #[cfg(test)]
 pub(crate) use self::machine::QuorumMachine;
-pub(in crate::store) use self::store::QuorumStore;
+pub(super) use self::store::QuorumStore;
 
 /// The outcome of marking the servers of a quorum.
 #[cfg(feature = "redis")]

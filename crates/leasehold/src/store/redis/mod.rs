@@ -51,7 +51,7 @@ mod wake;
 pub(crate) use self::address::Address;
 pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "doctor")]
-pub(in crate::store) use self::doctor::{examine, examine_quorum};
-pub(in crate::store) use self::init::init;
-pub(in crate::store) use self::quorum::open_quorum;
+pub(super) use self::doctor::{examine, examine_quorum};
+pub(super) use self::init::init;
+pub(super) use self::quorum::open_quorum;
 pub(crate) use self::router::RedisStore;

@@ -14,7 +14,7 @@ use crate::store::contract::{Attach, Store};
 use crate::store::quorum::QuorumStore;
 
 /// Begins to connect to all servers. [`Store::ready`] returns the outcome.
-pub(in crate::store) fn open_quorum(
+pub(crate) fn open_quorum(
     address: QuorumAddress,
     attach: &Attach,
     clock: &Clock,

@@ -152,7 +152,7 @@ pub(crate) struct NodeTerms {
 
 /// Where the fences of a server are counted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::store::redis) enum Counters {
+pub(super) enum Counters {
     /// All together.
     #[default]
     Shared,

@@ -66,7 +66,7 @@ const SOME_HAVE: [&str; 4] = ["wait", "waitaof", "delex", "delifeq"];
 ///
 /// # Errors
 /// The server cannot be reached or does not answer. A refusal by a server that answers is a fact.
-pub(in crate::store) async fn examine(
+pub(crate) async fn examine(
     address: &Address,
     how: &Examination,
     clock: &Clock,
@@ -81,7 +81,7 @@ pub(in crate::store) async fn examine(
 ///
 /// # Errors
 /// No server answers.
-pub(in crate::store) async fn examine_quorum(
+pub(crate) async fn examine_quorum(
     address: &QuorumAddress,
     how: &Examination,
     clock: &Clock,
