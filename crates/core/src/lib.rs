@@ -1,10 +1,9 @@
 //! The rules of Leasehold as pure code: who holds a lock, who waits, and which fence a grant draws.
 //!
 //! This crate does no I/O, reads no clock, draws no random number and depends on no other crate (the features `serde` and
-//! `rusqlite` only add conversions of a fence). Time arrives as a [`Now`], random bits arrive inside an [`Owner`], and
-//! knowledge about crashed clients arrives as a [`Presence`]. Therefore one function, [`World::apply`], serves as the embedded
-//! stores, as the oracle for the Redis scripts, as the next-state function of a model checker, and as the text behind
-//! `docs/reference/protocol.md`.
+//! `rusqlite` only add conversions). Time arrives as a [`Now`], random bits arrive inside an [`Owner`], and knowledge about
+//! crashed clients arrives as a [`Presence`]. Therefore one function, [`LockState::apply`], decides for the embedded stores, is
+//! the oracle for the Redis scripts, and is the next-state function of a model checker. [`World::apply`] calls it for a lock by name.
 //!
 //! ```
 //! use leasehold_core::{Block, ClientId, LockName, Mode, UnknownPresence, Now, Owner, Reply, Step, Ttl, World};

@@ -6,7 +6,7 @@
 //!
 //! A node is a store with a [`NodeMemory`](crate::World::node): it votes on proposals, and keeps out after a loss of memory. [`Round`]
 //! is the client's part: it counts the votes for a proposal. [`Proposer`] chooses the next number. All are pure, as the rest of this
-//! crate. No client uses them yet.
+//! crate.
 //!
 //! # Theorems
 //!
