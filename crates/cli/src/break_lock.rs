@@ -7,11 +7,11 @@ use leasehold_core::{Block, Fences, LockName};
 use serde::Serialize;
 
 use crate::exit::{BUSY, CONFIG, Exit, USAGE};
-use crate::messages::{quoted, say, span, who};
+use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::view::{HolderJson, foreign, is_cache_entry, millis};
+use crate::view::{HolderFields, foreign, held_of, is_cache_entry, millis, who};
 
 /// Free the lock of a dead holder, if this fence is still the holder's
 #[derive(Debug, Args)]
@@ -52,8 +52,8 @@ struct BreakReport<'a> {
     name: &'a str,
     outcome: &'static str,
     if_fence: Option<u64>,
-    holder: Option<HolderJson>,
-    fence: Option<u64>,
+    #[serde(flatten)]
+    holder: HolderFields,
     told_within_ms: Option<u64>,
 }
 
@@ -198,10 +198,6 @@ fn of_another(name: &str, kind: &str, value: &[u8]) -> (&'static str, Exit) {
 
 /// The rows about the holder, and the command that breaks its lease.
 fn holder_rows(args: &Break, holder: &HolderView) -> String {
-    let held = holder
-        .held_for
-        .map(|held| format!(", held {}", span(held)))
-        .unwrap_or_default();
     let lease = holder.expires_in.map_or_else(
         || "never ends".into(),
         |left| format!("{} left, unless renewed", span(left)),
@@ -220,8 +216,9 @@ fn holder_rows(args: &Break, holder: &HolderView) -> String {
         ),
     };
     format!(
-        "    holder  {}{held}{fence}\n    lease   {lease}\n    next    {next}",
-        who(holder)
+        "    holder  {}{}{fence}\n    lease   {lease}\n    next    {next}",
+        who(holder),
+        held_of(holder)
     )
 }
 
@@ -241,8 +238,7 @@ fn report(
         name: &args.name,
         outcome,
         if_fence: args.if_fence,
-        holder: holder.map(|holder| HolderJson::of(&holder.who)),
-        fence: holder.and_then(|holder| holder.fence).map(Fence::get),
+        holder: HolderFields::of(holder),
         told_within_ms: left.filter(|_| outcome == "broken").map(millis),
     })
 }

@@ -7,9 +7,6 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use leasehold::{ForeignFormat, HolderIdentity, HolderView};
-
-use crate::view::is_cache_entry;
 use crate::{address, style};
 
 /// Prints a message. The first line begins with `leasehold:`; the caller indents the others.
@@ -168,20 +165,6 @@ pub(crate) fn place(ahead: u32) -> String {
         _ => "th",
     };
     format!("{place}{ending} in line")
-}
-
-/// The holder as text: `deploy@web-3 (pid 4121: migrate.sh)`, or a description of a foreign client.
-pub(crate) fn who(holder: &HolderView) -> String {
-    match &holder.who {
-        HolderIdentity::Owner(owner) => owner.to_string(),
-        HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
-            "a cache entry of leasehold, which is not a lock".into()
-        }
-        HolderIdentity::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
-            Some(format) => format!("a foreign client ({kind}, looks like {format}'s)"),
-            None => format!("a foreign client ({})", kind.escape_debug()),
-        },
-    }
 }
 
 /// True if stderr is a terminal that can rewrite a line.

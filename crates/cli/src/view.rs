@@ -3,8 +3,12 @@
 
 use std::time::Duration;
 
-use leasehold::{Fence, ForeignFormat, HolderIdentity, HolderView, Owner, Snapshot, WaiterView};
+use leasehold::{
+    Fence, ForeignFormat, HolderIdentity, HolderView, NodeView, Owner, Snapshot, WaiterView,
+};
 use serde::Serialize;
+
+use crate::messages::span;
 
 /// The length of the prefix of a foreign value that is shown, and the minimal length of such a value.
 const PREFIX: usize = 4;
@@ -26,6 +30,37 @@ pub(crate) fn is_alive(waiter: &WaiterView) -> bool {
 /// True if the lease has no TTL. Only the program that set the key can end it.
 pub(crate) fn never_expires(holder: &HolderView) -> bool {
     holder.expires_in.is_none()
+}
+
+/// The holder as text: `deploy@web-3 (pid 4121: migrate.sh)`, or a description of a foreign client.
+pub(crate) fn who(holder: &HolderView) -> String {
+    match &holder.who {
+        HolderIdentity::Owner(owner) => owner.to_string(),
+        HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
+            "a cache entry of leasehold, which is not a lock".into()
+        }
+        HolderIdentity::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
+            Some(format) => format!("a foreign client ({kind}, looks like {format}'s)"),
+            None => format!("a foreign client ({})", kind.escape_debug()),
+        },
+    }
+}
+
+/// `, fence 41`, or nothing if the fence is not known.
+pub(crate) fn fence_of(holder: &HolderView) -> String {
+    let text = holder.fence.map(|fence| format!(", fence {fence}"));
+    text.unwrap_or_default()
+}
+
+/// `, held 3m12s`, or nothing if the time is not known.
+pub(crate) fn held_of(holder: &HolderView) -> String {
+    let text = holder.held_for.map(|held| format!(", held {}", span(held)));
+    text.unwrap_or_default()
+}
+
+/// True if both are the same lease: a token is never reused.
+pub(crate) fn is_same_lease(one: &HolderView, other: &HolderView) -> bool {
+    one.who == other.who && one.fence == other.fence
 }
 
 /// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
@@ -122,29 +157,58 @@ pub(crate) struct WaiterJson {
     alive_for_ms: u64,
 }
 
+/// The holder of a lock, as fields of a JSON document. They are null for a free lock.
+#[derive(Debug, Serialize)]
+pub(crate) struct HolderFields {
+    holder: Option<HolderJson>,
+    fence: Option<u64>,
+}
+
+impl HolderFields {
+    pub(crate) fn of(holder: Option<&HolderView>) -> Self {
+        Self {
+            holder: holder.map(|holder| HolderJson::of(&holder.who)),
+            fence: holder.and_then(|holder| holder.fence).map(Fence::get),
+        }
+    }
+}
+
+/// The holder of a lock and its lease, as fields of a JSON document. They are null for a free lock.
+#[derive(Debug, Serialize)]
+pub(crate) struct LeaseFields {
+    #[serde(flatten)]
+    holder: HolderFields,
+    held_for_ms: Option<u64>,
+    lease_ms: Option<u64>,
+}
+
+impl LeaseFields {
+    pub(crate) fn of(holder: Option<&HolderView>) -> Self {
+        Self {
+            holder: HolderFields::of(holder),
+            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
+            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
+        }
+    }
+}
+
 /// One lock, as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct LockJson<'a> {
     name: &'a str,
     state: &'static str,
-    holder: Option<HolderJson>,
-    fence: Option<u64>,
-    held_for_ms: Option<u64>,
-    lease_ms: Option<u64>,
+    #[serde(flatten)]
+    lease: LeaseFields,
     queue: Vec<WaiterJson>,
 }
 
 impl<'a> LockJson<'a> {
     pub(crate) fn of(name: &'a str, snapshot: &Snapshot) -> Self {
-        let holder = snapshot.holder.as_ref();
         let queue = snapshot.queue.iter().enumerate();
         Self {
             name,
-            state: if holder.is_some() { "held" } else { "free" },
-            holder: holder.map(|holder| HolderJson::of(&holder.who)),
-            fence: holder.and_then(|holder| holder.fence).map(Fence::get),
-            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
-            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
+            state: state(snapshot),
+            lease: LeaseFields::of(snapshot.holder.as_ref()),
             queue: queue
                 .map(|(ahead, waiter)| WaiterJson {
                     place: ahead + 1,
@@ -154,6 +218,43 @@ impl<'a> LockJson<'a> {
                 })
                 .collect(),
         }
+    }
+}
+
+/// A lock as one node of a quorum sees it, as JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodeJson<'a> {
+    node: &'a str,
+    state: &'static str,
+    #[serde(flatten)]
+    holder: HolderFields,
+    lease_ms: Option<u64>,
+    /// The number of waiters; `None` if the node did not tell.
+    queue: Option<usize>,
+    error: Option<String>,
+}
+
+impl<'a> NodeJson<'a> {
+    pub(crate) fn of(view: &'a NodeView) -> Self {
+        let seen = view.seen.as_ref();
+        let holder = seen.ok().and_then(|seen| seen.holder.as_ref());
+        Self {
+            node: &view.node,
+            state: seen.map_or("unknown", state),
+            holder: HolderFields::of(holder),
+            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
+            queue: seen.ok().map(|seen| seen.queue.len()),
+            error: seen.err().map(ToString::to_string),
+        }
+    }
+}
+
+/// `held` or `free`.
+pub(crate) fn state(snapshot: &Snapshot) -> &'static str {
+    if snapshot.holder.is_some() {
+        "held"
+    } else {
+        "free"
     }
 }
 
@@ -254,6 +355,21 @@ mod tests {
         assert!(
             json.contains("\"prefix\":\"0123\"") && !json.contains("01234"),
             "{json}"
+        );
+    }
+
+    #[test]
+    fn documents_have_their_fields_in_order() {
+        let lock = serde_json::to_string(&LockJson::of("x", &free())).unwrap();
+        assert_eq!(
+            lock,
+            r#"{"name":"x","state":"free","holder":null,"fence":null,"held_for_ms":null,"lease_ms":null,"queue":[]}"#
+        );
+        let view = NodeView::new("redis://a", Ok(free()));
+        let node = serde_json::to_string(&NodeJson::of(&view)).unwrap();
+        assert_eq!(
+            node,
+            r#"{"node":"redis://a","state":"free","holder":null,"fence":null,"lease_ms":null,"queue":0,"error":null}"#
         );
     }
 

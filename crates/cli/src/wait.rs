@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use crate::acquire_ui::{counts_from, interrupted, with_connect_note};
 use crate::exit::{Exit, TIMEOUT};
-use crate::messages::{quoted, say, span, who};
+use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client;
 use crate::signals::Signals;
 use crate::store::StoreArgs;
 use crate::terminal::Terminal;
 use crate::values::duration;
-use crate::view::{LockJson, is_free, millis};
+use crate::view::{LockJson, fence_of, is_free, is_same_lease, millis, who};
 
 /// The minimal and the maximal time between two requests.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -195,9 +195,7 @@ impl Announcements {
         let is_new = match &self.last {
             Some((before, waiting, when)) => {
                 let is_same = match (before, holder) {
-                    (Some(before), Some(holder)) => {
-                        before.who == holder.who && before.fence == holder.fence
-                    }
+                    (Some(before), Some(holder)) => is_same_lease(before, holder),
                     (None, None) => true,
                     _ => false,
                 };
@@ -260,15 +258,11 @@ fn held_by(holder: Option<&HolderView>) -> String {
         .held_for
         .map(|held| format!(" {}", span(held)))
         .unwrap_or_default();
-    let fence = holder
-        .fence
-        .map(|fence| format!(", fence {fence}"))
-        .unwrap_or_default();
     let end = match holder.expires_in {
         Some(left) => format!("{} left unless renewed", span(left)),
         None => "which never expires".into(),
     };
-    format!("held{held} by {}{fence}, {end}", who(holder))
+    format!("held{held} by {}{}, {end}", who(holder), fence_of(holder))
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use leasehold::Snapshot;
 
 use super::args::RetryHint;
-use super::progress::fence;
-use crate::messages::{quoted, span, who};
-use crate::view::never_expires;
+use crate::messages::{quoted, span};
+use crate::view::{fence_of, held_of, never_expires, who};
 
 /// Formats the message. `options` are the options of the suggested next attempt.
 pub(super) fn busy(
@@ -18,11 +17,8 @@ pub(super) fn busy(
     let mut rows = vec![format!("{} {outcome}", quoted(lock))];
     let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
     if let Some(holder) = &snapshot.holder {
-        let held = holder
-            .held_for
-            .map(|held| format!(", held {}", span(held)))
-            .unwrap_or_default();
-        row("holder", format!("{}{held}{}", who(holder), fence(holder)));
+        let (held, fence) = (held_of(holder), fence_of(holder));
+        row("holder", format!("{}{held}{fence}", who(holder)));
         row(
             "lease",
             match holder.expires_in {
@@ -57,8 +53,8 @@ pub(super) fn busy(
 
 #[cfg(test)]
 mod tests {
-    use super::super::progress::tests::{foreign, holder};
     use super::*;
+    use crate::view::samples::{foreign, held};
 
     #[test]
     fn a_busy_lock_says_who_how_long_and_what_to_type() {
@@ -68,9 +64,8 @@ mod tests {
             command: " -- ...",
         };
         let says = "is busy (exit 75)";
-        let snapshot = Snapshot::new(Some(holder(41)), vec![]);
         assert_eq!(
-            busy("db migrate", says, &snapshot, "-w 5m ", again),
+            busy("db migrate", says, &held(41), "-w 5m ", again),
             "\"db migrate\" is busy (exit 75)\n    \
              holder  deploy@web-3 (pid 4121: migrate.sh), held 3m12s, fence 41\n    \
              lease   24s left, unless renewed\n    \
@@ -79,7 +74,7 @@ mod tests {
              leasehold watch 'db migrate'\n            \
              leasehold break --if-fence 41 'db migrate'  (if its holder is gone for good)"
         );
-        let snapshot = Snapshot::new(Some(foreign()), vec![]);
+        let snapshot = foreign("string", b"d2f1");
         let block = busy("x", "is busy", &snapshot, "", again);
         assert!(
             block.contains("a foreign client (string)\n")

@@ -16,11 +16,12 @@ use self::args::ProgressMode;
 pub(crate) use self::args::{LockRequest, RetryHint, WaitArgs, counts_from, with_connect_note};
 use self::progress::{Progress, ProgressStyle, WaitState};
 use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE};
-use crate::messages::{can_rewrite, quoted, span, who, write_raw};
+use crate::messages::{can_rewrite, quoted, span, write_raw};
 use crate::signals::Signals;
 use crate::sys;
 use crate::terminal::Terminal;
 use crate::verbose;
+use crate::view::{fence_of, who};
 
 /// The interval at which the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -284,16 +285,13 @@ pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
 }
 
 pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
-    let fence = holder
-        .fence
-        .map(|fence| format!(", fence {fence}"))
-        .unwrap_or_default();
     Exit::saying(
         USAGE,
         format!(
-            "{} is held by an outer `leasehold run`, or by the lease of the given token ({}{fence}): you already hold this lock, so waiting for it would never end (exit {USAGE})",
+            "{} is held by an outer `leasehold run`, or by the lease of the given token ({}{}): you already hold this lock, so waiting for it would never end (exit {USAGE})",
             quoted(name),
-            who(holder)
+            who(holder),
+            fence_of(holder)
         ),
     )
 }

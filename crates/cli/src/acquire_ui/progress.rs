@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold::{Fence, HolderView};
 
-use crate::messages::{CLEAR, place, quoted, rewritten, span, who};
+use crate::messages::{CLEAR, place, quoted, rewritten, span};
+use crate::view::{fence_of, is_same_lease, who};
 
 /// On a terminal the line appears after this time, and is updated at this interval.
 const SECOND: Duration = Duration::from_secs(1);
@@ -162,7 +163,7 @@ impl Progress {
             self.lock,
             place(*ahead),
             who(holder),
-            fence(holder)
+            fence_of(holder)
         )
     }
 }
@@ -170,53 +171,21 @@ impl Progress {
 impl WaitState {
     /// True if holder and place are unchanged.
     fn is_like(&self, other: &Self) -> bool {
-        self.ahead == other.ahead
-            && self.holder.who == other.holder.who
-            && self.holder.fence == other.holder.fence
+        self.ahead == other.ahead && is_same_lease(&self.holder, &other.holder)
     }
-}
-
-/// The holder's fence, as a suffix of its name.
-pub(super) fn fence(holder: &HolderView) -> String {
-    holder
-        .fence
-        .map(|fence| format!(", fence {fence}"))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use leasehold::{ClientId, HolderIdentity, Owner};
-
+mod tests {
     use super::*;
+    use crate::view::samples::{self, held};
 
-    pub(crate) fn holder(fence: u64) -> HolderView {
-        let owner = Owner::new(
-            u128::from(fence),
-            ClientId::new(1),
-            "deploy@web-3",
-            4121,
-            "migrate.sh",
-        )
-        .unwrap();
-        let (held_for, expires_in) = (
-            Some(Duration::from_secs(192)),
-            Some(Duration::from_secs(24)),
-        );
-        HolderView::new(
-            HolderIdentity::Owner(owner),
-            Some(Fence::new(fence)),
-            held_for,
-            expires_in,
-        )
+    fn holder(fence: u64) -> HolderView {
+        held(fence).holder.unwrap()
     }
 
-    pub(crate) fn foreign() -> HolderView {
-        let who = HolderIdentity::Foreign {
-            kind: "string".into(),
-            value: b"d2f1".to_vec(),
-        };
-        HolderView::new(who, None, None, None)
+    fn foreign() -> HolderView {
+        samples::foreign("string", b"d2f1").holder.unwrap()
     }
 
     fn seen(holder: HolderView, ahead: u32, at: u64) -> WaitState {

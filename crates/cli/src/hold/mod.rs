@@ -20,11 +20,11 @@ use self::events::{Events, HoldEvent};
 use self::program::Program;
 use crate::acquire_ui::{self, WaitArgs};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
-use crate::messages::{quoted, who, without_advice};
+use crate::messages::{quoted, without_advice};
 use crate::session::{refused_by_system, with_client_unless};
 use crate::signals::Signals;
 use crate::store::{StoreArgs, TtlArgs};
-use crate::view::millis;
+use crate::view::{millis, who};
 
 /// The time limit for the confirmation of a release. Without it the TTL ends the lease.
 const RELEASE: Duration = Duration::from_secs(3);

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use leasehold::{HolderIdentity, InspectedNodes, Snapshot, WaiterView};
+use leasehold::{
+    Fence, HolderIdentity, HolderView, InspectedNodes, NodeView, Snapshot, WaiterView,
+};
 
-use super::nodes::{differing, votes};
-use crate::messages::{place, quoted, span, who};
-use crate::view::{foreign, is_alive, is_cache_entry};
+use crate::messages::{place, quoted, span};
+use crate::view::{fence_of, foreign, is_alive, is_cache_entry, state, who};
 
 /// The text. `pasted` is the lock with its store options, for a command. `nodes` are the nodes of a quorum.
 pub(crate) fn of(
@@ -15,27 +16,13 @@ pub(crate) fn of(
     snapshot: &Snapshot,
     nodes: Option<&InspectedNodes>,
 ) -> String {
-    let state = if snapshot.holder.is_some() {
-        "held"
-    } else {
-        "free"
-    };
-    let mut text = format!("{} is {state}\n", quoted(name));
+    let mut text = format!("{} is {}\n", quoted(name), state(snapshot));
     let mut row = |what: &str, said: String| {
         // Writing to a string cannot fail.
         let _infallible = writeln!(text, "    {what:<7} {said}");
     };
     if let Some(holder) = &snapshot.holder {
-        match &holder.who {
-            HolderIdentity::Owner(_) => row("holder", who(holder)),
-            HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
-                row("holder", who(holder));
-            }
-            HolderIdentity::Foreign { kind, value } => row(
-                "holder",
-                format!("a foreign lock: {}", foreign(kind, value)),
-            ),
-        }
+        row("holder", described(holder));
         if let Some(fence) = holder.fence {
             row("fence", fence.to_string());
         }
@@ -77,6 +64,43 @@ pub(crate) fn of(
     text
 }
 
+fn described(holder: &HolderView) -> String {
+    match &holder.who {
+        HolderIdentity::Foreign { kind, value } if !is_cache_entry(kind, value) => {
+            format!("a foreign lock: {}", foreign(kind, value))
+        }
+        _ => who(holder),
+    }
+}
+
+/// The votes for the holder, for people: `2 of 3`; `None` if the lock is free.
+fn votes(inspected: &InspectedNodes) -> Option<String> {
+    let holder = inspected.lock.as_ref().ok()?.holder.as_ref();
+    holder.map(|_| format!("{} of {}", inspected.votes(), inspected.nodes.len()))
+}
+
+/// One line for each node that sees another holder or another fence than the verdict, or that did not answer.
+fn differing(inspected: &InspectedNodes) -> Vec<String> {
+    let verdict = inspected.lock.as_ref().ok().and_then(named);
+    let line = |view: &NodeView| match &view.seen {
+        Ok(seen) if named(seen) == verdict => None,
+        Ok(seen) => {
+            let shown = |holder| described(holder) + &fence_of(holder);
+            let said = seen.holder.as_ref().map_or_else(|| "free".into(), shown);
+            Some(format!("{}: {said}", view.node))
+        }
+        // Errors begin with the address.
+        Err(error) => Some(error.to_string()),
+    };
+    inspected.nodes.iter().filter_map(line).collect()
+}
+
+/// The part of a holder in which all nodes of a certificate agree.
+fn named(seen: &Snapshot) -> Option<(&HolderIdentity, Option<Fence>)> {
+    let holder = seen.holder.as_ref()?;
+    Some((&holder.who, holder.fence))
+}
+
 fn waiting(ahead: u32, waiter: &WaiterView) -> String {
     let life = if is_alive(waiter) {
         format!("alive, or passed over in {}", span(waiter.seen_for))
@@ -88,8 +112,6 @@ fn waiting(ahead: u32, waiter: &WaiterView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::NodeView;
-
     use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;

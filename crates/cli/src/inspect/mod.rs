@@ -1,7 +1,6 @@
 //! `leasehold inspect`: shows holders, waiters and leases. Reads only, and never scans the store.
 
 mod detail;
-mod nodes;
 mod table;
 
 use clap::Args;
@@ -10,13 +9,12 @@ use leasehold::{Client, Error, InspectedNodes, Snapshot, StoreError, StoreErrorK
 use leasehold_core::LockName;
 use serde::Serialize;
 
-use self::nodes::NodeJson;
 use crate::exit::Exit;
 use crate::messages::say;
 use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::view::{LockJson, is_free, never_expires};
+use crate::view::{LockJson, NodeJson, is_free, never_expires};
 
 /// The number of locks requested at once.
 const AT_ONCE: usize = 256;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold::{HolderView, Snapshot};
 
-use crate::view::never_expires;
+use crate::view::{is_same_lease, never_expires};
 
 /// The state of the locks by name. A missing lock is free.
 pub(crate) type Snapshots = BTreeMap<String, Snapshot>;
@@ -73,7 +73,7 @@ fn of_one<'a>(
             happened.push(ChangeKind::Released);
             false
         }
-        (Some(was), Some(is)) if !is_same(was, is) => {
+        (Some(was), Some(is)) if !is_same_lease(was, is) => {
             happened.push(ChangeKind::HandedOver);
             true
         }
@@ -93,11 +93,6 @@ fn of_one<'a>(
         queue,
     };
     happened.into_iter().map(event).collect()
-}
-
-/// True if both are the same lease: a token is never reused.
-fn is_same(was: &HolderView, is: &HolderView) -> bool {
-    was.who == is.who && was.fence == is.fence
 }
 
 #[cfg(test)]

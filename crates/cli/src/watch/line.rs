@@ -1,12 +1,12 @@
 //! A change as one line of text or JSON. Pure: the time is an argument.
 
-use leasehold::{Fence, HolderView};
+use leasehold::HolderView;
 use serde::Serialize;
 
 use super::compare::{ChangeKind, LockChange};
-use crate::messages::{quoted, span, who};
+use crate::messages::quoted;
 use crate::output;
-use crate::view::{HolderJson, millis};
+use crate::view::{HolderFields, LeaseFields, held_of, who};
 
 #[derive(Serialize)]
 struct ChangeDocument<'a> {
@@ -15,19 +15,11 @@ struct ChangeDocument<'a> {
     event: &'static str,
     initial: bool,
     name: &'a str,
-    holder: Option<HolderJson>,
-    fence: Option<u64>,
-    held_for_ms: Option<u64>,
-    lease_ms: Option<u64>,
+    #[serde(flatten)]
+    lease: LeaseFields,
     queue: usize,
-    before: Option<PreviousHolder>,
-}
-
-/// The previous holder.
-#[derive(Serialize)]
-struct PreviousHolder {
-    holder: HolderJson,
-    fence: Option<u64>,
+    /// The previous holder.
+    before: Option<HolderFields>,
 }
 
 #[derive(Serialize)]
@@ -94,22 +86,15 @@ impl OutputLine for LockLine<'_> {
 
     fn json(&self, time: &str) -> serde_json::Result<String> {
         let event = self.event;
-        let holder = event.holder;
         line(&ChangeDocument {
             schema: SCHEMA,
             time,
             event: word(event.what),
             initial: self.initial,
             name: event.name,
-            holder: holder.map(|holder| HolderJson::of(&holder.who)),
-            fence: holder.and_then(|holder| holder.fence).map(Fence::get),
-            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
-            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
+            lease: LeaseFields::of(event.holder),
             queue: event.queue,
-            before: event.before.map(|before| PreviousHolder {
-                holder: HolderJson::of(&before.who),
-                fence: before.fence.map(Fence::get),
-            }),
+            before: event.before.map(|before| HolderFields::of(Some(before))),
         })
     }
 }
@@ -156,11 +141,7 @@ fn described(holder: &HolderView) -> String {
         .fence
         .map(|fence| format!("fence {fence}, "))
         .unwrap_or_default();
-    let held = holder
-        .held_for
-        .map(|held| format!(", held {}", span(held)))
-        .unwrap_or_default();
-    format!("{fence}{}{held}", who(holder))
+    format!("{fence}{}{}", who(holder), held_of(holder))
 }
 
 #[cfg(test)]
