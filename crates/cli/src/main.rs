@@ -17,6 +17,7 @@
 //! | [`pages`] | `leasehold help`, `completions`, `man` |
 //! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the operator's verbs: `inspect`, `wait`, `watch` and
 //! `break` |
+//! | [`look`] | the requests of these verbs: many locks at once, and polling |
 //! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
 //! | [`quorum`] | `leasehold quorum`: prepares the servers of a quorum |
 //! | [`doctor`], [`diagnosis`] | `leasehold doctor`: checks that a store is fit for locks; its tables of checks |
@@ -38,6 +39,7 @@ mod help;
 mod hold;
 mod inherited_store;
 mod inspect;
+mod look;
 mod messages;
 mod output;
 mod pages;

@@ -7,14 +7,13 @@ use leasehold::{Client, Clock, Error, HolderView, Moment, Snapshot};
 use leasehold_core::LockName;
 use serde::Serialize;
 
-use crate::acquire_ui::{counts_from, interrupted, with_connect_note};
+use crate::acquire_ui::{counts_from, with_connect_note};
 use crate::exit::{Exit, TIMEOUT};
+use crate::look::{PollLimits, PollTime, Polled, poll};
 use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client;
-use crate::signals::Signals;
 use crate::store::StoreArgs;
-use crate::terminal::Terminal;
 use crate::values::duration;
 use crate::view::{LockJson, fence_of, is_free, is_same_lease, millis, who};
 
@@ -25,8 +24,8 @@ const LATEST: Duration = Duration::from_secs(1);
 /// An unchanged line is repeated at this interval, as a sign of life.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The time limit for a silent store, the same as for waiters in the queue.
-const SILENCE_LIMIT: Duration = Duration::from_secs(30);
+/// The longest outage of the store, as for waiters in the queue.
+const OUTAGE_LIMIT: Duration = Duration::from_secs(30);
 
 const WAIT_HELP: &str =
     "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124";
@@ -83,72 +82,23 @@ pub(crate) fn wait(args: &Wait) -> Exit {
 fn begin(args: &Wait) -> Result<Exit, Exit> {
     LockName::new(&args.name)?;
     let target = args.store.target()?.patient(args.limit, args.quiet);
-    let begun = Clock::system().now();
-    Ok(with_client(target, async |client, signals| {
-        poll_until_free(client, args, begun, signals).await
-    }))
-}
-
-async fn poll_until_free(
-    client: &Client,
-    args: &Wait,
-    begun: Moment,
-    signals: &mut Signals,
-) -> Result<Exit, Exit> {
     let clock = Clock::system();
-    let mut answered = clock.now();
-    let begun = counts_from(begun, answered);
-    let mut told = Announcements::default();
-    loop {
-        let look = async {
-            let outcome = client.inspect(&args.name).await;
-            (outcome, clock.now())
+    let begun = clock.now();
+    Ok(with_client(target, async |client, signals| {
+        let begun = counts_from(begun, clock.now());
+        let limits = PollLimits {
+            until: args.limit.map(|limit| begun.after(limit)),
+            outage: OUTAGE_LIMIT,
+            pause: LATEST,
         };
-        let (outcome, now) = tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Err(ended_by(signal)),
-            looked = look => looked,
+        let wait = FreeWait {
+            client,
+            args,
+            begun,
+            told: None,
         };
-        let waited = now.since(begun);
-        let is_over = args.limit.is_some_and(|limit| waited >= limit);
-        let pause = match outcome {
-            Ok(snapshot) if is_free(&snapshot) => {
-                told.end(args, waited);
-                return report(client, args, "free", waited, &snapshot).map(|()| Exit::quiet(0));
-            }
-            Ok(snapshot) if is_over => {
-                report(client, args, "timeout", waited, &snapshot)?;
-                return Ok(told.timed_out(args, waited, &snapshot));
-            }
-            Ok(snapshot) => {
-                answered = now;
-                told.busy(args, &snapshot, now);
-                pause(&snapshot)
-            }
-            Err(error) if is_passing(&error) && now.since(answered) < SILENCE_LIMIT && !is_over => {
-                told.silent(args, &error);
-                LATEST
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let left = args
-            .limit
-            .map_or(pause, |limit| limit.saturating_sub(waited));
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Err(ended_by(signal)),
-            () = tokio::time::sleep(pause.min(left)) => {}
-        }
-    }
-}
-
-fn ended_by(signal: nix::sys::signal::Signal) -> Exit {
-    interrupted(signal, Terminal::controlling().as_ref())
-}
-
-/// True if a retry may succeed.
-pub(crate) fn is_passing(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.kind.is_transient())
+        poll(wait, limits, signals).await
+    }))
 }
 
 /// The time until the next request: at the end of the lease, within limits.
@@ -162,90 +112,123 @@ fn pause(snapshot: &Snapshot) -> Duration {
     past.unwrap_or(LATEST).clamp(SOONEST, LATEST)
 }
 
-fn report(
-    client: &Client,
-    args: &Wait,
-    outcome: &'static str,
-    waited: Duration,
-    snapshot: &Snapshot,
-) -> Result<(), Exit> {
-    if !args.json {
-        return Ok(());
+/// A wait until one lock is free.
+struct FreeWait<'a> {
+    client: &'a Client,
+    args: &'a Wait,
+    begun: Moment,
+    told: Option<Told>,
+}
+
+/// The content of the last message, and its time.
+struct Told {
+    holder: Option<HolderView>,
+    queue: usize,
+    at: Moment,
+}
+
+impl Polled for FreeWait<'_> {
+    type Answer = Snapshot;
+
+    async fn ask(&self) -> Result<Snapshot, Error> {
+        self.client.inspect(&self.args.name).await
     }
-    output::print_json_answer(&WaitReport {
-        schema: "leasehold.wait/1",
-        store: client.store(),
-        outcome,
-        waited_ms: millis(waited),
-        lock: LockJson::of(&args.name, snapshot),
-    })
-}
 
-/// The messages so far.
-#[derive(Default)]
-struct Announcements {
-    /// The holder, the number of waiters and the time of the last message.
-    last: Option<(Option<HolderView>, usize, Moment)>,
-    is_silent: bool,
-}
-
-impl Announcements {
-    fn busy(&mut self, args: &Wait, snapshot: &Snapshot, now: Moment) {
-        let (holder, queue) = (&snapshot.holder, snapshot.queue.len());
-        let is_new = match &self.last {
-            Some((before, waiting, when)) => {
-                let is_same = match (before, holder) {
-                    (Some(before), Some(holder)) => is_same_lease(before, holder),
-                    (None, None) => true,
-                    _ => false,
-                };
-                !is_same || *waiting != queue || now.since(*when) >= REPEAT_INTERVAL
-            }
-            None => true,
-        };
-        if (is_new || self.is_silent) && !args.quiet {
-            say(&format!(
-                "waiting until {} is free: {}, {queue} in line",
-                quoted(&args.name),
-                held_by(holder.as_ref())
-            ));
-            self.last = Some((holder.clone(), queue, now));
+    fn hear(&mut self, snapshot: Snapshot, at: PollTime) -> Result<Duration, Exit> {
+        let waited = at.now.since(self.begun);
+        if is_free(&snapshot) {
+            self.say_free(waited);
+            self.report("free", waited, &snapshot)?;
+            return Err(Exit::quiet(0));
         }
-        self.is_silent = false;
+        if at.is_over {
+            self.report("timeout", waited, &snapshot)?;
+            return Err(self.timed_out(waited, &snapshot));
+        }
+        if !self.args.quiet && (at.after_outage || self.is_news(&snapshot, at.now)) {
+            self.say_busy(&snapshot, at.now);
+        }
+        Ok(pause(&snapshot))
     }
 
-    fn silent(&mut self, args: &Wait, error: &Error) {
-        if !self.is_silent && !args.quiet {
+    fn miss(&mut self, error: &Error) -> Result<(), Exit> {
+        if !self.args.quiet {
             say(&format!("{error}; still trying"));
         }
-        self.is_silent = true;
+        Ok(())
+    }
+}
+
+impl FreeWait<'_> {
+    /// True for another holder or another number of waiters, and after a while without a message.
+    fn is_news(&self, snapshot: &Snapshot, now: Moment) -> bool {
+        let Some(told) = &self.told else {
+            return true;
+        };
+        let is_same = match (&told.holder, &snapshot.holder) {
+            (Some(before), Some(holder)) => is_same_lease(before, holder),
+            (before, holder) => before.is_none() && holder.is_none(),
+        };
+        !is_same || told.queue != snapshot.queue.len() || now.since(told.at) >= REPEAT_INTERVAL
     }
 
-    fn end(&self, args: &Wait, waited: Duration) {
-        if self.last.is_some() && !args.quiet {
+    fn say_busy(&mut self, snapshot: &Snapshot, now: Moment) {
+        let (holder, queue) = (&snapshot.holder, snapshot.queue.len());
+        say(&format!(
+            "waiting until {} is free: {}, {queue} in line",
+            quoted(&self.args.name),
+            held_by(holder.as_ref())
+        ));
+        self.told = Some(Told {
+            holder: holder.clone(),
+            queue,
+            at: now,
+        });
+    }
+
+    fn say_free(&self, waited: Duration) {
+        if self.told.is_some() {
             say(&format!(
                 "{} is free after {:.1}s",
-                quoted(&args.name),
+                quoted(&self.args.name),
                 waited.as_secs_f64()
             ));
         }
     }
 
-    #[allow(clippy::unused_self, reason = "reads as what is told")]
-    fn timed_out(&self, args: &Wait, waited: Duration, snapshot: &Snapshot) -> Exit {
-        if args.quiet {
+    /// The exit at the end of the time limit.
+    fn timed_out(&self, waited: Duration, snapshot: &Snapshot) -> Exit {
+        if self.args.quiet {
             return Exit::quiet(TIMEOUT);
         }
         Exit::saying(
             TIMEOUT,
             format!(
                 "{} is not free after {} (exit {TIMEOUT}): {}, {} in line",
-                quoted(&args.name),
+                quoted(&self.args.name),
                 span(waited),
                 held_by(snapshot.holder.as_ref()),
                 snapshot.queue.len()
             ),
         )
+    }
+
+    fn report(
+        &self,
+        outcome: &'static str,
+        waited: Duration,
+        snapshot: &Snapshot,
+    ) -> Result<(), Exit> {
+        if !self.args.json {
+            return Ok(());
+        }
+        output::print_json_answer(&WaitReport {
+            schema: "leasehold.wait/1",
+            store: self.client.store(),
+            outcome,
+            waited_ms: millis(waited),
+            lock: LockJson::of(&self.args.name, snapshot),
+        })
     }
 }
 

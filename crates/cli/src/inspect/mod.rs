@@ -4,20 +4,17 @@ mod detail;
 mod table;
 
 use clap::Args;
-use futures_util::future::join_all;
-use leasehold::{Client, Error, InspectedNodes, Snapshot, StoreError, StoreErrorKind};
+use leasehold::{Client, Error};
 use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::look::{InspectedLock, Look, hidden_names, is_denied, look};
 use crate::messages::say;
 use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
 use crate::view::{LockJson, NodeJson, is_free, never_expires};
-
-/// The number of locks requested at once.
-const AT_ONCE: usize = 256;
 
 /// Show the holders of locks, their waiters, and the rest of their leases
 #[derive(Debug, Args)]
@@ -59,23 +56,6 @@ The program of a foreign lock is guessed from its format. The value of the lock 
 
 Exit codes: 0 shown; 64 wrong usage or an invalid name; 69 the store does not answer; 77 it refuses
 user, password or permission; 78 no store, or a key beside the lock has another type";
-
-/// The state of one lock, or the error.
-pub(crate) struct InspectedLock {
-    pub(crate) name: String,
-    pub(crate) outcome: Result<Snapshot, Error>,
-    /// The views of the nodes of a quorum, if they were asked for.
-    nodes: Option<InspectedNodes>,
-}
-
-/// The nodes that are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// As many as a verdict needs.
-    Verdict,
-    /// All nodes of a quorum.
-    EachNode,
-}
 
 #[derive(Serialize)]
 struct InspectReport<'a> {
@@ -180,71 +160,6 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
     print(client, args, &found, (omitted, hidden))?;
     let unknown = found.into_iter().find_map(|found| found.outcome.err());
     Ok(unknown.map_or(Exit::quiet(0), Exit::from))
-}
-
-/// Inspects all locks. Fails if the store does not answer; an invalid answer about one lock affects only that
-/// lock.
-pub(crate) async fn look(
-    client: &Client,
-    names: &[String],
-    how: Look,
-) -> Result<Vec<InspectedLock>, Error> {
-    let mut found = Vec::with_capacity(names.len());
-    for some in names.chunks(AT_ONCE) {
-        for looked in join_all(some.iter().map(|name| look_at(client, name, how))).await {
-            match looked.outcome {
-                Err(error) if !is_about_one(&error) => return Err(error),
-                _ => found.push(looked),
-            }
-        }
-    }
-    Ok(found)
-}
-
-async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
-    let (outcome, nodes) = match how {
-        Look::Verdict => (client.inspect(name).await, None),
-        Look::EachNode => match client.inspect_nodes(name).await {
-            Ok(inspected) => {
-                let outcome = inspected.lock.clone().map_err(Error::from);
-                // Another store is its own only node.
-                let is_quorum = inspected.nodes.len() > 1;
-                (outcome, is_quorum.then_some(inspected))
-            }
-            Err(error) => (Err(error), None),
-        },
-    };
-    InspectedLock {
-        name: name.to_owned(),
-        outcome,
-        nodes,
-    }
-}
-
-/// True if an error concerns a single lock only.
-fn is_about_one(error: &Error) -> bool {
-    match error {
-        Error::Invalid(_) => true,
-        Error::Store(error) => error.kind == StoreErrorKind::Protocol || is_denied_by(error),
-        _ => false,
-    }
-}
-
-/// True for a lock that this user may not look at.
-pub(crate) fn is_denied(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if is_denied_by(error))
-}
-
-/// Not for a refusal of the user or of a command, which is about all locks.
-fn is_denied_by(error: &StoreError) -> bool {
-    let said = &error.detail;
-    error.kind == StoreErrorKind::Denied && said.contains(" key") && !said.contains("to run ")
-}
-
-/// The message about names in the index that this user may not look at.
-pub(crate) fn hidden_names(count: usize) -> String {
-    let names = if count == 1 { "name is" } else { "names are" };
-    format!("{count} more {names} not shown: this user may not read the keys (ACL)")
 }
 
 /// The sort key: unknown locks first, then endless ones, then those with the most waiters.

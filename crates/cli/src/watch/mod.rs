@@ -13,15 +13,11 @@ use leasehold_core::LockName;
 use self::compare::{ChangeKind, LockChange, Snapshots, compare};
 use self::line::{LockLine, OutputLine, StoreLine};
 use self::pattern::Pattern;
-use crate::acquire_ui::interrupted;
 use crate::exit::Exit;
-use crate::inspect::{Look, hidden_names, is_denied, look};
+use crate::look::{Look, PollLimits, PollTime, Polled, hidden_names, is_denied, look, poll};
 use crate::session::{refused_by_system, with_client};
-use crate::signals::Signals;
 use crate::store::StoreArgs;
-use crate::terminal::Terminal;
 use crate::values::duration;
-use crate::wait::is_passing;
 use crate::{messages, output};
 
 /// The minimal interval: each poll requests every known lock.
@@ -77,77 +73,61 @@ fn begin(args: &Watch) -> Result<Exit, Exit> {
     }
     let target = args.store.target()?;
     Ok(with_client(target, async |client, signals| {
-        let watching = Watcher {
+        let watcher = Watcher {
             client,
             pattern,
+            args,
             clock: Clock::system(),
-            json: args.json,
+            last: None,
+            told_hidden: 0,
         };
-        watching.on(args.interval, signals).await
+        // Only a signal ends it, or a failure that does not pass.
+        let limits = PollLimits {
+            until: None,
+            outage: Duration::MAX,
+            pause: args.interval,
+        };
+        poll(watcher, limits, signals).await
     }))
 }
 
 struct Watcher<'a> {
     client: &'a Client,
     pattern: Pattern,
+    args: &'a Watch,
     clock: Clock,
-    json: bool,
+    /// The locks at the last poll, if there was one.
+    last: Option<Snapshots>,
+    /// The number of hidden names in the last message about them.
+    told_hidden: usize,
 }
 
-impl Watcher<'_> {
-    /// Watches until a signal or a permanent failure.
-    async fn on(&self, interval: Duration, signals: &mut Signals) -> Result<Exit, Exit> {
-        let mut last: Option<Snapshots> = None;
-        let (mut is_silent, mut told_hidden) = (false, 0);
-        loop {
-            let before = last.clone().unwrap_or_default();
-            let looked = tokio::select! {
-                biased;
-                signal = signals.next_ending() => return Err(ended_by(signal)),
-                looked = self.look(before) => looked,
-            };
-            match looked {
-                Ok((now, hidden)) => {
-                    if hidden > told_hidden {
-                        messages::say(&hidden_names(hidden));
-                        told_hidden = hidden;
-                    }
-                    if std::mem::take(&mut is_silent) {
-                        self.write(&StoreLine(None))?;
-                    }
-                    self.tell(last.as_ref(), &now)?;
-                    last = Some(now);
-                }
-                Err(error) if is_passing(&error) => {
-                    if !std::mem::replace(&mut is_silent, true) {
-                        self.write(&StoreLine(Some(&error.to_string())))?;
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-            tokio::select! {
-                biased;
-                signal = signals.next_ending() => return Err(ended_by(signal)),
-                () = tokio::time::sleep(interval) => {}
-            }
-        }
-    }
+/// The locks of one poll.
+struct WatchedLocks {
+    locks: Snapshots,
+    /// The number of locks that this user may not look at.
+    hidden: usize,
+}
 
-    /// One poll of the locks in the index and of those held before, and how many this user may not look at. The index contains hints only.
-    async fn look(&self, before: Snapshots) -> Result<(Snapshots, usize), Error> {
+impl Polled for Watcher<'_> {
+    type Answer = WatchedLocks;
+
+    /// Asks for the locks in the index, which contains hints only, and for those held before.
+    async fn ask(&self) -> Result<WatchedLocks, Error> {
         let mut names = match &self.pattern {
             Pattern::Name(name) => vec![name.clone()],
             Pattern::Any(_) => self.client.names().await?,
         };
+        let before = self.last.as_ref();
         names.retain(|name| self.pattern.matches(name));
-        names.extend(before.keys().cloned());
+        names.extend(before.into_iter().flat_map(Snapshots::keys).cloned());
         names.sort_unstable();
         names.dedup();
-        let (mut now, mut hidden) = (Snapshots::new(), 0);
+        let (mut locks, mut hidden) = (Snapshots::new(), 0);
         for found in look(self.client, &names, Look::Verdict).await? {
             match found.outcome {
                 Ok(snapshot) if snapshot.holder.is_some() || !snapshot.queue.is_empty() => {
-                    now.insert(found.name, snapshot);
+                    locks.insert(found.name, snapshot);
                 }
                 Ok(_) => {}
                 // The only watched lock: continuing would report it as free.
@@ -155,19 +135,38 @@ impl Watcher<'_> {
                 // Unknown: keep the previous state.
                 Err(error) => {
                     hidden += usize::from(is_denied(&error));
-                    if let Some(snapshot) = before.get(&found.name) {
-                        now.insert(found.name, snapshot.clone());
+                    if let Some(snapshot) = before.and_then(|before| before.get(&found.name)) {
+                        locks.insert(found.name, snapshot.clone());
                     }
                 }
             }
         }
-        Ok((now, hidden))
+        Ok(WatchedLocks { locks, hidden })
     }
 
+    fn hear(&mut self, seen: WatchedLocks, at: PollTime) -> Result<Duration, Exit> {
+        if seen.hidden > self.told_hidden {
+            messages::say(&hidden_names(seen.hidden));
+            self.told_hidden = seen.hidden;
+        }
+        if at.after_outage {
+            self.write(&StoreLine(None))?;
+        }
+        self.tell(&seen.locks)?;
+        self.last = Some(seen.locks);
+        Ok(self.args.interval)
+    }
+
+    fn miss(&mut self, error: &Error) -> Result<(), Exit> {
+        self.write(&StoreLine(Some(&error.to_string())))
+    }
+}
+
+impl Watcher<'_> {
     /// Prints the changes, or the initial state.
-    fn tell(&self, before: Option<&Snapshots>, now: &Snapshots) -> Result<(), Exit> {
-        let (initial, none) = (before.is_none(), Snapshots::new());
-        for event in &compare(before.unwrap_or(&none), now) {
+    fn tell(&self, now: &Snapshots) -> Result<(), Exit> {
+        let (initial, none) = (self.last.is_none(), Snapshots::new());
+        for event in &compare(self.last.as_ref().unwrap_or(&none), now) {
             self.write(&LockLine { event, initial })?;
         }
         match &self.pattern {
@@ -187,7 +186,7 @@ impl Watcher<'_> {
 
     fn write(&self, line: &impl OutputLine) -> Result<(), Exit> {
         let time = humantime::format_rfc3339_millis(self.clock.wall()).to_string();
-        if self.json {
+        if self.args.json {
             let line = line
                 .json(&time)
                 .map_err(|error| refused_by_system(&std::io::Error::other(error)))?;
@@ -196,10 +195,6 @@ impl Watcher<'_> {
             output::print(&line.text(&time))
         }
     }
-}
-
-fn ended_by(signal: nix::sys::signal::Signal) -> Exit {
-    interrupted(signal, Terminal::controlling().as_ref())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

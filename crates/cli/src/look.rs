@@ -1,0 +1,191 @@
+//! Requests for the state of locks: of many at once, and again and again until the end of a wait.
+
+use std::mem;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::{
+    Client, Clock, Error, InspectedNodes, Moment, Snapshot, StoreError, StoreErrorKind,
+};
+use nix::sys::signal::Signal;
+
+use crate::acquire_ui::interrupted;
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// The number of locks requested at once.
+const AT_ONCE: usize = 256;
+
+/// The state of one lock, or the error.
+pub(crate) struct InspectedLock {
+    pub(crate) name: String,
+    pub(crate) outcome: Result<Snapshot, Error>,
+    /// The views of the nodes of a quorum, if they were asked for.
+    pub(crate) nodes: Option<InspectedNodes>,
+}
+
+/// The nodes that are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// As many as a verdict needs.
+    Verdict,
+    /// All nodes of a quorum.
+    EachNode,
+}
+
+/// Inspects all locks. Fails if the store does not answer; an invalid answer about one lock affects only that
+/// lock.
+pub(crate) async fn look(
+    client: &Client,
+    names: &[String],
+    how: Look,
+) -> Result<Vec<InspectedLock>, Error> {
+    let mut found = Vec::with_capacity(names.len());
+    for some in names.chunks(AT_ONCE) {
+        for looked in join_all(some.iter().map(|name| look_at(client, name, how))).await {
+            match looked.outcome {
+                Err(error) if !is_about_one(&error) => return Err(error),
+                _ => found.push(looked),
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
+    let (outcome, nodes) = match how {
+        Look::Verdict => (client.inspect(name).await, None),
+        Look::EachNode => match client.inspect_nodes(name).await {
+            Ok(inspected) => {
+                let outcome = inspected.lock.clone().map_err(Error::from);
+                // Another store is its own only node.
+                let is_quorum = inspected.nodes.len() > 1;
+                (outcome, is_quorum.then_some(inspected))
+            }
+            Err(error) => (Err(error), None),
+        },
+    };
+    InspectedLock {
+        name: name.to_owned(),
+        outcome,
+        nodes,
+    }
+}
+
+/// True if an error concerns a single lock only.
+fn is_about_one(error: &Error) -> bool {
+    match error {
+        Error::Invalid(_) => true,
+        Error::Store(error) => error.kind == StoreErrorKind::Protocol || is_denied_by(error),
+        _ => false,
+    }
+}
+
+/// True for a lock that this user may not look at.
+pub(crate) fn is_denied(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if is_denied_by(error))
+}
+
+/// False for a refusal of the user or of a command, which concerns all locks.
+fn is_denied_by(error: &StoreError) -> bool {
+    let said = &error.detail;
+    error.kind == StoreErrorKind::Denied && said.contains(" key") && !said.contains("to run ")
+}
+
+/// The message about names in the index that this user may not look at.
+pub(crate) fn hidden_names(count: usize) -> String {
+    let names = if count == 1 { "name is" } else { "names are" };
+    format!("{count} more {names} not shown: this user may not read the keys (ACL)")
+}
+
+/// A question that is put to the store again and again.
+pub(crate) trait Polled {
+    type Answer;
+
+    /// Asks the store once.
+    async fn ask(&self) -> Result<Self::Answer, Error>;
+
+    /// Takes an answer. Returns the pause until the next request, or the exit that ends the polling.
+    fn hear(&mut self, answer: Self::Answer, at: PollTime) -> Result<Duration, Exit>;
+
+    /// Takes the first error of an outage that may pass.
+    fn miss(&mut self, error: &Error) -> Result<(), Exit>;
+}
+
+/// When an answer came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PollTime {
+    pub(crate) now: Moment,
+    /// The time limit is over: there is no next request.
+    pub(crate) is_over: bool,
+    /// The store did not answer the request before.
+    pub(crate) after_outage: bool,
+}
+
+/// The limits of the polling.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PollLimits {
+    /// The end of the time limit, if there is one.
+    pub(crate) until: Option<Moment>,
+    /// The longest outage of the store.
+    pub(crate) outage: Duration,
+    /// The pause after a request without an answer.
+    pub(crate) pause: Duration,
+}
+
+/// Polls until an answer, a signal, or a failure that does not pass gives the exit.
+pub(crate) async fn poll(
+    mut polled: impl Polled,
+    limits: PollLimits,
+    signals: &mut Signals,
+) -> Result<Exit, Exit> {
+    let clock = Clock::system();
+    let (mut answered, mut in_outage) = (clock.now(), false);
+    loop {
+        let asked = async {
+            let answer = polled.ask().await;
+            (answer, clock.now())
+        };
+        let (answer, now) = tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Err(ended_by(signal)),
+            asked = asked => asked,
+        };
+        let left = limits.until.map(|until| until.since(now));
+        let is_over = left.is_some_and(|left| left.is_zero());
+        let pause = match answer {
+            Ok(answer) => {
+                answered = now;
+                let after_outage = mem::take(&mut in_outage);
+                let at = PollTime {
+                    now,
+                    is_over,
+                    after_outage,
+                };
+                polled.hear(answer, at)?
+            }
+            Err(error) if passes(&error) && now.since(answered) < limits.outage && !is_over => {
+                if !mem::replace(&mut in_outage, true) {
+                    polled.miss(&error)?;
+                }
+                limits.pause
+            }
+            Err(error) => return Err(error.into()),
+        };
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Err(ended_by(signal)),
+            () = tokio::time::sleep(left.map_or(pause, |left| pause.min(left))) => {}
+        }
+    }
+}
+
+/// True if a retry may succeed.
+fn passes(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.kind.is_transient())
+}
+
+fn ended_by(signal: Signal) -> Exit {
+    interrupted(signal, Terminal::controlling().as_ref())
+}
