@@ -11,7 +11,7 @@ use crate::exit::{Exit, LOST, SOFTWARE, USAGE};
 use crate::messages::quoted;
 use crate::session::with_client;
 use crate::signals::Signals;
-use crate::store::{StoreArgs, Target};
+use crate::store::StoreArgs;
 
 /// An upper limit for the length of a token.
 const LONGEST: u64 = 4096;
@@ -36,13 +36,13 @@ pub(crate) struct LeaseArgs {
 }
 
 /// A lock and a token, before the connection is made.
-pub(super) struct Named {
-    pub(super) lock: String,
+struct NamedLease {
+    lock: String,
     token: String,
 }
 
 impl LeaseArgs {
-    fn named(&self) -> Result<Named, Exit> {
+    fn named(&self) -> Result<NamedLease, Exit> {
         // An empty variable counts as unset.
         let lock = self.lock.clone().filter(|lock| !lock.is_empty());
         let lock = lock.ok_or_else(|| missing("lock", "LEASEHOLD_LOCK"))?;
@@ -52,32 +52,29 @@ impl LeaseArgs {
             dash if dash == "-" => from_stdin()?,
             token => token,
         };
-        Ok(Named { lock, token })
+        Ok(NamedLease { lock, token })
     }
 }
 
-impl Named {
-    /// Runs `work` with this lease.
-    pub(super) fn with(
-        self,
-        target: Target,
-        work: impl AsyncFnOnce(Detached) -> Result<Exit, Exit>,
-    ) -> Exit {
-        with_client(target, async |client: &Client, signals: &mut Signals| {
-            let detached = client.detached(&self.lock, &self.token)?;
-            tokio::select! {
-                biased;
-                signal = signals.next_ending() => Err(Exit::by(signal)),
-                done = work(detached) => done,
-            }
-        })
-    }
-}
-
-/// The lease and the store of the arguments.
-pub(super) fn begin(store: &StoreArgs, lease: &LeaseArgs) -> Result<(Named, Target), Exit> {
-    let named = lease.named()?;
-    Ok((named, store.target()?))
+/// Runs `work` with the lock and the lease of the arguments.
+pub(super) fn with_lease(
+    store: &StoreArgs,
+    lease: &LeaseArgs,
+    work: impl AsyncFnOnce(&str, Detached) -> Result<Exit, Exit>,
+) -> Exit {
+    let begun = lease.named().and_then(|named| Ok((named, store.target()?)));
+    let (NamedLease { lock, token }, target) = match begun {
+        Ok(begun) => begun,
+        Err(exit) => return exit,
+    };
+    with_client(target, async |client: &Client, signals: &mut Signals| {
+        let detached = client.detached(&lock, &token)?;
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => Err(Exit::by(signal)),
+            done = work(&lock, detached) => done,
+        }
+    })
 }
 
 fn missing(what: &str, variable: &str) -> Exit {
