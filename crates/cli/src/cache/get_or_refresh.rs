@@ -2,8 +2,12 @@
 //! value is printed at once, unless the options demand a fresh one.
 
 use std::cell::Cell;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +16,8 @@ use leasehold_cache::{Cache, Error, LoadFailed, Origin, Raw};
 use nix::sys::signal::Signal;
 
 use super::args::{GetOrRefresh, IfUnavailable, RefreshMode};
-use super::background;
-use super::errors::{for_cache, refused};
 use super::load::{LoadFailure, LoadJob, LoadLimits, LoadState, patience};
+use super::stored::{for_cache, refused};
 use crate::acquire_ui;
 use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE};
 use crate::messages::{quoted, say, span};
@@ -22,6 +25,7 @@ use crate::output;
 use crate::run::command::ResolvedCommand;
 use crate::session::{in_runtime, refused_by_system, with_client};
 use crate::signals::Signals;
+use crate::sys;
 use crate::terminal::Terminal;
 
 /// The time limit for storing a loaded value.
@@ -66,9 +70,7 @@ fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
     let exit = for_cache(exit);
     let is_down = exit.code() == UNAVAILABLE && unanswered.get();
     match again {
-        Some(job)
-            if is_down && args.if_unavailable == IfUnavailable::Run && !background::is_this() =>
-        {
+        Some(job) if is_down && args.if_unavailable == IfUnavailable::Run && !is_background() => {
             unguarded(args, job, &exit)
         }
         _ => Ok(exit),
@@ -172,7 +174,7 @@ struct CacheCall<'a> {
 
 impl CacheCall<'_> {
     async fn answer(self, client: &Client, job: Result<Arc<LoadJob>, Exit>) -> Result<Exit, Exit> {
-        let ended = if background::is_this() {
+        let ended = if is_background() {
             self.refresh(job?).await
         } else {
             self.get(job).await
@@ -190,7 +192,7 @@ impl CacheCall<'_> {
         match (stored, job) {
             (Some(got), _) if got.origin() == Origin::Fresh => print(got.into_inner()).await,
             (Some(got), Ok(_)) if self.is_apart => {
-                if let Err(error) = background::start(self.args.refresh_log.as_deref()) {
+                if let Err(error) = start_background(self.args.refresh_log.as_deref()) {
                     say(&format!(
                         "{} is stale, and no refresh can be started: {error}",
                         quoted(&self.args.key)
@@ -295,4 +297,41 @@ impl CacheCall<'_> {
 async fn print(value: Vec<u8>) -> Result<Exit, Exit> {
     output::print_on_thread(value).await?;
     Ok(Exit::quiet(0))
+}
+
+/// The name of the process, also in `ps`.
+const BACKGROUND: &str = "leasehold-refresh";
+
+/// True if this process is a background refresh.
+fn is_background() -> bool {
+    env::args_os().next().is_some_and(|name| name == BACKGROUND)
+}
+
+/// Starts a background refresh: this program with the same arguments, environment and directory. Its name tells it to
+/// refresh the value if no other process does. It keeps no file of the caller open. Its stderr and that of its command
+/// are appended to `log`, or discarded.
+fn start_background(log: Option<&Path>) -> io::Result<()> {
+    let stderr = match log {
+        Some(log) => Stdio::from(File::options().create(true).append(true).open(log)?),
+        None => Stdio::null(),
+    };
+    let mut command = Command::new(program()?);
+    command
+        .arg0(BACKGROUND)
+        .args(env::args_os().skip(1))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr);
+    sys::detach(&mut command);
+    // Not waited for: this process ends first, and then the system reaps it.
+    command.spawn().map(drop)
+}
+
+/// The file of this program, even if it was replaced meanwhile.
+fn program() -> io::Result<PathBuf> {
+    let this = Path::new("/proc/self/exe");
+    if fs::symlink_metadata(this).is_ok() {
+        return Ok(this.to_owned());
+    }
+    env::current_exe()
 }

@@ -1,18 +1,15 @@
 //! `leasehold cache`: caches the output of a slow command for all hosts.
 
 mod args;
-mod background;
-mod errors;
-mod get;
 mod get_or_refresh;
-mod invalidate;
 mod load;
+mod stored;
 
 use clap::{Args, Subcommand};
 
 use self::args::GetOrRefresh;
-use self::get::Get;
-use self::invalidate::Invalidate;
+use self::get_or_refresh::get_or_refresh;
+use self::stored::{Get, Invalidate, get, invalidate};
 use crate::exit::Exit;
 use crate::store::{ON_THIS_HOST, WHERE};
 
@@ -42,12 +39,12 @@ enum CacheVerb {
 pub(crate) fn cache(args: &Cache) -> Exit {
     let (exit, here) = match &args.verb {
         CacheVerb::GetOrRefresh(args) => (
-            get_or_refresh::get_or_refresh(args),
+            get_or_refresh(args),
             "leasehold cache get-or-refresh --url local: KEY -- CMD",
         ),
-        CacheVerb::Get(args) => (get::get(args), "leasehold cache get --url local: KEY"),
+        CacheVerb::Get(args) => (get(args), "leasehold cache get --url local: KEY"),
         CacheVerb::Invalidate(args) => (
-            invalidate::invalidate(args),
+            invalidate(args),
             "leasehold cache invalidate --url local: KEY",
         ),
     };

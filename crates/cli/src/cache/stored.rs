@@ -1,0 +1,219 @@
+//! `leasehold cache get` and `invalidate`: stored values, and the errors about them, which do not mention locks.
+
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::Invalid;
+use leasehold_cache::{Cache, Cached, Error, Origin};
+use leasehold_core::LockName;
+use serde::Serialize;
+
+use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, NO_VALUE, SOFTWARE};
+use crate::messages::{quoted, span};
+use crate::output;
+use crate::session::with_client;
+use crate::store::StoreArgs;
+use crate::view::millis;
+
+const GET_HELP: &str = "\
+Prints the stored bytes, fresh or stale, and runs nothing. A value that a program stored with the library is
+printed in its format, JSON by default. A key that is not a cache entry counts as no value.
+
+Exit codes: 0 printed; 66 there is no value; 64 wrong usage, or an invalid key; 69 the store does not answer;
+77 it refuses user, password or permission; 78 no store was given, or the URL is not a store";
+
+/// Print the stored value
+#[derive(Debug, Args)]
+#[command(after_help = GET_HELP)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Treat a stale value as missing
+    #[arg(long)]
+    must_be_fresh: bool,
+
+    /// Print one JSON document about the value (leasehold.cache-get/1), and not the value
+    #[arg(long)]
+    json: bool,
+
+    /// The name of the value
+    key: String,
+}
+
+/// The document of `--json`.
+#[derive(Serialize)]
+struct CachedValue<'a> {
+    schema: &'static str,
+    store: &'a str,
+    key: &'a str,
+    /// `fresh`, `stale` or `none`.
+    state: &'static str,
+    age_ms: Option<u64>,
+    bytes: Option<usize>,
+}
+
+/// Runs `leasehold cache get`. It never loads a value.
+pub(crate) fn get(args: &Get) -> Exit {
+    let target = match args.store.target() {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
+    let exit = with_client(target, async |client, signals| {
+        let cache = Cache::new(client).any_format();
+        let found = tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Err(Exit::by(signal)),
+            found = cache.get::<Vec<u8>>(&args.key) => found.map_err(refused)?,
+        };
+        if args.json {
+            output::print_json_answer(&about(client.store(), &args.key, found.as_ref()))?;
+        }
+        match found {
+            Some(got) if args.must_be_fresh && got.origin() == Origin::Stale => {
+                Err(nothing(&args.key, Some(got.age())))
+            }
+            Some(_) if args.json => Ok(Exit::quiet(0)),
+            Some(got) => {
+                tokio::select! {
+                    biased;
+                    signal = signals.next_ending() => Err(Exit::by(signal)),
+                    printed = output::print_on_thread(got.into_inner()) => printed.map(|()| Exit::quiet(0)),
+                }
+            }
+            None => Err(nothing(&args.key, None)),
+        }
+    });
+    for_cache(exit).without_command()
+}
+
+fn about<'a>(store: &'a str, key: &'a str, found: Option<&Cached<Vec<u8>>>) -> CachedValue<'a> {
+    CachedValue {
+        schema: "leasehold.cache-get/1",
+        store,
+        key,
+        state: match found.map(Cached::origin) {
+            None => "none",
+            Some(Origin::Stale) => "stale",
+            Some(_) => "fresh",
+        },
+        age_ms: found.map(|got| millis(got.age())),
+        bytes: found.map(|got| got.len()),
+    }
+}
+
+fn nothing(key: &str, stale: Option<Duration>) -> Exit {
+    let what = match stale {
+        None => "there is no value".to_owned(),
+        Some(age) => format!("the value is stale ({} old)", span(age)),
+    };
+    Exit::saying(
+        NO_VALUE,
+        format!("{}: {what} (exit {NO_VALUE})", quoted(key)),
+    )
+}
+
+const INVALIDATE_HELP: &str = "\
+From now on the values are stale on all hosts, and so are values that are being loaded. The next reader
+refreshes them. A missing value is not an error. Several keys are all validated first, then invalidated one
+after the other; a failure stops at its key, and the message names it.
+
+Exit codes: 0 done; 69 the store does not answer: the values may still be fresh, run it again; 64 wrong usage,
+or an invalid key; 77 the store refuses user, password or permission; 78 no store, or a key is not a cache entry";
+
+/// The message if the store did not confirm.
+const UNCONFIRMED: &str = "The stored values may still count as fresh. Run it again.";
+
+/// Mark stored values as stale
+#[derive(Debug, Args)]
+#[command(after_help = INVALIDATE_HELP)]
+pub(crate) struct Invalidate {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Also delete the values: readers wait for new ones
+    #[arg(long)]
+    remove: bool,
+
+    /// The names of the values
+    #[arg(required = true)]
+    key: Vec<String>,
+}
+
+/// Runs `leasehold cache invalidate`. Success means that the store confirmed it.
+pub(crate) fn invalidate(args: &Invalidate) -> Exit {
+    let target = args.store.target();
+    let target = match target.and_then(|target| refuse_invalid(&args.key).map(|()| target)) {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
+    let exit = with_client(target, async |client, signals| {
+        let cache = Cache::new(client);
+        let all = async {
+            for (at, key) in args.key.iter().enumerate() {
+                let done = if args.remove {
+                    cache.remove(key).await
+                } else {
+                    cache.invalidate(key).await
+                };
+                done.map_err(|error| failed(&args.key, at, error))?;
+            }
+            Ok(Exit::quiet(0))
+        };
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => Err(Exit::by(signal)),
+            done = all => done,
+        }
+    });
+    for_cache(exit.reworded(LOCK_UNKNOWN, UNCONFIRMED)).without_command()
+}
+
+/// Refuses all keys if one is invalid.
+fn refuse_invalid(keys: &[String]) -> Result<(), Exit> {
+    for key in keys {
+        LockName::new(key).map_err(|invalid| Invalid {
+            what: "cache key",
+            ..invalid
+        })?;
+    }
+    Ok(())
+}
+
+/// The exit for a failure at the key with index `at`. With several keys it names the key, and says which ones
+/// are done.
+fn failed(keys: &[String], at: usize, error: Error) -> Exit {
+    let exit: Exit = match error {
+        Error::Store(store) => leasehold::Error::Store(store).into(),
+        other => refused(other),
+    };
+    match keys.get(at) {
+        Some(key) if keys.len() > 1 => exit.adding(&format!(
+            "at {}, {} of {} keys: those before it are done, those after it are not",
+            quoted(key),
+            at + 1,
+            keys.len()
+        )),
+        _ => exit,
+    }
+}
+
+/// The exit for an error of the library. Busy and failed loads get a longer message where they occur.
+pub(super) fn refused(error: Error) -> Exit {
+    match error {
+        Error::Invalid(invalid) => invalid.into(),
+        Error::Store(store) => for_cache(leasehold::Error::Store(store).into()),
+        Error::Value { .. } => Exit::saying(
+            CONFIG,
+            format!(
+                "{error} (exit {CONFIG})\n    next    choose another key, or a separate --namespace for cache values"
+            ),
+        ),
+        other => Exit::saying(SOFTWARE, format!("{other} (exit {SOFTWARE})")),
+    }
+}
+
+/// Rewords a message that was written for locks.
+pub(super) fn for_cache(exit: Exit) -> Exit {
+    exit.reworded(LOCK_UNKNOWN, "The state of the value is not known.")
+}
