@@ -2,7 +2,6 @@
 //! controls it over pipes. The lock is held until stdin closes or the program ends, and the last event says how the
 //! hold ended.
 
-mod commands;
 mod events;
 mod program;
 
@@ -15,9 +14,8 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
-use self::commands::{HoldCommand, StdinLine};
 use self::events::{Events, HoldEvent};
-use self::program::Program;
+use self::program::{HoldCommand, Program, StdinLine, listen};
 use crate::acquire_ui::{self, WaitArgs};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
 use crate::messages::{quoted, without_advice};
@@ -87,7 +85,7 @@ fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exi
     let ttl = target.ttl(args.ttl.typed)?;
     let parent = Parent {
         program,
-        said: commands::listen().map_err(|error| refused_by_system(&error))?,
+        said: listen().map_err(|error| refused_by_system(&error))?,
         events,
     };
     let target = target.patient(args.how.limit()?, args.how.quiet);
