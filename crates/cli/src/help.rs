@@ -3,7 +3,7 @@
 use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, Command};
 
-/// The sections of `--help`, for options that most people set once, or never. `-h` leaves these out.
+/// The sections of `--help`, for options that most people set once, or never. `-h` leaves these out, except `--url`.
 pub(crate) const STORE: &str = "Where locks live";
 pub(crate) const WAITING: &str = "Waiting";
 pub(crate) const LEASE: &str = "The lease and the command";
@@ -25,6 +25,7 @@ pub(crate) fn with_help_layout(command: Command) -> Command {
     let name = command.get_name().to_owned();
     let command = command
         .mut_args(with_negative_values)
+        .mut_args(without_sections)
         .mut_subcommands(with_help_layout);
     let command = if name == "cache" {
         command.mut_subcommands(|verb| verb.mut_args(of_a_value))
@@ -59,6 +60,16 @@ pub(crate) fn with_help_layout(command: Command) -> Command {
 fn with_negative_values(arg: Arg) -> Arg {
     let takes_value = arg.get_action().takes_values() && !arg.is_positional();
     arg.allow_negative_numbers(takes_value)
+}
+
+/// Leaves the options of the sections out of `-h`.
+fn without_sections(arg: Arg) -> Arg {
+    let is_left_out = arg.get_help_heading().is_some() && arg.get_id() != "url";
+    if is_left_out {
+        arg.hide_short_help(true)
+    } else {
+        arg
+    }
 }
 
 /// The section of the store in the help of `leasehold cache`.

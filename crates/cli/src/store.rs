@@ -47,7 +47,6 @@ pub(crate) struct StoreArgs {
         long,
         value_name = "FILE",
         conflicts_with = "url",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "A file that holds the URL [env: LEASEHOLD_URL_FILE]"
     )]
@@ -56,7 +55,6 @@ pub(crate) struct StoreArgs {
     #[arg(
         long,
         value_name = "FILE",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]"
     )]
@@ -68,7 +66,6 @@ pub(crate) struct StoreArgs {
     #[arg(
         long,
         value_name = "NS",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "A prefix for the name of the lock, followed by a colon [env: LEASEHOLD_NAMESPACE]"
     )]
@@ -77,7 +74,6 @@ pub(crate) struct StoreArgs {
     #[arg(
         long,
         value_name = "TEXT",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "How the key is made from the name, to share it with other programs: lock:{} puts lock: before it [env: LEASEHOLD_KEY_TEMPLATE] [default: {}]"
     )]
@@ -86,7 +82,6 @@ pub(crate) struct StoreArgs {
     #[arg(
         long,
         value_name = "DUR",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "How long to wait for an answer of the store, 10ms to 60s; never longer than a third of the TTL [env: LEASEHOLD_REQUEST_TIMEOUT] [default: 2s]"
     )]
@@ -95,7 +90,6 @@ pub(crate) struct StoreArgs {
     #[arg(
         long,
         value_name = "FILE",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "Read this configuration file only, instead of ~/.config/leasehold/config.toml and /etc/leasehold.toml"
     )]

@@ -41,7 +41,6 @@ pub(crate) struct Wait {
     #[arg(value_name = "LOCK")]
     name: String,
 
-    /// Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124
     #[arg(id = "wait", short = 'w', long = "wait", value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_connect_note(WAIT_HELP))]
     limit: Option<Duration>,
 

@@ -52,7 +52,6 @@ pub(crate) struct WaitArgs {
         value_name = "TEXT",
         env = "LEASEHOLD_NOTE",
         hide_env_values = true,
-        hide_short_help = true,
         help_heading = help::WAITING
     )]
     pub(crate) note: Option<String>,
@@ -62,7 +61,7 @@ pub(crate) struct WaitArgs {
     pub(crate) quiet: bool,
 
     /// Wait only if fewer than N others wait, else exit with 75
-    #[arg(long, value_name = "N", hide_short_help = true, help_heading = help::WAITING)]
+    #[arg(long, value_name = "N", help_heading = help::WAITING)]
     pub(crate) max_waiters: Option<u32>,
 
     /// Progress while waiting: auto, plain (lines, as in a log) or none
@@ -72,7 +71,6 @@ pub(crate) struct WaitArgs {
         value_enum,
         default_value_t,
         hide_possible_values = true,
-        hide_short_help = true,
         help_heading = help::WAITING
     )]
     pub(crate) progress: ProgressMode,

@@ -58,14 +58,13 @@ pub(crate) struct GetOrRefresh {
     #[arg(long)]
     pub(super) must_be_fresh: bool,
 
-    /// How to refresh a stale value
+    /// How to refresh a stale value: background, or inline (wait for the fresh one)
     #[arg(
         long,
         value_name = "HOW",
         value_enum,
         default_value_t,
-        hide_possible_values = true,
-        help = "How to refresh a stale value: background, or inline (wait for the fresh one)"
+        hide_possible_values = true
     )]
     pub(super) refresh: RefreshMode,
 
@@ -86,15 +85,14 @@ pub(crate) struct GetOrRefresh {
     #[arg(long, value_name = "DUR", value_parser = ttl, default_value = "1s", hide_short_help = true)]
     pub(super) back_off: Duration,
 
-    /// Action if the store does not answer
+    /// What to do if the store does not answer: fail (exit with 69), or run (run CMD, on every host)
     #[arg(
         long,
         value_name = "WHAT",
         value_enum,
         default_value_t,
         hide_possible_values = true,
-        hide_short_help = true,
-        help = "What to do if the store does not answer: fail (exit with 69), or run (run CMD, on every host)"
+        hide_short_help = true
     )]
     pub(super) if_unavailable: IfUnavailable,
 

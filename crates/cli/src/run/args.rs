@@ -44,32 +44,32 @@ pub(crate) struct Run {
     pub(crate) skip: bool,
 
     /// Exit with N instead of 75 and 124
-    #[arg(short = 'E', long, value_name = "N", hide_short_help = true, help_heading = help::WAITING)]
+    #[arg(short = 'E', long, value_name = "N", help_heading = help::WAITING)]
     pub(crate) busy_code: Option<u8>,
 
     /// Stop the command after it has held the lock for this long (at least 10ms), and exit with 79
-    #[arg(long, value_name = "DUR", value_parser = hold, hide_short_help = true, help_heading = help::LEASE)]
+    #[arg(long, value_name = "DUR", value_parser = hold, help_heading = help::LEASE)]
     pub(crate) max_hold: Option<Duration>,
 
     /// If the command succeeds sooner, keep the lock until this long after it was acquired (10ms to 24h)
-    #[arg(long, value_name = "DUR", value_parser = ttl, hide_short_help = true, help_heading = help::LEASE)]
+    #[arg(long, value_name = "DUR", value_parser = ttl, help_heading = help::LEASE)]
     pub(crate) at_least: Option<Duration>,
 
     /// Action when the lease is lost: term (then KILL), kill, warn (the command continues), or signal:NAME (then
     /// KILL)
-    #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse, hide_short_help = true, help_heading = help::LEASE)]
+    #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse, help_heading = help::LEASE)]
     pub(crate) on_lost: OnLost,
 
     /// Time between the stop signal and KILL, less than a third of the TTL; by default a sixth, up to 5s
-    #[arg(long, value_name = "DUR", value_parser = duration, hide_short_help = true, help_heading = help::LEASE)]
+    #[arg(long, value_name = "DUR", value_parser = duration, help_heading = help::LEASE)]
     grace: Option<Duration>,
 
     /// Release the lock when the command ends, even if it leaves processes behind
-    #[arg(long, hide_short_help = true, help_heading = help::LEASE)]
+    #[arg(long, help_heading = help::LEASE)]
     pub(crate) release_on_exit: bool,
 
     /// Write a JSON document about the outcome to a file, or to fd:N
-    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = help::LEASE)]
+    #[arg(long, value_name = "FILE", help_heading = help::LEASE)]
     pub(crate) report: Option<String>,
 
     #[command(flatten)]

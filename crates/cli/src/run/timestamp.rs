@@ -27,18 +27,17 @@ pub(crate) struct TimestampArgs {
         value_enum,
         default_value_t,
         hide_possible_values = true,
-        hide_short_help = true,
         help_heading = help::SHARING
     )]
     protocol: Protocol,
 
     /// The time unit of those clients: s or ms [default: s]
-    #[arg(long, value_name = "UNIT", value_enum, hide_possible_values = true, hide_short_help = true, help_heading = help::SHARING)]
+    #[arg(long, value_name = "UNIT", value_enum, hide_possible_values = true, help_heading = help::SHARING)]
     timestamp_unit: Option<UnitName>,
 
     /// Send single commands, as those clients do, for a server that refuses scripts: hardly safer than those
     /// clients
-    #[arg(long, hide_short_help = true, help_heading = help::SHARING)]
+    #[arg(long, help_heading = help::SHARING)]
     timestamp_without_scripts: bool,
 }
 

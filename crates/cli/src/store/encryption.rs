@@ -21,7 +21,6 @@ pub(super) struct TlsArgs {
     #[arg(
         long,
         value_name = "FILE",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "For rediss://: the only authorities to trust (PEM), or the server's own certificate [env: LEASEHOLD_TLS_CA] [default: those of the system]"
     )]
@@ -30,7 +29,6 @@ pub(super) struct TlsArgs {
     #[arg(
         long,
         value_name = "FILE",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "For rediss://: the certificate of this client (PEM), for a server that asks for one [env: LEASEHOLD_TLS_CERT]"
     )]
@@ -39,7 +37,6 @@ pub(super) struct TlsArgs {
     #[arg(
         long,
         value_name = "FILE",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "For rediss://: the private key of that certificate (PEM) [env: LEASEHOLD_TLS_KEY] [default: in the same file]"
     )]
@@ -48,7 +45,6 @@ pub(super) struct TlsArgs {
     #[arg(
         long,
         value_name = "NAME",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "For rediss://: the host name that the server's certificate must have [env: LEASEHOLD_TLS_NAME] [default: the host of the URL]"
     )]
@@ -57,7 +53,6 @@ pub(super) struct TlsArgs {
     #[arg(
         long,
         value_name = "SHA256",
-        hide_short_help = true,
         help_heading = help::STORE,
         help = "For rediss://: trust the certificate with this SHA-256 fingerprint and no other, whoever signed it; several with commas between [env: LEASEHOLD_TLS_PIN]"
     )]
