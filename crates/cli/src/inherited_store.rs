@@ -53,10 +53,9 @@ impl StoreLocation {
             .filter_map(Option::as_deref)
     }
 
-    /// True if the credentials came from files that can be read again. A pipe can not, and the file of an outer run goes with that run.
+    /// True if the credentials came from files that can be read again.
     pub(crate) fn is_read_again(&self) -> bool {
-        let can_be = |file: &Path| lasting(file).is_some() && !is_run_url_file(file);
-        self.sources().next().is_some() && self.sources().all(can_be)
+        self.sources().next().is_some() && self.sources().all(|file| lasting(file).is_some())
     }
 
     /// True if another `leasehold` process with the same arguments finds the same store. False for a pipe, as in
@@ -64,20 +63,16 @@ impl StoreLocation {
     #[cfg(feature = "cache")]
     pub(crate) fn is_found_again(&self) -> bool {
         let of_tls = self.tls.iter().map(|(_, value)| Path::new(value));
-        let mut of_tls = of_tls.filter(|file| file.is_absolute());
-        let mut files = self.files.iter().flatten();
-        files.all(|file| lasting(file).is_some() && !is_run_url_file(file))
-            && of_tls.all(|file| lasting(file).is_some())
+        let of_tls = of_tls.filter(|file| file.is_absolute());
+        let files = self.files.iter().flatten().map(PathBuf::as_path);
+        files.chain(of_tls).all(|file| lasting(file).is_some())
     }
 
     /// The variables by which a command in any directory finds the same store. Variables without a value are
     /// removed, since they may name another store. The returned file must be kept until the command has ended.
     pub(crate) fn hand_on(&self) -> (Variables, Option<UrlFile>) {
-        let [url_file, password_file] = self.files.each_ref().map(|file| {
-            // The file of an outer run may be removed before this command ends.
-            let file = file.as_deref().filter(|file| !is_run_url_file(file))?;
-            lasting(file)
-        });
+        let files = self.files.each_ref();
+        let [url_file, password_file] = files.map(|file| file.as_deref().and_then(lasting));
         let with_password = address::has_password(&self.url);
         let (mut url, mut by_file, mut by_password) = (None, None, None);
         let (mut written, mut withheld) = (None, None);
@@ -110,8 +105,12 @@ impl StoreLocation {
     }
 }
 
-/// The absolute path of a regular file; `None` for a pipe, as in `--url-file <(...)`.
+/// The absolute path of a file that can be read again. `None` for a pipe, as in `--url-file <(...)`, and for the file of
+/// an outer run, which may be removed before a command of this run ends.
 fn lasting(file: &Path) -> Option<OsString> {
+    if is_run_url_file(file) {
+        return None;
+    }
     let file = path::absolute(file).ok()?;
     file.is_file().then(|| file.into_os_string())
 }

@@ -32,8 +32,8 @@ pub(crate) fn with_client(
     with_client_unless(target, (), until, work)
 }
 
-/// As [`with_client`], for a process that its program also controls over pipes. While the client connects, the end of `until` ends the
-/// process.
+/// Runs `work` with a client of `target`, and closes the client afterwards. While the client connects, `until` waits for
+/// what ends this process: a signal, or a command of the program that started it.
 pub(crate) fn with_client_unless<S>(
     target: Target,
     state: S,

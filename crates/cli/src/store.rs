@@ -276,7 +276,7 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
         None => (url.clone(), None),
     };
     let files = [url_file, password_file];
-    let tls = encryption::settings(settings, (&url, &setting))?;
+    let tls = encryption::settings(settings, &url, &setting)?;
     let place = StoreLocation {
         url: address::with_options(&url, &tls),
         whole: address::with_options(&whole, &tls),

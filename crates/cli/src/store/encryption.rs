@@ -72,31 +72,38 @@ impl TlsArgs {
     }
 }
 
-/// The settings that belong to this URL, by their keys. Files get absolute paths.
+/// The settings that belong to `url`, the value of the setting `of_url`, by their keys. Files get absolute paths.
 pub(super) fn settings(
     settings: &Settings,
-    (url, of_url): (&str, &Value),
+    url: &str,
+    of_url: &Value,
 ) -> Result<Vec<(&'static str, String)>, Exit> {
+    let why_not = why_not(url);
     let mut found = Vec::new();
     for key in TLS {
         let Some(value) = settings.get(key).filter(|value| value.is_for(of_url)) else {
             continue;
         };
         let text = value.text()?;
-        match why_not(url) {
+        match why_not {
             None if is_file(key) => found.push((key, path_of(&value, text)?)),
             None => found.push((key, text.to_owned())),
-            // Variables are for all URLs that can use them: also for those of a profile, or of an outer run.
-            Some(_) if matches!(value.origin, Origin::Variable(_)) => {}
-            // A setting of a stronger layer overrides one of a weaker layer.
-            Some(_) if of_url.level < value.level => {}
-            Some(why) => {
+            Some(why) if is_meant_for(&value, of_url) => {
                 let why = format!("the URL from {} {why}", of_url.origin);
                 return Err(value.origin.refuse(why));
             }
+            Some(_) => {}
         }
     }
     Ok(found)
+}
+
+/// True if the setting was meant for this URL in particular. A URL that cannot use it is then an error.
+fn is_meant_for(value: &Value, url: &Value) -> bool {
+    // Variables are for all URLs that can use them: also for those of a profile, or of an outer run.
+    let is_for_all = matches!(value.origin, Origin::Variable(_));
+    // A setting of a stronger layer overrides one of a weaker layer.
+    !is_for_all && value.level <= url.level
 }
 
 /// Why this URL takes no setting of encryption, if it takes none.
