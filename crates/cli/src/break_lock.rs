@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::exit::{BUSY, CONFIG, Exit, USAGE};
 use crate::messages::{quoted, say, span};
 use crate::output;
-use crate::session::with_client;
+use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
 use crate::view::{HolderFields, foreign, held_of, is_cache_entry, millis, who};
 
@@ -65,12 +65,8 @@ pub(crate) fn break_lock(args: &Break) -> Exit {
 fn begin(args: &Break) -> Result<Exit, Exit> {
     LockName::new(&args.name)?;
     let target = args.store.target()?;
-    Ok(with_client(target, async |client, signals| {
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => Err(Exit::by(signal)),
-            done = carry_out(client, args) => done,
-        }
+    Ok(with_client_until_signal(target, async |client| {
+        carry_out(client, args).await
     }))
 }
 

@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use leasehold::{
     Client, Clock, Error, InspectedNodes, Moment, Snapshot, StoreError, StoreErrorKind,
 };
-use nix::sys::signal::Signal;
 
 use crate::acquire_ui::interrupted;
 use crate::exit::Exit;
@@ -100,14 +99,12 @@ pub(crate) fn hidden_names(count: usize) -> String {
 }
 
 /// A question that is put to the store again and again.
-pub(crate) trait Polled {
-    type Answer;
-
+pub(crate) trait Polled<Answer> {
     /// Asks the store once.
-    async fn ask(&self) -> Result<Self::Answer, Error>;
+    async fn ask(&self) -> Result<Answer, Error>;
 
     /// Takes an answer. Returns the pause until the next request, or the exit that ends the polling.
-    fn hear(&mut self, answer: Self::Answer, at: PollTime) -> Result<Duration, Exit>;
+    fn hear(&mut self, answer: Answer, at: PollTime) -> Result<Duration, Exit>;
 
     /// Takes the first error of an outage that may pass.
     fn miss(&mut self, error: &Error) -> Result<(), Exit>;
@@ -135,23 +132,27 @@ pub(crate) struct PollLimits {
 }
 
 /// Polls until an answer, a signal, or a failure that does not pass gives the exit.
-pub(crate) async fn poll(
-    mut polled: impl Polled,
+pub(crate) async fn poll<Answer>(
+    polled: impl Polled<Answer>,
     limits: PollLimits,
     signals: &mut Signals,
+) -> Result<Exit, Exit> {
+    tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(interrupted(signal, Terminal::controlling().as_ref())),
+        ended = until_end(polled, limits) => ended,
+    }
+}
+
+async fn until_end<Answer>(
+    mut polled: impl Polled<Answer>,
+    limits: PollLimits,
 ) -> Result<Exit, Exit> {
     let clock = Clock::system();
     let (mut answered, mut in_outage) = (clock.now(), false);
     loop {
-        let asked = async {
-            let answer = polled.ask().await;
-            (answer, clock.now())
-        };
-        let (answer, now) = tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Err(ended_by(signal)),
-            asked = asked => asked,
-        };
+        let answer = polled.ask().await;
+        let now = clock.now();
         let left = limits.until.map(|until| until.since(now));
         let is_over = left.is_some_and(|left| left.is_zero());
         let pause = match answer {
@@ -173,19 +174,11 @@ pub(crate) async fn poll(
             }
             Err(error) => return Err(error.into()),
         };
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Err(ended_by(signal)),
-            () = tokio::time::sleep(left.map_or(pause, |left| pause.min(left))) => {}
-        }
+        tokio::time::sleep(left.map_or(pause, |left| pause.min(left))).await;
     }
 }
 
 /// True if a retry may succeed.
 fn passes(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.kind.is_transient())
-}
-
-fn ended_by(signal: Signal) -> Exit {
-    interrupted(signal, Terminal::controlling().as_ref())
 }

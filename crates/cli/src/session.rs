@@ -32,6 +32,21 @@ pub(crate) fn with_client(
     with_client_unless(target, (), until, work)
 }
 
+/// Runs `work` with a client of `target`, and closes the client afterwards. An ending signal ends the process at any
+/// time.
+pub(crate) fn with_client_until_signal(
+    target: Target,
+    work: impl AsyncFnOnce(&Client) -> Result<Exit, Exit>,
+) -> Exit {
+    with_client(target, async |client: &Client, signals: &mut Signals| {
+        tokio::select! {
+            biased;
+            signal = signals.next_ending() => Err(Exit::by(signal)),
+            done = work(client) => done,
+        }
+    })
+}
+
 /// Runs `work` with a client of `target`, and closes the client afterwards. While the client connects, `until` waits for
 /// what ends this process: a signal, or a command of the program that started it.
 pub(crate) fn with_client_unless<S>(

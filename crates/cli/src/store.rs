@@ -123,11 +123,8 @@ impl StoreArgs {
     /// The typed settings but the URLs, by their keys.
     fn typed(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         let settings = [
-            (URL_FILE, self.url_file.as_deref().map(Path::as_os_str)),
-            (
-                PASSWORD_FILE,
-                self.password_file.as_deref().map(Path::as_os_str),
-            ),
+            (URL_FILE, self.url_file.as_deref().map(OsStr::new)),
+            (PASSWORD_FILE, self.password_file.as_deref().map(OsStr::new)),
             (NAMESPACE, self.namespace.as_deref().map(OsStr::new)),
             (KEY_TEMPLATE, self.key_template.as_deref().map(OsStr::new)),
             (

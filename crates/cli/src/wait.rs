@@ -126,9 +126,7 @@ struct Told {
     at: Moment,
 }
 
-impl Polled for FreeWait<'_> {
-    type Answer = Snapshot;
-
+impl Polled<Snapshot> for FreeWait<'_> {
     async fn ask(&self) -> Result<Snapshot, Error> {
         self.client.inspect(&self.args.name).await
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, NO_VALUE, SOFTWARE};
 use crate::messages::{quoted, span};
 use crate::output;
-use crate::session::with_client;
+use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
 use crate::view::millis;
 
@@ -59,13 +59,9 @@ pub(crate) fn get(args: &Get) -> Exit {
         Ok(target) => target,
         Err(exit) => return exit,
     };
-    let exit = with_client(target, async |client, signals| {
+    let exit = with_client_until_signal(target, async |client| {
         let cache = Cache::new(client).any_format();
-        let found = tokio::select! {
-            biased;
-            signal = signals.next_ending() => return Err(Exit::by(signal)),
-            found = cache.get::<Vec<u8>>(&args.key) => found.map_err(refused)?,
-        };
+        let found = cache.get::<Vec<u8>>(&args.key).await.map_err(refused)?;
         if args.json {
             output::print_json_answer(&about(client.store(), &args.key, found.as_ref()))?;
         }
@@ -75,11 +71,8 @@ pub(crate) fn get(args: &Get) -> Exit {
             }
             Some(_) if args.json => Ok(Exit::quiet(0)),
             Some(got) => {
-                tokio::select! {
-                    biased;
-                    signal = signals.next_ending() => Err(Exit::by(signal)),
-                    printed = output::print_on_thread(got.into_inner()) => printed.map(|()| Exit::quiet(0)),
-                }
+                output::print_on_thread(got.into_inner()).await?;
+                Ok(Exit::quiet(0))
             }
             None => Err(nothing(&args.key, None)),
         }
@@ -147,24 +140,17 @@ pub(crate) fn invalidate(args: &Invalidate) -> Exit {
         Ok(target) => target,
         Err(exit) => return exit,
     };
-    let exit = with_client(target, async |client, signals| {
+    let exit = with_client_until_signal(target, async |client| {
         let cache = Cache::new(client);
-        let all = async {
-            for (at, key) in args.key.iter().enumerate() {
-                let done = if args.remove {
-                    cache.remove(key).await
-                } else {
-                    cache.invalidate(key).await
-                };
-                done.map_err(|error| failed(&args.key, at, error))?;
-            }
-            Ok(Exit::quiet(0))
-        };
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => Err(Exit::by(signal)),
-            done = all => done,
+        for (at, key) in args.key.iter().enumerate() {
+            let done = if args.remove {
+                cache.remove(key).await
+            } else {
+                cache.invalidate(key).await
+            };
+            done.map_err(|error| failed(&args.key, at, error))?;
         }
+        Ok(Exit::quiet(0))
     });
     for_cache(exit.reworded(LOCK_UNKNOWN, UNCONFIRMED)).without_command()
 }

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::look::{InspectedLock, Look, hidden_names, is_denied, look};
 use crate::messages::say;
 use crate::output;
-use crate::session::with_client;
+use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
 use crate::view::{LockJson, NodeJson, is_free, never_expires};
 
@@ -92,12 +92,8 @@ fn begin(args: &Inspect) -> Result<Exit, Exit> {
         LockName::new(name)?;
     }
     let target = args.store.target()?;
-    Ok(with_client(target, async |client, signals| {
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => Err(Exit::by(signal)),
-            done = show(client, args) => done,
-        }
+    Ok(with_client_until_signal(target, async |client| {
+        show(client, args).await
     }))
 }
 
@@ -157,7 +153,7 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
     }
     let omitted = found.len().saturating_sub(args.limit.unwrap_or(usize::MAX));
     found.truncate(found.len() - omitted);
-    print(client, args, &found, (omitted, hidden))?;
+    print(client, args, &found, omitted, hidden)?;
     let unknown = found.into_iter().find_map(|found| found.outcome.err());
     Ok(unknown.map_or(Exit::quiet(0), Exit::from))
 }
@@ -178,7 +174,8 @@ fn print(
     client: &Client,
     args: &Inspect,
     found: &[InspectedLock],
-    (omitted, hidden): (usize, usize),
+    omitted: usize,
+    hidden: usize,
 ) -> Result<(), Exit> {
     if args.json {
         return output::print_json(&InspectReport {

@@ -63,9 +63,9 @@ impl TlsArgs {
     /// The typed settings, by their keys.
     pub(super) fn settings(&self) -> [(&'static str, Option<&OsStr>); 5] {
         [
-            (TLS_CA, self.tls_ca.as_deref().map(Path::as_os_str)),
-            (TLS_CERT, self.tls_cert.as_deref().map(Path::as_os_str)),
-            (TLS_KEY, self.tls_key.as_deref().map(Path::as_os_str)),
+            (TLS_CA, self.tls_ca.as_deref().map(OsStr::new)),
+            (TLS_CERT, self.tls_cert.as_deref().map(OsStr::new)),
+            (TLS_KEY, self.tls_key.as_deref().map(OsStr::new)),
             (TLS_NAME, self.tls_name.as_deref().map(OsStr::new)),
             (TLS_PIN, self.tls_pin.as_deref().map(OsStr::new)),
         ]

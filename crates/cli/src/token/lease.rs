@@ -9,8 +9,7 @@ use leasehold_core::LockName;
 
 use crate::exit::{Exit, LOST, SOFTWARE, USAGE};
 use crate::messages::quoted;
-use crate::session::with_client;
-use crate::signals::Signals;
+use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
 
 /// An upper limit for the length of a token.
@@ -67,13 +66,9 @@ pub(super) fn with_lease(
         Ok(begun) => begun,
         Err(exit) => return exit,
     };
-    with_client(target, async |client: &Client, signals: &mut Signals| {
+    with_client_until_signal(target, async |client: &Client| {
         let detached = client.detached(&lock, &token)?;
-        tokio::select! {
-            biased;
-            signal = signals.next_ending() => Err(Exit::by(signal)),
-            done = work(&lock, detached) => done,
-        }
+        work(&lock, detached).await
     })
 }
 

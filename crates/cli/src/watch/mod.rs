@@ -109,9 +109,7 @@ struct WatchedLocks {
     hidden: usize,
 }
 
-impl Polled for Watcher<'_> {
-    type Answer = WatchedLocks;
-
+impl Polled<WatchedLocks> for Watcher<'_> {
     /// Asks for the locks in the index, which contains hints only, and for those held before.
     async fn ask(&self) -> Result<WatchedLocks, Error> {
         let mut names = match &self.pattern {
