@@ -93,7 +93,7 @@ fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exi
         parent.until_cancelled(signals).await
     };
     let work = async |parent: &mut Parent<'_>, client: &Client, signals: &mut Signals| {
-        let (lease, waited) = acquire(client, args, ttl, (parent, signals)).await?;
+        let (lease, waited) = acquire(client, args, ttl, parent, signals).await?;
         parent.program.look_again();
         parent.events.tell(&HoldEvent::Acquired {
             lock: args.lock.clone(),
@@ -172,7 +172,8 @@ async fn acquire(
     client: &Client,
     args: &Hold,
     ttl: Duration,
-    (parent, signals): (&mut Parent<'_>, &mut Signals),
+    parent: &mut Parent<'_>,
+    signals: &mut Signals,
 ) -> Result<(Lease, Duration), Exit> {
     let limit = args.how.limit()?;
     let (clock, answers) = (Clock::system(), watch::Sender::new(None));
