@@ -375,11 +375,8 @@ impl Client {
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
         self.run(|engine| async move {
-            let (reply, answer) = oneshot::channel();
-            engine.request(&name, step, move |answer| drop(reply.send(answer)));
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+            let answer = engine.store.apply(&name, step).await;
+            engine.telemetry.answered(answer)
         })
         .await
     }
