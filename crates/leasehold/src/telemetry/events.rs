@@ -72,11 +72,7 @@ impl Events {
             } => self.asked(lock, outcome, waited, span),
             Observation::Ended(ended) => self.ended(ended),
             Observation::InLine { lock, busy } => self.tell(Level::DEBUG, || {
-                let holder = match &busy.holder.who {
-                    HolderIdentity::Owner(owner) => owner.to_string(),
-                    HolderIdentity::Foreign { kind, .. } => format!("a foreign client ({kind})"),
-                };
-                debug!(target: TARGET, lock, ahead = busy.ahead, %holder, "in line");
+                debug!(target: TARGET, lock, ahead = busy.ahead, holder = %holder(&busy.holder.who), "in line");
             }),
             Observation::Renewed {
                 lock,
@@ -200,6 +196,14 @@ impl Events {
             Some(dispatch) => dispatcher::with_default(dispatch, say),
             None => say(),
         })
+    }
+}
+
+/// The holder as text. An event calls this only if the subscriber wants that event.
+fn holder(who: &HolderIdentity) -> String {
+    match who {
+        HolderIdentity::Owner(owner) => owner.to_string(),
+        HolderIdentity::Foreign { kind, .. } => format!("a foreign client ({kind})"),
     }
 }
 
