@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join};
 use leasehold::Moment;
-use leasehold::entries::{Entries, JobEnd, LoaderRuntime, jittered};
+use leasehold::entries::{Entries, JobEnd, LoaderRuntime, SharedSpan, jittered};
 use leasehold_core::cache::{
     Begin, Body, Commit, CommitOutcome, Format, Header, Reply, Step, Token, Value, Version,
 };
@@ -17,7 +17,7 @@ use leasehold_core::{ClientId, LockName, Ttl};
 use tokio::sync::{Notify, watch};
 
 use crate::policy::{LONGEST, MOST_BYTES, Policy, millis};
-use crate::telemetry::{LeaseLost, LoadEnd, Loading, SharedSpan, Telemetry};
+use crate::telemetry::{LeaseLost, LoadEnd, Loading, Telemetry};
 use crate::value::{Failure, Origin, Refusal};
 
 /// The longest text of a failure that is stored for other clients.
@@ -33,7 +33,7 @@ pub(crate) struct Call {
     /// The loads that the caller runs inside of.
     pub(crate) scope: LoadScope,
     /// The caller's span; the load follows from it.
-    pub(crate) span: SharedSpan,
+    pub(crate) span: Option<SharedSpan>,
 }
 
 /// Loads a value, once.
@@ -437,7 +437,7 @@ impl LoadTask {
                 self.shared.progress.send_modify(show);
             }
             if let Some(text) = failed {
-                self.call.span = SharedSpan::default();
+                self.call.span = None;
                 return self.back_off(Failure { text, cause: None }, pause).await;
             }
             // Clients that wait for one load do not ask at the same time.
@@ -488,8 +488,8 @@ impl LoadTask {
         let (entries, key) = (&loads.entries, self.call.key.clone());
         let clock = entries.clock();
         let began = clock.now();
-        let mut loading = loads.telemetry.load(&key, version, &self.call.span);
-        self.call.span = SharedSpan::default();
+        let mut loading = loads.telemetry.load(&key, version, self.call.span.as_ref());
+        self.call.span = None;
         let work = async move { loader.load().await };
         let scope = &self.call.scope;
         let work = loading.within(scope.around(loads.client, std::slice::from_ref(&key), work));

@@ -3,19 +3,18 @@
 //! All of it goes to the subscriber of the client. A subscriber that panics loses only its own event. A key becomes a label of the numbers only
 //! if the client declared it, as the name of a lock does.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold::Moment;
-use leasehold::entries::Entries;
+use leasehold::entries::{Entries, SharedSpan, shielded};
 use leasehold_core::LockName;
 use leasehold_core::cache::{CommitOutcome, Version};
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
-use tracing::span::{Entered, Id};
+use tracing::span::Entered;
 use tracing::{Level, Span, debug, info_span, warn};
 
 use crate::policy::millis;
@@ -157,11 +156,9 @@ impl Telemetry {
     }
 
     /// The current span, for work that it causes elsewhere.
-    pub(crate) fn caller(&self) -> SharedSpan {
-        if LevelFilter::current() < Level::INFO {
-            return SharedSpan::default();
-        }
-        SharedSpan::new(self.entries.with_subscriber(Span::current))
+    pub(crate) fn caller(&self) -> Option<SharedSpan> {
+        let is_watched = LevelFilter::current() >= Level::INFO;
+        is_watched.then(|| self.entries.span(Span::current))
     }
 
     /// The store granted a load, for a read within the span of this caller.
@@ -169,21 +166,21 @@ impl Telemetry {
         self: &Arc<Self>,
         key: &LockName,
         version: Version,
-        caller: &SharedSpan,
+        caller: Option<&SharedSpan>,
     ) -> Loading {
-        let span = self.entries.with_subscriber(|| {
+        let span = self.entries.span(|| {
             let (key, version) = (key.as_str(), version.get());
             let span = info_span!(
                 target: TARGET, parent: None, "leasehold.cache.load",
                 key, version, took_ms = Empty, outcome = Empty, late = Empty
             );
-            span.follows_from(caller.id());
+            span.follows_from(caller.and_then(|caller| caller.id()));
             span
         });
         Loading {
             telemetry: self.clone(),
             key: key.clone(),
-            span: SharedSpan::new(span),
+            span,
             begun: self.entries.clock().now(),
             late: false,
             ended: false,
@@ -194,7 +191,7 @@ impl Telemetry {
     pub(crate) fn refreshes_early(&self, key: &LockName) {
         count!(self, key, early_refreshes.increment(1));
         let key = key.as_str();
-        self.tell(
+        self.entries.tell(
             Level::DEBUG,
             || debug!(target: TARGET, key, "refreshing early"),
         );
@@ -204,7 +201,7 @@ impl Telemetry {
     pub(crate) fn backs_off(&self, key: &LockName, left: Duration) {
         count!(self, key, back_offs.increment(1));
         let (key, left_ms) = (key.as_str(), millis(left));
-        self.tell(
+        self.entries.tell(
             Level::DEBUG,
             || debug!(target: TARGET, key, left_ms, "backing off"),
         );
@@ -215,27 +212,15 @@ impl Telemetry {
         count!(self, key, invalidated(error.is_none()));
         let key = key.as_str();
         match error {
-            None => self.tell(Level::DEBUG, || debug!(target: TARGET, key, "invalidated")),
-            Some(error) => self.tell(
+            None => self
+                .entries
+                .tell(Level::DEBUG, || debug!(target: TARGET, key, "invalidated")),
+            Some(error) => self.entries.tell(
                 Level::WARN,
                 || warn!(target: TARGET, key, %error, "invalidation not confirmed"),
             ),
         }
     }
-
-    /// Emits an event if there is a subscriber.
-    fn tell(&self, level: Level, say: impl FnOnce()) {
-        if level <= LevelFilter::current() {
-            // The panic hook reports a panic.
-            let _heard: Option<()> = self.entries.with_subscriber(say);
-        }
-    }
-}
-
-/// Calls a subscriber or a recorder, and contains its panic.
-fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
-    // No state of the cache is changed inside.
-    catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
 /// A read under way. If it is dropped without an outcome, it was cancelled.
@@ -268,7 +253,7 @@ impl Reading<'_> {
         }
         let waited = telemetry.entries.clock().now().since(self.begun);
         count!(telemetry, key, waited(index, waited));
-        telemetry.tell(Level::DEBUG, || {
+        telemetry.entries.tell(Level::DEBUG, || {
             let (key, outcome, waited_ms) = (key.as_str(), READS[index], millis(waited));
             debug!(target: TARGET, key, outcome, waited_ms, "waited for a value");
         });
@@ -309,7 +294,7 @@ impl Loading {
         }
         let (telemetry, key, how) = (&self.telemetry, &self.key, how as usize);
         count!(telemetry, key, leases_lost[how].increment(1));
-        telemetry.tell(Level::DEBUG, || {
+        telemetry.entries.tell(Level::DEBUG, || {
             let (key, cause) = (key.as_str(), CAUSES[how]);
             debug!(target: TARGET, parent: self.span.id(), key, cause, "lease of a load lost");
         });
@@ -327,24 +312,22 @@ impl Loading {
         count!(telemetry, key, load_time.record(took));
         let (key, word, took_ms) = (key.as_str(), LOADS[end as usize], millis(took));
         shielded(|| {
-            if let Some(span) = self.span.0.as_deref() {
-                span.record("took_ms", took_ms);
-                span.record("outcome", word);
-                span.record("late", late);
-            }
+            self.span.record("took_ms", took_ms);
+            self.span.record("outcome", word);
+            self.span.record("late", late);
         });
-        let (parent, say) = (self.span.id(), telemetry);
+        let (parent, entries) = (self.span.id(), &telemetry.entries);
         match end {
-            LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => say.tell(Level::DEBUG, || {
+            LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => entries.tell(Level::DEBUG, || {
                 debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, late, "loaded");
             }),
-            LoadEnd::Nothing | LoadEnd::Gone => say.tell(Level::DEBUG, || {
+            LoadEnd::Nothing | LoadEnd::Gone => entries.tell(Level::DEBUG, || {
                 debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, "no value");
             }),
-            LoadEnd::Unconfirmed => say.tell(Level::WARN, || {
+            LoadEnd::Unconfirmed => entries.tell(Level::WARN, || {
                 warn!(target: TARGET, parent: parent, key, took_ms, late, "value not confirmed");
             }),
-            LoadEnd::Failed | LoadEnd::Panicked => say.tell(Level::WARN, || {
+            LoadEnd::Failed | LoadEnd::Panicked => entries.tell(Level::WARN, || {
                 warn!(target: TARGET, parent: parent, key, error, took_ms, "load failed");
             }),
         }
@@ -360,27 +343,6 @@ impl Drop for Loading {
     }
 }
 
-/// A span that outlives its creator. Shared, since cloning a span calls the subscriber, and so does dropping its last handle.
-#[derive(Clone, Default)]
-pub(crate) struct SharedSpan(Option<Arc<Span>>);
-
-impl SharedSpan {
-    fn new(span: Option<Span>) -> Self {
-        Self(span.filter(|span| !span.is_none()).map(Arc::new))
-    }
-
-    fn id(&self) -> Option<Id> {
-        self.0.as_deref().and_then(Span::id)
-    }
-}
-
-impl Drop for SharedSpan {
-    fn drop(&mut self) {
-        let span = self.0.take();
-        shielded(|| drop(span));
-    }
-}
-
 /// Work within a span. Unlike with `tracing`'s own type, a subscriber that panics does not end the work.
 pub(crate) struct Within<F> {
     span: SharedSpan,
@@ -392,8 +354,8 @@ impl<F: Future> Future for Within<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Self { span, work } = &mut *self;
-        let span = span.0.as_deref();
-        let entered = Inside(span.and_then(|span| shielded(|| span.enter())));
+        let span: &Span = span;
+        let entered = Inside(shielded(|| span.enter()));
         let polled = work.as_mut().poll(context);
         drop(entered);
         polled

@@ -5,12 +5,14 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold_core::cache::{Reply, Step, Token};
 use leasehold_core::{Invalid, LockName, Naming};
+use tracing::{Level, Span};
 
 use crate::backoff::{self, Backoff};
 use crate::client::Client;
@@ -21,6 +23,7 @@ use crate::lease::Engine;
 use crate::runtime;
 pub use crate::runtime::{JobEnd, LoaderRuntime};
 pub use crate::store::entries::{EntryListener, EntryStore, Looked, Taken};
+use crate::telemetry::{self, ShieldedSpan};
 
 /// How often a request is made before its failure counts, and the pauses between.
 const TRIES: u32 = 3;
@@ -176,9 +179,14 @@ impl Entries {
         self.engine.closing().await
     }
 
-    /// Calls the `tracing` subscriber of the client. `None` if it panicked.
-    pub fn with_subscriber<R>(&self, say: impl FnOnce() -> R) -> Option<R> {
-        self.engine.telemetry.with(say)
+    /// Opens a span of the client's `tracing` subscriber.
+    pub fn span(&self, open: impl FnOnce() -> Span) -> SharedSpan {
+        SharedSpan(Arc::new(self.engine.telemetry.events().span(open)))
+    }
+
+    /// Emits an event to the client's `tracing` subscriber, if it wants this level.
+    pub fn tell(&self, level: Level, say: impl FnOnce()) {
+        self.engine.telemetry.events().tell(level, say);
     }
 
     /// The labels of the client's names in `metrics`. The last one is for all names that were not declared.
@@ -213,6 +221,23 @@ impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entries").finish_non_exhaustive()
     }
+}
+
+/// A span that outlives its creator. Its last drop may call the subscriber, whose panic is contained.
+#[derive(Debug, Clone)]
+pub struct SharedSpan(Arc<ShieldedSpan>);
+
+impl Deref for SharedSpan {
+    type Target = Span;
+
+    fn deref(&self) -> &Span {
+        &self.0
+    }
+}
+
+/// Calls a subscriber or a recorder of the program. `None` if it panicked.
+pub fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
+    telemetry::shielded(call)
 }
 
 /// `duration` plus a random part of up to a tenth, so that waiters do not ask at the same time.

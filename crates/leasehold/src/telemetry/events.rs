@@ -19,7 +19,7 @@ use crate::error::{Error, LossCause};
 const TARGET: &str = "leasehold";
 
 /// The subscriber of a client.
-pub(super) struct Events {
+pub(crate) struct Events {
     /// `None` if there was none. Then the subscriber of each event's place is used.
     dispatch: Option<Dispatch>,
     /// The connection was lost, and there is no new one yet.
@@ -37,10 +37,9 @@ impl Events {
 
     /// The span of a request for a lock.
     pub(super) fn acquire(&self, lock: Option<&str>) -> ShieldedSpan {
-        let span = self.with(|| {
+        self.span(|| {
             info_span!(target: TARGET, "leasehold.acquire", lock, fence = Empty, waited_ms = Empty, outcome = Empty)
-        });
-        ShieldedSpan::new(span.unwrap_or_else(Span::none))
+        })
     }
 
     /// The span of the use of a lease, which the request with the span `asked` has got.
@@ -52,10 +51,9 @@ impl Events {
         asked: &Span,
     ) -> ShieldedSpan {
         let (fence, waited_ms) = (fence.get(), ms(waited));
-        let span = self.with(|| {
+        let span = self.span(|| {
             info_span!(target: TARGET, "leasehold.hold", lock, fence, waited_ms, held_ms = Empty, ended = Empty)
         });
-        let span = ShieldedSpan::new(span.unwrap_or_else(Span::none));
         shielded(|| {
             span.follows_from(asked);
         });
@@ -182,8 +180,13 @@ impl Events {
         }
     }
 
+    /// Opens a span. There is none if the subscriber panicked.
+    pub(crate) fn span(&self, open: impl FnOnce() -> Span) -> ShieldedSpan {
+        ShieldedSpan::new(self.with(open).unwrap_or_else(Span::none))
+    }
+
     /// Emits an event if there is a subscriber.
-    fn tell(&self, level: Level, say: impl FnOnce()) {
+    pub(crate) fn tell(&self, level: Level, say: impl FnOnce()) {
         if level <= LevelFilter::current() {
             // The panic hook reports the panic.
             let _heard: Option<()> = self.with(say);
@@ -191,7 +194,7 @@ impl Events {
     }
 
     /// Calls the subscriber of this client. `None` if it panicked.
-    pub(super) fn with<R>(&self, say: impl FnOnce() -> R) -> Option<R> {
+    fn with<R>(&self, say: impl FnOnce() -> R) -> Option<R> {
         shielded(|| match &self.dispatch {
             Some(dispatch) => dispatcher::with_default(dispatch, say),
             None => say(),

@@ -21,6 +21,8 @@ use tracing::level_filters::LevelFilter;
 use self::events::Events;
 pub(crate) use self::observation::{Ended, How, Observation, Outcome, Said};
 pub(crate) use self::shield::ShieldedSpan;
+#[cfg(feature = "entries")]
+pub(crate) use self::shield::shielded;
 use crate::clock::{Clock, Moment};
 use crate::error::StoreError;
 
@@ -80,10 +82,10 @@ impl Telemetry {
         })
     }
 
-    /// Calls the subscriber of this client. `None` if it panicked.
+    /// The sink of spans and events.
     #[cfg(feature = "entries")]
-    pub(crate) fn with<R>(&self, say: impl FnOnce() -> R) -> Option<R> {
-        self.0.events.with(say)
+    pub(crate) fn events(&self) -> &Events {
+        &self.0.events
     }
 
     /// The labels of the names of this client.

@@ -31,7 +31,7 @@ impl Drop for ShieldedSpan {
 }
 
 /// Calls a subscriber or a recorder, and contains its panic.
-pub(super) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
     // No state of the client is changed inside.
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
