@@ -20,6 +20,7 @@ mod builder;
 #[cfg(target_os = "linux")]
 mod clock;
 mod deny;
+pub mod examples;
 mod hold;
 mod launch;
 mod net;
