@@ -4,6 +4,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod events;
+#[cfg(feature = "metrics")]
+mod failing;
 mod listener;
 #[cfg(feature = "metrics")]
 mod names;
