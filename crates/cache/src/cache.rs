@@ -200,7 +200,14 @@ impl<C: Encoding> Cache<C> {
         F: Future<Output = Result<V, E>> + Send + 'static,
         L: FnOnce() -> F + Send + 'static,
     {
-        GetOrRefresh::new(self.clone(), key.as_ref(), loader)
+        let load = async move { loader().await.map_err(Failure::of) };
+        GetOrRefresh {
+            cache: self.clone(),
+            key: key.as_ref().to_owned(),
+            load: load.boxed(),
+            lifetime: Box::new(|_| Lifetime::Default),
+            never_waits: false,
+        }
     }
 
     /// The values of several keys, by one read. One call of `loader` loads all missing and stale keys that no other caller loads. A key
@@ -241,8 +248,17 @@ impl<C: Encoding> Cache<C> {
         F: Future<Output = Result<HashMap<String, V>, E>> + Send + 'static,
         L: Fn(Vec<String>) -> F + Send + Sync + 'static,
     {
+        let load = move |keys| {
+            let loading = loader(keys);
+            async move { loading.await.map_err(Failure::of) }.boxed()
+        };
         let keys = keys.into_iter().map(|key| key.as_ref().to_owned());
-        GetManyOrRefresh::new(self.clone(), keys.collect(), loader)
+        GetManyOrRefresh {
+            cache: self.clone(),
+            keys: keys.collect(),
+            load: Arc::new(load),
+            lifetime: Arc::new(|_| Lifetime::Default),
+        }
     }
 
     /// The stored value of `key`, fresh or stale, if there is one. Loads nothing.
@@ -423,25 +439,6 @@ impl<V, C> fmt::Debug for GetOrRefresh<V, C> {
 }
 
 impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
-    pub(crate) fn new<E, F>(
-        cache: Cache<C>,
-        key: &str,
-        loader: impl FnOnce() -> F + Send + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn StdError + Send + Sync>>,
-        F: Future<Output = Result<V, E>> + Send + 'static,
-    {
-        let load = async move { loader().await.map_err(Failure::of) };
-        Self {
-            cache,
-            key: key.to_owned(),
-            load: load.boxed(),
-            lifetime: Box::new(|_| Lifetime::Default),
-            never_waits: false,
-        }
-    }
-
     /// See [`Policy::fresh_for`].
     pub fn fresh_for(mut self, duration: Duration) -> Self {
         self.cache.policy = self.cache.policy.fresh_for(duration);
@@ -606,27 +603,6 @@ impl<V> BatchResult<V> {
 }
 
 impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
-    pub(crate) fn new<E, F>(
-        cache: Cache<C>,
-        keys: Vec<String>,
-        loader: impl Fn(Vec<String>) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        E: Into<Box<dyn StdError + Send + Sync>>,
-        F: Future<Output = Result<HashMap<String, V>, E>> + Send + 'static,
-    {
-        let load = move |keys| {
-            let loading = loader(keys);
-            async move { loading.await.map_err(Failure::of) }.boxed()
-        };
-        Self {
-            cache,
-            keys,
-            load: Arc::new(load),
-            lifetime: Arc::new(|_| Lifetime::Default),
-        }
-    }
-
     /// Replaces all settings.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.cache.policy = policy;
