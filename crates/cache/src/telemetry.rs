@@ -3,9 +3,8 @@
 //! All of it goes to the subscriber of the client. A subscriber that panics loses only its own event. A key becomes a label of the numbers only
 //! if the client declared it, as the name of a lock does.
 
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use leasehold::Moment;
@@ -209,7 +208,11 @@ impl Telemetry {
 
     /// An entry was invalidated. With an error, it may have been.
     pub(crate) fn invalidated(&self, key: &LockName, error: Option<&Error>) {
-        count!(self, key, invalidated(error.is_none()));
+        count!(
+            self,
+            key,
+            invalidations[usize::from(error.is_none())].increment(1)
+        );
         let key = key.as_str();
         match error {
             None => self
@@ -252,7 +255,7 @@ impl Reading<'_> {
             return;
         }
         let waited = telemetry.entries.clock().now().since(self.begun);
-        count!(telemetry, key, waited(index, waited));
+        count!(telemetry, key, waits[index].record(waited));
         telemetry.entries.tell(Level::DEBUG, || {
             let (key, outcome, waited_ms) = (key.as_str(), READS[index], millis(waited));
             debug!(target: TARGET, key, outcome, waited_ms, "waited for a value");
@@ -279,12 +282,13 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
-    /// `work` within the span of this load.
-    pub(crate) fn within<F: Future>(&self, work: F) -> Within<F> {
-        Within {
-            span: self.span.clone(),
-            work: Box::pin(work),
-        }
+    /// `work` within the span of this load. Unlike with `tracing`'s own type, a subscriber that panics does not end the work.
+    pub(crate) fn within<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let (span, mut work) = (self.span.clone(), Box::pin(work));
+        poll_fn(move |context| {
+            let _inside = Inside(shielded(|| span.enter()));
+            work.as_mut().poll(context)
+        })
     }
 
     /// The lease ended before the load. Reported once.
@@ -307,10 +311,11 @@ impl Loading {
 
     fn end(&mut self, end: LoadEnd, took: Duration, error: Option<&str>) {
         self.ended = true;
-        let (telemetry, key, late) = (&self.telemetry, &self.key, self.late);
-        count!(telemetry, key, loaded(end as usize, late));
+        let (telemetry, key) = (&self.telemetry, &self.key);
+        let (index, late) = (end as usize, self.late);
+        count!(telemetry, key, loads[usize::from(late)][index].increment(1));
         count!(telemetry, key, load_time.record(took));
-        let (key, word, took_ms) = (key.as_str(), LOADS[end as usize], millis(took));
+        let (key, word, took_ms) = (key.as_str(), LOADS[index], millis(took));
         shielded(|| {
             self.span.record("took_ms", took_ms);
             self.span.record("outcome", word);
@@ -343,26 +348,7 @@ impl Drop for Loading {
     }
 }
 
-/// Work within a span. Unlike with `tracing`'s own type, a subscriber that panics does not end the work.
-pub(crate) struct Within<F> {
-    span: SharedSpan,
-    work: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Within<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { span, work } = &mut *self;
-        let span: &Span = span;
-        let entered = Inside(shielded(|| span.enter()));
-        let polled = work.as_mut().poll(context);
-        drop(entered);
-        polled
-    }
-}
-
-/// Leaves the span, also when the work panics.
+/// Leaves the span of a load, also when the work panics.
 struct Inside<'a>(Option<Entered<'a>>);
 
 impl Drop for Inside<'_> {
@@ -375,8 +361,6 @@ impl Drop for Inside<'_> {
 #[cfg(feature = "metrics")]
 mod numbers {
     //! The numbers, for the recorder that was installed when the cache was made.
-
-    use std::time::Duration;
 
     use metrics::{
         Counter, Histogram, Label, Unit, counter, describe_counter, describe_histogram, histogram,
@@ -409,16 +393,15 @@ mod numbers {
     /// The numbers of the entries that share a label.
     pub(super) struct Series {
         pub(super) reads: [Counter; READS.len()],
-        /// Of reads that may have waited.
-        waits: [Option<Histogram>; READS.len()],
+        pub(super) waits: [Histogram; READS.len()],
         /// Of loads in time, and of late ones.
-        loads: [[Counter; LOADS.len()]; 2],
+        pub(super) loads: [[Counter; LOADS.len()]; 2],
         pub(super) load_time: Histogram,
         pub(super) leases_lost: [Counter; CAUSES.len()],
         pub(super) early_refreshes: Counter,
         pub(super) back_offs: Counter,
         /// Unconfirmed, and confirmed.
-        invalidations: [Counter; 2],
+        pub(super) invalidations: [Counter; 2],
     }
 
     impl Series {
@@ -452,11 +435,10 @@ mod numbers {
                     counter(LOAD, &labels)
                 })
             };
-            let wait = |word: &'static str| {
-                let labels = with(&[("outcome", word)]);
+            let wait = |word: &'static str| match word {
                 // These are served at once, or say nothing about the duration of loads.
-                let is_apart = ["fresh", "nothing", "unavailable"].contains(&word);
-                (!is_apart).then(|| histogram!(WAIT, labels))
+                "fresh" | "nothing" | "unavailable" => Histogram::noop(),
+                _ => histogram!(WAIT, with(&[("outcome", word)])),
             };
             Self {
                 reads: READS.map(|word| counter(READ, &[("outcome", word)])),
@@ -468,21 +450,6 @@ mod numbers {
                 back_offs: counter(BACK_OFF, &[]),
                 invalidations: ["unconfirmed", "confirmed"]
                     .map(|word| counter(INVALIDATE, &[("outcome", word)])),
-            }
-        }
-
-        pub(super) fn loaded(&self, end: usize, late: bool) {
-            self.loads[usize::from(late)][end].increment(1);
-        }
-
-        pub(super) fn invalidated(&self, confirmed: bool) {
-            self.invalidations[usize::from(confirmed)].increment(1);
-        }
-
-        /// A read that was not served at once took so long.
-        pub(super) fn waited(&self, end: usize, waited: Duration) {
-            if let Some(waits) = &self.waits[end] {
-                waits.record(waited);
             }
         }
     }
