@@ -27,7 +27,6 @@ use leasehold_core::{ClientId, LockName};
 
 use crate::load::{Call, Demand, Loader, Loads, Offer};
 use crate::local_cache::{Limits, LocalCache, Lookup, ReadTicket};
-use crate::policy::Policy;
 use crate::telemetry::{ReadEnd, Reading};
 use crate::value::{Cached, Codec, Error, Origin, Refusal, decode};
 
@@ -87,14 +86,7 @@ impl Guard {
     pub(crate) async fn get<V, C: Codec<V>>(&self, read: Read) -> Result<Cached<V>, Refusal> {
         let asked = self.now();
         let reading = self.loads.telemetry.read(&read.call.key, asked);
-        let found = self.lookups(std::slice::from_ref(&read.call.key)).await;
-        let lookup = match found.map(|mut found| found.pop().unwrap_or_default()) {
-            Ok(lookup) => lookup,
-            Err(refusal) => {
-                reading.ended(&refusal);
-                return Err(refusal);
-            }
-        };
+        let lookup = self.lookup(&read.call.key).await;
         self.get_after::<V, C>(read, asked, lookup, reading).await
     }
 
@@ -113,29 +105,29 @@ impl Guard {
             }
         })?;
         let answers = reads.into_iter().zip(lookups).zip(readings);
-        let answers = answers
-            .map(|((read, lookup), reading)| self.get_after::<V, C>(read, asked, lookup, reading));
+        let answers = answers.map(|((read, lookup), reading)| {
+            self.get_after::<V, C>(read, asked, Ok(lookup), reading)
+        });
         Ok(join_all(answers).await)
     }
 
     /// The stored value of `key`, and the time of the store. Loads nothing.
     pub(crate) async fn find(&self, key: &LockName) -> Result<Option<(Value, u64)>, Refusal> {
         let reading = self.loads.telemetry.read(key, self.now());
-        let keys = std::slice::from_ref(key);
-        match self.loads.entries.look(keys, false).await {
-            Ok(looked) => {
-                let value = looked.values.into_iter().next().flatten();
-                let standing = |value: &Value| Origin::from(value.header.standing(looked.now_ms));
-                let end = value.as_ref().map(|value| standing(value).into());
-                reading.ended(end.unwrap_or(ReadEnd::Nothing));
-                Ok(value.map(|value| (value, looked.now_ms)))
+        let entries = &self.loads.entries;
+        let looked = entries.look(std::slice::from_ref(key), false).await;
+        let found = looked.map_err(Refusal::from).map(|looked| {
+            let value = looked.values.into_iter().next().flatten();
+            value.map(|value| (value, looked.now_ms))
+        });
+        match &found {
+            Ok(Some((value, now_ms))) => {
+                reading.ended(Origin::from(value.header.standing(*now_ms)));
             }
-            Err(error) => {
-                let refusal = Refusal::from(error);
-                reading.ended(&refusal);
-                Err(refusal)
-            }
+            Ok(None) => reading.ended(ReadEnd::Nothing),
+            Err(refusal) => reading.ended(refusal),
         }
+        found
     }
 
     /// Makes the stored value stale, or removes it, and also the values of loads under way.
@@ -151,6 +143,12 @@ impl Guard {
         let error = refusal.map(|refusal| refusal.into_error(key, self.now()));
         self.loads.telemetry.invalidated(key, error.as_ref());
         error.map_or(Ok(()), Err)
+    }
+
+    /// The value of one key, as [`Guard::lookups`] finds it.
+    async fn lookup(&self, key: &LockName) -> Result<Lookup, Refusal> {
+        let found = self.lookups(std::slice::from_ref(key)).await?;
+        Ok(found.into_iter().next().unwrap_or_default())
     }
 
     /// The values of `keys`, in their order: from the local cache, or else from the store by one read.
@@ -186,10 +184,13 @@ impl Guard {
         &self,
         read: Read,
         asked: Moment,
-        lookup: Lookup,
+        lookup: Result<Lookup, Refusal>,
         mut reading: Reading<'_>,
     ) -> Result<Cached<V>, Refusal> {
-        let answer = self.answer::<V, C>(read, asked, lookup, &mut reading).await;
+        let answer = match lookup {
+            Ok(lookup) => self.answer::<V, C>(read, asked, lookup, &mut reading).await,
+            Err(refusal) => Err(refusal),
+        };
         match &answer {
             Ok(cached) => reading.ended(cached.origin),
             Err(refusal) => reading.ended(refusal),
@@ -273,17 +274,19 @@ impl Guard {
                 } else {
                     refusal
                 };
+                if !policy.stale_if_error || matches!(refusal, Refusal::Nothing) {
+                    return Err(refusal);
+                }
                 // A stale value that was found after the read is good enough too.
                 let known = known.or_else(|| {
                     let found = shared.stale(asked)?;
                     Known::read::<C>(&found.value, found.now_ms)
                 });
-                return instead(policy, known.as_ref(), refusal);
+                return known.map(|known| known.serve(Origin::Stale)).ok_or(refusal);
             }
             // It still asks as of its first look: what begins to load after that will do, or it might never catch up with a source that
             // is invalidated all the time.
-            let found = self.lookups(std::slice::from_ref(&call.key)).await?;
-            lookup = found.into_iter().next().unwrap_or_default();
+            lookup = self.lookup(&call.key).await?;
         }
     }
 
@@ -309,18 +312,5 @@ impl EntryListener for Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.loads.leave();
-    }
-}
-
-/// The stale value instead of a refusal, if there is one and the policy allows it.
-fn instead<V>(
-    policy: &Policy,
-    known: Option<&Known<V>>,
-    refusal: Refusal,
-) -> Result<Cached<V>, Refusal> {
-    let takes = policy.stale_if_error && !matches!(refusal, Refusal::Nothing);
-    match known.filter(|_| takes) {
-        Some(known) => Ok(known.serve(Origin::Stale)),
-        None => Err(refusal),
     }
 }

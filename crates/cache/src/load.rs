@@ -401,11 +401,16 @@ impl LoadTask {
                 Ok(taken) => taken,
                 Err(error) => {
                     // The load may have been granted (G5).
-                    self.give_up();
+                    entries.spawn(self.abandon(None));
                     return LoadOutcome::Refused(error.into());
                 }
             };
             let now_ms = taken.now_ms;
+            let found = |value| Found {
+                value,
+                now_ms,
+                sent,
+            };
             let (pause, failed, stale) = match taken.reply {
                 Reply::Busy { poll_after, stale } => (poll_after, None, stale),
                 Reply::BackOff { left, error, stale } => (left, Some(error), stale),
@@ -415,25 +420,14 @@ impl LoadTask {
                     let certain = sent.after(self.call.policy.lease);
                     return self.load(loader, version, failures, certain).await;
                 }
-                Reply::Fresh(value) => {
-                    return LoadOutcome::Found(Found {
-                        value,
-                        now_ms,
-                        sent,
-                    });
-                }
+                Reply::Fresh(value) => return LoadOutcome::Found(found(value)),
                 Reply::Foreign(kind) => return LoadOutcome::Refused(Refusal::Foreign(kind)),
                 other => return LoadOutcome::Refused(entries.unexpected(&other).into()),
             };
             loader.passed_over();
             if let Some(value) = stale {
                 self.seen = value.header.version;
-                let found = Found {
-                    value,
-                    now_ms,
-                    sent,
-                };
-                let show = |progress: &mut Progress| progress.stale = Some(found);
+                let show = |progress: &mut Progress| progress.stale = Some(found(value));
                 self.shared.progress.send_modify(show);
             }
             if let Some(text) = failed {
@@ -607,7 +601,7 @@ impl LoadTask {
             Ok(Reply::Committed(kept)) => Some(kept),
             Ok(_) => None,
             Err(_) => {
-                self.give_up();
+                self.loads.entries.spawn(self.abandon(None));
                 None
             }
         }
@@ -631,26 +625,14 @@ impl LoadTask {
         outcome
     }
 
-    async fn abandon(&self, back_off: Option<(Ttl, String)>) {
+    /// Abandons a load that was granted, or may have been. If that fails, the lease ends by itself.
+    fn abandon(&self, back_off: Option<(Ttl, String)>) -> impl Future<Output = ()> + use<> {
+        let (entries, key) = (self.loads.entries.clone(), self.call.key.clone());
         let step = Step::Abandon {
             token: self.token,
             back_off,
         };
-        // If that fails, the lease ends by itself.
-        drop(self.loads.entries.take(&self.call.key, &step).await);
-    }
-
-    /// Abandons a load that may have been granted, in the background.
-    fn give_up(&self) {
-        let (entries, key) = (self.loads.entries.clone(), self.call.key.clone());
-        let step = Step::Abandon {
-            token: self.token,
-            back_off: None,
-        };
-        self.loads.entries.spawn(async move {
-            // If that fails as well, the lease ends by itself.
-            drop(entries.take(&key, &step).await);
-        });
+        async move { drop(entries.take(&key, &step).await) }
     }
 }
 

@@ -126,12 +126,8 @@ impl Policy {
     }
 
     pub(crate) fn check(&self) -> Result<(), Invalid> {
-        within(
-            "fresh time",
-            self.fresh_for,
-            Duration::from_millis(1),
-            LONGEST,
-        )?;
+        let least = Duration::from_millis(1);
+        within("fresh time", self.fresh_for, least, LONGEST)?;
         within("stale time", self.stale_for, Duration::ZERO, LONGEST)?;
         within("lease of a load", self.lease, Ttl::MIN, Ttl::MAX)?;
         within("back-off", self.back_off, Ttl::MIN * 2, Ttl::MAX)?;
