@@ -285,7 +285,7 @@ impl<C: Encoding> Cache<C> {
         let key = self.key(key.as_ref())?;
         let found = self.attend(self.guard.find(&key)).await?;
         let found = found.map_err(|refusal| self.error(&key, refusal))?;
-        let Some((value, now_ms)) = found else {
+        let (Some(value), now_ms) = (found.value, found.now_ms) else {
             return Ok(None);
         };
         let decoded = decode::<V, C>(&value).map_err(|why| Error::Value {

@@ -111,20 +111,17 @@ impl Guard {
         Ok(join_all(answers).await)
     }
 
-    /// The stored value of `key`, and the time of the store. Loads nothing.
-    pub(crate) async fn find(&self, key: &LockName) -> Result<Option<(Value, u64)>, Refusal> {
+    /// The stored value of `key`. Loads nothing.
+    pub(crate) async fn find(&self, key: &LockName) -> Result<Lookup, Refusal> {
         let reading = self.loads.telemetry.read(key, self.now());
-        let entries = &self.loads.entries;
-        let looked = entries.look(std::slice::from_ref(key), false).await;
-        let found = looked.map_err(Refusal::from).map(|looked| {
-            let value = looked.values.into_iter().next().flatten();
-            value.map(|value| (value, looked.now_ms))
-        });
+        let found = self.look(std::slice::from_ref(key), false).await;
+        let found = found.map(|mut found| found.pop().unwrap_or_default());
         match &found {
-            Ok(Some((value, now_ms))) => {
-                reading.ended(Origin::from(value.header.standing(*now_ms)));
-            }
-            Ok(None) => reading.ended(ReadEnd::Nothing),
+            Ok(Lookup {
+                value: Some(value),
+                now_ms,
+            }) => reading.ended(Origin::from(value.header.standing(*now_ms))),
+            Ok(_) => reading.ended(ReadEnd::Nothing),
             Err(refusal) => reading.ended(refusal),
         }
         found
@@ -153,12 +150,9 @@ impl Guard {
 
     /// The values of `keys`, in their order: from the local cache, or else from the store by one read.
     async fn lookups(&self, keys: &[LockName]) -> Result<Vec<Lookup>, Refusal> {
-        let (asked, entries) = (self.now(), &self.loads.entries);
+        let asked = self.now();
         let Some(local) = &self.local else {
-            let looked = entries.look(keys, false).await?;
-            let now_ms = looked.now_ms;
-            let values = looked.values.into_iter();
-            return Ok(values.map(|value| Lookup { value, now_ms }).collect());
+            return self.look(keys, false).await;
         };
         let kept: Vec<_> = keys.iter().map(|key| local.get(key, asked)).collect();
         let missing = keys.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
@@ -167,16 +161,21 @@ impl Guard {
             return Ok(kept.into_iter().flatten().collect());
         }
         let tickets: Vec<ReadTicket> = missing.iter().map(|key| local.ticket(key)).collect();
-        let looked = entries.look(&missing, true).await?;
-        let now_ms = looked.now_ms;
-        let values = looked.values.into_iter();
-        let mut found = values.zip(missing.iter().zip(tickets)).map(|(value, to)| {
-            let lookup = Lookup { value, now_ms };
+        let looked = self.look(&missing, true).await?.into_iter();
+        let mut found = looked.zip(missing.iter().zip(tickets)).map(|(lookup, to)| {
             local.put(to.0, &lookup, asked, to.1);
             lookup
         });
         let all = kept.into_iter().map(|kept| kept.or_else(|| found.next()));
         Ok(all.flatten().collect())
+    }
+
+    /// The stored values of `keys`, in their order.
+    async fn look(&self, keys: &[LockName], watch: bool) -> Result<Vec<Lookup>, Refusal> {
+        let looked = self.loads.entries.look(keys, watch).await?;
+        let now_ms = looked.now_ms;
+        let lookup = |value| Lookup { value, now_ms };
+        Ok(looked.values.into_iter().map(lookup).collect())
     }
 
     /// The answer for a call, given the result of the read that began at `asked`.

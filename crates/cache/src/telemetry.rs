@@ -190,20 +190,18 @@ impl Telemetry {
     pub(crate) fn refreshes_early(&self, key: &LockName) {
         count!(self, key, early_refreshes.increment(1));
         let key = key.as_str();
-        self.entries.tell(
-            Level::DEBUG,
-            || debug!(target: TARGET, key, "refreshing early"),
-        );
+        self.entries.tell(Level::DEBUG, || {
+            debug!(target: TARGET, key, "refreshing early");
+        });
     }
 
     /// A load failed, in this or another process. This client does not ask for the entry for this time.
     pub(crate) fn backs_off(&self, key: &LockName, left: Duration) {
         count!(self, key, back_offs.increment(1));
         let (key, left_ms) = (key.as_str(), millis(left));
-        self.entries.tell(
-            Level::DEBUG,
-            || debug!(target: TARGET, key, left_ms, "backing off"),
-        );
+        self.entries.tell(Level::DEBUG, || {
+            debug!(target: TARGET, key, left_ms, "backing off");
+        });
     }
 
     /// An entry was invalidated. With an error, it may have been.
@@ -213,15 +211,14 @@ impl Telemetry {
             key,
             invalidations[usize::from(error.is_none())].increment(1)
         );
-        let key = key.as_str();
+        let (key, entries) = (key.as_str(), &self.entries);
         match error {
-            None => self
-                .entries
-                .tell(Level::DEBUG, || debug!(target: TARGET, key, "invalidated")),
-            Some(error) => self.entries.tell(
-                Level::WARN,
-                || warn!(target: TARGET, key, %error, "invalidation not confirmed"),
-            ),
+            None => entries.tell(Level::DEBUG, || {
+                debug!(target: TARGET, key, "invalidated");
+            }),
+            Some(error) => entries.tell(Level::WARN, || {
+                warn!(target: TARGET, key, %error, "invalidation not confirmed");
+            }),
         }
     }
 }
@@ -321,18 +318,18 @@ impl Loading {
             self.span.record("outcome", word);
             self.span.record("late", late);
         });
-        let (parent, entries) = (self.span.id(), &telemetry.entries);
+        let (parent, say) = (self.span.id(), &telemetry.entries);
         match end {
-            LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => entries.tell(Level::DEBUG, || {
+            LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => say.tell(Level::DEBUG, || {
                 debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, late, "loaded");
             }),
-            LoadEnd::Nothing | LoadEnd::Gone => entries.tell(Level::DEBUG, || {
+            LoadEnd::Nothing | LoadEnd::Gone => say.tell(Level::DEBUG, || {
                 debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, "no value");
             }),
-            LoadEnd::Unconfirmed => entries.tell(Level::WARN, || {
+            LoadEnd::Unconfirmed => say.tell(Level::WARN, || {
                 warn!(target: TARGET, parent: parent, key, took_ms, late, "value not confirmed");
             }),
-            LoadEnd::Failed | LoadEnd::Panicked => entries.tell(Level::WARN, || {
+            LoadEnd::Failed | LoadEnd::Panicked => say.tell(Level::WARN, || {
                 warn!(target: TARGET, parent: parent, key, error, took_ms, "load failed");
             }),
         }
