@@ -16,28 +16,7 @@
     reason = "everything here panics when the test's surroundings are not as they should be"
 )]
 
-mod builder;
-#[cfg(target_os = "linux")]
-mod clock;
-mod deny;
-pub mod examples;
-mod hold;
-mod launch;
-mod net;
 mod process;
-mod proxy;
-mod pump;
-mod resp;
-mod server;
-mod shared;
-mod tls;
-mod wait;
+mod testing;
 
-pub use builder::RedisServerBuilder;
-#[cfg(target_os = "linux")]
-pub use clock::{ServerClock, TestTime};
-pub use net::{ReservedPort, free_port};
-pub use proxy::FaultProxy;
-pub use resp::{Reply, RespConn};
-pub use server::RedisServer;
-pub use wait::{block_on, eventually};
+pub use testing::*;

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 #[cfg(target_os = "linux")]
-use crate::clock::{self, ServerClock};
-use crate::net::ReservedPort;
+use super::clock::{self, ServerClock};
+use super::net::ReservedPort;
+use super::resp::{Reply, RespConn};
+use super::tls::{Certificates, Signed};
 use crate::process::Process;
-use crate::resp::{Reply, RespConn};
-use crate::tls::{Certificates, Signed};
 
 const READY_LIMIT: Duration = Duration::from_secs(10);
 const READY_POLL: Duration = Duration::from_millis(2);

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::wait::lock;
+use super::wait::lock;
 
-const SHIM_SOURCE: &str = include_str!("../clockshim.c");
+const SHIM_SOURCE: &str = include_str!("../../clockshim.c");
 
 /// The clock of a server started with
 /// [`virtual_clock`](crate::RedisServerBuilder::virtual_clock).

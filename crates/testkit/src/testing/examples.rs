@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::RedisServer;
+use super::server::RedisServer;
 
 /// The outputs of an example, without a server and with one. Cargo builds its program with the tests.
 pub fn outputs(name: &str) -> [String; 2] {

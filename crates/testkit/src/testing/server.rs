@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 #[cfg(target_os = "linux")]
-use crate::clock::ServerClock;
-use crate::launch::Launch;
+use super::clock::ServerClock;
+use super::launch::Launch;
+use super::resp::{Reply, RespConn};
+use super::tls::Certificates;
+use super::wait::lock;
 use crate::process::Process;
-use crate::resp::{Reply, RespConn};
-use crate::tls::Certificates;
-use crate::wait::lock;
 
 /// A private redis-server on 127.0.0.1, without persistence. Dropping it kills it and removes its
 /// directory, also while it is paused.

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
-use crate::clock::ServerClock;
-use crate::launch::{Launch, Options};
-use crate::net::ReservedPort;
-use crate::server::RedisServer;
-use crate::tls::{self, Signed};
+use super::clock::ServerClock;
+use super::launch::{Launch, Options};
+use super::net::ReservedPort;
+use super::server::RedisServer;
+use super::tls::{self, Signed};
 
 const PORT_ATTEMPTS: u32 = 20;
 

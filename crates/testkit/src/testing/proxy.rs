@@ -7,11 +7,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::hold::Hold;
-use crate::net::{listen, local_port};
-use crate::pump::{Direction, Pump};
-use crate::shared::{POLL, ProxyState, Shared};
-use crate::wait::lock;
+use super::hold::Hold;
+use super::net::{listen, local_port};
+use super::pump::{Direction, Pump};
+use super::shared::{POLL, ProxyState, Shared};
+use super::wait::lock;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU16;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::deny::Denied;
-use crate::hold::Hold;
-use crate::wait::lock;
+use super::deny::Denied;
+use super::hold::Hold;
+use super::wait::lock;
 
 /// How soon a pump that holds bytes notices a changed delay.
 pub(crate) const POLL: Duration = Duration::from_millis(5);

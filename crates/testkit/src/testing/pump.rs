@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::deny::Requests;
-use crate::shared::{POLL, ProxyState, Shared};
-use crate::wait::lock;
+use super::deny::Requests;
+use super::shared::{POLL, ProxyState, Shared};
+use super::wait::lock;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
