@@ -5,7 +5,7 @@
 //! blocks and uses only `std`, so it serves sync and async tests alike. A failure panics with the
 //! expected outcome and the server's message.
 //!
-//! A test process that is killed outright runs no destructors and may leave a server behind.
+//! A server ends with the process that started it, however that ends, and also while it is paused.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,7 +16,10 @@
     reason = "everything here panics when the test's surroundings are not as they should be"
 )]
 
+mod directory;
 mod process;
 mod testing;
 
+pub use directory::Directory;
+pub use process::{Process, find_program, watched};
 pub use testing::*;

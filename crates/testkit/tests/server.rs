@@ -1,10 +1,10 @@
 //! A redis-server under test: options, process faults, and the client that examines it.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -60,7 +60,7 @@ fn keeps_nothing_on_disk() {
     let server = RedisServer::start();
     assert_eq!(server.cli(&["CONFIG", "GET", "save"]).array()[1].text(), "");
     let dir = server.cli(&["CONFIG", "GET", "dir"]).array()[1].text();
-    assert!(Path::new(&dir).join("redis.log").exists());
+    assert!(Path::new(&dir).join("log").exists());
     assert!(
         server.log().contains("Ready to accept connections"),
         "{}",
@@ -288,6 +288,51 @@ fn killed_server_restarts_empty_on_the_same_port() {
 }
 
 #[test]
+fn killed_server_keeps_confirmed_writes_if_it_is_persistent() {
+    let server = RedisServer::builder()
+        .args(["--appendonly", "yes", "--appendfsync", "always"])
+        .start();
+    server.cli(&["SET", "a", "b"]);
+    server.kill();
+    server.restart();
+    assert_eq!(server.cli(&["GET", "a"]).text(), "b");
+}
+
+/// With this variable, the test below is the server's owner, which the test without it kills.
+const IS_OWNER: &str = "LEASEHOLD_TEST_IS_OWNER";
+
+#[test]
+fn server_ends_with_a_killed_owner_even_while_it_is_paused() {
+    if env::var_os(IS_OWNER).is_some() {
+        let server = RedisServer::start();
+        let pid = pid(&server);
+        server.pause();
+        println!("pid {pid}");
+        thread::sleep(Duration::from_mins(1));
+        return;
+    }
+    let name = "server_ends_with_a_killed_owner_even_while_it_is_paused";
+    let mut owner = Command::new(env::current_exe().expect("this test"))
+        .args(["--exact", name, "--nocapture"])
+        .env(IS_OWNER, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("run this test");
+    let lines = BufReader::new(owner.stdout.take().expect("piped")).lines();
+    let pid = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.split("pid ").nth(1).map(str::to_owned))
+        .expect("the server runs");
+    let pid = pid.parse().expect("a number");
+    assert_eq!(process_state(pid), Some('T'));
+    owner.kill().expect("killed");
+    owner.wait().expect("ended");
+    eventually(SOON, "the server ends", || {
+        matches!(process_state(pid), None | Some('Z'))
+    });
+}
+
+#[test]
 fn restart_waits_for_its_port_and_for_its_own_process() {
     let server = RedisServer::start();
     server.kill();
@@ -342,7 +387,7 @@ fn a_server_that_ended_by_itself_cannot_be_paused() {
 }
 
 #[test]
-#[should_panic(expected = "redis-server is not installed: run scripts/test, which installs it")]
+#[should_panic(expected = "there is no program /nonexistent/redis-server: apt install")]
 fn missing_binary_names_the_remedy() {
     drop(
         RedisServer::builder()
@@ -367,7 +412,7 @@ fn the_environment_names_the_binary() {
     assert!(!done.status.success());
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(
-        said.contains("looked for `/nonexistent/from-env`"),
+        said.contains("there is no program /nonexistent/from-env"),
         "{said}"
     );
 }

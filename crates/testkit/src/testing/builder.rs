@@ -1,14 +1,17 @@
-//! The options of a redis-server under test.
+//! The options of a redis-server, and its first start.
 
+use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
 use super::clock::ServerClock;
 use super::launch::{Launch, Options};
 use super::net::ReservedPort;
-use super::server::RedisServer;
+use super::server::{RedisServer, done};
 use super::tls::{self, Signed};
+use crate::directory::Directory;
+use crate::process::find_program;
 
 const PORT_ATTEMPTS: u32 = 20;
 
@@ -32,6 +35,11 @@ impl RedisServerBuilder {
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.options.args.push(arg.into());
         self
+    }
+
+    /// More arguments of the command line: `["--appendonly", "yes"]`.
+    pub fn args(self, args: impl IntoIterator<Item: Into<OsString>>) -> Self {
+        args.into_iter().fold(self, Self::arg)
     }
 
     /// Sets `requirepass`, and the password that a replica sends to its primary.
@@ -75,8 +83,19 @@ impl RedisServerBuilder {
         self
     }
 
-    /// The program to run, instead of `$REDIS_SERVER_BIN` or the `redis-server` on the path. A
-    /// script must `exec` the server, or the wrong process would be paused and killed.
+    /// Environment variables, also of a restarted server.
+    pub fn envs<N: Into<OsString>, V: Into<OsString>>(
+        mut self,
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        for (name, value) in variables {
+            self.options.environment.push((name.into(), value.into()));
+        }
+        self
+    }
+
+    /// The program to run, instead of `$REDIS_SERVER_BIN` or the `redis-server` or `valkey-server` on
+    /// the path. A script must `exec` the server, or the wrong process would be paused and killed.
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.binary = Some(path.into());
         self
@@ -84,22 +103,30 @@ impl RedisServerBuilder {
 
     /// Starts the server and returns when it answers.
     pub fn start(self) -> RedisServer {
-        let dir = tempfile::Builder::new()
-            .prefix("leasehold-redis-")
-            .tempdir()
-            .expect("create the server's directory");
+        done(self.try_start())
+    }
+
+    /// Like [`start`](Self::start). An error says why there is no server.
+    pub fn try_start(self) -> Result<RedisServer, String> {
+        let named = || env::var_os("REDIS_SERVER_BIN").filter(|path| !path.is_empty());
+        let asked = self.options.binary.clone();
+        let asked = asked.or_else(|| named().map(PathBuf::from));
+        let program = find_program(asked.as_deref()).ok_or_else(|| missing(asked.as_deref()))?;
+        let directory = Directory::make("leasehold-redis-")
+            .map_err(|error| format!("cannot make a directory for a server: {error}"))?;
         let certificates = self
             .options
             .tls
-            .map(|signed| tls::generate(dir.path(), signed));
+            .map(|signed| tls::generate(directory.path(), signed));
         #[cfg(target_os = "linux")]
         let clock = self
             .options
             .virtual_clock
-            .then(|| ServerClock::create(dir.path()));
+            .then(|| ServerClock::create(directory.path()));
         let mut launch = Launch {
             options: self.options,
-            dir,
+            program,
+            directory,
             port: ReservedPort::new(),
             tls_port: ReservedPort::new(),
             certificates,
@@ -107,18 +134,30 @@ impl RedisServerBuilder {
             clock,
         };
         for _ in 0..PORT_ATTEMPTS {
-            if let Ok(process) = launch.run() {
-                return RedisServer::new(launch, process);
+            if let Some(process) = launch.run()? {
+                return Ok(RedisServer::new(launch, process));
             }
-            // A program of this host that is no test.
+            // Another program of this host has it.
             launch.port = ReservedPort::new();
             launch.tls_port = ReservedPort::new();
         }
-        panic!(
-            "redis-server found {PORT_ATTEMPTS} ports taken; the last log:\n{}",
-            launch.log()
-        );
+        Err(format!(
+            "{} found {PORT_ATTEMPTS} ports taken; its last words:\n{}",
+            launch.program.display(),
+            launch.directory.last_words()
+        ))
     }
+}
+
+fn missing(asked: Option<&Path>) -> String {
+    let what = match asked {
+        Some(asked) => format!("there is no program {}", asked.display()),
+        None => "neither redis-server nor valkey-server is installed".into(),
+    };
+    format!(
+        "{what}: apt install redis-server, dnf install valkey, brew install redis, or set \
+         REDIS_SERVER_BIN=/path/to/redis-server"
+    )
 }
 
 impl RedisServer {

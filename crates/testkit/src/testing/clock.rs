@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::wait::lock;
+use crate::directory::Directory;
 
 const SHIM_SOURCE: &str = include_str!("../../clockshim.c");
 
@@ -164,7 +165,7 @@ fn clock_file(dir: &Path) -> PathBuf {
 fn shim() -> &'static [u8] {
     static SHIM: OnceLock<Vec<u8>> = OnceLock::new();
     SHIM.get_or_init(|| {
-        let dir = tempfile::tempdir().expect("create a temporary directory");
+        let dir = Directory::make("leasehold-clock-").expect("create a temporary directory");
         let source = dir.path().join("clockshim.c");
         let library = dir.path().join("clockshim.so");
         fs::write(&source, SHIM_SOURCE).expect("write the shim's source");

@@ -45,7 +45,7 @@ impl RedisServer {
 
     /// The password, if it was started with one.
     pub fn password(&self) -> Option<&str> {
-        self.launch.password()
+        self.launch.options.password.as_deref()
     }
 
     /// The Unix socket; panics unless started with `unix_socket`.
@@ -98,20 +98,30 @@ impl RedisServer {
 
     /// The server's log since its last start.
     pub fn log(&self) -> String {
-        self.launch.log()
+        self.launch.directory.log()
     }
 
     /// Stops the process (SIGSTOP). Connections stay open and the kernel accepts new ones, but the
     /// server does not answer. When this returns, it has stopped.
     #[track_caller]
     pub fn pause(&self) {
-        self.with_process(Process::pause);
+        done(self.try_pause());
+    }
+
+    /// Like [`pause`](Self::pause). An error says why it cannot.
+    pub fn try_pause(&self) -> Result<(), String> {
+        self.with_process(Process::pause)
     }
 
     /// Continues a paused process (SIGCONT): it then executes all commands received in the meantime.
     #[track_caller]
     pub fn resume(&self) {
-        self.with_process(Process::resume);
+        done(self.try_resume());
+    }
+
+    /// Like [`resume`](Self::resume). An error says why it cannot.
+    pub fn try_resume(&self) -> Result<(), String> {
+        self.with_process(Process::resume)
     }
 
     /// Kills the process (SIGKILL) and waits for its end. Does nothing if it is dead already.
@@ -122,10 +132,17 @@ impl RedisServer {
 
     /// Kills the process if it runs and starts it anew on the same port with the same options,
     /// empty unless an option made it persistent. Returns when it answers.
+    #[track_caller]
     pub fn restart(&self) {
+        done(self.try_restart());
+    }
+
+    /// Like [`restart`](Self::restart). An error says why it does not start.
+    pub fn try_restart(&self) -> Result<(), String> {
         let mut process = lock(&self.process);
         drop(process.take());
-        *process = Some(self.launch.run_again());
+        *process = Some(self.launch.run_again()?);
+        Ok(())
     }
 
     /// One command and its reply: `server.cli(&["SET", "a", "b"])`. An error reply is a
@@ -153,8 +170,21 @@ impl RedisServer {
         }
     }
 
-    #[track_caller]
-    fn with_process(&self, act: impl FnOnce(&mut Process)) {
-        act(lock(&self.process).as_mut().expect("the server was killed"));
+    fn with_process(
+        &self,
+        act: impl FnOnce(&mut Process) -> Result<(), String>,
+    ) -> Result<(), String> {
+        act(lock(&self.process)
+            .as_mut()
+            .ok_or("the server was killed")?)
+    }
+}
+
+/// The value; a panic says why there is none.
+#[track_caller]
+pub(crate) fn done<T>(outcome: Result<T, String>) -> T {
+    match outcome {
+        Ok(value) => value,
+        Err(why) => panic!("{why}"),
     }
 }
