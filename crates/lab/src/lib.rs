@@ -10,7 +10,7 @@
 //! | [`history`] | judges what a storm has recorded; knows no locks |
 //! | [`storm`] | soak test: many processes, a few locks, faults of all kinds, and a judge |
 //! | [`report`], [`check_table`] | the results of model checks, and their output |
-//! | [`host_time`], [`server`] | the clock of this host, and a private redis-server that ends with its process |
+//! | [`host_time`] | the clock of this host |
 //! | [`command`] | the command line |
 
 #![forbid(unsafe_code)]
@@ -23,11 +23,10 @@ pub mod history;
 pub mod host_time;
 pub mod ladder;
 mod output;
-mod process;
 pub mod quorum;
 pub mod report;
 mod rng;
 pub mod rules;
-pub mod server;
+mod server;
 pub mod storm;
 mod text;

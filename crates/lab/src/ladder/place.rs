@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use redis::{Client, Connection};
+use testkit::RedisServer;
 
 use super::redis::{Key, RedisCommand, Tick, Value};
 use super::wire::{Wire, stored};
 use crate::host_time;
-use crate::server::OwnServer;
 
 /// Where a replay runs.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct RealServers {
 struct RealServer {
     client: Client,
     /// `None` for a foreign server.
-    own: Option<OwnServer>,
+    own: Option<RedisServer>,
 }
 
 /// The keys of one server: value and remaining TTL.
@@ -114,8 +114,8 @@ impl RealServers {
         wire: &Wire,
         first: &[RedisCommand],
     ) -> Result<(), String> {
-        match &mut self.servers[usize::from(server)].own {
-            Some(own) => own.restart()?,
+        match &self.servers[usize::from(server)].own {
+            Some(own) => own.try_restart()?,
             // The clients stay connected to a foreign server.
             None => return forget(&mut self.connect(server)?, wire, first),
         }
@@ -140,11 +140,11 @@ impl RealServers {
 
 impl RealServer {
     fn own() -> Result<Self, String> {
-        let own = OwnServer::start(&[])?;
+        let own = RedisServer::builder().try_start()?;
         Self::at(&own.url(), Some(own))
     }
 
-    fn at(url: &str, own: Option<OwnServer>) -> Result<Self, String> {
+    fn at(url: &str, own: Option<RedisServer>) -> Result<Self, String> {
         // Neither the URL nor the parser's message: either may contain a password.
         let client = Client::open(url).map_err(
             |_| "not a URL of a Redis server: redis://[user:password@]host:port/[database] is one",

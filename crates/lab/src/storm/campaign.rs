@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
+use testkit::Process;
 
 use super::args::Storm;
 use super::nemesis::{self, Nemesis};
@@ -20,7 +21,6 @@ use super::worker::{self, System};
 use super::{judge_process, resource};
 use crate::history::{FaultKind, Invariant, Verdict};
 use crate::host_time;
-use crate::process::Process;
 
 /// Server options: confirmed writes outlive a kill.
 const DURABLE: [&str; 6] = [

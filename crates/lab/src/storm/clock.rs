@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
+use testkit::RedisServer;
 
 use crate::host_time;
-use crate::server::OwnServer;
+use crate::server::time_us;
 
 /// The C source of the library that replaces the system's time functions.
 const SHIM: &str = include_str!("clock.c");
@@ -87,9 +88,9 @@ impl ServerClock {
     }
 
     /// Whether a server shows this clock.
-    pub(super) fn is_shown_by(&self, server: &OwnServer) -> Result<bool, String> {
+    pub(super) fn is_shown_by(&self, server: &RedisServer) -> Result<bool, String> {
         let before = host_time::wall_ns();
-        let shown_ns = server.time_us()? * 1_000;
+        let shown_ns = time_us(server)? * 1_000;
         Ok(self.is_shown([before, host_time::wall_ns()], shown_ns))
     }
 

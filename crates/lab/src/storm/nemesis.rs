@@ -6,12 +6,14 @@ mod network;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use testkit::RedisServer;
+
 use super::servers::Servers;
 use super::stage::Stage;
 use crate::history::FaultKind;
 use crate::host_time;
 use crate::rng::Rng;
-use crate::server::OwnServer;
+use crate::server::ask;
 
 /// The faults, in each round of seventeen.
 const ALL: [FaultKind; 17] = [
@@ -173,14 +175,14 @@ impl Nemesis<'_> {
             FaultKind::StopWorker => return self.stage.stop_worker(fault.whom, fault.lasts),
             FaultKind::KillWorker => return self.stage.kill_worker(fault.whom),
             FaultKind::StopServer => {
-                self.own()?.stop()?;
+                self.own()?.try_pause()?;
                 self.stage.rest(host_time::up() + fault.lasts)?;
-                self.own()?.cont()?;
+                self.own()?.try_resume()?;
             }
             FaultKind::KillServer => {
-                self.own()?.kill()?;
+                self.own()?.kill();
                 self.server_starts(host_time::up_ns())?;
-                self.own()?.restart()?;
+                self.own()?.try_restart()?;
             }
             FaultKind::ScriptFlush => self.command::<()>(&["SCRIPT", "FLUSH"])?,
             FaultKind::ClientKill => self.cut()?,
@@ -229,12 +231,12 @@ impl Nemesis<'_> {
             .ok_or_else(|| "the server is not the storm's own".into())
     }
 
-    fn own(&mut self) -> Result<&mut OwnServer, String> {
-        self.servers().map(Servers::primary)
+    fn own(&mut self) -> Result<&RedisServer, String> {
+        Ok(self.servers()?.primary())
     }
 
     fn command<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> Result<T, String> {
-        self.own()?.ask(words)
+        ask(self.own()?, words)
     }
 }
 

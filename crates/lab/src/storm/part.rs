@@ -5,9 +5,9 @@ use std::env;
 use std::process::{ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
+use testkit::{Process, watched};
 
 use super::{judge_process, resource, worker};
-use crate::process::Process;
 
 /// The only word of its command line.
 const WORD: &str = "leasehold-lab-part";
@@ -30,9 +30,10 @@ impl Part {
         let program =
             env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let config = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        Process::start(&program, |command| {
-            command.arg(WORD).env(CONFIG, config).stdout(Stdio::null());
-        })
+        let mut command = watched(&program);
+        command.arg(WORD).env(CONFIG, config).stdout(Stdio::null());
+        Process::spawn(&mut command)
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))
     }
 
     /// The role of this process; `None` if it is no part of an experiment.

@@ -3,12 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use testkit::Process;
 
 use super::part::Part;
 use super::worker::WorkerConfig;
 use crate::host_time;
-use crate::process::Process;
 
 /// How long workers may take to end.
 const END: Duration = Duration::from_secs(30);
@@ -66,7 +65,7 @@ impl WorkerPool {
             return Ok(false);
         };
         let member = &mut self.members[index];
-        member.process.signal(Signal::SIGSTOP)?;
+        member.process.pause()?;
         // Both times are read while it is stopped: a line between them shows that it is not.
         let from_ns = host_time::up_ns();
         member.stopped = Some(Stop { from_ns, until });
@@ -79,7 +78,7 @@ impl WorkerPool {
         for member in &mut self.members {
             if let Some(stop) = member.stopped.take_if(|stop| stop.until <= now) {
                 let to_ns = host_time::up_ns();
-                member.process.signal(Signal::SIGCONT)?;
+                member.process.resume()?;
                 resumed.push((member.proc, stop.from_ns, to_ns));
             }
         }

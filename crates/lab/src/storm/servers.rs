@@ -1,21 +1,20 @@
 //! The servers of a soak test: a primary that the workers reach through the network path, and a replica that may be promoted.
 //! Workers never reach both.
 
+use testkit::RedisServer;
+
 use super::clock::ServerClock;
 use super::network::NetworkPath;
-use crate::server::OwnServer;
+use crate::server::{ANSWER, ask, connect, follow, time_us};
 
 /// The fence counter: the last fence that was drawn.
 pub(super) const COUNTER: &str = "leasehold:fence";
 
-/// An option of the primary: without it, a replica waits for 5 s.
-const AT_ONCE: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
-
 /// A primary, and perhaps its replica.
 #[derive(Debug)]
 pub(super) struct Servers {
-    primary: OwnServer,
-    replica: Option<OwnServer>,
+    primary: RedisServer,
+    replica: Option<RedisServer>,
     network: NetworkPath,
     /// The clock of both servers; or why they have the host's.
     clock: Result<ServerClock, String>,
@@ -24,7 +23,6 @@ pub(super) struct Servers {
 impl Servers {
     /// Starts the servers with these options. A pair gets a virtual clock where that is possible.
     pub(super) fn start(options: &[&str], with_replica: bool) -> Result<Self, String> {
-        let options = [options, &AT_ONCE].concat();
         let clock = if with_replica {
             ServerClock::make()
         } else {
@@ -33,10 +31,14 @@ impl Servers {
         let environment = clock
             .as_ref()
             .map_or_else(|_| Vec::new(), ServerClock::environment);
-        let primary = OwnServer::start_in(&options, environment.clone())?;
+        let start = || {
+            let builder = RedisServer::builder().args(options);
+            builder.envs(environment.clone()).try_start()
+        };
+        let primary = start()?;
         let replica = if with_replica {
-            let replica = OwnServer::start_in(&options, environment)?;
-            replica.follow(Some(primary.port()))?;
+            let replica = start()?;
+            follow(&replica, Some(primary.port()))?;
             Some(replica)
         } else {
             None
@@ -92,17 +94,17 @@ impl Servers {
 
     /// The last fence that was drawn, as the primary has it.
     pub(super) fn counter(&self) -> Result<Option<i64>, String> {
-        self.primary.ask(&["GET", COUNTER])
+        ask(&self.primary, &["GET", COUNTER])
     }
 
     /// The last fence that was drawn, as the replica has it.
     pub(super) fn counter_that_follows(&self) -> Result<Option<i64>, String> {
-        self.other()?.ask(&["GET", COUNTER])
+        ask(self.other()?, &["GET", COUNTER])
     }
 
     /// The primary's time in microseconds, the unit of fences.
     pub(super) fn time_us(&self) -> Result<i64, String> {
-        self.primary.time_us()
+        time_us(&self.primary)
     }
 
     /// The URL for workers.
@@ -111,8 +113,8 @@ impl Servers {
     }
 
     /// The server to which the network path leads.
-    pub(super) fn primary(&mut self) -> &mut OwnServer {
-        &mut self.primary
+    pub(super) fn primary(&self) -> &RedisServer {
+        &self.primary
     }
 
     /// The network path.
@@ -124,7 +126,7 @@ impl Servers {
     /// replica writes its first synchronisation to disk a moment later.
     pub(super) fn is_followed(&self) -> Result<bool, String> {
         let asked = |error: redis::RedisError| format!("is the server followed? {error}");
-        let mut connection = self.primary.connect().map_err(asked)?;
+        let mut connection = connect(&self.primary.url(), ANSWER).map_err(asked)?;
         let count: u64 = redis::pipe()
             .cmd("SET")
             .arg(&["nemesis", "writes"])
@@ -137,14 +139,14 @@ impl Servers {
         if count == 0 {
             return Ok(false);
         }
-        let info: String = self.other()?.ask(&["INFO", "persistence"])?;
+        let info: String = ask(self.other()?, &["INFO", "persistence"])?;
         let says = |line: &str| info.lines().any(|said| said == line);
         Ok(says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0"))
     }
 
     /// Stops the replication.
     pub(super) fn part(&self) -> Result<(), String> {
-        self.other()?.follow(None)
+        follow(self.other()?, None)
     }
 
     /// Makes the servers unreachable until [`Servers::change`] has returned.
@@ -156,13 +158,13 @@ impl Servers {
     pub(super) fn change(&mut self) -> Result<(), String> {
         let other = self.replica.take().ok_or(NO_REPLICA)?;
         let before = std::mem::replace(&mut self.primary, other);
-        before.follow(Some(self.primary.port()))?;
+        follow(&before, Some(self.primary.port()))?;
         self.replica = Some(before);
         self.network.lead_to(self.primary.port());
         Ok(())
     }
 
-    fn other(&self) -> Result<&OwnServer, String> {
+    fn other(&self) -> Result<&RedisServer, String> {
         self.replica.as_ref().ok_or_else(|| NO_REPLICA.into())
     }
 }

@@ -116,7 +116,7 @@ impl<'a> QuorumNemesis<'a> {
 
     fn begin_at(&mut self, node: usize, fault: &NodeFault) -> Result<(), String> {
         match fault.kind {
-            FaultKind::StopServer => self.nodes.at(node).server.stop(),
+            FaultKind::StopServer => self.nodes.at(node).server.try_pause(),
             FaultKind::KillServer => self.restart_empty(node),
             FaultKind::Flush => {
                 let from = host_time::up_ns();
@@ -161,7 +161,7 @@ impl<'a> QuorumNemesis<'a> {
         // The end is read first: a request that was held up is executed after it.
         let until_ns = host_time::up_ns();
         match fault.kind {
-            FaultKind::StopServer => self.nodes.at(node).server.cont()?,
+            FaultKind::StopServer => self.nodes.at(node).server.try_resume()?,
             FaultKind::KillServer | FaultKind::Flush | FaultKind::Copy => {
                 return self.until("a node that votes again", |nodes| nodes.votes_again(node));
             }
@@ -186,7 +186,7 @@ impl<'a> QuorumNemesis<'a> {
     /// Kills a server. Another one starts at its address, without data.
     fn restart_empty(&mut self, node: usize) -> Result<(), String> {
         let from = host_time::up_ns();
-        self.nodes.at(node).server.restart()?;
+        self.nodes.at(node).server.try_restart()?;
         self.record(FaultKind::KillServer, node, from)
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::server::OwnServer;
+use testkit::RedisServer;
+
+use crate::server::{ANSWER, ask, connect, follow, time_us};
 use crate::storm::clock::ServerClock;
 use crate::storm::network::NetworkPath;
 
@@ -19,18 +21,13 @@ const MARK_ID: usize = 16;
 /// How long a node that lost its memory gives no vote: a second longer than any lease, and at least 13 s.
 const QUARANTINE: Duration = Duration::from_secs(13);
 
-/// Confirmed writes are in memory only, and a replica synchronises at once.
-const OPTIONS: [&str; 4] = [
-    "--maxmemory-policy",
-    "noeviction",
-    "--repl-diskless-sync-delay",
-    "0",
-];
+/// Confirmed writes are in memory only.
+const OPTIONS: [&str; 2] = ["--maxmemory-policy", "noeviction"];
 
 /// One server.
 #[derive(Debug)]
 pub(super) struct QuorumNode {
-    pub(super) server: OwnServer,
+    pub(super) server: RedisServer,
     pub(super) network: NetworkPath,
     pub(super) clock: Option<ServerClock>,
     /// A fault is under way.
@@ -61,7 +58,8 @@ impl Nodes {
             let environment = clock
                 .as_ref()
                 .map_or_else(Vec::new, ServerClock::environment);
-            let server = OwnServer::start_in(&OPTIONS, environment)?;
+            let builder = RedisServer::builder().args(OPTIONS);
+            let server = builder.envs(environment).try_start()?;
             let network = NetworkPath::to(server.port())?;
             all.push(QuorumNode {
                 server,
@@ -130,7 +128,7 @@ impl Nodes {
         let mut both = redis::pipe();
         both.atomic().cmd("FLUSHALL").ignore();
         both.cmd("SET").arg(MARK).arg(mark).ignore();
-        let connection = self.all[node].server.connect();
+        let connection = connect(&self.all[node].server.url(), ANSWER);
         let done = connection.and_then(|mut connection| both.query(&mut connection));
         done.map_err(|error| format!("{}: FLUSHALL: {error}", name(node)))
     }
@@ -148,7 +146,7 @@ impl Nodes {
         let Some(made_at_ms) = made_at.and_then(|made_at| made_at.parse::<u128>().ok()) else {
             return Ok(false);
         };
-        let now_ms = self.all[node].server.time_us()? / 1_000;
+        let now_ms = time_us(&self.all[node].server)? / 1_000;
         Ok(made_at_ms + QUARANTINE.as_millis() < u128::from(now_ms.unsigned_abs()))
     }
 
@@ -160,7 +158,7 @@ impl Nodes {
     /// Makes a node a replica of another one, or a primary.
     pub(super) fn follow(&self, node: usize, whom: Option<usize>) -> Result<(), String> {
         let port = whom.map(|other| self.all[other].server.port());
-        self.all[node].server.follow(port)
+        follow(&self.all[node].server, port)
     }
 
     /// Whether a replica has the data of its primary.
@@ -186,7 +184,7 @@ impl Nodes {
 
     /// Asks a node past its network path.
     fn ask<T: redis::FromRedisValue>(&self, node: usize, words: &[&str]) -> Result<T, String> {
-        let answer = self.all[node].server.ask(words);
+        let answer = ask(&self.all[node].server, words);
         answer.map_err(|why| format!("{}: {why}", name(node)))
     }
 }
