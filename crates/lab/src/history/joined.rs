@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::history::campaign::Campaign;
+use crate::history::format::{OperationKind, Outcome};
 use crate::history::lease::Lease;
 use crate::history::records::{
     Decision, Fault, LossReport, NameTable, Operation, Process, Removal, Source,
@@ -21,7 +22,7 @@ pub struct History {
     pub(crate) decisions: Vec<Decision>,
     pub(crate) removals: Vec<Removal>,
     pub(crate) faults: Vec<Fault>,
-    pub(crate) calm: Option<(u64, Source)>,
+    pub(crate) calm: Option<u64>,
     pub(crate) starts: Vec<(u64, u32)>,
     /// The times in which the server, or the network path to it, did not work: disjoint, in order.
     pub(crate) outages: Vec<(u64, u64)>,
@@ -34,6 +35,45 @@ pub struct History {
 }
 
 impl History {
+    /// Nothing but the plan.
+    pub(crate) fn of(campaign: Campaign) -> Self {
+        Self {
+            campaign,
+            files: Vec::new(),
+            names: NameTable::default(),
+            processes: BTreeMap::new(),
+            operations: Vec::new(),
+            leases: Vec::new(),
+            told: Vec::new(),
+            decisions: Vec::new(),
+            removals: Vec::new(),
+            faults: Vec::new(),
+            calm: None,
+            starts: Vec::new(),
+            outages: Vec::new(),
+            forgotten: Vec::new(),
+            set_forward: Vec::new(),
+            set_back: Vec::new(),
+        }
+    }
+
+    /// The number of the file whose lines follow.
+    pub(crate) fn file(&mut self, name: &str) -> u32 {
+        self.files.push(name.to_owned());
+        u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// The lease with this index.
+    pub(crate) fn lease(&self, at: Option<usize>) -> Option<&Lease> {
+        self.leases.get(at?)
+    }
+
+    /// The acquires, also those without an outcome.
+    pub(crate) fn acquires(&self) -> impl Iterator<Item = &Operation> {
+        let operations = self.operations.iter();
+        operations.filter(|operation| operation.what == OperationKind::Acquire)
+    }
+
     /// `file:line`.
     pub(crate) fn place(&self, source: Source) -> String {
         let file = self.files.get(source.file as usize);
@@ -83,7 +123,7 @@ impl History {
     }
 
     /// Until when the store may hold a lock that would end at `until_ns` on an undisturbed clock: longer by each step back.
-    pub(crate) fn prolonged_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
+    fn prolonged_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
         let before = self.set_back.partition_point(|(_, to, _)| *to < from_ns);
         let mut until_ns = until_ns;
         for (at_ns, _, by) in self.set_back.iter().skip(before) {
@@ -105,15 +145,74 @@ impl History {
     }
 
     /// The time at which the effects of this moment were lost, if they were: the store may be in an earlier state from then on.
-    pub(crate) fn forgotten_ns(&self, at_ns: u64) -> Option<u64> {
+    fn forgotten_ns(&self, at_ns: u64) -> Option<u64> {
         let failover = last_begun(&self.forgotten, at_ns);
         failover.map(|(_, lost)| lost).filter(|lost| *lost >= at_ns)
     }
 
     /// The time at which the server answers a request of this moment: at once, or at the end of the outage.
-    pub(crate) fn served_ns(&self, at_ns: u64) -> u64 {
+    fn served_ns(&self, at_ns: u64) -> u64 {
         let outage = last_begun(&self.outages, at_ns);
         outage.map_or(at_ns, |(_, end)| end.max(at_ns))
+    }
+
+    /// The time in which an acquire may have had the lock: while in progress, as a lease, or as an orphan.
+    pub(crate) fn may_hold(&self, acquire: &Operation) -> (u64, u64) {
+        let from_ns = acquire.invoked_ns;
+        let until = match (acquire.done, self.lease(acquire.lease)) {
+            (_, Some(lease)) => self.held_until(lease),
+            (Some(done), None) if done.outcome == Outcome::Refused => {
+                self.back(from_ns, done.at_ns)
+            }
+            (Some(done), None) => self.may_linger(from_ns, done.at_ns),
+            (None, None) => {
+                let process = self.processes.get(&acquire.proc);
+                self.may_linger(from_ns, process.map_or(from_ns, Process::end_ns))
+            }
+        };
+        (from_ns, until)
+    }
+
+    /// Until when the lease may have been in the store: until the reply to its release. Without one, until a TTL and the orphan
+    /// bound after its last sign of life, which is the end of its process if the library may have renewed it.
+    fn held_until(&self, lease: &Lease) -> u64 {
+        let release = lease.release.and_then(|at| self.operations.get(at));
+        let heard = match release.and_then(|release| release.done) {
+            Some(done) if done.outcome != Outcome::Unknown => {
+                let gone_ns = self.back(lease.invoked_ns, done.at_ns);
+                // The holder reports it by its own deadline, and the store keeps it longer by the amount that its clock was set back.
+                return if done.outcome == Outcome::Lost {
+                    self.prolonged_ns(lease.invoked_ns, gone_ns)
+                } else {
+                    gone_ns
+                };
+            }
+            Some(done) => done.at_ns,
+            None if lease.is_told => lease.used_ns,
+            None => {
+                let process = self.processes.get(&lease.proc);
+                process.map_or(lease.used_ns, Process::end_ns)
+            }
+        };
+        self.may_linger(lease.invoked_ns, heard)
+    }
+
+    /// Until when the store may hold a lock that was certainly gone at that time: a TTL and the orphan bound after a failover to
+    /// a replica that had not received the removal.
+    fn back(&self, from_ns: u64, gone_ns: u64) -> u64 {
+        let lost = self.forgotten_ns(gone_ns);
+        lost.map_or(gone_ns, |lost| self.may_linger(from_ns, lost))
+    }
+
+    /// Until when the store may hold a lock that was requested at `from_ns` with the last sign of life at `heard_ns`: a TTL and
+    /// the orphan bound, counted from the end of the outage at that time if any, plus the amount by which its clock was set back.
+    fn may_linger(&self, from_ns: u64, heard_ns: u64) -> u64 {
+        let heard_ns = self.forgotten_ns(heard_ns).unwrap_or(heard_ns);
+        let until_ns = self
+            .served_ns(heard_ns)
+            .saturating_add(self.campaign.ttl_ns())
+            .saturating_add(self.campaign.bounds.orphan_ns());
+        self.prolonged_ns(from_ns, until_ns)
     }
 }
 

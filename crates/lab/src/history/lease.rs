@@ -17,7 +17,7 @@ pub(crate) struct Lease {
     pub(crate) claims: Vec<Claim>,
     /// The first of: its holder released it, was told that it is lost, or learned so from an extend.
     pub(crate) over: Option<(u64, Source)>,
-    pub(crate) told_ns: Option<u64>,
+    pub(crate) is_told: bool,
     /// When its holder first knew for certain that it is over: by a loss report, or by the answer to a release or an extend.
     pub(crate) known_over_ns: Option<u64>,
     /// The latest deadline known to its holder.
@@ -52,10 +52,14 @@ impl Lease {
         self.claims.push(claim);
     }
 
+    /// Records its end. A later one does not count: the lines of a process are in order of time.
+    pub(crate) fn end(&mut self, at_ns: u64, source: Source) {
+        self.over.get_or_insert((at_ns, source));
+    }
+
     /// Records that the holder knows that the lease is over.
     pub(crate) fn known_over(&mut self, at_ns: u64) {
-        let known = self.known_over_ns.unwrap_or(at_ns);
-        self.known_over_ns = Some(known.min(at_ns));
+        self.known_over_ns.get_or_insert(at_ns);
     }
 
     /// The times in which it was valid. A later deadline of the same era shows that the lock was held all along, since an expired

@@ -27,7 +27,6 @@
 
 mod campaign;
 pub mod format;
-mod held;
 mod invariant;
 mod joined;
 mod judge;

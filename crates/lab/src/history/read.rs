@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::history::campaign::{Campaign, FaultKind};
 use crate::history::format::{NemesisLine, OperationKind, ResourceLine, StoreLine};
 use crate::history::joined::{History, joined};
-use crate::history::records::{Decision, Fault, NameTable, Process, Removal};
+use crate::history::records::{Decision, Fault, Process, Removal};
 
 pub use self::lines::Unreadable;
 use self::lines::{at, line_of, lines, whole};
@@ -39,24 +39,7 @@ pub fn read(dir: &Path) -> Result<History, Unreadable> {
 /// Reads a history from the texts of its files, by name.
 pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
     let mut builder = HistoryBuilder {
-        history: History {
-            campaign: campaign(files)?,
-            files: Vec::new(),
-            names: NameTable::default(),
-            processes: BTreeMap::new(),
-            operations: Vec::new(),
-            leases: Vec::new(),
-            told: Vec::new(),
-            decisions: Vec::new(),
-            removals: Vec::new(),
-            faults: Vec::new(),
-            calm: None,
-            starts: Vec::new(),
-            outages: Vec::new(),
-            forgotten: Vec::new(),
-            set_forward: Vec::new(),
-            set_back: Vec::new(),
-        },
+        history: History::of(campaign(files)?),
         owners: HashMap::new(),
     };
     // The nemesis first: a worker that it killed may have left a torn line.
@@ -100,12 +83,6 @@ struct HistoryBuilder {
 }
 
 impl HistoryBuilder {
-    /// The number of the file whose lines follow.
-    fn file(&mut self, name: &str) -> u32 {
-        self.history.files.push(name.to_owned());
-        u32::try_from(self.history.files.len() - 1).unwrap_or(u32::MAX)
-    }
-
     /// The number of a lock or an owner.
     fn number(&mut self, name: String) -> u32 {
         self.history.names.number(name)
@@ -116,7 +93,7 @@ impl HistoryBuilder {
         let Some(text) = files.get(FILE) else {
             return Ok(());
         };
-        let file = self.file(FILE);
+        let file = self.history.file(FILE);
         for (source, line) in lines(file, text) {
             match line_of(FILE, source, line)? {
                 NemesisLine::Fault {
@@ -149,7 +126,7 @@ impl HistoryBuilder {
                         source,
                     });
                 }
-                NemesisLine::Calm { at_ns } => self.history.calm = Some((at_ns, source)),
+                NemesisLine::Calm { at_ns } => self.history.calm = Some(at_ns),
                 NemesisLine::ServerStart { epoch, at_ns } => {
                     let last = self.history.starts.last();
                     if last.is_some_and(|(then, before)| at_ns < *then || epoch < *before) {
@@ -209,7 +186,7 @@ impl HistoryBuilder {
     }
 
     fn resource(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
-        let file = self.file(name);
+        let file = self.history.file(name);
         let mut before = None;
         for (source, line) in lines(file, text) {
             let ResourceLine::Decision {
@@ -249,7 +226,7 @@ impl HistoryBuilder {
     }
 
     fn store(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
-        let file = self.file(name);
+        let file = self.history.file(name);
         for (source, line) in lines(file, text) {
             let StoreLine::Removed {
                 lock,

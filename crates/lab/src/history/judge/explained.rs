@@ -1,8 +1,7 @@
 //! I8. An acquire without outcome counts as a possible holder only.
 
 use super::show;
-use crate::history::format::{OperationKind, Outcome};
-use crate::history::held::may_hold;
+use crate::history::format::Outcome;
 use crate::history::invariant::Invariant::UnknownResolves;
 use crate::history::records::Operation;
 use crate::history::verdict::{Findings, milliseconds};
@@ -11,14 +10,10 @@ use crate::history::verdict::{Findings, milliseconds};
 /// if one of them, other than itself, began before the refusal ended and ended after it began.
 pub(super) fn judge(findings: &mut Findings<'_>) {
     let history = findings.history;
-    let acquires = history
-        .operations
-        .iter()
-        .filter(|operation| operation.what == OperationKind::Acquire);
     let mut holds: Vec<(u64, u64, &Operation)> = Vec::new();
     let mut refusals: Vec<(u64, &Operation)> = Vec::new();
-    for acquire in acquires {
-        let (from, until) = may_hold(history, acquire);
+    for acquire in history.acquires() {
+        let (from, until) = history.may_hold(acquire);
         holds.push((from, until, acquire));
         if let Some(done) = acquire.done.filter(|done| done.outcome == Outcome::Refused) {
             refusals.push((done.at_ns, acquire));

@@ -1,8 +1,7 @@
 //! I10. The bound counts the acquires ahead.
 
 use super::show;
-use crate::history::format::{OperationKind, Outcome};
-use crate::history::held::may_hold;
+use crate::history::format::Outcome;
 use crate::history::invariant::Invariant::Liveness;
 use crate::history::records::Operation;
 use crate::history::verdict::{Findings, milliseconds};
@@ -10,16 +9,12 @@ use crate::history::verdict::{Findings, milliseconds};
 pub(super) fn judge(findings: &mut Findings<'_>) {
     let history = findings.history;
     let bound = history.campaign.bounds.acquire_after_calm_ms;
-    let (Some(bound), Some((calm_ns, _))) = (bound, history.calm) else {
+    let (Some(bound), Some(calm_ns)) = (bound, history.calm) else {
         let why = "I10: the campaign sets no bound, or there was no calm";
         findings.not_judged.push(why.to_owned());
         return;
     };
-    let acquires = history
-        .operations
-        .iter()
-        .filter(|operation| operation.what == OperationKind::Acquire);
-    let mut by_lock: Vec<&Operation> = acquires.collect();
+    let mut by_lock: Vec<&Operation> = history.acquires().collect();
     by_lock.sort_by_key(|acquire| (acquire.lock, acquire.invoked_ns));
     let (bound_ns, end_ns) = (bound.saturating_mul(1_000_000), history.end_ns());
     for of_lock in by_lock.chunk_by(|one, other| one.lock == other.lock) {
@@ -46,7 +41,7 @@ impl LockAcquires {
     fn new(findings: &Findings<'_>, acquires: &[&Operation], bound_ns: u64, end_ns: u64) -> Self {
         let holds = acquires
             .iter()
-            .map(|acquire| may_hold(findings.history, acquire));
+            .map(|acquire| findings.history.may_hold(acquire));
         let (began, mut through): (Vec<u64>, Vec<u64>) = holds.unzip();
         through.sort_unstable();
         Self {

@@ -37,7 +37,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         if !write && operation.what != OperationKind::Read {
             continue;
         }
-        let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let lease = history.lease(operation.lease);
         let fence = operation.fence.or(lease.and_then(|lease| lease.fence));
         let fence = fence.filter(|_| presents(history.campaign.resource, write));
         let mut ask = |accepted, certain| {
@@ -99,16 +99,14 @@ fn under_a_lease(findings: &mut Findings<'_>) {
     let history = findings.history;
     // The release of such an acquire may find a lock.
     let mut open = HashSet::new();
-    for acquire in &history.operations {
-        if acquire.what == OperationKind::Acquire
-            && (acquire.done.is_none() || acquire.is(Outcome::Unknown))
-        {
+    for acquire in history.acquires() {
+        if acquire.done.is_none() || acquire.is(Outcome::Unknown) {
             open.insert((acquire.lock, acquire.owner));
         }
     }
     for operation in &history.operations {
         let what = operation.what;
-        let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let lease = history.lease(operation.lease);
         let answered = operation.done.and_then(|done| done.fence);
         let other = |fence: Option<u64>, lease: &Lease| fence.is_some() && fence != lease.fence;
         let sentence = match (operation.what, lease) {

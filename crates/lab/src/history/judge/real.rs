@@ -50,7 +50,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     }
     match (campaign.bounds.acquire_after_calm_ms, history.calm) {
         (Some(_), None) => wrong.push("there was no calm".to_owned()),
-        (_, Some((calm, _))) if history.faults.iter().any(|fault| fault.at_ns > calm) => {
+        (_, Some(calm)) if history.faults.iter().any(|fault| fault.at_ns > calm) => {
             wrong.push("a fault followed the calm".to_owned());
         }
         _ => {}

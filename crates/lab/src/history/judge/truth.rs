@@ -48,7 +48,7 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
             continue;
         };
         let what = operation.what;
-        let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let lease = history.lease(operation.lease);
         let over = lease.and_then(|lease| lease.known_over_ns);
         let sentence = match (operation.what, done.valid_until_ns, over) {
             (OperationKind::Acquire | OperationKind::Extend, Some(until), _)
@@ -87,7 +87,7 @@ fn never_told(findings: &mut Findings<'_>) {
     let history = findings.history;
     let slack = history.campaign.bounds.scheduling_ns();
     for operation in &history.operations {
-        let lease = operation.lease.and_then(|at| history.leases.get(at));
+        let lease = history.lease(operation.lease);
         let (Some(lease), Some(deadline)) = (lease, operation.valid_until_ns) else {
             continue;
         };
@@ -116,7 +116,7 @@ fn told_late(findings: &mut Findings<'_>) {
     let history = findings.history;
     let slack = history.campaign.bounds.scheduling_ns();
     for told in &history.told {
-        let Some(lease) = told.lease.and_then(|at| history.leases.get(at)) else {
+        let Some(lease) = history.lease(told.lease) else {
             continue;
         };
         let Some(deadline) = lease.deadline_ns else {

@@ -18,7 +18,7 @@ pub(super) fn read(
     name: &str,
     text: &str,
 ) -> Result<(), Unreadable> {
-    let file = builder.file(name);
+    let file = builder.history.file(name);
     let HistoryBuilder { history, owners } = builder;
     let killed = history
         .processes
@@ -190,7 +190,7 @@ impl WorkerReader<'_> {
         };
         if what == OperationKind::Release {
             lease.release = Some(index);
-            end(lease, at_ns, source);
+            lease.end(at_ns, source);
             return;
         }
         lease.used_ns = lease.used_ns.max(at_ns);
@@ -207,7 +207,7 @@ impl WorkerReader<'_> {
         let Some(lease) = lease.and_then(|at| self.history.leases.get_mut(at)) else {
             return;
         };
-        lease.told_ns = Some(lease.told_ns.map_or(at_ns, |told| told.min(at_ns)));
+        lease.is_told = true;
         if until.is_some() {
             // Without a time and an era: it counts for I9, not as valid.
             lease.claim(Claim {
@@ -217,7 +217,7 @@ impl WorkerReader<'_> {
             });
         }
         lease.known_over(at_ns);
-        end(lease, at_ns, source);
+        lease.end(at_ns, source);
     }
 
     fn complete(&mut self, op: u64, done: Completion) -> Result<(), &'static str> {
@@ -253,7 +253,7 @@ impl WorkerReader<'_> {
                     (OperationKind::Extend, Outcome::Ok) => lease.claim(claim),
                     (OperationKind::Extend, Outcome::Lost | Outcome::Refused) => {
                         lease.known_over(done.at_ns);
-                        end(lease, done.at_ns, done.source);
+                        lease.end(done.at_ns, done.source);
                     }
                     (OperationKind::Release, Outcome::Ok | Outcome::Lost) => {
                         lease.known_over(done.at_ns);
@@ -300,7 +300,7 @@ impl WorkerReader<'_> {
                 acquired: source,
                 claims: vec![claim],
                 over: None,
-                told_ns: None,
+                is_told: false,
                 known_over_ns: None,
                 deadline_ns: claim.until_ns,
                 release: None,
@@ -311,11 +311,5 @@ impl WorkerReader<'_> {
         if let Some(operation) = self.history.operations.get_mut(operation) {
             operation.lease = Some(at);
         }
-    }
-}
-
-fn end(lease: &mut Lease, at_ns: u64, source: Source) {
-    if lease.over.is_none_or(|(over, _)| at_ns < over) {
-        lease.over = Some((at_ns, source));
     }
 }
