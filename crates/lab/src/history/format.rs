@@ -107,7 +107,7 @@ impl fmt::Display for OperationKind {
 }
 
 /// How an operation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
     Ok,
@@ -116,14 +116,9 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-impl Outcome {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Refused => "refused",
-            Self::Unknown => "unknown",
-            Self::Lost => "lost",
-        }
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

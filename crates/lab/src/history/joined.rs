@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use crate::history::campaign::Campaign;
 use crate::history::format::{OperationKind, Outcome};
 use crate::history::lease::Lease;
-use crate::history::records::{
-    Decision, Fault, LossReport, NameTable, Operation, Process, Removal, Source,
-};
+use crate::history::records::{Decision, Fault, LossReport, Operation, Process, Removal, Source};
 
 /// A history: operations with outcomes and leases, the resource's decisions, and the faults.
 #[derive(Debug)]
 pub struct History {
     pub(crate) campaign: Campaign,
     pub(crate) files: Vec<String>,
-    pub(crate) names: NameTable,
     pub(crate) processes: BTreeMap<u64, Process>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) leases: Vec<Lease>,
@@ -40,7 +37,6 @@ impl History {
         Self {
             campaign,
             files: Vec::new(),
-            names: NameTable::default(),
             processes: BTreeMap::new(),
             operations: Vec::new(),
             leases: Vec::new(),

@@ -1,13 +1,15 @@
 //! One lease of a history: its deadlines and its end. Only deadlines that its holder wrote down are used.
 
+use std::fmt;
+
 use crate::history::records::Source;
 
 /// One lease, from its ok acquire on.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) proc: u64,
-    pub(crate) lock: u32,
-    pub(crate) owner: u32,
+    pub(crate) lock: String,
+    pub(crate) owner: String,
     pub(crate) fence: Option<u64>,
     /// Invocation and completion of its acquire.
     pub(crate) invoked_ns: u64,
@@ -94,5 +96,12 @@ impl Lease {
         let era = self.claims.first()?.era?;
         let ends = self.spans().filter(|span| span.era == era);
         Some((era, ends.map(|span| span.to_ns).max().unwrap_or(0)))
+    }
+}
+
+/// `worker 3's lease 9f3c`
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "worker {}'s lease {}", self.proc, self.owner)
     }
 }

@@ -79,15 +79,10 @@ fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
 struct HistoryBuilder {
     history: History,
     /// The process of each owner.
-    owners: HashMap<u32, u64>,
+    owners: HashMap<String, u64>,
 }
 
 impl HistoryBuilder {
-    /// The number of a lock or an owner.
-    fn number(&mut self, name: String) -> u32 {
-        self.history.names.number(name)
-    }
-
     fn nemesis(&mut self, files: &BTreeMap<String, String>) -> Result<(), Unreadable> {
         const FILE: &str = "nemesis.jsonl";
         let Some(text) = files.get(FILE) else {
@@ -208,7 +203,6 @@ impl HistoryBuilder {
                 return Err(at(name, source, "decisions are out of order"));
             }
             before = Some((at_ns, seq));
-            let lock = self.number(lock);
             self.history.decisions.push(Decision {
                 lock,
                 proc,
@@ -235,9 +229,9 @@ impl HistoryBuilder {
                 at_ns,
             } = line_of(name, source, line)?;
             let removal = Removal {
-                lock: self.number(lock),
-                by: self.number(by),
-                whose: (whose != "none").then(|| self.number(whose)),
+                lock,
+                by,
+                whose,
                 at_ns,
                 source,
             };

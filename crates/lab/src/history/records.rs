@@ -1,7 +1,5 @@
 //! The records of a history, each with the line that it was read from.
 
-use std::collections::HashMap;
-
 use crate::history::campaign::FaultKind;
 use crate::history::format::{OperationKind, Outcome};
 
@@ -10,29 +8,6 @@ use crate::history::format::{OperationKind, Outcome};
 pub(crate) struct Source {
     pub(crate) file: u32,
     pub(crate) line: u32,
-}
-
-/// Numbers for the names of locks and owners.
-#[derive(Debug, Default)]
-pub(crate) struct NameTable {
-    known: HashMap<String, u32>,
-    all: Vec<String>,
-}
-
-impl NameTable {
-    pub(crate) fn number(&mut self, name: String) -> u32 {
-        if let Some(number) = self.known.get(&name) {
-            return *number;
-        }
-        let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
-        self.all.push(name.clone());
-        self.known.insert(name, number);
-        number
-    }
-
-    pub(crate) fn name(&self, number: u32) -> &str {
-        self.all.get(number as usize).map_or("?", String::as_str)
-    }
 }
 
 /// A worker process.
@@ -59,8 +34,8 @@ impl Process {
 pub(crate) struct Operation {
     pub(crate) proc: u64,
     pub(crate) what: OperationKind,
-    pub(crate) lock: u32,
-    pub(crate) owner: u32,
+    pub(crate) lock: String,
+    pub(crate) owner: String,
     pub(crate) invoked_ns: u64,
     pub(crate) invoked: Source,
     pub(crate) fence: Option<u64>,
@@ -90,7 +65,7 @@ pub(crate) struct Completion {
 #[derive(Debug)]
 pub(crate) struct LossReport {
     pub(crate) proc: u64,
-    pub(crate) lock: u32,
+    pub(crate) lock: String,
     pub(crate) at_ns: u64,
     pub(crate) source: Source,
     pub(crate) lease: Option<usize>,
@@ -99,7 +74,7 @@ pub(crate) struct LossReport {
 /// A decision of the resource.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    pub(crate) lock: u32,
+    pub(crate) lock: String,
     pub(crate) proc: u64,
     pub(crate) write: bool,
     pub(crate) fence: Option<u64>,
@@ -114,10 +89,10 @@ pub(crate) struct Decision {
 /// The removal of a lock from the store.
 #[derive(Debug)]
 pub(crate) struct Removal {
-    pub(crate) lock: u32,
-    pub(crate) by: u32,
-    /// The owner of the lock, if any.
-    pub(crate) whose: Option<u32>,
+    pub(crate) lock: String,
+    pub(crate) by: String,
+    /// The owner of the lock, or `none`.
+    pub(crate) whose: String,
     pub(crate) at_ns: u64,
     pub(crate) source: Source,
 }

@@ -135,7 +135,7 @@ impl<'a> Findings<'a> {
     pub(crate) fn add(
         &mut self,
         invariant: Invariant,
-        lock: Option<u32>,
+        lock: Option<&str>,
         sentence: String,
         mut window: Vec<Moment>,
     ) {
@@ -148,7 +148,7 @@ impl<'a> Findings<'a> {
         window.sort_by_key(|moment| moment.at_ns);
         self.violations.push(Violation {
             invariant,
-            lock: lock.map(|lock| self.history.names.name(lock).to_owned()),
+            lock: lock.map(str::to_owned),
             sentence,
             window,
         });

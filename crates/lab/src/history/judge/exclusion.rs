@@ -12,22 +12,21 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     for lease in &history.leases {
         spans.extend(lease.spans().map(|span| (lease, span)));
     }
-    spans.sort_by_key(|(lease, span)| (lease.lock, span.era, span.from_ns));
+    spans.sort_by_key(|(lease, span)| (&lease.lock, span.era, span.from_ns));
     let mut latest: Option<(&Lease, Span)> = None;
     for this in spans {
         let (lease, span) = this;
-        let same = latest.filter(|(other, of)| (other.lock, of.era) == (lease.lock, span.era));
+        let same = latest.filter(|(other, of)| (&other.lock, of.era) == (&lease.lock, span.era));
         if let Some((other, of)) = same
             && span.from_ns < of.to_ns
             && !std::ptr::eq(lease, other)
         {
             let sentence = {
-                let (one, other) = (show::who(history, other), show::who(history, lease));
                 let both = milliseconds(span.to_ns.min(of.to_ns) - span.from_ns);
-                format!("{one} and {other} are both valid for {both}")
+                format!("{other} and {lease} are both valid for {both}")
             };
             let window = show::leases(findings, other, lease);
-            findings.add(Exclusion, Some(lease.lock), sentence, window);
+            findings.add(Exclusion, Some(&lease.lock), sentence, window);
         }
         if same.is_none_or(|(_, of)| span.to_ns > of.to_ns) {
             latest = Some(this);

@@ -19,13 +19,13 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
             refusals.push((done.at_ns, acquire));
         }
     }
-    holds.sort_by_key(|(from, _, acquire)| (acquire.lock, *from));
-    refusals.sort_by_key(|(at, acquire)| (acquire.lock, *at));
+    holds.sort_by_key(|(from, _, acquire)| (&acquire.lock, *from));
+    refusals.sort_by_key(|(at, acquire)| (&acquire.lock, *at));
     let mut begun = holds.into_iter().peekable();
     let mut latest = Latest::default();
     for (refused_ns, refused) in refusals {
-        while let Some((_, until, acquire)) =
-            begun.next_if(|(from, _, acquire)| (acquire.lock, *from) <= (refused.lock, refused_ns))
+        while let Some((_, until, acquire)) = begun
+            .next_if(|(from, _, acquire)| (&acquire.lock, *from) <= (&refused.lock, refused_ns))
         {
             latest.add(until, acquire);
         }
@@ -38,7 +38,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
                 Some((until, other)) => format!(
                     "the last that may have held it is worker {}'s {}, until {} before",
                     other.proc,
-                    history.names.name(other.owner),
+                    other.owner,
                     milliseconds(refused.invoked_ns - until)
                 ),
                 None => "nobody had ever asked for it".to_owned(),
@@ -54,7 +54,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
                 .into_iter()
                 .flat_map(|(_, other)| show::operation(findings, other)),
         );
-        findings.add(UnknownResolves, Some(refused.lock), sentence, window);
+        findings.add(UnknownResolves, Some(&refused.lock), sentence, window);
     }
 }
 

@@ -17,25 +17,22 @@ pub(super) fn unique(findings: &mut Findings<'_>) {
             Some(fence) => fenced.push((lease, fence, epoch)),
             None if history.campaign.resource == Resource::Unfenced => {}
             None => {
-                let sentence = format!("{} has no fence", show::who(history, lease));
+                let sentence = format!("{lease} has no fence");
                 let window = show::lease(findings, lease);
-                findings.add(UniqueFence, Some(lease.lock), sentence, window);
+                findings.add(UniqueFence, Some(&lease.lock), sentence, window);
             }
         }
     }
-    fenced.sort_by_key(|(lease, fence, epoch)| (lease.lock, *fence, *epoch));
+    fenced.sort_by_key(|(lease, fence, epoch)| (&lease.lock, *fence, *epoch));
     for pair in fenced.windows(2) {
         let [(one, fence, epoch), (other, other_fence, other_epoch)] = pair else {
             continue;
         };
         if one.lock == other.lock && fence == other_fence && epoch.is_some() && epoch == other_epoch
         {
-            let sentence = {
-                let (one, other) = (show::who(history, one), show::who(history, other));
-                format!("{one} and {other} got the same fence, {fence}")
-            };
+            let sentence = format!("{one} and {other} got the same fence, {fence}");
             let window = show::leases(findings, one, other);
-            findings.add(UniqueFence, Some(one.lock), sentence, window);
+            findings.add(UniqueFence, Some(&one.lock), sentence, window);
         }
     }
 }
@@ -54,14 +51,14 @@ pub(super) fn ordered(findings: &mut Findings<'_>) {
         fenced.extend(lease.fence.map(|fence| (lease, fence)));
     }
     let mut completed = fenced.clone();
-    completed.sort_by_key(|(lease, _)| (lease.lock, lease.acquired_ns));
-    fenced.sort_by_key(|(lease, _)| (lease.lock, lease.invoked_ns));
+    completed.sort_by_key(|(lease, _)| (&lease.lock, lease.acquired_ns));
+    fenced.sort_by_key(|(lease, _)| (&lease.lock, lease.invoked_ns));
     let mut before = completed.into_iter().peekable();
     let mut highest: Option<(&Lease, u64)> = None;
     for (lease, fence) in &fenced {
-        while let Some((ended, its)) = before
-            .next_if(|(ended, _)| (ended.lock, ended.acquired_ns) < (lease.lock, lease.invoked_ns))
-        {
+        while let Some((ended, its)) = before.next_if(|(ended, _)| {
+            (&ended.lock, ended.acquired_ns) < (&lease.lock, lease.invoked_ns)
+        }) {
             if highest.is_none_or(|(top, most)| top.lock != ended.lock || its > most) {
                 highest = Some((ended, its));
             }
@@ -73,14 +70,11 @@ pub(super) fn ordered(findings: &mut Findings<'_>) {
         let epochs = [earlier, lease].map(|lease| acquired_in(history, lease));
         let twins = its == *fence && epochs[0].is_some() && epochs[0] == epochs[1];
         if its >= *fence && !twins {
-            let sentence = {
-                let (first, then) = (show::who(history, earlier), show::who(history, lease));
-                format!(
-                    "{first} was complete, with fence {its}, before {then} was asked for, and that got {fence}"
-                )
-            };
+            let sentence = format!(
+                "{earlier} was complete, with fence {its}, before {lease} was asked for, and that got {fence}"
+            );
             let window = show::leases(findings, earlier, lease);
-            findings.add(FenceOrder, Some(lease.lock), sentence, window);
+            findings.add(FenceOrder, Some(&lease.lock), sentence, window);
         }
     }
     over_in_order(findings);
@@ -94,21 +88,19 @@ fn over_in_order(findings: &mut Findings<'_>) {
             fenced.push((lease, fence, era, end));
         }
     }
-    fenced.sort_by_key(|(lease, fence, era, _)| (lease.lock, *era, *fence));
+    fenced.sort_by_key(|(lease, fence, era, _)| (&lease.lock, *era, *fence));
     let mut longest: Option<(&Lease, u64, u32, u64)> = None;
     for this in fenced {
         let (lease, fence, era, end) = this;
-        let same = longest.filter(|(other, _, of, _)| (other.lock, *of) == (lease.lock, era));
+        let same = longest.filter(|(other, _, of, _)| (&other.lock, *of) == (&lease.lock, era));
         if let Some((lower, its, _, until)) = same {
             // An overlap is a matter of I3.
             let apart = lower.acquired_ns >= end;
             if its < fence && until > lease.acquired_ns && apart {
-                let sentence = {
-                    let (one, other) = (show::who(history, lower), show::who(history, lease));
-                    format!("{one} has fence {its} but began after {other} with fence {fence}")
-                };
+                let sentence =
+                    format!("{lower} has fence {its} but began after {lease} with fence {fence}");
                 let window = show::leases(findings, lower, lease);
-                findings.add(FenceOrder, Some(lease.lock), sentence, window);
+                findings.add(FenceOrder, Some(&lease.lock), sentence, window);
             }
         }
         if same.is_none_or(|(_, _, _, until)| end > until) {

@@ -15,7 +15,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         return;
     };
     let mut by_lock: Vec<&Operation> = history.acquires().collect();
-    by_lock.sort_by_key(|acquire| (acquire.lock, acquire.invoked_ns));
+    by_lock.sort_by_key(|acquire| (&acquire.lock, acquire.invoked_ns));
     let (bound_ns, end_ns) = (bound.saturating_mul(1_000_000), history.end_ns());
     for of_lock in by_lock.chunk_by(|one, other| one.lock == other.lock) {
         let line = LockAcquires::new(findings, of_lock, bound_ns, end_ns);
@@ -75,7 +75,7 @@ impl LockAcquires {
             let sentence = {
                 let how = acquire
                     .done
-                    .map_or("has no end", |done| done.outcome.name());
+                    .map_or("has no end".to_owned(), |done| done.outcome.to_string());
                 let after = milliseconds(ended - acquire.invoked_ns);
                 let due = milliseconds(due - acquire.invoked_ns);
                 format!(
@@ -83,7 +83,7 @@ impl LockAcquires {
                 )
             };
             let window = show::operation(findings, acquire);
-            findings.add(Liveness, Some(acquire.lock), sentence, window);
+            findings.add(Liveness, Some(&acquire.lock), sentence, window);
         }
     }
 
@@ -114,6 +114,6 @@ impl LockAcquires {
         };
         let mut window = show::operation(findings, first);
         window.extend(show::operation(findings, last));
-        findings.add(Liveness, Some(first.lock), sentence, window);
+        findings.add(Liveness, Some(&first.lock), sentence, window);
     }
 }

@@ -13,11 +13,11 @@ use crate::history::verdict::Findings;
 
 /// The common part of an operation and its decision: the fence (if the resource is presented one), process, lock, whether it
 /// is a write, and whether it was accepted.
-type Key = (Option<u64>, u64, u32, bool, bool);
+type Key<'a> = (Option<u64>, u64, &'a str, bool, bool);
 
 /// An operation or a decision, by key and time.
 struct Entry<'a> {
-    key: Key,
+    key: Key<'a>,
     at_ns: u64,
     what: Side<'a>,
 }
@@ -42,7 +42,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         let fence = fence.filter(|_| presents(history.campaign.resource, write));
         let mut ask = |accepted, certain| {
             entries.push(Entry {
-                key: (fence, operation.proc, operation.lock, write, accepted),
+                key: (fence, operation.proc, &operation.lock, write, accepted),
                 at_ns: operation.invoked_ns,
                 what: Side::Asked(operation, certain),
             });
@@ -66,7 +66,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
             key: (
                 fence,
                 decision.proc,
-                decision.lock,
+                &decision.lock,
                 write,
                 decision.accepted,
             ),
@@ -101,7 +101,7 @@ fn under_a_lease(findings: &mut Findings<'_>) {
     let mut open = HashSet::new();
     for acquire in history.acquires() {
         if acquire.done.is_none() || acquire.is(Outcome::Unknown) {
-            open.insert((acquire.lock, acquire.owner));
+            open.insert((&acquire.lock, &acquire.owner));
         }
     }
     for operation in &history.operations {
@@ -113,7 +113,7 @@ fn under_a_lease(findings: &mut Findings<'_>) {
             (OperationKind::Acquire, _) => continue,
             (OperationKind::Release, None)
                 if !operation.is(Outcome::Ok)
-                    || open.contains(&(operation.lock, operation.owner)) =>
+                    || open.contains(&(&operation.lock, &operation.owner)) =>
             {
                 continue;
             }
@@ -124,13 +124,13 @@ fn under_a_lease(findings: &mut Findings<'_>) {
             _ => continue,
         };
         let window = show::operation(findings, operation);
-        findings.add(LogsAgree, Some(operation.lock), sentence, window);
+        findings.add(LogsAgree, Some(&operation.lock), sentence, window);
     }
     for told in history.told.iter().filter(|told| told.lease.is_none()) {
         let sentence = "told of the loss of a lease that was never acquired".to_owned();
         let window =
             vec![findings.moment(told.source, told.at_ns, Some(told.proc), "told lost".into())];
-        findings.add(LogsAgree, Some(told.lock), sentence, window);
+        findings.add(LogsAgree, Some(&told.lock), sentence, window);
     }
 }
 
@@ -186,17 +186,19 @@ impl Unmatched<'_> {
             .sort_by_key(|operation| operation.invoked_ns);
         self.decisions.sort_by_key(|decision| decision.at_ns);
         for operation in self.operations {
-            let outcome = operation.done.map_or("no", |done| done.outcome.name());
+            let outcome = operation
+                .done
+                .map_or("no".to_owned(), |done| done.outcome.to_string());
             let what = operation.what;
             let sentence =
                 format!("a {what} with outcome {outcome} that the resource knows nothing of");
             let window = show::operation(findings, operation);
-            findings.add(LogsAgree, Some(operation.lock), sentence, window);
+            findings.add(LogsAgree, Some(&operation.lock), sentence, window);
         }
         for decision in self.decisions {
             let sentence = format!("a decision that worker {} did not ask for", decision.proc);
             let window = vec![show::decision(findings, decision)];
-            findings.add(LogsAgree, Some(decision.lock), sentence, window);
+            findings.add(LogsAgree, Some(&decision.lock), sentence, window);
         }
     }
 }

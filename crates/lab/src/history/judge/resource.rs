@@ -11,7 +11,7 @@ use crate::history::verdict::Findings;
 /// I4.
 pub(super) fn fenced(findings: &mut Findings<'_>) {
     let history = findings.history;
-    let mut highest: HashMap<u32, &Decision> = HashMap::new();
+    let mut highest: HashMap<&str, &Decision> = HashMap::new();
     for decision in &history.decisions {
         let presents = match history.campaign.resource {
             Resource::Unfenced => false,
@@ -21,7 +21,7 @@ pub(super) fn fenced(findings: &mut Findings<'_>) {
         if !presents {
             continue;
         }
-        let top = highest.get(&decision.lock).copied();
+        let top = highest.get(decision.lock.as_str()).copied();
         if decision.accepted && decision.fence < top.and_then(|top| top.fence) {
             let sentence = {
                 let fence = name(decision.fence);
@@ -32,23 +32,25 @@ pub(super) fn fenced(findings: &mut Findings<'_>) {
             };
             let mut window = vec![show::decision(findings, decision)];
             window.extend(top.map(|top| show::decision(findings, top)));
-            findings.add(FencedResource, Some(decision.lock), sentence, window);
+            findings.add(FencedResource, Some(&decision.lock), sentence, window);
         } else if decision.accepted && decision.fence.is_none() {
             let sentence = "the resource accepted what came without a fence".to_owned();
             let window = vec![show::decision(findings, decision)];
-            findings.add(FencedResource, Some(decision.lock), sentence, window);
+            findings.add(FencedResource, Some(&decision.lock), sentence, window);
         }
         if decision.fence > top.and_then(|top| top.fence) {
-            highest.insert(decision.lock, decision);
+            highest.insert(&decision.lock, decision);
         }
-        let top = highest.get(&decision.lock).and_then(|top| top.fence);
+        let top = highest
+            .get(decision.lock.as_str())
+            .and_then(|top| top.fence);
         if decision.highest != top {
             let sentence = {
                 let (said, is) = (name(decision.highest), name(top));
                 format!("the resource takes {said} for the highest it has seen, and it is {is}")
             };
             let window = vec![show::decision(findings, decision)];
-            findings.add(FencedResource, Some(decision.lock), sentence, window);
+            findings.add(FencedResource, Some(&decision.lock), sentence, window);
         }
     }
 }
@@ -60,13 +62,16 @@ fn name(fence: Option<u64>) -> String {
 /// I5.
 pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
     let history = findings.history;
-    let mut versions: HashMap<u32, (u64, Option<&Decision>)> = HashMap::new();
+    let mut versions: HashMap<&str, (u64, Option<&Decision>)> = HashMap::new();
     for decision in history
         .decisions
         .iter()
         .filter(|decision| decision.accepted)
     {
-        let (version, last) = versions.get(&decision.lock).copied().unwrap_or((0, None));
+        let (version, last) = versions
+            .get(decision.lock.as_str())
+            .copied()
+            .unwrap_or((0, None));
         let wrong = if !decision.write {
             (decision.value != version).then(|| {
                 format!(
@@ -90,10 +95,10 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
         if let Some(sentence) = wrong {
             let mut window = vec![show::decision(findings, decision)];
             window.extend(last.map(|last| show::decision(findings, last)));
-            findings.add(NoLostUpdate, Some(decision.lock), sentence, window);
+            findings.add(NoLostUpdate, Some(&decision.lock), sentence, window);
         }
         if decision.write {
-            versions.insert(decision.lock, (decision.value, Some(decision)));
+            versions.insert(&decision.lock, (decision.value, Some(decision)));
         }
     }
 }

@@ -1,13 +1,11 @@
 //! Formats lines of a history for the window of a violation.
 
-use crate::history::joined::History;
 use crate::history::lease::Lease;
 use crate::history::records::{Decision, Operation};
 use crate::history::verdict::{Findings, Moment, milliseconds};
 
 /// The acquisition of a lease and its end.
 pub(super) fn lease(findings: &Findings<'_>, lease: &Lease) -> Vec<Moment> {
-    let history = findings.history;
     let fence = lease
         .fence
         .map_or(String::new(), |fence| format!(", fence {fence}"));
@@ -19,7 +17,7 @@ pub(super) fn lease(findings: &Findings<'_>, lease: &Lease) -> Vec<Moment> {
             milliseconds(until.saturating_sub(lease.acquired_ns))
         )
     });
-    let owner = history.names.name(lease.owner);
+    let owner = &lease.owner;
     let text = format!("{owner} acquired{fence}{valid}");
     let mut begin = findings.moment(lease.acquired, lease.acquired_ns, Some(lease.proc), text);
     begin.begins = true;
@@ -49,12 +47,12 @@ pub(super) fn leases(findings: &Findings<'_>, one: &Lease, other: &Lease) -> Vec
 
 /// The beginning of an operation and its end.
 pub(super) fn operation(findings: &Findings<'_>, operation: &Operation) -> Vec<Moment> {
-    let owner = findings.history.names.name(operation.owner);
+    let owner = &operation.owner;
     let proc = Some(operation.proc);
     let text = format!("{owner} {} invoked", operation.what);
     let mut window = vec![findings.moment(operation.invoked, operation.invoked_ns, proc, text)];
     if let Some(done) = operation.done {
-        let text = format!("{owner} {} {}", operation.what, done.outcome.name());
+        let text = format!("{owner} {} {}", operation.what, done.outcome);
         window.push(findings.moment(done.source, done.at_ns, proc, text));
     }
     window
@@ -77,13 +75,4 @@ pub(super) fn decision(findings: &Findings<'_>, decision: &Decision) -> Moment {
         .map_or(String::new(), |fence| format!(", fence {fence}"));
     let text = format!("resource {word} {what}{fence}");
     findings.moment(decision.source, decision.at_ns, Some(decision.proc), text)
-}
-
-/// `worker 3's lease of owner 9f3c`.
-pub(super) fn who(history: &History, lease: &Lease) -> String {
-    format!(
-        "worker {}'s lease {}",
-        lease.proc,
-        history.names.name(lease.owner)
-    )
 }

@@ -3,6 +3,7 @@
 use super::show;
 use crate::history::format::{OperationKind, Outcome};
 use crate::history::invariant::Invariant::{NoLateSuccess, OwnLockOnly, ToldInTime};
+use crate::history::records::Removal;
 use crate::history::verdict::{Findings, milliseconds};
 
 /// I6.
@@ -13,25 +14,25 @@ pub(super) fn own_lock_only(findings: &mut Findings<'_>) {
         findings.not_judged.push(why.to_owned());
     }
     for removal in &history.removals {
-        let Some(whose) = removal.whose.filter(|whose| *whose != removal.by) else {
+        let Removal { by, whose, .. } = removal;
+        if whose == by || whose == "none" {
             continue;
-        };
-        let (by, whose) = (history.names.name(removal.by), history.names.name(whose));
+        }
         let sentence = format!("the release of {by} removed the lock of {whose}");
         let text = format!("{by} removes the lock of {whose}");
         let mut window = vec![findings.moment(removal.source, removal.at_ns, None, text)];
         // Finding the lease that lost its lock takes a pass over all leases, so it is done once.
         if !findings.found.contains_key(&OwnLockOnly) {
-            let of = (removal.lock, removal.whose);
+            let of = (&removal.lock, whose);
             let mut leases = history.leases.iter();
-            let robbed = leases.rfind(|lease| (lease.lock, Some(lease.owner)) == of);
+            let robbed = leases.rfind(|lease| (&lease.lock, &lease.owner) == of);
             window.extend(
                 robbed
                     .into_iter()
                     .flat_map(|robbed| show::lease(findings, robbed)),
             );
         }
-        findings.add(OwnLockOnly, Some(removal.lock), sentence, window);
+        findings.add(OwnLockOnly, Some(&removal.lock), sentence, window);
     }
 }
 
@@ -72,7 +73,7 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
                 .into_iter()
                 .flat_map(|lease| show::lease(findings, lease)),
         );
-        findings.add(NoLateSuccess, Some(operation.lock), sentence, window);
+        findings.add(NoLateSuccess, Some(&operation.lock), sentence, window);
     }
 }
 
@@ -101,14 +102,13 @@ fn never_told(findings: &mut Findings<'_>) {
             continue;
         }
         let sentence = format!(
-            "{} was used for a {} {} after its deadline, and its holder had not been told",
-            show::who(history, lease),
+            "{lease} was used for a {} {} after its deadline, and its holder had not been told",
             operation.what,
             milliseconds(at_ns - deadline)
         );
         let mut window = show::lease(findings, lease);
         window.extend(show::operation(findings, operation));
-        findings.add(ToldInTime, Some(operation.lock), sentence, window);
+        findings.add(ToldInTime, Some(&operation.lock), sentence, window);
     }
 }
 
@@ -130,17 +130,12 @@ fn told_late(findings: &mut Findings<'_>) {
         let late = i64::try_from(late).unwrap_or_default();
         findings.told_latest_us = findings.told_latest_us.max(Some(late));
         if told.at_ns > deadline.saturating_add(slack) {
-            let sentence = {
-                let late = milliseconds(told.at_ns - deadline);
-                format!(
-                    "{} was told lost {late} after its deadline",
-                    show::who(history, lease)
-                )
-            };
+            let late = milliseconds(told.at_ns - deadline);
+            let sentence = format!("{lease} was told lost {late} after its deadline");
             let mut window = show::lease(findings, lease);
-            let text = format!("{} told lost", history.names.name(lease.owner));
+            let text = format!("{} told lost", lease.owner);
             window.push(findings.moment(told.source, told.at_ns, Some(told.proc), text));
-            findings.add(ToldInTime, Some(told.lock), sentence, window);
+            findings.add(ToldInTime, Some(&told.lock), sentence, window);
         }
     }
 }

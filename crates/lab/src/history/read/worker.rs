@@ -52,12 +52,12 @@ pub(super) fn read(
 struct WorkerReader<'a> {
     history: &'a mut History,
     /// The process of each owner.
-    owners: &'a mut HashMap<u32, u64>,
+    owners: &'a mut HashMap<String, u64>,
     proc: u64,
     /// The operations by their number.
     begun: HashMap<u64, usize>,
-    /// The lease of each owner and lock.
-    current: HashMap<(u32, u32), usize>,
+    /// The lease of each lock and owner.
+    current: HashMap<(String, String), usize>,
 }
 
 impl WorkerReader<'_> {
@@ -82,8 +82,6 @@ impl WorkerReader<'_> {
                 valid_until_ns,
                 ..
             } => {
-                let lock = self.history.names.number(lock);
-                let owner = self.history.names.number(owner);
                 if self
                     .begun
                     .insert(op, self.history.operations.len())
@@ -91,10 +89,10 @@ impl WorkerReader<'_> {
                 {
                     return Err("the number of this operation is taken");
                 }
-                let lease = self.current.get(&(lock, owner)).copied();
+                let lease = self.current.get(&(lock.clone(), owner.clone())).copied();
                 let lease = lease.filter(|_| what != OperationKind::Acquire);
                 if what == OperationKind::Acquire
-                    && *self.owners.entry(owner).or_insert(self.proc) != self.proc
+                    && *self.owners.entry(owner.clone()).or_insert(self.proc) != self.proc
                 {
                     return Err("the owner of another process's acquisition");
                 }
@@ -137,9 +135,7 @@ impl WorkerReader<'_> {
                 valid_until_ns,
                 ..
             } => {
-                let lock = self.history.names.number(lock);
-                let owner = self.history.names.number(owner);
-                let lease = self.current.get(&(lock, owner)).copied();
+                let lease = self.current.get(&(lock.clone(), owner.clone())).copied();
                 self.told(lease, at_ns, source, valid_until_ns);
                 self.history.told.push(LossReport {
                     proc,
@@ -229,7 +225,8 @@ impl WorkerReader<'_> {
             return Err("ended twice");
         }
         operation.done = Some(done);
-        let (what, lock, owner) = (operation.what, operation.lock, operation.owner);
+        let what = operation.what;
+        let who = (operation.lock.clone(), operation.owner.clone());
         let (invoked_ns, lease) = (operation.invoked_ns, operation.lease);
         let claim = Claim {
             from_ns: done.at_ns,
@@ -240,7 +237,7 @@ impl WorkerReader<'_> {
         };
         match (what, done.outcome) {
             (OperationKind::Acquire, Outcome::Ok) => {
-                self.acquired(index, (lock, owner), done.fence, claim, done.source);
+                self.acquired(index, who, done.fence, claim, done.source);
             }
             (OperationKind::Acquire, Outcome::Lost) => {
                 return Err("an acquire has nothing to lose");
@@ -271,7 +268,7 @@ impl WorkerReader<'_> {
     fn acquired(
         &mut self,
         operation: usize,
-        who: (u32, u32),
+        who: (String, String),
         fence: Option<u64>,
         claim: Claim,
         source: Source,
@@ -292,8 +289,8 @@ impl WorkerReader<'_> {
         } else {
             self.history.leases.push(Lease {
                 proc: self.proc,
-                lock: who.0,
-                owner: who.1,
+                lock: who.0.clone(),
+                owner: who.1.clone(),
                 fence,
                 invoked_ns,
                 acquired_ns: claim.from_ns,
