@@ -1,4 +1,5 @@
-//! The format of a history: the grammar of its lines. It is text, and uses no type of another crate.
+//! The format of a history: the grammar of its lines, which are read into these records. It is text, and uses no type of another
+//! crate.
 //!
 //! This page is the normative text. A campaign writes a directory; each process appends lines of JSON to a file of its own,
 //! each line whole, with one call. All `at_ns`, `until_ns` and `valid_until_ns` are nanoseconds of `CLOCK_BOOTTIME`: one
@@ -89,6 +90,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::campaign::FaultKind;
 
+/// One line of one file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) file: u32,
+    pub(crate) line: u32,
+}
+
 /// The kind of a worker's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -125,76 +133,130 @@ impl fmt::Display for Outcome {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ev", rename_all = "kebab-case")]
 pub(crate) enum WorkerLine {
-    Invoke {
-        proc: u64,
-        op: u64,
-        what: OperationKind,
-        lock: String,
-        owner: String,
-        at_ns: u64,
-        fence: Option<u64>,
-        valid_until_ns: Option<u64>,
-    },
-    Complete {
-        proc: u64,
-        op: u64,
-        at_ns: u64,
-        outcome: Outcome,
-        fence: Option<u64>,
-        valid_until_ns: Option<u64>,
-    },
-    ToldLost {
-        proc: u64,
-        lock: String,
-        owner: String,
-        at_ns: u64,
-        valid_until_ns: Option<u64>,
-    },
+    Invoke(Operation),
+    Complete(Completion),
+    ToldLost(LossReport),
+}
+
+/// An operation of a worker, and its outcome.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Operation {
+    pub(crate) proc: u64,
+    pub(crate) op: u64,
+    pub(crate) what: OperationKind,
+    pub(crate) lock: String,
+    pub(crate) owner: String,
+    #[serde(rename = "at_ns")]
+    pub(crate) invoked_ns: u64,
+    pub(crate) fence: Option<u64>,
+    /// The deadline that its holder knew then.
+    pub(crate) valid_until_ns: Option<u64>,
+    #[serde(skip)]
+    pub(crate) invoked: Source,
+    #[serde(skip)]
+    pub(crate) done: Option<Completion>,
+    /// The index of its lease.
+    #[serde(skip)]
+    pub(crate) lease: Option<usize>,
+}
+
+impl Operation {
+    pub(crate) fn is(&self, outcome: Outcome) -> bool {
+        self.done.is_some_and(|done| done.outcome == outcome)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Completion {
+    pub(crate) proc: u64,
+    pub(crate) op: u64,
+    pub(crate) at_ns: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) fence: Option<u64>,
+    pub(crate) valid_until_ns: Option<u64>,
+    #[serde(skip)]
+    pub(crate) source: Source,
+}
+
+/// A loss report: the holder was told that its lease is over.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LossReport {
+    pub(crate) proc: u64,
+    pub(crate) lock: String,
+    pub(crate) owner: String,
+    pub(crate) at_ns: u64,
+    pub(crate) valid_until_ns: Option<u64>,
+    #[serde(skip)]
+    pub(crate) source: Source,
+    /// The index of its lease.
+    #[serde(skip)]
+    pub(crate) lease: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ev", rename_all = "kebab-case")]
 pub(crate) enum ResourceLine {
-    Decision {
-        seq: u64,
-        lock: String,
-        proc: u64,
-        what: OperationKind,
-        fence: Option<u64>,
-        base: Option<u64>,
-        value: u64,
-        accepted: bool,
-        highest: Option<u64>,
-        at_ns: u64,
-    },
+    Decision(Decision),
+}
+
+/// A decision of the resource.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Decision {
+    pub(crate) seq: u64,
+    pub(crate) lock: String,
+    pub(crate) proc: u64,
+    pub(crate) what: OperationKind,
+    pub(crate) fence: Option<u64>,
+    pub(crate) base: Option<u64>,
+    pub(crate) value: u64,
+    pub(crate) accepted: bool,
+    pub(crate) highest: Option<u64>,
+    pub(crate) at_ns: u64,
+    #[serde(skip)]
+    pub(crate) source: Source,
+}
+
+impl Decision {
+    pub(crate) fn is_write(&self) -> bool {
+        self.what == OperationKind::Write
+    }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ev", rename_all = "kebab-case")]
 pub(crate) enum StoreLine {
-    Removed {
-        lock: String,
-        by: String,
-        whose: String,
-        at_ns: u64,
-    },
+    Removed(Removal),
+}
+
+/// The removal of a lock from the store.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Removal {
+    pub(crate) lock: String,
+    pub(crate) by: String,
+    /// The owner of the lock, or `none`.
+    pub(crate) whose: String,
+    pub(crate) at_ns: u64,
+    #[serde(skip)]
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ev", rename_all = "kebab-case")]
 pub(crate) enum NemesisLine {
-    Fault {
-        kind: FaultKind,
-        target: String,
-        at_ns: u64,
-        until_ns: Option<u64>,
-        by_ns: Option<u64>,
-    },
-    Calm {
-        at_ns: u64,
-    },
-    ServerStart {
-        epoch: u32,
-        at_ns: u64,
-    },
+    Fault(Fault),
+    Calm { at_ns: u64 },
+    ServerStart { epoch: u32, at_ns: u64 },
+}
+
+/// A fault that the nemesis caused.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    pub(crate) target: String,
+    pub(crate) at_ns: u64,
+    pub(crate) until_ns: Option<u64>,
+    /// How far a clock jumped.
+    pub(crate) by_ns: Option<u64>,
+    #[serde(skip)]
+    pub(crate) source: Source,
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::history::campaign::Campaign;
-use crate::history::format::{OperationKind, Outcome};
+use crate::history::format::{
+    Decision, Fault, LossReport, Operation, OperationKind, Outcome, Removal, Source,
+};
 use crate::history::lease::Lease;
-use crate::history::records::{Decision, Fault, LossReport, Operation, Process, Removal, Source};
 
 /// A history: operations with outcomes and leases, the resource's decisions, and the faults.
 #[derive(Debug)]
@@ -29,6 +30,25 @@ pub struct History {
     pub(crate) set_forward: Vec<(u64, u64)>,
     /// The times in which the server's clock jumped back, and by how much: in order.
     pub(crate) set_back: Vec<(u64, u64, u64)>,
+}
+
+/// A worker process.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    /// The time of its last line.
+    pub(crate) last_ns: u64,
+    pub(crate) killed_ns: Option<u64>,
+    /// The times in which it was stopped: disjoint, in order.
+    pub(crate) stops: Vec<(u64, u64)>,
+    /// When it wrote a line although it was stopped or killed, if it did.
+    pub(crate) unhurt_ns: Option<u64>,
+}
+
+impl Process {
+    /// When it was last certainly alive, or when the nemesis reported its kill.
+    fn end_ns(&self) -> u64 {
+        self.last_ns.max(self.killed_ns.unwrap_or(0))
+    }
 }
 
 impl History {

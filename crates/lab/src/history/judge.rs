@@ -125,7 +125,12 @@ fn counts(history: &History) -> Counts {
                 .count(),
         ),
         decisions: count(decisions.len()),
-        accepted_writes: count(decisions.iter().filter(|d| d.write && d.accepted).count()),
+        accepted_writes: count(
+            decisions
+                .iter()
+                .filter(|d| d.is_write() && d.accepted)
+                .count(),
+        ),
         refused_decisions: count(decisions.iter().filter(|d| !d.accepted).count()),
         removals: count(history.removals.len()),
         told_lost: count(history.told.len()),

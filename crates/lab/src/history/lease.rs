@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::history::records::Source;
+use crate::history::format::Source;
 
 /// One lease, from its ok acquire on.
 #[derive(Debug)]

@@ -32,7 +32,6 @@ mod joined;
 mod judge;
 mod lease;
 mod read;
-mod records;
 mod report;
 mod verdict;
 

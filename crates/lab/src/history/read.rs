@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use crate::history::campaign::{Campaign, FaultKind};
-use crate::history::format::{NemesisLine, OperationKind, ResourceLine, StoreLine};
-use crate::history::joined::{History, joined};
-use crate::history::records::{Decision, Fault, Process, Removal};
+use crate::history::format::{
+    Decision, Fault, NemesisLine, OperationKind, Removal, ResourceLine, StoreLine,
+};
+use crate::history::joined::{History, Process, joined};
 
 pub use self::lines::Unreadable;
-use self::lines::{at, line_of, lines, whole};
+use self::lines::{each_line, whole};
+
+const NEMESIS: &str = "nemesis.jsonl";
 
 /// Reads the history in a directory.
 pub fn read(dir: &Path) -> Result<History, Unreadable> {
@@ -38,27 +41,28 @@ pub fn read(dir: &Path) -> Result<History, Unreadable> {
 
 /// Reads a history from the texts of its files, by name.
 pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
-    let mut builder = HistoryBuilder {
-        history: History::of(campaign(files)?),
-        owners: HashMap::new(),
-    };
+    let mut history = History::of(campaign(files)?);
+    // The process of each owner.
+    let mut owners = HashMap::new();
     // The nemesis first: a worker that it killed may have left a torn line.
-    builder.nemesis(files)?;
+    if let Some(text) = files.get(NEMESIS) {
+        nemesis(&mut history, text)?;
+    }
     for (name, text) in files {
         let stem = name.strip_suffix(".jsonl");
         let proc = stem.and_then(|stem| stem.strip_prefix("worker-"));
         match (stem, proc) {
             (None | Some("nemesis"), _) => {}
-            (Some("resource"), _) => builder.resource(name, text)?,
-            (Some("store"), _) => builder.store(name, text)?,
+            (Some("resource"), _) => resource(&mut history, name, text)?,
+            (Some("store"), _) => store(&mut history, name, text)?,
             (_, Some(proc)) => {
                 let proc = number_of(proc).ok_or_else(|| whole(name, "no number of a process"))?;
-                worker::read(&mut builder, proc, name, text)?;
+                worker::read(&mut history, &mut owners, proc, name, text)?;
             }
             (Some(_), None) => return Err(whole(name, "no such file in a history")),
         }
     }
-    Ok(builder.history)
+    Ok(history)
 }
 
 fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
@@ -75,170 +79,106 @@ fn campaign(files: &BTreeMap<String, String>) -> Result<Campaign, Unreadable> {
     Ok(campaign)
 }
 
-/// A history that is not complete yet.
-struct HistoryBuilder {
-    history: History,
-    /// The process of each owner.
-    owners: HashMap<String, u64>,
+fn nemesis(history: &mut History, text: &str) -> Result<(), Unreadable> {
+    let file = history.file(NEMESIS);
+    each_line(NEMESIS, file, text, false, |source, line: NemesisLine| {
+        match line {
+            NemesisLine::Fault(fault) => {
+                let worker = worker_of(&fault.target).is_some();
+                if worker != fault.kind.is_of_a_worker() || !worker && !is_a_server(&fault.target) {
+                    return Err("nothing that this can happen to");
+                }
+                if fault.until_ns.is_some_and(|until| until < fault.at_ns) {
+                    return Err("ends before it begins");
+                }
+                if fault.kind.is_a_step() != fault.by_ns.is_some() {
+                    return Err("a clock jumps by some time, nothing else does");
+                }
+                history.faults.push(Fault { source, ..fault });
+            }
+            NemesisLine::Calm { at_ns } => history.calm = Some(at_ns),
+            NemesisLine::ServerStart { epoch, at_ns } => {
+                let last = history.starts.last();
+                if last.is_some_and(|(then, before)| at_ns < *then || epoch < *before) {
+                    return Err("the server's starts are out of order");
+                }
+                history.starts.push((at_ns, epoch));
+            }
+        }
+        Ok(())
+    })?;
+    history.faults.sort_by_key(|fault| fault.at_ns);
+    fates(history);
+    Ok(())
 }
 
-impl HistoryBuilder {
-    fn nemesis(&mut self, files: &BTreeMap<String, String>) -> Result<(), Unreadable> {
-        const FILE: &str = "nemesis.jsonl";
-        let Some(text) = files.get(FILE) else {
-            return Ok(());
+/// The faults of the server and of each worker.
+fn fates(history: &mut History) {
+    let History {
+        faults,
+        processes,
+        outages,
+        forgotten,
+        set_forward,
+        set_back,
+        ..
+    } = history;
+    let times = |of: &dyn Fn(FaultKind) -> bool| {
+        let chosen = faults.iter().filter(|fault| of(fault.kind));
+        joined(chosen.map(|fault| (fault.at_ns, fault.until_ns.unwrap_or(fault.at_ns))))
+    };
+    *outages = times(&FaultKind::delays_requests);
+    *forgotten = times(&|kind| kind == FaultKind::Failover);
+    *set_forward = times(&|kind| kind == FaultKind::ClockForward);
+    let back = faults
+        .iter()
+        .filter(|fault| fault.kind == FaultKind::ClockBack);
+    set_back.extend(back.filter_map(|fault| {
+        let to_ns = fault.until_ns.unwrap_or(fault.at_ns);
+        Some((fault.at_ns, to_ns, fault.by_ns?))
+    }));
+    for fault in faults {
+        let Some(proc) = worker_of(&fault.target) else {
+            continue;
         };
-        let file = self.history.file(FILE);
-        for (source, line) in lines(file, text) {
-            match line_of(FILE, source, line)? {
-                NemesisLine::Fault {
-                    kind,
-                    target,
-                    at_ns,
-                    until_ns,
-                    by_ns,
-                } => {
-                    let worker = worker_of(&target).is_some();
-                    if worker != kind.is_of_a_worker() || !worker && !is_a_server(&target) {
-                        return Err(at(FILE, source, "nothing that this can happen to"));
-                    }
-                    if until_ns.is_some_and(|until| until < at_ns) {
-                        return Err(at(FILE, source, "ends before it begins"));
-                    }
-                    if kind.is_a_step() != by_ns.is_some() {
-                        return Err(at(
-                            FILE,
-                            source,
-                            "a clock jumps by some time, nothing else does",
-                        ));
-                    }
-                    self.history.faults.push(Fault {
-                        kind,
-                        target,
-                        at_ns,
-                        until_ns,
-                        by_ns,
-                        source,
-                    });
-                }
-                NemesisLine::Calm { at_ns } => self.history.calm = Some(at_ns),
-                NemesisLine::ServerStart { epoch, at_ns } => {
-                    let last = self.history.starts.last();
-                    if last.is_some_and(|(then, before)| at_ns < *then || epoch < *before) {
-                        return Err(at(FILE, source, "the server's starts are out of order"));
-                    }
-                    self.history.starts.push((at_ns, epoch));
-                }
+        let process: &mut Process = processes.entry(proc).or_default();
+        match fault.kind {
+            FaultKind::StopWorker => {
+                let until = fault.until_ns.unwrap_or(u64::MAX);
+                process.stops.push((fault.at_ns, until));
             }
+            FaultKind::KillWorker => process.killed_ns = Some(fault.at_ns),
+            _ => {}
         }
-        self.history.faults.sort_by_key(|fault| fault.at_ns);
-        self.fates();
-        Ok(())
     }
+    for process in processes.values_mut() {
+        process.stops = joined(process.stops.drain(..));
+    }
+}
 
-    /// The faults of the server and of each worker.
-    fn fates(&mut self) {
-        let History {
-            faults,
-            processes,
-            outages,
-            forgotten,
-            set_forward,
-            set_back,
-            ..
-        } = &mut self.history;
-        let times = |of: &dyn Fn(FaultKind) -> bool| {
-            let chosen = faults.iter().filter(|fault| of(fault.kind));
-            joined(chosen.map(|fault| (fault.at_ns, fault.until_ns.unwrap_or(fault.at_ns))))
-        };
-        *outages = times(&FaultKind::delays_requests);
-        *forgotten = times(&|kind| kind == FaultKind::Failover);
-        *set_forward = times(&|kind| kind == FaultKind::ClockForward);
-        let back = faults
-            .iter()
-            .filter(|fault| fault.kind == FaultKind::ClockBack);
-        set_back.extend(back.filter_map(|fault| {
-            let to_ns = fault.until_ns.unwrap_or(fault.at_ns);
-            Some((fault.at_ns, to_ns, fault.by_ns?))
-        }));
-        for fault in faults {
-            let Some(proc) = worker_of(&fault.target) else {
-                continue;
-            };
-            let process: &mut Process = processes.entry(proc).or_default();
-            match fault.kind {
-                FaultKind::StopWorker => {
-                    let until = fault.until_ns.unwrap_or(u64::MAX);
-                    process.stops.push((fault.at_ns, until));
-                }
-                FaultKind::KillWorker => process.killed_ns = Some(fault.at_ns),
-                _ => {}
-            }
+fn resource(history: &mut History, name: &str, text: &str) -> Result<(), Unreadable> {
+    let file = history.file(name);
+    each_line(name, file, text, false, |source, line| {
+        let ResourceLine::Decision(decision): ResourceLine = line;
+        if !matches!(decision.what, OperationKind::Read | OperationKind::Write) {
+            return Err("a resource reads and writes");
         }
-        for process in processes.values_mut() {
-            process.stops = joined(process.stops.drain(..));
+        let before = history.decisions.last();
+        if before.is_some_and(|last| decision.seq <= last.seq || decision.at_ns < last.at_ns) {
+            return Err("decisions are out of order");
         }
-    }
-
-    fn resource(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
-        let file = self.history.file(name);
-        let mut before = None;
-        for (source, line) in lines(file, text) {
-            let ResourceLine::Decision {
-                seq,
-                lock,
-                proc,
-                what,
-                fence,
-                base,
-                value,
-                accepted,
-                highest,
-                at_ns,
-            } = line_of(name, source, line)?;
-            if !matches!(what, OperationKind::Read | OperationKind::Write) {
-                return Err(at(name, source, "a resource reads and writes"));
-            }
-            if before.is_some_and(|(then, last)| seq <= last || at_ns < then) {
-                return Err(at(name, source, "decisions are out of order"));
-            }
-            before = Some((at_ns, seq));
-            self.history.decisions.push(Decision {
-                lock,
-                proc,
-                write: what == OperationKind::Write,
-                fence,
-                base,
-                value,
-                accepted,
-                highest,
-                at_ns,
-                source,
-            });
-        }
+        history.decisions.push(Decision { source, ..decision });
         Ok(())
-    }
+    })
+}
 
-    fn store(&mut self, name: &str, text: &str) -> Result<(), Unreadable> {
-        let file = self.history.file(name);
-        for (source, line) in lines(file, text) {
-            let StoreLine::Removed {
-                lock,
-                by,
-                whose,
-                at_ns,
-            } = line_of(name, source, line)?;
-            let removal = Removal {
-                lock,
-                by,
-                whose,
-                at_ns,
-                source,
-            };
-            self.history.removals.push(removal);
-        }
+fn store(history: &mut History, name: &str, text: &str) -> Result<(), Unreadable> {
+    let file = history.file(name);
+    each_line(name, file, text, false, |source, line| {
+        let StoreLine::Removed(removal): StoreLine = line;
+        history.removals.push(Removal { source, ..removal });
         Ok(())
-    }
+    })
 }
 
 /// Whether a fault names the server, or a node of a quorum.

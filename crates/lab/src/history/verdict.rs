@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::history::campaign::FaultKind;
+use crate::history::format::Source;
 use crate::history::invariant::Invariant;
 use crate::history::joined::History;
-use crate::history::records::Source;
 
 /// The verdict on a history; `Display` is the report for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,8 @@
 //! I8. An acquire without outcome counts as a possible holder only.
 
 use super::show;
-use crate::history::format::Outcome;
+use crate::history::format::{Operation, Outcome};
 use crate::history::invariant::Invariant::UnknownResolves;
-use crate::history::records::Operation;
 use crate::history::verdict::{Findings, milliseconds};
 
 /// Sweeps in order of beginnings, with the latest and the second latest end of possible holders so far. A refusal is explained

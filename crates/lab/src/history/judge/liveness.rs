@@ -1,9 +1,8 @@
 //! I10. The bound counts the acquires ahead.
 
 use super::show;
-use crate::history::format::Outcome;
+use crate::history::format::{Operation, Outcome};
 use crate::history::invariant::Invariant::Liveness;
-use crate::history::records::Operation;
 use crate::history::verdict::{Findings, milliseconds};
 
 pub(super) fn judge(findings: &mut Findings<'_>) {

@@ -5,10 +5,9 @@ use std::collections::{BinaryHeap, HashSet};
 
 use super::show;
 use crate::history::campaign::Resource;
-use crate::history::format::{OperationKind, Outcome};
+use crate::history::format::{Decision, Operation, OperationKind, Outcome};
 use crate::history::invariant::Invariant::LogsAgree;
 use crate::history::lease::Lease;
-use crate::history::records::{Decision, Operation};
 use crate::history::verdict::Findings;
 
 /// The common part of an operation and its decision: the fence (if the resource is presented one), process, lock, whether it
@@ -58,7 +57,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         }
     }
     for decision in &history.decisions {
-        let write = decision.write;
+        let write = decision.is_write();
         let fence = decision
             .fence
             .filter(|_| presents(history.campaign.resource, write));

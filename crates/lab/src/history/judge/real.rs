@@ -37,7 +37,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     if !history
         .decisions
         .iter()
-        .any(|decision| decision.write && decision.accepted)
+        .any(|decision| decision.is_write() && decision.accepted)
     {
         wrong.push("the resource accepted no write".to_owned());
     }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::show;
 use crate::history::campaign::Resource;
+use crate::history::format::Decision;
 use crate::history::invariant::Invariant::{FencedResource, NoLostUpdate};
-use crate::history::records::Decision;
 use crate::history::verdict::Findings;
 
 /// I4.
@@ -15,7 +15,7 @@ pub(super) fn fenced(findings: &mut Findings<'_>) {
     for decision in &history.decisions {
         let presents = match history.campaign.resource {
             Resource::Unfenced => false,
-            Resource::WriteFenced => decision.write,
+            Resource::WriteFenced => decision.is_write(),
             Resource::Fenced => true,
         };
         if !presents {
@@ -72,7 +72,7 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
             .get(decision.lock.as_str())
             .copied()
             .unwrap_or((0, None));
-        let wrong = if !decision.write {
+        let wrong = if !decision.is_write() {
             (decision.value != version).then(|| {
                 format!(
                     "a read answered {}, and the version was {version}",
@@ -97,7 +97,7 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
             window.extend(last.map(|last| show::decision(findings, last)));
             findings.add(NoLostUpdate, Some(&decision.lock), sentence, window);
         }
-        if decision.write {
+        if decision.is_write() {
             versions.insert(&decision.lock, (decision.value, Some(decision)));
         }
     }

@@ -1,7 +1,7 @@
 //! Formats lines of a history for the window of a violation.
 
+use crate::history::format::{Decision, Operation};
 use crate::history::lease::Lease;
-use crate::history::records::{Decision, Operation};
 use crate::history::verdict::{Findings, Moment, milliseconds};
 
 /// The acquisition of a lease and its end.
@@ -65,7 +65,7 @@ pub(super) fn decision(findings: &Findings<'_>, decision: &Decision) -> Moment {
     } else {
         "refuses"
     };
-    let what = match (decision.write, decision.base) {
+    let what = match (decision.is_write(), decision.base) {
         (true, Some(base)) => format!("write on {base} to {}", decision.value),
         (true, None) => format!("write to {}", decision.value),
         (false, _) => format!("read of {}", decision.value),

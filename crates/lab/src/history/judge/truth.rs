@@ -1,9 +1,8 @@
 //! I6, I7 and I9: the reports of a lock to its holder. A process is not blamed for reports after its death.
 
 use super::show;
-use crate::history::format::{OperationKind, Outcome};
+use crate::history::format::{OperationKind, Outcome, Removal};
 use crate::history::invariant::Invariant::{NoLateSuccess, OwnLockOnly, ToldInTime};
-use crate::history::records::Removal;
 use crate::history::verdict::{Findings, milliseconds};
 
 /// I6.

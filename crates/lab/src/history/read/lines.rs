@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 
-use crate::history::records::Source;
+use crate::history::format::Source;
 
 /// The reason why a history cannot be judged: the file, the line (0 for the whole file) and the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,29 +28,30 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// The lines of a text with their places.
-pub(super) fn lines(file: u32, text: &str) -> impl Iterator<Item = (Source, &str)> {
-    text.lines()
-        .zip(1..)
-        .map(move |(text, line)| (Source { file, line }, text))
-}
-
-/// Parses a line.
-pub(super) fn line_of<T: DeserializeOwned>(
-    file: &str,
-    source: Source,
+/// Reads a text line by line. `take` gets each line with its place, or refuses it with the reason. The last line may be torn if
+/// its process was killed.
+pub(super) fn each_line<T: DeserializeOwned>(
+    name: &str,
+    file: u32,
     text: &str,
-) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|error| at(file, source, &error.to_string()))
-}
-
-/// An error in one line.
-pub(super) fn at(file: &str, source: Source, why: &str) -> Unreadable {
-    Unreadable {
-        file: file.to_owned(),
-        line: source.line,
-        why: why.to_owned(),
+    killed: bool,
+    mut take: impl FnMut(Source, T) -> Result<(), &'static str>,
+) -> Result<(), Unreadable> {
+    let mut lines = text.lines().zip(1..).peekable();
+    while let Some((content, line)) = lines.next() {
+        let unreadable = |why: String| Unreadable {
+            file: name.to_owned(),
+            line,
+            why,
+        };
+        let torn = killed && lines.peek().is_none() && !text.ends_with('\n');
+        match serde_json::from_str(content) {
+            Ok(read) => take(Source { file, line }, read).map_err(|why| unreadable(why.into()))?,
+            Err(_) if torn => {}
+            Err(error) => return Err(unreadable(error.to_string())),
+        }
     }
+    Ok(())
 }
 
 /// An error of the whole file.

@@ -2,31 +2,27 @@
 
 use std::collections::HashMap;
 
-use super::HistoryBuilder;
-use super::lines::{Unreadable, at, line_of, lines};
-use crate::history::format::{OperationKind, Outcome, WorkerLine};
+use super::lines::{Unreadable, each_line};
+use crate::history::format::{
+    Completion, LossReport, Operation, OperationKind, Outcome, Source, WorkerLine,
+};
 use crate::history::joined::{History, last_begun};
 use crate::history::lease::{Claim, Lease};
-use crate::history::records::{Completion, LossReport, Operation, Source};
 
 /// How long a signal takes to reach all threads of a process, with a margin.
 const SIGNAL_NS: u64 = 5_000_000;
 
+/// Reads the file of a process. `owners` has the process of each owner.
 pub(super) fn read(
-    builder: &mut HistoryBuilder,
+    history: &mut History,
+    owners: &mut HashMap<String, u64>,
     proc: u64,
     name: &str,
     text: &str,
 ) -> Result<(), Unreadable> {
-    let file = builder.history.file(name);
-    let HistoryBuilder { history, owners } = builder;
-    let killed = history
-        .processes
-        .entry(proc)
-        .or_default()
-        .killed_ns
-        .is_some();
-    let last = text.lines().count();
+    let file = history.file(name);
+    let process = history.processes.entry(proc).or_default();
+    let killed = process.killed_ns.is_some();
     let mut worker = WorkerReader {
         history,
         owners,
@@ -34,18 +30,9 @@ pub(super) fn read(
         begun: HashMap::new(),
         current: HashMap::new(),
     };
-    for (source, text_of_line) in lines(file, text) {
-        let line = match line_of(name, source, text_of_line) {
-            Ok(line) => line,
-            // Torn by a kill.
-            Err(_) if killed && source.line as usize == last && !text.ends_with('\n') => break,
-            Err(error) => return Err(error),
-        };
-        worker
-            .take(source, line)
-            .map_err(|why| at(name, source, why))?;
-    }
-    Ok(())
+    each_line(name, file, text, killed, |source, line| {
+        worker.take(source, line)
+    })
 }
 
 /// The state while the lines of one worker are read.
@@ -63,87 +50,22 @@ struct WorkerReader<'a> {
 impl WorkerReader<'_> {
     fn take(&mut self, source: Source, line: WorkerLine) -> Result<(), &'static str> {
         let (proc, at_ns) = match &line {
-            WorkerLine::Invoke { proc, at_ns, .. }
-            | WorkerLine::Complete { proc, at_ns, .. }
-            | WorkerLine::ToldLost { proc, at_ns, .. } => (*proc, *at_ns),
+            WorkerLine::Invoke(operation) => (operation.proc, operation.invoked_ns),
+            WorkerLine::Complete(done) => (done.proc, done.at_ns),
+            WorkerLine::ToldLost(told) => (told.proc, told.at_ns),
         };
         if proc != self.proc {
             return Err("the line of another process");
         }
         self.at(at_ns)?;
         match line {
-            WorkerLine::Invoke {
-                op,
-                what,
-                lock,
-                owner,
-                at_ns,
-                fence,
-                valid_until_ns,
-                ..
-            } => {
-                if self
-                    .begun
-                    .insert(op, self.history.operations.len())
-                    .is_some()
-                {
-                    return Err("the number of this operation is taken");
-                }
-                let lease = self.current.get(&(lock.clone(), owner.clone())).copied();
-                let lease = lease.filter(|_| what != OperationKind::Acquire);
-                if what == OperationKind::Acquire
-                    && *self.owners.entry(owner.clone()).or_insert(self.proc) != self.proc
-                {
-                    return Err("the owner of another process's acquisition");
-                }
-                self.history.operations.push(Operation {
-                    proc,
-                    what,
-                    lock,
-                    owner,
-                    invoked_ns: at_ns,
-                    invoked: source,
-                    fence,
-                    valid_until_ns,
-                    done: None,
-                    lease,
-                });
-                self.used(lease, what, at_ns, source, valid_until_ns);
-                Ok(())
-            }
-            WorkerLine::Complete {
-                op,
-                at_ns,
-                outcome,
-                fence,
-                valid_until_ns,
-                ..
-            } => {
-                let done = Completion {
-                    at_ns,
-                    outcome,
-                    fence,
-                    valid_until_ns,
-                    source,
-                };
-                self.complete(op, done)
-            }
-            WorkerLine::ToldLost {
-                lock,
-                owner,
-                at_ns,
-                valid_until_ns,
-                ..
-            } => {
-                let lease = self.current.get(&(lock.clone(), owner.clone())).copied();
-                self.told(lease, at_ns, source, valid_until_ns);
-                self.history.told.push(LossReport {
-                    proc,
-                    lock,
-                    at_ns,
-                    source,
-                    lease,
-                });
+            WorkerLine::Invoke(operation) => self.invoke(Operation {
+                invoked: source,
+                ..operation
+            }),
+            WorkerLine::Complete(done) => self.complete(Completion { source, ..done }),
+            WorkerLine::ToldLost(told) => {
+                self.told(LossReport { source, ..told });
                 Ok(())
             }
         }
@@ -166,68 +88,86 @@ impl WorkerReader<'_> {
         Ok(())
     }
 
-    /// Records the use of a lease, with its deadline if one is named, or its release.
-    fn used(
-        &mut self,
-        lease: Option<usize>,
-        what: OperationKind,
-        at_ns: u64,
-        source: Source,
-        until: Option<u64>,
-    ) {
-        let index = self.history.operations.len() - 1;
-        let known = lease.and_then(|at| self.history.leases.get(at));
-        let before = known
-            .and_then(|lease| lease.claims.last())
-            .map(|claim| claim.from_ns);
-        let era = self.history.era_of(before.unwrap_or(at_ns), at_ns, until);
-        let Some(lease) = lease.and_then(|at| self.history.leases.get_mut(at)) else {
+    fn invoke(&mut self, mut operation: Operation) -> Result<(), &'static str> {
+        let index = self.history.operations.len();
+        if self.begun.insert(operation.op, index).is_some() {
+            return Err("the number of this operation is taken");
+        }
+        if operation.what == OperationKind::Acquire {
+            let owner = operation.owner.clone();
+            if *self.owners.entry(owner).or_insert(self.proc) != self.proc {
+                return Err("the owner of another process's acquisition");
+            }
+        } else {
+            operation.lease = self.lease_of(&operation.lock, &operation.owner);
+            self.used(index, &operation);
+        }
+        self.history.operations.push(operation);
+        Ok(())
+    }
+
+    /// The index of the lease that this owner acquired last.
+    fn lease_of(&self, lock: &str, owner: &str) -> Option<usize> {
+        let who = (lock.to_owned(), owner.to_owned());
+        self.current.get(&who).copied()
+    }
+
+    /// Records the use of a lease by the operation with this index, with its deadline if one is named, or its release.
+    fn used(&mut self, index: usize, operation: &Operation) {
+        let (at_ns, until_ns) = (operation.invoked_ns, operation.valid_until_ns);
+        let lease = self.history.lease(operation.lease);
+        let before = lease.and_then(|lease| lease.claims.last());
+        let asked_ns = before.map_or(at_ns, |claim| claim.from_ns);
+        let era = self.history.era_of(asked_ns, at_ns, until_ns);
+        let Some(lease) = self.lease_mut(operation.lease) else {
             return;
         };
-        if what == OperationKind::Release {
+        if operation.what == OperationKind::Release {
             lease.release = Some(index);
-            lease.end(at_ns, source);
+            lease.end(at_ns, operation.invoked);
             return;
         }
         lease.used_ns = lease.used_ns.max(at_ns);
-        if until > lease.deadline_ns {
+        if until_ns > lease.deadline_ns {
             lease.claim(Claim {
                 from_ns: at_ns,
-                until_ns: until,
+                until_ns,
                 era,
             });
         }
     }
 
-    fn told(&mut self, lease: Option<usize>, at_ns: u64, source: Source, until: Option<u64>) {
-        let Some(lease) = lease.and_then(|at| self.history.leases.get_mut(at)) else {
-            return;
-        };
-        lease.is_told = true;
-        if until.is_some() {
-            // Without a time and an era: it counts for I9, not as valid.
-            lease.claim(Claim {
-                from_ns: at_ns,
-                until_ns: until,
-                era: None,
-            });
-        }
-        lease.known_over(at_ns);
-        lease.end(at_ns, source);
+    fn lease_mut(&mut self, at: Option<usize>) -> Option<&mut Lease> {
+        self.history.leases.get_mut(at?)
     }
 
-    fn complete(&mut self, op: u64, done: Completion) -> Result<(), &'static str> {
-        let index = *self.begun.get(&op).ok_or("the end of what never began")?;
-        let Some(operation) = self.history.operations.get_mut(index) else {
-            return Err("the end of what never began");
-        };
-        if operation.done.is_some() {
+    fn told(&mut self, mut told: LossReport) {
+        told.lease = self.lease_of(&told.lock, &told.owner);
+        if let Some(lease) = self.lease_mut(told.lease) {
+            lease.is_told = true;
+            if told.valid_until_ns.is_some() {
+                // Without a time and an era: it counts for I9, not as valid.
+                lease.claim(Claim {
+                    from_ns: told.at_ns,
+                    until_ns: told.valid_until_ns,
+                    era: None,
+                });
+            }
+            lease.known_over(told.at_ns);
+            lease.end(told.at_ns, told.source);
+        }
+        self.history.told.push(told);
+    }
+
+    fn complete(&mut self, done: Completion) -> Result<(), &'static str> {
+        let begun = self.begun.get(&done.op).copied();
+        let index = begun.ok_or("the end of what never began")?;
+        let operation = self.history.operations.get_mut(index);
+        let operation = operation.ok_or("the end of what never began")?;
+        if operation.done.replace(done).is_some() {
             return Err("ended twice");
         }
-        operation.done = Some(done);
-        let what = operation.what;
-        let who = (operation.lock.clone(), operation.owner.clone());
-        let (invoked_ns, lease) = (operation.invoked_ns, operation.lease);
+        let (what, invoked_ns, lease) = (operation.what, operation.invoked_ns, operation.lease);
         let claim = Claim {
             from_ns: done.at_ns,
             until_ns: done.valid_until_ns,
@@ -237,76 +177,68 @@ impl WorkerReader<'_> {
         };
         match (what, done.outcome) {
             (OperationKind::Acquire, Outcome::Ok) => {
-                self.acquired(index, who, done.fence, claim, done.source);
+                self.acquired(index, done, claim);
+                return Ok(());
             }
             (OperationKind::Acquire, Outcome::Lost) => {
                 return Err("an acquire has nothing to lose");
             }
-            _ => {
-                let Some(lease) = lease.and_then(|at| self.history.leases.get_mut(at)) else {
-                    return Ok(());
-                };
-                match (what, done.outcome) {
-                    (OperationKind::Extend, Outcome::Ok) => lease.claim(claim),
-                    (OperationKind::Extend, Outcome::Lost | Outcome::Refused) => {
-                        lease.known_over(done.at_ns);
-                        lease.end(done.at_ns, done.source);
-                    }
-                    (OperationKind::Release, Outcome::Ok | Outcome::Lost) => {
-                        lease.known_over(done.at_ns);
-                    }
-                    _ => {}
-                }
-                if what != OperationKind::Release {
-                    lease.used_ns = lease.used_ns.max(done.at_ns);
-                }
+            _ => {}
+        }
+        let Some(lease) = self.lease_mut(lease) else {
+            return Ok(());
+        };
+        match (what, done.outcome) {
+            (OperationKind::Extend, Outcome::Ok) => lease.claim(claim),
+            (OperationKind::Extend, Outcome::Lost | Outcome::Refused) => {
+                lease.known_over(done.at_ns);
+                lease.end(done.at_ns, done.source);
             }
+            (OperationKind::Release, Outcome::Ok | Outcome::Lost) => lease.known_over(done.at_ns),
+            _ => {}
+        }
+        if what != OperationKind::Release {
+            lease.used_ns = lease.used_ns.max(done.at_ns);
         }
         Ok(())
     }
 
-    fn acquired(
-        &mut self,
-        operation: usize,
-        who: (String, String),
-        fence: Option<u64>,
-        claim: Claim,
-        source: Source,
-    ) {
-        let invoked_ns = match self.history.operations.get(operation) {
-            Some(operation) => operation.invoked_ns,
-            None => claim.from_ns,
+    /// Records a new lease; or a deadline of the known one, if a repeated acquire answers its fence.
+    fn acquired(&mut self, index: usize, done: Completion, claim: Claim) {
+        let History {
+            operations, leases, ..
+        } = &mut *self.history;
+        let Some(operation) = operations.get_mut(index) else {
+            return;
         };
+        let who = (operation.lock.clone(), operation.owner.clone());
         let known = self.current.get(&who).copied();
         let repeated = known.filter(|at| {
-            let lease = self.history.leases.get(*at);
-            fence.is_some()
-                && lease.is_some_and(|lease| lease.fence == fence && lease.over.is_none())
+            let lease = leases.get(*at).filter(|_| done.fence.is_some());
+            lease.is_some_and(|lease| lease.fence == done.fence && lease.over.is_none())
         });
-        let at = repeated.unwrap_or(self.history.leases.len());
-        if let Some(lease) = self.history.leases.get_mut(at) {
+        let at = repeated.unwrap_or(leases.len());
+        operation.lease = Some(at);
+        if let Some(lease) = leases.get_mut(at) {
             lease.claim(claim);
-        } else {
-            self.history.leases.push(Lease {
-                proc: self.proc,
-                lock: who.0.clone(),
-                owner: who.1.clone(),
-                fence,
-                invoked_ns,
-                acquired_ns: claim.from_ns,
-                acquired: source,
-                claims: vec![claim],
-                over: None,
-                is_told: false,
-                known_over_ns: None,
-                deadline_ns: claim.until_ns,
-                release: None,
-                used_ns: claim.from_ns,
-            });
-            self.current.insert(who, at);
+            return;
         }
-        if let Some(operation) = self.history.operations.get_mut(operation) {
-            operation.lease = Some(at);
-        }
+        leases.push(Lease {
+            proc: self.proc,
+            lock: who.0.clone(),
+            owner: who.1.clone(),
+            fence: done.fence,
+            invoked_ns: operation.invoked_ns,
+            acquired_ns: done.at_ns,
+            acquired: done.source,
+            claims: vec![claim],
+            over: None,
+            is_told: false,
+            known_over_ns: None,
+            deadline_ns: done.valid_until_ns,
+            release: None,
+            used_ns: done.at_ns,
+        });
+        self.current.insert(who, at);
     }
 }
