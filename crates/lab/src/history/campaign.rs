@@ -47,16 +47,14 @@ impl Campaign {
 
 /// The bounds of a campaign, in milliseconds.
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default)]
 pub struct Bounds {
     /// The longest time of an acquire after the faults, for itself and again for each acquire ahead of it (I10). Without it,
     /// liveness is not judged.
-    #[serde(default)]
     pub acquire_after_calm_ms: Option<u64>,
     /// How long after a TTL an acquire without an outcome may still hold the lock (I8).
-    #[serde(default)]
     pub orphan_ms: u64,
     /// How late a process that was not stopped may write that something happened (I7, I9): 25 by default.
-    #[serde(default = "scheduling")]
     pub scheduling_ms: u64,
 }
 
@@ -65,7 +63,7 @@ impl Default for Bounds {
         Self {
             acquire_after_calm_ms: None,
             orphan_ms: 0,
-            scheduling_ms: scheduling(),
+            scheduling_ms: 25,
         }
     }
 }
@@ -80,10 +78,6 @@ impl Bounds {
     }
 }
 
-fn scheduling() -> u64 {
-    25
-}
-
 /// Which operations the resource requires a fence for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -94,6 +88,17 @@ pub enum Resource {
     WriteFenced,
     /// Each read and each write.
     Fenced,
+}
+
+impl Resource {
+    /// Whether a write, or a read, must present a fence.
+    pub(crate) fn wants_fence(self, write: bool) -> bool {
+        match self {
+            Self::Unfenced => false,
+            Self::WriteFenced => write,
+            Self::Fenced => true,
+        }
+    }
 }
 
 /// The kinds of fault that the nemesis can cause.

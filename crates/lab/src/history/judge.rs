@@ -1,37 +1,34 @@
 //! The judge: from a history to a verdict. It takes no longer than sorting.
 
-mod exclusion;
-mod explained;
-mod fences;
-mod liveness;
-mod logs;
-mod real;
+mod acquires;
+mod findings;
+mod leases;
 mod resource;
-mod show;
 mod truth;
 
 use std::collections::BTreeMap;
 
-use crate::history::format::{OperationKind, Outcome};
+use self::findings::Findings;
+use crate::history::format::Outcome;
 use crate::history::invariant::Invariant;
 use crate::history::joined::History;
-use crate::history::verdict::{Counts, Findings, Status, Verdict};
+use crate::history::verdict::{Counts, Status, Verdict};
 
 /// Judges a history by all invariants.
 pub fn judge(history: &History) -> Verdict {
     let mut findings = Findings::new(history);
-    fences::unique(&mut findings);
-    fences::ordered(&mut findings);
-    exclusion::judge(&mut findings);
+    leases::unique(&mut findings);
+    leases::ordered(&mut findings);
+    leases::exclusive(&mut findings);
     resource::fenced(&mut findings);
     resource::no_lost_update(&mut findings);
     truth::own_lock_only(&mut findings);
     truth::no_late_success(&mut findings);
     truth::told_in_time(&mut findings);
-    explained::judge(&mut findings);
-    liveness::judge(&mut findings);
-    real::judge(&mut findings);
-    logs::judge(&mut findings);
+    acquires::explained(&mut findings);
+    acquires::live(&mut findings);
+    real(&mut findings);
+    resource::logs_agree(&mut findings);
 
     let shown = shown(history, &findings.found);
     let status = status(history, &findings, shown);
@@ -101,41 +98,86 @@ fn status(history: &History, findings: &Findings<'_>, shown: u64) -> Status {
 }
 
 fn counts(history: &History) -> Counts {
-    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    let operations = &history.operations;
+    let (operations, decisions) = (&history.operations, &history.decisions);
+    let without_outcome = operations
+        .iter()
+        .filter(|operation| operation.done.is_none() || operation.is(Outcome::Unknown));
+    let refused = history.acquires();
     let mut faults = BTreeMap::new();
     for fault in &history.faults {
         *faults.entry(fault.kind).or_default() += 1;
     }
-    let decisions = &history.decisions;
     Counts {
-        processes: count(history.processes.values().filter(|p| p.last_ns > 0).count()),
-        acquisitions: count(history.leases.len()),
-        operations: count(operations.len()),
-        unknown: count(
-            operations
-                .iter()
-                .filter(|op| op.done.is_none() || op.is(Outcome::Unknown))
-                .count(),
-        ),
-        refused: count(
-            operations
-                .iter()
-                .filter(|op| op.what == OperationKind::Acquire && op.is(Outcome::Refused))
-                .count(),
-        ),
-        decisions: count(decisions.len()),
-        accepted_writes: count(
-            decisions
-                .iter()
-                .filter(|d| d.is_write() && d.accepted)
-                .count(),
-        ),
-        refused_decisions: count(decisions.iter().filter(|d| !d.accepted).count()),
-        removals: count(history.removals.len()),
-        told_lost: count(history.told.len()),
+        processes: count(history.processes.values().filter(|p| p.last_ns > 0)),
+        acquisitions: count(&history.leases),
+        operations: count(operations),
+        unknown: count(without_outcome),
+        refused: count(refused.filter(|acquire| acquire.is(Outcome::Refused))),
+        decisions: count(decisions),
+        accepted_writes: count(decisions.iter().filter(|d| d.is_write() && d.accepted)),
+        refused_decisions: count(decisions.iter().filter(|d| !d.accepted)),
+        removals: count(&history.removals),
+        told_lost: count(&history.told),
         told_latest_us: None,
         epochs: history.starts.last().map_or(0, |(_, epoch)| *epoch),
         faults,
+    }
+}
+
+fn count(items: impl IntoIterator) -> u64 {
+    u64::try_from(items.into_iter().count()).unwrap_or(u64::MAX)
+}
+
+/// I11: a run without faults or work proves nothing, so an empty history is invalid.
+fn real(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    let campaign = &history.campaign;
+    let mut wrong = Vec::new();
+    for (kind, planned) in &campaign.planned {
+        // A stop of no duration does not count.
+        let real = history.faults.iter().filter(|fault| {
+            let lasting = !kind.lasts() || fault.until_ns.is_none_or(|until| until > fault.at_ns);
+            fault.kind == *kind && lasting
+        });
+        let happened = count(real);
+        if happened < *planned {
+            wrong.push(format!(
+                "{kind} was planned {planned} times and happened {happened} times"
+            ));
+        }
+    }
+    let worked = count(history.processes.values().filter(|p| p.last_ns > 0));
+    if worked < campaign.workers {
+        wrong.push(format!(
+            "{worked} of {} workers did anything",
+            campaign.workers
+        ));
+    }
+    if history.leases.is_empty() {
+        wrong.push("no lock was ever acquired".to_owned());
+    }
+    if !history
+        .decisions
+        .iter()
+        .any(|decision| decision.is_write() && decision.accepted)
+    {
+        wrong.push("the resource accepted no write".to_owned());
+    }
+    for (proc, process) in &history.processes {
+        if let Some(at_ns) = process.unhurt_ns {
+            wrong.push(format!(
+                "worker {proc} wrote a line, at {at_ns} ns, while it was stopped or after it was killed"
+            ));
+        }
+    }
+    match (campaign.bounds.acquire_after_calm_ms, history.calm) {
+        (Some(_), None) => wrong.push("there was no calm".to_owned()),
+        (_, Some(calm)) if history.faults.iter().any(|fault| fault.at_ns > calm) => {
+            wrong.push("a fault followed the calm".to_owned());
+        }
+        _ => {}
+    }
+    for sentence in wrong {
+        findings.add(Invariant::RealCampaign, sentence, &[]);
     }
 }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::history::campaign::FaultKind;
-use crate::history::format::Source;
 use crate::history::invariant::Invariant;
-use crate::history::joined::History;
 
 /// The verdict on a history; `Display` is the report for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,99 +103,4 @@ pub struct Moment {
     pub begins: bool,
     /// It is not from here on.
     pub ends: bool,
-}
-
-/// How many violations of each invariant keep their window.
-const KEPT: u64 = 5;
-/// How many faults a window shows.
-const FAULTS_SHOWN: usize = 6;
-
-/// The violations found so far.
-pub(crate) struct Findings<'a> {
-    pub(crate) history: &'a History,
-    pub(crate) found: BTreeMap<Invariant, u64>,
-    pub(crate) violations: Vec<Violation>,
-    pub(crate) not_judged: Vec<String>,
-    pub(crate) told_latest_us: Option<i64>,
-}
-
-impl<'a> Findings<'a> {
-    pub(crate) fn new(history: &'a History) -> Self {
-        Self {
-            history,
-            found: BTreeMap::new(),
-            violations: Vec::new(),
-            not_judged: Vec::new(),
-            told_latest_us: None,
-        }
-    }
-
-    pub(crate) fn add(
-        &mut self,
-        invariant: Invariant,
-        lock: Option<&str>,
-        sentence: String,
-        mut window: Vec<Moment>,
-    ) {
-        let count = self.found.entry(invariant).or_default();
-        *count += 1;
-        if *count > KEPT {
-            return;
-        }
-        self.add_faults(&mut window);
-        window.sort_by_key(|moment| moment.at_ns);
-        self.violations.push(Violation {
-            invariant,
-            lock: lock.map(str::to_owned),
-            sentence,
-            window,
-        });
-    }
-
-    /// The faults between the first moment and the last.
-    fn add_faults(&self, window: &mut Vec<Moment>) {
-        let from = window.iter().map(|moment| moment.at_ns).min();
-        let to = window.iter().map(|moment| moment.at_ns).max();
-        let (Some(from), Some(to)) = (from, to) else {
-            return;
-        };
-        let faults = &self.history.faults;
-        let first = faults.partition_point(|fault| fault.at_ns < from);
-        let between = faults.iter().skip(first);
-        for fault in between
-            .take_while(|fault| fault.at_ns <= to)
-            .take(FAULTS_SHOWN)
-        {
-            let until = fault.until_ns.map_or(String::new(), |until| {
-                format!(", for {}", milliseconds(until - fault.at_ns))
-            });
-            let by = fault
-                .by_ns
-                .map_or(String::new(), |by| format!(", by {}", milliseconds(by)));
-            let text = format!("{} {}{by}{until}", fault.kind, fault.target);
-            window.push(self.moment(fault.source, fault.at_ns, None, text));
-        }
-    }
-
-    pub(crate) fn moment(
-        &self,
-        source: Source,
-        at_ns: u64,
-        proc: Option<u64>,
-        text: String,
-    ) -> Moment {
-        Moment {
-            place: self.history.place(source),
-            at_ns,
-            proc,
-            text,
-            begins: false,
-            ends: false,
-        }
-    }
-}
-
-/// Nanoseconds as milliseconds with three decimals, without rounding up.
-pub(crate) fn milliseconds(ns: u64) -> String {
-    format!("{}.{:03} ms", ns / 1_000_000, ns / 1_000 % 1_000)
 }

@@ -1,9 +1,8 @@
 //! I6, I7 and I9: the reports of a lock to its holder. A process is not blamed for reports after its death.
 
-use super::show;
+use super::findings::{Findings, milliseconds};
 use crate::history::format::{OperationKind, Outcome, Removal};
 use crate::history::invariant::Invariant::{NoLateSuccess, OwnLockOnly, ToldInTime};
-use crate::history::verdict::{Findings, milliseconds};
 
 /// I6.
 pub(super) fn own_lock_only(findings: &mut Findings<'_>) {
@@ -13,25 +12,20 @@ pub(super) fn own_lock_only(findings: &mut Findings<'_>) {
         findings.not_judged.push(why.to_owned());
     }
     for removal in &history.removals {
-        let Removal { by, whose, .. } = removal;
+        let Removal {
+            lock, by, whose, ..
+        } = removal;
         if whose == by || whose == "none" {
             continue;
         }
         let sentence = format!("the release of {by} removed the lock of {whose}");
-        let text = format!("{by} removes the lock of {whose}");
-        let mut window = vec![findings.moment(removal.source, removal.at_ns, None, text)];
         // Finding the lease that lost its lock takes a pass over all leases, so it is done once.
-        if !findings.found.contains_key(&OwnLockOnly) {
-            let of = (&removal.lock, whose);
-            let mut leases = history.leases.iter();
-            let robbed = leases.rfind(|lease| (&lease.lock, &lease.owner) == of);
-            window.extend(
-                robbed
-                    .into_iter()
-                    .flat_map(|robbed| show::lease(findings, robbed)),
-            );
-        }
-        findings.add(OwnLockOnly, Some(&removal.lock), sentence, window);
+        let mut leases = history.leases.iter();
+        let is_first = !findings.found.contains_key(&OwnLockOnly);
+        let robbed = is_first
+            .then(|| leases.rfind(|lease| lease.lock == *lock && lease.owner == *whose))
+            .flatten();
+        findings.add(OwnLockOnly, sentence, &[removal, &robbed]);
     }
 }
 
@@ -66,13 +60,7 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
             }
             _ => continue,
         };
-        let mut window = show::operation(findings, operation);
-        window.extend(
-            lease
-                .into_iter()
-                .flat_map(|lease| show::lease(findings, lease)),
-        );
-        findings.add(NoLateSuccess, Some(&operation.lock), sentence, window);
+        findings.add(NoLateSuccess, sentence, &[operation, &lease]);
     }
 }
 
@@ -105,9 +93,7 @@ fn never_told(findings: &mut Findings<'_>) {
             operation.what,
             milliseconds(at_ns - deadline)
         );
-        let mut window = show::lease(findings, lease);
-        window.extend(show::operation(findings, operation));
-        findings.add(ToldInTime, Some(&operation.lock), sentence, window);
+        findings.add(ToldInTime, sentence, &[lease, operation]);
     }
 }
 
@@ -131,10 +117,7 @@ fn told_late(findings: &mut Findings<'_>) {
         if told.at_ns > deadline.saturating_add(slack) {
             let late = milliseconds(told.at_ns - deadline);
             let sentence = format!("{lease} was told lost {late} after its deadline");
-            let mut window = show::lease(findings, lease);
-            let text = format!("{} told lost", lease.owner);
-            window.push(findings.moment(told.source, told.at_ns, Some(told.proc), text));
-            findings.add(ToldInTime, Some(&told.lock), sentence, window);
+            findings.add(ToldInTime, sentence, &[lease, told]);
         }
     }
 }

@@ -1,11 +1,10 @@
-//! I1 and I2. Fences are compared within one lock only.
+//! I1, I2 and I3: the leases of one lock. An acquire without a known outcome is never blamed.
 
-use super::show;
+use super::findings::{Findings, milliseconds};
 use crate::history::campaign::Resource;
-use crate::history::invariant::Invariant::{FenceOrder, UniqueFence};
+use crate::history::invariant::Invariant::{Exclusion, FenceOrder, UniqueFence};
 use crate::history::joined::History;
-use crate::history::lease::Lease;
-use crate::history::verdict::Findings;
+use crate::history::lease::{Lease, Span};
 
 /// I1: sorted by fence, equal fences are neighbours.
 pub(super) fn unique(findings: &mut Findings<'_>) {
@@ -16,11 +15,7 @@ pub(super) fn unique(findings: &mut Findings<'_>) {
         match lease.fence {
             Some(fence) => fenced.push((lease, fence, epoch)),
             None if history.campaign.resource == Resource::Unfenced => {}
-            None => {
-                let sentence = format!("{lease} has no fence");
-                let window = show::lease(findings, lease);
-                findings.add(UniqueFence, Some(&lease.lock), sentence, window);
-            }
+            None => findings.add(UniqueFence, format!("{lease} has no fence"), &[lease]),
         }
     }
     fenced.sort_by_key(|(lease, fence, epoch)| (&lease.lock, *fence, *epoch));
@@ -31,8 +26,7 @@ pub(super) fn unique(findings: &mut Findings<'_>) {
         if one.lock == other.lock && fence == other_fence && epoch.is_some() && epoch == other_epoch
         {
             let sentence = format!("{one} and {other} got the same fence, {fence}");
-            let window = show::leases(findings, one, other);
-            findings.add(UniqueFence, Some(&one.lock), sentence, window);
+            findings.add(UniqueFence, sentence, &[*one, *other]);
         }
     }
 }
@@ -55,7 +49,7 @@ pub(super) fn ordered(findings: &mut Findings<'_>) {
     fenced.sort_by_key(|(lease, _)| (&lease.lock, lease.invoked_ns));
     let mut before = completed.into_iter().peekable();
     let mut highest: Option<(&Lease, u64)> = None;
-    for (lease, fence) in &fenced {
+    for (lease, fence) in fenced {
         while let Some((ended, its)) = before.next_if(|(ended, _)| {
             (&ended.lock, ended.acquired_ns) < (&lease.lock, lease.invoked_ns)
         }) {
@@ -68,13 +62,12 @@ pub(super) fn ordered(findings: &mut Findings<'_>) {
         };
         // Equal fences of one epoch are a matter of I1.
         let epochs = [earlier, lease].map(|lease| acquired_in(history, lease));
-        let twins = its == *fence && epochs[0].is_some() && epochs[0] == epochs[1];
-        if its >= *fence && !twins {
+        let twins = its == fence && epochs[0].is_some() && epochs[0] == epochs[1];
+        if its >= fence && !twins {
             let sentence = format!(
                 "{earlier} was complete, with fence {its}, before {lease} was asked for, and that got {fence}"
             );
-            let window = show::leases(findings, earlier, lease);
-            findings.add(FenceOrder, Some(&lease.lock), sentence, window);
+            findings.add(FenceOrder, sentence, &[earlier, lease]);
         }
     }
     over_in_order(findings);
@@ -99,12 +92,37 @@ fn over_in_order(findings: &mut Findings<'_>) {
             if its < fence && until > lease.acquired_ns && apart {
                 let sentence =
                     format!("{lower} has fence {its} but began after {lease} with fence {fence}");
-                let window = show::leases(findings, lower, lease);
-                findings.add(FenceOrder, Some(&lease.lock), sentence, window);
+                findings.add(FenceOrder, sentence, &[lower, lease]);
             }
         }
         if same.is_none_or(|(_, _, _, until)| end > until) {
             longest = Some(this);
+        }
+    }
+}
+
+/// I3: sorted by their beginning, a span overlaps an earlier one if it begins before the latest end so far.
+pub(super) fn exclusive(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    let mut spans: Vec<(&Lease, Span)> = Vec::new();
+    for lease in &history.leases {
+        spans.extend(lease.spans().map(|span| (lease, span)));
+    }
+    spans.sort_by_key(|(lease, span)| (&lease.lock, span.era, span.from_ns));
+    let mut latest: Option<(&Lease, Span)> = None;
+    for this in spans {
+        let (lease, span) = this;
+        let same = latest.filter(|(other, of)| (&other.lock, of.era) == (&lease.lock, span.era));
+        if let Some((other, of)) = same
+            && span.from_ns < of.to_ns
+            && !std::ptr::eq(lease, other)
+        {
+            let both = milliseconds(span.to_ns.min(of.to_ns) - span.from_ns);
+            let sentence = format!("{other} and {lease} are both valid for {both}");
+            findings.add(Exclusion, sentence, &[other, lease]);
+        }
+        if same.is_none_or(|(_, of)| span.to_ns > of.to_ns) {
+            latest = Some(this);
         }
     }
 }
