@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::resource::Fencing;
 use crate::history::{Status, judge, read};
+use crate::host_time;
 use crate::output::{CommandError, CommandOutput};
 use crate::text::json_line;
 
@@ -40,8 +41,8 @@ pub struct Storm {
     pub(super) tolerance: Duration,
 
     /// What faults and work are drawn from; by default, another one each time
-    #[arg(long, value_name = "N")]
-    pub(super) seed: Option<u64>,
+    #[arg(long, value_name = "N", default_value_t = drawn(), hide_default_value = true)]
+    pub(super) seed: u64,
 
     /// What the resource asks for
     #[arg(long, value_enum, default_value = "fenced")]
@@ -67,11 +68,11 @@ impl Storm {
         let default = if self.quorum { QUORUM_TTL } else { TTL };
         self.ttl.unwrap_or(default)
     }
+}
 
-    /// The seed of faults and work.
-    pub(super) fn seed(&self) -> u64 {
-        self.seed.unwrap_or_default()
-    }
+/// A seed that is short enough to type.
+fn drawn() -> u64 {
+    host_time::up_ns() / 1_000 % 1_000_000
 }
 
 /// In less there would be no fault; in more, no end.

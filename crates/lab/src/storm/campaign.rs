@@ -114,7 +114,7 @@ impl Campaign {
         let left_out = harmed.and_then(Servers::why_no_clock);
         let left_out = left_out.map(|why| format!("clock-forward, clock-back: {why}"));
         let deck = nemesis::deck(harmed);
-        let faults = nemesis::schedule(settings.seed(), self.storm, settings.ttl(), &deck);
+        let faults = nemesis::schedule(settings.seed, self.storm, settings.ttl(), &deck);
         let setting = Setting {
             system: match self.system {
                 System::Leasehold => "leasehold",
@@ -183,7 +183,7 @@ impl Campaign {
     ) -> Result<(), String> {
         let path = directory.join("campaign.json");
         let described = json!({
-            "format": 1, "run": self.name, "seed": settings.seed(), "ttl_ms": milliseconds(settings.ttl()),
+            "format": 1, "run": self.name, "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl()),
             "workers": settings.workers, "locks": settings.locks, "resource": self.resource,
             "control": self.shows.is_some(), "system": setting.system, "planned": setting.planned,
             "bounds": {
@@ -226,7 +226,7 @@ impl Campaign {
     ) -> worker::WorkerConfig {
         worker::WorkerConfig {
             proc: 0,
-            seed: settings.seed(),
+            seed: settings.seed,
             system: self.system,
             urls,
             // On a foreign server, names of other programs must not be used.

@@ -43,7 +43,6 @@ pub use self::resource::Fencing;
 use self::worker::System;
 
 use crate::history::Invariant;
-use crate::host_time;
 use crate::output::{CommandOutput, Terminal};
 use crate::server::connect;
 use crate::text::json_line;
@@ -58,13 +57,8 @@ impl Storm {
     /// # Errors
     /// As [`storm`].
     pub(crate) fn run(&self, json: bool, asked: &Terminal) -> Result<CommandOutput, String> {
-        // Short enough to type.
-        let drawn = || host_time::up_ns() / 1_000 % 1_000_000;
-        let seed = self.seed.unwrap_or_else(drawn);
-        let mut settings = self.clone();
-        settings.seed = Some(seed);
-        (asked.progress)(&format!("a storm of {:?}, seed {seed}", self.time));
-        let report = storm(&settings)?;
+        (asked.progress)(&format!("a storm of {:?}, seed {}", self.time, self.seed));
+        let report = storm(self)?;
         Ok(CommandOutput {
             text: if json {
                 json_line("leasehold.lab-storm/1", &report)

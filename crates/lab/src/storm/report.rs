@@ -114,7 +114,7 @@ impl Report {
             .find(|&result| any(result));
         Self {
             result: worst.unwrap_or(Conclusion::Clean),
-            seed: settings.seed(),
+            seed: settings.seed,
             again: again(settings),
             histories: None,
             campaigns,
@@ -123,7 +123,7 @@ impl Report {
 }
 
 fn again(settings: &Storm) -> String {
-    let (workers, locks, seed) = (settings.workers, settings.locks, settings.seed());
+    let (workers, locks, seed) = (settings.workers, settings.locks, settings.seed);
     let typed = |duration| format_duration(duration).to_string().replace(' ', "");
     let (time, ttl, tolerance) = (
         typed(settings.time),

@@ -83,7 +83,7 @@ pub(super) fn run(
     let ground = campaign.ground;
     let mut nodes = Nodes::start(settings.ttl(), ground == Ground::Quorum)?;
     let plan = schedule::storm(
-        settings.seed(),
+        settings.seed,
         campaign.storm,
         settings.ttl(),
         nodes.why_no_clock(),
