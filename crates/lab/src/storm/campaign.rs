@@ -14,11 +14,11 @@ use super::args::Storm;
 use super::nemesis::{self, Nemesis};
 use super::part::Part;
 use super::pool::WorkerPool;
-use super::resource::Fencing;
+use super::report::{CampaignFindings, Control};
+use super::resource::{Fencing, ResourceConfig};
 use super::servers::Servers;
 use super::stage::Stage;
 use super::worker::{self, System};
-use super::{judge_process, resource};
 use crate::history::{FaultKind, Invariant, Verdict};
 use crate::host_time;
 
@@ -83,27 +83,13 @@ pub(super) struct Setting {
     pub(super) lively: Duration,
 }
 
-/// The result of a campaign.
-#[derive(Debug)]
-pub(super) struct CampaignOutcome {
-    pub(super) verdict: Verdict,
-    /// From the first worker's start to the last one's end.
-    pub(super) took: Duration,
-    /// The longest time for which the machine kept a worker from running.
-    pub(super) stalled: Duration,
-    /// The longest delay of a loss report without a known cause.
-    pub(super) unexplained: Duration,
-    /// The faults that are not possible here, and why.
-    pub(super) left_out: Option<String>,
-}
-
 impl Campaign {
     /// Runs it on one server, with its history in `directory`, which exists and is empty.
     pub(super) fn on_a_server(
         &self,
         settings: &Storm,
         directory: &Path,
-    ) -> Result<CampaignOutcome, String> {
+    ) -> Result<CampaignFindings, String> {
         let mut server = match settings.url {
             Some(_) => None,
             None => Some(Servers::start(&DURABLE, self.shows.is_none())?),
@@ -140,13 +126,14 @@ impl Campaign {
     }
 
     /// Runs the workers while `storm` causes faults. After it has declared calm, they go on for a while.
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub(super) fn carry_out(
         &self,
         settings: &Storm,
         directory: &Path,
         setting: Setting,
         storm: impl FnOnce(&mut Stage) -> Result<(), String>,
-    ) -> Result<CampaignOutcome, String> {
+    ) -> Result<CampaignFindings, String> {
         let scratch = tempfile::Builder::new()
             .prefix("leasehold-storm-")
             .tempdir();
@@ -163,15 +150,22 @@ impl Campaign {
         stage.rest(host_time::up() + self.calm)?;
         File::create(&enough).map_err(|error| refused(&enough, &error))?;
         let stops = stage.end()?;
-        let took = host_time::up().saturating_sub(began);
+        let seconds = host_time::up().saturating_sub(began).as_secs_f64();
         resource.kill()?;
 
-        Ok(CampaignOutcome {
-            verdict: verdict(directory)?,
-            took,
-            stalled: worker::stalls::longest(directory, &stops),
-            unexplained: worker::stalls::unexplained(directory, &stops),
+        let verdict = verdict(directory)?;
+        Ok(CampaignFindings {
+            seconds,
+            acquisitions_per_second: verdict.counts.acquisitions as f64 / seconds,
+            stalled_ms: worker::stalls::longest(directory, &stops).as_millis(),
+            unexplained_ms: worker::stalls::unexplained(directory, &stops).as_millis(),
+            tolerance_ms: settings.tolerance.as_millis(),
             left_out: setting.left_out,
+            control: self.shows.map(|shows| Control {
+                shows,
+                times: verdict.found.get(&shows).copied().unwrap_or(0),
+            }),
+            verdict,
         })
     }
 
@@ -197,7 +191,7 @@ impl Campaign {
 
     /// Starts the resource and waits until it listens.
     fn resource(&self, socket: &Path, directory: &Path) -> Result<Process, String> {
-        let config = resource::ResourceConfig {
+        let config = ResourceConfig {
             socket: socket.to_owned(),
             history: directory.join("resource.jsonl"),
             fencing: self.resource,
@@ -247,11 +241,11 @@ impl Campaign {
 /// Has a history judged. The verdict is stored beside it.
 fn verdict(directory: &Path) -> Result<Verdict, String> {
     let verdict = directory.join("verdict.json");
-    let config = judge_process::JudgeConfig {
+    let judge = Part::Judge {
         history: directory.to_owned(),
         verdict: verdict.clone(),
     };
-    let mut judge = Part::Judge(config).start()?;
+    let mut judge = judge.start()?;
     let ended = loop {
         if let Some(status) = judge.ended().map_err(|error| error.to_string())? {
             break status;

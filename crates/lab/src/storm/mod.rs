@@ -10,13 +10,12 @@
 //! | `nemesis`, `stage`, `pool` | the faults; their history, and those of workers; the worker processes |
 //! | `servers`, `network`, `clock` | the server, its replica, the network path to them, and their clock |
 //! | `quorum` | five servers that vote on each lock: their faults and their controls |
-//! | `part`; `worker`, `resource`, `judge_process` | the separate processes |
+//! | `part`; `worker`, `resource` | the separate processes |
 //! | `args`, `report` | the options and the output |
 
 pub mod args;
 mod campaign;
 mod clock;
-mod judge_process;
 mod nemesis;
 mod network;
 mod part;
@@ -136,11 +135,7 @@ pub fn storm(settings: &Storm) -> Result<Report, String> {
                 histories.kept().display()
             )
         })?;
-        found.push(CampaignFindings::new(
-            outcome,
-            campaign.shows,
-            settings.tolerance,
-        ));
+        found.push(outcome);
     }
     let mut report = Report::new(settings, found);
     if settings.keep.is_some() || report.result != Conclusion::Clean {

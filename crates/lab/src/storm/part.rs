@@ -1,13 +1,15 @@
 //! The separate processes of a run: this same program, executed again with a configuration in the environment. A secret command
 //! line word prevents an accidental start.
 
-use std::env;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
 use testkit::{Process, watched};
 
-use super::{judge_process, resource, worker};
+use super::{resource, worker};
+use crate::history::{self, Verdict};
 
 /// The only word of its command line.
 const WORD: &str = "leasehold-lab-part";
@@ -21,7 +23,11 @@ const CONFIG: &str = "LEASEHOLD_LAB_PART";
 pub(crate) enum Part {
     Worker(worker::WorkerConfig),
     Resource(resource::ResourceConfig),
-    Judge(judge_process::JudgeConfig),
+    /// The directory of the history, and the file for the verdict. It gets nothing else, so it knows only what was recorded.
+    Judge {
+        history: PathBuf,
+        verdict: PathBuf,
+    },
 }
 
 impl Part {
@@ -53,7 +59,7 @@ pub fn play() -> Option<ExitCode> {
     let played = match Part::ordered()? {
         Ok(Part::Worker(orders)) => worker::work(orders),
         Ok(Part::Resource(orders)) => resource::serve(&orders),
-        Ok(Part::Judge(orders)) => judge_process::judge(&orders),
+        Ok(Part::Judge { history, verdict }) => judge(&history, &verdict),
         Err(why) => Err(why),
     };
     Some(match played {
@@ -63,4 +69,13 @@ pub fn play() -> Option<ExitCode> {
             ExitCode::FAILURE
         }
     })
+}
+
+/// Reads and judges a history, and writes the verdict.
+fn judge(history: &Path, verdict: &Path) -> Result<(), String> {
+    let judged: Result<Verdict, String> = history::read(history)
+        .map(|history| history::judge(&history))
+        .map_err(|unreadable| unreadable.to_string());
+    let text = serde_json::to_string(&judged).map_err(|error| error.to_string())?;
+    fs::write(verdict, text).map_err(|error| format!("{}: {error}", verdict.display()))
 }

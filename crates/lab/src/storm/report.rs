@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use humantime::format_duration;
 use serde::Serialize;
 
 use super::args::Storm;
-use super::campaign::CampaignOutcome;
 use crate::history::{Invariant, Status, Verdict};
 
 /// The overall result.
@@ -57,28 +55,6 @@ pub struct Control {
 }
 
 impl CampaignFindings {
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
-    pub(super) fn new(
-        outcome: CampaignOutcome,
-        shows: Option<Invariant>,
-        tolerance: Duration,
-    ) -> Self {
-        let (seconds, verdict) = (outcome.took.as_secs_f64(), outcome.verdict);
-        Self {
-            control: shows.map(|shows| Control {
-                shows,
-                times: verdict.found.get(&shows).copied().unwrap_or(0),
-            }),
-            acquisitions_per_second: verdict.counts.acquisitions as f64 / seconds,
-            seconds,
-            stalled_ms: outcome.stalled.as_millis(),
-            unexplained_ms: outcome.unexplained.as_millis(),
-            tolerance_ms: tolerance.as_millis(),
-            left_out: outcome.left_out,
-            verdict,
-        }
-    }
-
     fn result(&self) -> Conclusion {
         match self.verdict.status {
             Status::Violated => Conclusion::Violated,

@@ -26,7 +26,8 @@ use std::time::Duration;
 use self::nemesis::QuorumNemesis;
 use self::nodes::{NODES, Nodes};
 use super::args::Storm;
-use super::campaign::{Campaign, CampaignOutcome, Ground, Setting};
+use super::campaign::{Campaign, Ground, Setting};
+use super::report::CampaignFindings;
 use super::stage::Stage;
 use super::worker::System;
 use crate::history::{FaultKind, Invariant};
@@ -79,7 +80,7 @@ pub(super) fn run(
     campaign: &Campaign,
     settings: &Storm,
     directory: &Path,
-) -> Result<CampaignOutcome, String> {
+) -> Result<CampaignFindings, String> {
     let ground = campaign.ground;
     let mut nodes = Nodes::start(settings.ttl(), ground == Ground::Quorum)?;
     let plan = schedule::storm(
