@@ -89,12 +89,12 @@ impl Stage {
 
     /// Records that all is in order from here on.
     pub(super) fn calm(&self) -> Result<(), String> {
-        self.write(&json!({"ev": "calm", "at_ns": host_time::up_ns()}))
+        self.write(json!({"ev": "calm", "at_ns": host_time::up_ns()}))
     }
 
     /// Records a start of the server, with the number of its losses of data.
     pub(super) fn server_starts(&self, epoch: u32, at_ns: u64) -> Result<(), String> {
-        self.write(&json!({"ev": "server-start", "epoch": epoch, "at_ns": at_ns}))
+        self.write(json!({"ev": "server-start", "epoch": epoch, "at_ns": at_ns}))
     }
 
     /// Records a fault.
@@ -105,11 +105,9 @@ impl Stage {
         from: u64,
         to: Option<u64>,
     ) -> Result<(), String> {
-        let mut line = json!({"ev": "fault", "kind": kind, "target": target, "at_ns": from});
-        if let (Some(line), Some(to)) = (line.as_object_mut(), to) {
-            line.insert("until_ns".to_owned(), to.into());
-        }
-        self.write(&line)
+        self.write(
+            json!({"ev": "fault", "kind": kind, "target": target, "at_ns": from, "until_ns": to}),
+        )
     }
 
     /// Records a jump of a clock.
@@ -120,12 +118,12 @@ impl Stage {
         [from, until]: [u64; 2],
         by_ns: u64,
     ) -> Result<(), String> {
-        self.write(&json!({
+        self.write(json!({
             "ev": "fault", "kind": kind, "target": target, "at_ns": from, "until_ns": until, "by_ns": by_ns,
         }))
     }
 
-    fn write(&self, line: &serde_json::Value) -> Result<(), String> {
+    fn write(&self, line: serde_json::Value) -> Result<(), String> {
         worker::append(&self.history, line)
     }
 

@@ -7,11 +7,9 @@ use std::time::Duration;
 use leasehold::{Client, Clock, Error, Lease, Moment, Mutex};
 use tokio::time::{sleep, timeout};
 
-use super::Worker;
-use super::config::WorkerConfig;
 use super::log::{HistoryLog, Known, LeaseName};
-use super::plan::{self, HoldPlan};
-use super::visit::Visit;
+use super::work::{HoldPlan, Visit};
+use super::{Worker, WorkerConfig};
 use crate::host_time;
 use crate::rng::Rng;
 
@@ -26,24 +24,6 @@ pub(super) async fn connect(config: &WorkerConfig) -> Option<Client> {
         sleep(RETRY).await;
     }
     None
-}
-
-/// The outcome of an acquire.
-enum AcquireResult {
-    Had(Box<Lease>),
-    Busy,
-    /// It may have been acquired anyway.
-    Unknown(String),
-}
-
-impl From<Result<Lease, Error>> for AcquireResult {
-    fn from(result: Result<Lease, Error>) -> Self {
-        match result {
-            Ok(lease) => Self::Had(Box::new(lease)),
-            Err(Error::Timeout(_)) => Self::Busy,
-            Err(error) => Self::Unknown(error.to_string()),
-        }
-    }
 }
 
 /// Acquires the lock, works under it, and releases it.
@@ -64,9 +44,9 @@ pub(super) async fn round(
     let mutex = client.mutex(&name.lock).ttl(ttl).auto_renew(renews);
     let op = log.invoke("acquire", name, Known::default())?;
     let lease = match ask(&mutex, ttl, rng).await {
-        AcquireResult::Had(lease) => *lease,
-        AcquireResult::Busy => return log.complete(op, "refused", Known::default()),
-        AcquireResult::Unknown(why) => {
+        Ok(Some(lease)) => lease,
+        Ok(None) => return log.complete(op, "refused", Known::default()),
+        Err(why) => {
             log.unknown(op, &why)?;
             // Immediate refusals must not cause a busy loop.
             sleep(RETRY).await;
@@ -82,25 +62,25 @@ pub(super) async fn round(
     give_back(log, name, lease, rng).await
 }
 
-async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> AcquireResult {
-    match rng.below(20) {
-        0..3 => match mutex.try_acquire().await {
-            Ok(Some(lease)) => AcquireResult::Had(Box::new(lease)),
-            Ok(None) => AcquireResult::Busy,
-            Err(error) => AcquireResult::Unknown(error.to_string()),
-        },
+/// Acquires the lock in one of several ways; `None` if it is busy. After an error it may have been acquired anyway.
+async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Result<Option<Lease>, String> {
+    let acquired = match rng.below(20) {
+        0..3 => return mutex.try_acquire().await.map_err(|error| error.to_string()),
         // Cancels.
         3..5 => {
             let limit = ttl
                 .mul_f64(0.5)
                 .min(Duration::from_micros(rng.below(100_000)));
-            match timeout(limit, mutex.acquire()).await {
-                Ok(acquired) => acquired.into(),
-                Err(_) => AcquireResult::Unknown("cancelled".into()),
-            }
+            let acquired = timeout(limit, mutex.acquire()).await;
+            acquired.map_err(|_| "cancelled".to_owned())?
         }
-        5..12 => mutex.acquire_within(ttl * 8).await.into(),
-        _ => mutex.acquire().await.into(),
+        5..12 => mutex.acquire_within(ttl * 8).await,
+        _ => mutex.acquire().await,
+    };
+    match acquired {
+        Ok(lease) => Ok(Some(lease)),
+        Err(Error::Timeout(_)) => Ok(None),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -120,14 +100,14 @@ async fn work(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let (log, ttl) = (&worker.log, worker.config.ttl());
-    let Some(version) = plan::read(log, name, visit, known(lease)).await? else {
+    let Some(version) = visit.read(log, name, known(lease)).await? else {
         return Ok(());
     };
     if rng.below(8) == 0 {
         extend(log, name, lease, ttl).await?;
     }
-    plan::stay(stay, rng, ttl).await;
-    plan::write(log, name, visit, known(lease), version).await
+    stay.wait(rng, ttl).await;
+    visit.write(log, name, known(lease), version).await
 }
 
 async fn extend(

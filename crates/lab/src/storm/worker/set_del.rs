@@ -7,11 +7,9 @@ use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::Worker;
-use super::config::WorkerConfig;
 use super::log::{self, Known, LeaseName};
-use super::plan::{self, HoldPlan};
-use super::visit::Visit;
+use super::work::{HoldPlan, Visit};
+use super::{Worker, WorkerConfig};
 use crate::host_time;
 use crate::rng::Rng;
 
@@ -48,9 +46,9 @@ impl Plain {
             Err(error) => return log.unknown(op, &error.to_string()),
         }
         let stay = HoldPlan::draw(rng, worker.config.outlived);
-        if let Some(version) = plan::read(log, name, visit, Known::default()).await? {
-            plan::stay(stay, rng, ttl).await;
-            plan::write(log, name, visit, Known::default(), version).await?;
+        if let Some(version) = visit.read(log, name, Known::default()).await? {
+            stay.wait(rng, ttl).await;
+            visit.write(log, name, Known::default(), version).await?;
         }
         let op = log.invoke("release", name, Known::default())?;
         match self.release(name).await {
@@ -106,7 +104,7 @@ fn removed(config: &WorkerConfig, name: &LeaseName, whose: Option<&str>) -> Resu
     let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
     log::append(
         &file,
-        &json!({
+        json!({
             "ev": "removed", "lock": name.lock, "by": name.owner, "whose": whose.unwrap_or("none"),
             "at_ns": host_time::up_ns(),
         }),

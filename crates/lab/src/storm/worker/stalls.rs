@@ -110,7 +110,7 @@ struct Stall {
 
 /// The longest time for which a sleeping thread was kept from running while its process was not stopped, that is, by the
 /// machine. `stops` are process, beginning and end.
-pub(in crate::storm) fn longest(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
+pub(crate) fn longest(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
     let stopped = |stall: &Stall| {
         let to = stall.from + stall.late;
         stops
@@ -125,7 +125,7 @@ pub(in crate::storm) fn longest(directory: &Path, stops: &[(u64, u64, u64)]) -> 
 
 /// The longest delay of a loss report, without the time in which the library's thread or the worker's runtime could not run
 /// or its process was stopped. The rest has no known cause.
-pub(in crate::storm) fn unexplained(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
+pub(crate) fn unexplained(directory: &Path, stops: &[(u64, u64, u64)]) -> Duration {
     let stalls = stalls(directory);
     let left = tellings(directory).into_iter().map(|(proc, due, told)| {
         let stalled = stalls

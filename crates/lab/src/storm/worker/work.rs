@@ -1,0 +1,122 @@
+//! The work under a lock, independent of the lock's implementation: accesses of the resource, and its duration.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::time::sleep;
+
+use super::log::{HistoryLog, Known, LeaseName};
+use crate::rng::Rng;
+
+/// How long a holder takes between reading and writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HoldPlan {
+    Short,
+    /// More than half of the TTL.
+    Long,
+    /// Longer than the TTL.
+    Outlive,
+}
+
+impl HoldPlan {
+    pub(super) fn draw(rng: &mut Rng, outlived_percent: u64) -> Self {
+        match rng.below(100) {
+            drawn if drawn < outlived_percent => Self::Outlive,
+            drawn if drawn < outlived_percent + 3 => Self::Long,
+            _ => Self::Short,
+        }
+    }
+
+    /// Waits, in place of work.
+    pub(super) async fn wait(self, rng: &mut Rng, ttl: Duration) {
+        let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+        let stay = Duration::from_micros(match self {
+            Self::Short => rng.below(3_000),
+            Self::Long => ttl_us / 2 + rng.below(ttl_us / 3),
+            Self::Outlive => ttl_us * 6 / 5 + rng.below(ttl_us),
+        });
+        sleep(stay).await;
+    }
+}
+
+/// A connection to the resource. Each request belongs to an acquisition, and is recorded.
+#[derive(Debug)]
+pub(super) struct Visit {
+    proc: u64,
+    stream: BufReader<UnixStream>,
+}
+
+impl Visit {
+    pub(super) async fn begin(socket: &Path, proc: u64) -> Result<Self, String> {
+        let stream = UnixStream::connect(socket).await;
+        let stream = stream.map_err(|error| format!("the resource does not answer: {error}"))?;
+        Ok(Self {
+            proc,
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// Reads. Returns the version, unless the fence is refused.
+    pub(super) async fn read(
+        &mut self,
+        log: &HistoryLog,
+        name: &LeaseName,
+        known: Known,
+    ) -> Result<Option<u64>, String> {
+        self.access(log, name, known, None).await
+    }
+
+    /// Writes, based on a version.
+    pub(super) async fn write(
+        &mut self,
+        log: &HistoryLog,
+        name: &LeaseName,
+        known: Known,
+        base: u64,
+    ) -> Result<(), String> {
+        self.access(log, name, known, Some(base)).await.map(drop)
+    }
+
+    async fn access(
+        &mut self,
+        log: &HistoryLog,
+        name: &LeaseName,
+        known: Known,
+        base: Option<u64>,
+    ) -> Result<Option<u64>, String> {
+        let what = if base.is_some() { "write" } else { "read" };
+        let op = log.invoke(what, name, known)?;
+        let fence = known
+            .fence
+            .map_or("-".to_owned(), |fence| fence.to_string());
+        let mut line = format!("{what} {} {} {fence}", name.lock, self.proc);
+        line.extend(base.map(|base| format!(" {base}")));
+        line.push('\n');
+        let version = self.ask(&line).await?;
+        let outcome = if version.is_some() { "ok" } else { "refused" };
+        log.complete(op, outcome, Known::default())?;
+        Ok(version)
+    }
+
+    async fn ask(&mut self, line: &str) -> Result<Option<u64>, String> {
+        let mut answer = String::new();
+        let answered = async {
+            self.stream.get_mut().write_all(line.as_bytes()).await?;
+            self.stream.read_line(&mut answer).await
+        };
+        answered
+            .await
+            .map_err(|error| format!("the resource: {error}"))?;
+        let parsed = answer
+            .trim_end()
+            .split_once(' ')
+            .map(|(word, version)| (word, version.parse()));
+        match parsed {
+            Some(("ok", Ok(version))) => Ok(Some(version)),
+            Some(("stale", Ok(_))) => Ok(None),
+            _ => Err(format!("the resource answered {answer:?}")),
+        }
+    }
+}
