@@ -17,7 +17,7 @@ use super::pool::WorkerPool;
 use super::report::{CampaignFindings, Control};
 use super::resource::{Fencing, ResourceConfig};
 use super::servers::Servers;
-use super::stage::Stage;
+use super::stage::{Stage, planned};
 use super::worker::{self, System};
 use crate::history::{FaultKind, Invariant, Verdict};
 use crate::host_time;
@@ -106,7 +106,7 @@ impl Campaign {
                 System::Leasehold => "leasehold",
                 System::SetDel => "set-del",
             },
-            planned: nemesis::planned(&faults),
+            planned: planned(&faults),
             left_out,
             urls: vec![url],
             lively: LIVELY,

@@ -3,13 +3,12 @@
 mod clock;
 mod network;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use testkit::RedisServer;
 
 use super::servers::Servers;
-use super::stage::Stage;
+use super::stage::{PlannedFault, Stage, draw};
 use crate::history::FaultKind;
 use crate::host_time;
 use crate::rng::Rng;
@@ -46,17 +45,6 @@ const WORKERS_ONLY: [FaultKind; 3] = [
 /// The pause between two faults: at least this, plus a random part of at most that.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(300));
 
-/// A planned fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PlannedFault {
-    /// The time after the beginning of the campaign.
-    at: Duration,
-    kind: FaultKind,
-    lasts: Duration,
-    /// Selects the worker, or the size of a clock jump.
-    whom: u64,
-}
-
 /// The set of faults to draw from until it is empty: all that are possible on workers, and on these servers if any.
 pub(super) fn deck(servers: Option<&Servers>) -> Vec<FaultKind> {
     let Some(servers) = servers else {
@@ -82,7 +70,7 @@ pub(super) fn schedule(
     let mut faults = Vec::new();
     let mut at = Duration::ZERO;
     loop {
-        at += PAUSE.0 + part(&mut rng, PAUSE.1);
+        at += draw(&mut rng, PAUSE.0, PAUSE.1);
         if at >= time {
             return faults;
         }
@@ -91,22 +79,26 @@ pub(super) fn schedule(
         }
         let drawn = rng.below(left.len() as u64);
         let kind = left.swap_remove(usize::try_from(drawn).unwrap_or_default());
-        let lasts = match kind {
-            FaultKind::StopWorker => ttl / 2 + part(&mut rng, ttl * 5 / 2),
-            FaultKind::StopServer | FaultKind::Memory | FaultKind::Failover => {
-                ttl / 2 + part(&mut rng, ttl)
-            }
+        let more = match kind {
+            FaultKind::StopWorker => ttl * 5 / 2,
+            FaultKind::StopServer | FaultKind::Memory | FaultKind::Failover => ttl,
             // Long enough for a loss report, or not.
             FaultKind::BlackHole | FaultKind::BlackHoleRequests | FaultKind::BlackHoleReplies => {
-                ttl / 2 + part(&mut rng, ttl * 3 / 2)
+                ttl * 3 / 2
             }
             _ => Duration::ZERO,
+        };
+        let lasts = if more.is_zero() {
+            more
+        } else {
+            draw(&mut rng, ttl / 2, more)
         };
         faults.push(PlannedFault {
             at,
             kind,
             lasts,
             whom: rng.next(),
+            nodes: 0,
         });
         // The next fault waits for its end, unless it concerns a worker.
         at += if kind == FaultKind::StopWorker {
@@ -115,19 +107,6 @@ pub(super) fn schedule(
             lasts
         };
     }
-}
-
-fn part(rng: &mut Rng, of: Duration) -> Duration {
-    Duration::from_micros(rng.below(u64::try_from(of.as_micros()).unwrap_or(u64::MAX)))
-}
-
-/// The planned number of each kind.
-pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
-    let mut planned = BTreeMap::new();
-    for fault in faults {
-        *planned.entry(fault.kind).or_default() += 1;
-    }
-    planned
 }
 
 /// Causes the faults.
@@ -243,6 +222,7 @@ impl Nemesis<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storm::stage::planned;
 
     const TTL: Duration = Duration::from_millis(200);
 

@@ -1,5 +1,7 @@
-//! The part of a campaign that each nemesis has: it stops and kills workers, and records the faults.
+//! The part of a campaign that each nemesis has: a plan of faults, the workers that it stops and kills, and the history of
+//! the faults.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::thread;
@@ -11,9 +13,38 @@ use super::pool::WorkerPool;
 use super::worker;
 use crate::history::FaultKind;
 use crate::host_time;
+use crate::rng::Rng;
 
 /// How often due actions are looked for.
 pub(super) const TICK: Duration = Duration::from_millis(5);
+
+/// A planned fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PlannedFault {
+    /// The time after the beginning of the storm.
+    pub(super) at: Duration,
+    pub(super) kind: FaultKind,
+    pub(super) lasts: Duration,
+    /// Selects the worker or the nodes, and the size of the fault.
+    pub(super) whom: u64,
+    /// How many nodes of a quorum it concerns; 0 for a worker or the only server.
+    pub(super) nodes: usize,
+}
+
+/// The planned number of each kind.
+pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
+    let mut planned = BTreeMap::new();
+    for fault in faults {
+        *planned.entry(fault.kind).or_default() += fault.nodes.max(1) as u64;
+    }
+    planned
+}
+
+/// Draws a time: at least the first, and at most the second besides.
+pub(super) fn draw(rng: &mut Rng, least: Duration, more: Duration) -> Duration {
+    let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
+    least + Duration::from_micros(rng.below(more))
+}
 
 /// The workers, and the history of their faults and of those of the servers.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use self::nodes::{NODES, Nodes};
 use super::args::Storm;
 use super::campaign::{Campaign, Ground, Setting};
 use super::report::CampaignFindings;
-use super::stage::Stage;
+use super::stage::{Stage, planned};
 use super::worker::System;
 use crate::history::{FaultKind, Invariant};
 use crate::host_time;
@@ -96,7 +96,7 @@ pub(super) fn run(
             Ground::NoMajority => "no-majority",
         },
         planned: match ground {
-            Ground::Server | Ground::Quorum => schedule::planned(&plan),
+            Ground::Server | Ground::Quorum => planned(&plan),
             Ground::NoQuarantine => BTreeMap::from([(FaultKind::Flush, 3)]),
             Ground::NoMajority => BTreeMap::new(),
         },

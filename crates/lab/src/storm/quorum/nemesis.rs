@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use super::nodes::{NODES, Nodes, name};
-use super::schedule::NodeFault;
+use super::schedule::is_a_loss;
 use crate::history::FaultKind;
 use crate::host_time;
 use crate::storm::network::Hole;
-use crate::storm::stage::Stage;
+use crate::storm::stage::{PlannedFault, Stage};
 
 /// How long a node may take to reach a state that it reaches by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ impl<'a> QuorumNemesis<'a> {
     }
 
     /// Causes all faults at their times, or as soon after them as the machine allows. All are over when it returns.
-    pub(super) fn act(&mut self, plan: &[NodeFault]) -> Result<(), String> {
+    pub(super) fn act(&mut self, plan: &[PlannedFault]) -> Result<(), String> {
         let mut events: Vec<(Duration, usize, Event)> = Vec::new();
         for (at, fault) in plan.iter().enumerate() {
             events.push((fault.at, at, Event::Begin));
@@ -67,7 +67,7 @@ impl<'a> QuorumNemesis<'a> {
     }
 
     /// Begins a fault; `None` if it needs no end.
-    fn begin(&mut self, fault: &NodeFault) -> Result<Option<Begun>, String> {
+    fn begin(&mut self, fault: &PlannedFault) -> Result<Option<Begun>, String> {
         match fault.kind {
             FaultKind::StopWorker => {
                 self.stage.stop_worker(fault.whom, fault.lasts)?;
@@ -91,14 +91,14 @@ impl<'a> QuorumNemesis<'a> {
     }
 
     /// Chooses nodes that are well and may have this fault.
-    fn choose(&mut self, fault: &NodeFault) -> Result<Vec<usize>, String> {
+    fn choose(&mut self, fault: &PlannedFault) -> Result<Vec<usize>, String> {
         let is_clock = matches!(fault.kind, FaultKind::ClockForward | FaultKind::ClockBack);
         let mut able: Vec<usize> = (0..NODES)
             .filter(|&node| {
                 let node = self.nodes.at(node);
                 let has_clock = node.clock.is_some();
                 let may_have_it = if has_clock {
-                    !fault.is_a_loss()
+                    !is_a_loss(fault.kind)
                 } else {
                     !is_clock
                 };
@@ -114,7 +114,7 @@ impl<'a> QuorumNemesis<'a> {
         Ok(chosen)
     }
 
-    fn begin_at(&mut self, node: usize, fault: &NodeFault) -> Result<(), String> {
+    fn begin_at(&mut self, node: usize, fault: &PlannedFault) -> Result<(), String> {
         match fault.kind {
             FaultKind::StopServer => self.nodes.at(node).server.try_pause(),
             FaultKind::KillServer => self.restart_empty(node),
@@ -145,7 +145,7 @@ impl<'a> QuorumNemesis<'a> {
         }
     }
 
-    fn end(&mut self, fault: &NodeFault, begun: &Begun) -> Result<(), String> {
+    fn end(&mut self, fault: &PlannedFault, begun: &Begun) -> Result<(), String> {
         for &node in &begun.nodes {
             self.end_at(node, fault, begun.from_ns)?;
         }
@@ -155,7 +155,7 @@ impl<'a> QuorumNemesis<'a> {
         Ok(())
     }
 
-    fn end_at(&mut self, node: usize, fault: &NodeFault, from_ns: u64) -> Result<(), String> {
+    fn end_at(&mut self, node: usize, fault: &PlannedFault, from_ns: u64) -> Result<(), String> {
         let port = self.nodes.at(node).server.port();
         let network = &self.nodes.at(node).network;
         // The end is read first: a request that was held up is executed after it.

@@ -3,7 +3,6 @@
 //! A round has a part in which at most two nodes are unwell at a time, and a part in which three are at once. Two series of
 //! faults make up the first part. A loss of memory lasts until the quarantine of its node is over.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::history::FaultKind::{
@@ -11,6 +10,7 @@ use crate::history::FaultKind::{
     HalfOpen, KillServer, KillWorker, Slow, StopServer, StopWorker,
 };
 use crate::rng::Rng;
+use crate::storm::stage::{PlannedFault, draw};
 
 /// The faults after which a node has forgotten.
 const LOSSES: [FaultKind; 3] = [KillServer, Flush, Copy];
@@ -42,24 +42,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The pause between two faults of workers.
 const WORKERS: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(700));
 
-/// A planned fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NodeFault {
-    /// The time after the beginning of the storm.
-    pub(super) at: Duration,
-    pub(super) kind: FaultKind,
-    pub(super) lasts: Duration,
-    /// Selects the nodes or the worker, and the size of the fault.
-    pub(super) whom: u64,
-    /// How many nodes it concerns; 0 for a worker.
-    pub(super) nodes: usize,
-}
-
-impl NodeFault {
-    /// Whether its nodes have forgotten afterwards.
-    pub(super) fn is_a_loss(&self) -> bool {
-        LOSSES.contains(&self.kind)
-    }
+/// Whether nodes have forgotten after this fault.
+pub(super) fn is_a_loss(kind: FaultKind) -> bool {
+    LOSSES.contains(&kind)
 }
 
 /// The faults of a storm that lasts for `time`, by their beginning: the same for the same seed.
@@ -68,8 +53,8 @@ pub(super) fn storm(
     time: Duration,
     ttl: Duration,
     no_clock: Option<&str>,
-) -> Vec<NodeFault> {
-    let mut draw = Draw {
+) -> Vec<PlannedFault> {
+    let mut faults = Draw {
         rng: Rng::new(seed),
         ttl,
         faults: Vec::new(),
@@ -80,40 +65,31 @@ pub(super) fn storm(
         .collect();
     let mut at = Duration::ZERO;
     while at < time {
-        let calm = draw.minority(at, &passing);
-        at = draw.majority(calm, at > Duration::ZERO);
+        let calm = faults.minority(at, &passing);
+        at = faults.majority(calm, at > Duration::ZERO);
     }
-    let mut at = draw.part(WORKERS);
+    let mut at = faults.pause(WORKERS);
     while at < time {
-        let kind = if draw.rng.below(5) < 3 {
+        let kind = if faults.rng.below(5) < 3 {
             StopWorker
         } else {
             KillWorker
         };
-        let lasts = draw.about(ttl / 2, ttl * 5 / 2);
-        draw.add(at, kind, lasts, 0);
-        at += draw.part(WORKERS);
+        let lasts = draw(&mut faults.rng, ttl / 2, ttl * 5 / 2);
+        faults.add(at, kind, lasts, 0);
+        at += faults.pause(WORKERS);
     }
-    let mut faults = draw.faults;
+    let mut faults = faults.faults;
     faults.retain(|fault| fault.nodes == 0 || fault.at + fault.lasts <= time);
     faults.sort_by_key(|fault| fault.at);
     faults
-}
-
-/// The planned number of each kind.
-pub(super) fn planned(faults: &[NodeFault]) -> BTreeMap<FaultKind, u64> {
-    let mut planned = BTreeMap::new();
-    for fault in faults {
-        *planned.entry(fault.kind).or_default() += fault.nodes.max(1) as u64;
-    }
-    planned
 }
 
 /// Draws faults.
 struct Draw {
     rng: Rng,
     ttl: Duration,
-    faults: Vec<NodeFault>,
+    faults: Vec<PlannedFault>,
 }
 
 impl Draw {
@@ -126,7 +102,7 @@ impl Draw {
         for kind in [first, second] {
             one = self.add(one, kind, LOSS, 1);
         }
-        let mut other = from + self.part(PAUSE);
+        let mut other = from + self.pause(PAUSE);
         for kind in self.shuffled(passing) {
             other = self.passing(other, kind, 1);
         }
@@ -157,31 +133,25 @@ impl Draw {
     }
 
     fn passing(&mut self, at: Duration, kind: FaultKind, nodes: usize) -> Duration {
-        let lasts = self.about(self.ttl / 2, self.ttl * 3 / 2);
+        let lasts = draw(&mut self.rng, self.ttl / 2, self.ttl * 3 / 2);
         self.add(at, kind, lasts, nodes)
     }
 
     /// Adds a fault. Returns the time of the next one.
     fn add(&mut self, at: Duration, kind: FaultKind, lasts: Duration, nodes: usize) -> Duration {
         let whom = self.rng.next();
-        self.faults.push(NodeFault {
+        self.faults.push(PlannedFault {
             at,
             kind,
             lasts,
             whom,
             nodes,
         });
-        at + lasts + self.part(PAUSE)
+        at + lasts + self.pause(PAUSE)
     }
 
-    fn about(&mut self, least: Duration, more: Duration) -> Duration {
-        self.part((least, more))
-    }
-
-    /// At least the first, and at most the second besides.
-    fn part(&mut self, (least, more): (Duration, Duration)) -> Duration {
-        let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
-        least + Duration::from_micros(self.rng.below(more))
+    fn pause(&mut self, (least, more): (Duration, Duration)) -> Duration {
+        draw(&mut self.rng, least, more)
     }
 
     fn shuffled(&mut self, kinds: &[FaultKind]) -> Vec<FaultKind> {
@@ -198,10 +168,11 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storm::stage::planned;
 
     const TTL: Duration = Duration::from_millis(500);
 
-    fn of(seed: u64, seconds: u64) -> Vec<NodeFault> {
+    fn of(seed: u64, seconds: u64) -> Vec<PlannedFault> {
         storm(seed, Duration::from_secs(seconds), TTL, None)
     }
 
@@ -234,7 +205,7 @@ mod tests {
                 let allowed = if fault.nodes == MOST { MOST } else { 2 };
                 assert!(unwell(fault.at) <= allowed, "seed {seed}: {fault:?}");
             }
-            let forgets = |fault: &&NodeFault| fault.nodes == MOST && fault.is_a_loss();
+            let forgets = |fault: &&PlannedFault| fault.nodes == MOST && is_a_loss(fault.kind);
             assert!(plan.iter().any(|fault| forgets(&fault)), "seed {seed}");
         }
     }
