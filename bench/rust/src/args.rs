@@ -1,7 +1,7 @@
 //! The `key=value` arguments of a driver.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -35,10 +35,24 @@ impl Args {
         })
     }
 
+    /// The port of the server on this host.
+    pub fn port(&self) -> u16 {
+        self.get("port", 6379)
+    }
+
+    /// The URL of the server on this host.
+    pub fn url(&self) -> String {
+        local(self.port())
+    }
+
     /// A number of milliseconds, which may have a fraction.
     pub fn millis(&self, key: &str, default: f64) -> Duration {
         Duration::from_secs_f64(self.get(key, default) / 1000.0)
     }
+}
+
+fn local(port: impl Display) -> String {
+    format!("redis://127.0.0.1:{port}/")
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -76,10 +90,8 @@ pub struct Load {
 
 impl Load {
     pub fn new(args: &Args) -> Self {
-        let local = |port: &str| format!("redis://127.0.0.1:{port}/");
-        let url = args
-            .text("url")
-            .map_or_else(|| local(args.text("port").unwrap_or("6379")), str::to_owned);
+        let url = args.text("url");
+        let url = url.map_or_else(|| args.url(), str::to_owned);
         let urls = args.text("ports").map_or_else(
             || vec![url.clone()],
             |ports| ports.split(',').map(local).collect(),

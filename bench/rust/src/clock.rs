@@ -9,19 +9,20 @@ use nix::time::{ClockId, clock_gettime};
 /// CLOCK_MONOTONIC.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("CLOCK_MONOTONIC");
-    u64::try_from(Duration::from(now).as_nanos()).expect("less than 584 years of uptime")
+    nanos(Duration::from(now))
 }
 
-fn left(until: u64) -> Duration {
-    Duration::from_nanos(until.saturating_sub(now_ns()))
+/// The seconds since then.
+pub fn seconds_since(then: u64) -> f64 {
+    (now_ns() - then) as f64 / 1e9
 }
 
-pub fn sleep_until(until: u64) {
-    std::thread::sleep(left(until));
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("less than 584 years")
 }
 
 pub async fn sleep_until_async(until: u64) {
-    tokio::time::sleep(left(until)).await;
+    tokio::time::sleep(Duration::from_nanos(until.saturating_sub(now_ns()))).await;
 }
 
 /// CPU time of all threads of this process so far.

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
 use crate::args::{Args, Load, Mode};
-use crate::clock::{now_ns, sleep_until_async};
+use crate::clock::{nanos, now_ns, sleep_until_async};
 use crate::report::{self, Record, Tally};
 use crate::section::{Section, Shared};
 
@@ -64,6 +65,15 @@ pub fn drive<P: Peer>(make: impl AsyncFnOnce(&Args, &Load) -> P) {
     });
     // Waiters never get the lock.
     std::process::exit(0);
+}
+
+/// Waits for all tasks.
+pub async fn join<T>(tasks: Vec<JoinHandle<T>>) -> Vec<T> {
+    let mut done = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        done.push(task.await.expect("no task panics"));
+    }
+    done
 }
 
 async fn line() -> String {
@@ -125,7 +135,7 @@ async fn cycles<P: Peer>(load: &Load, peer: &P) {
     let end = start + nanos(load.time);
     let shared = Shared::new(load.one_key());
     shared.end_at(end);
-    let workers: Vec<_> = (0..load.workers)
+    let workers = (0..load.workers)
         .map(|worker| {
             let (peer, load, shared) = (peer.clone(), load.clone(), shared.clone());
             tokio::spawn(async move {
@@ -134,10 +144,7 @@ async fn cycles<P: Peer>(load: &Load, peer: &P) {
             })
         })
         .collect();
-    let mut tallies = Vec::new();
-    for worker in workers {
-        tallies.push(worker.await.expect("no worker panics"));
-    }
+    let tallies = join(workers).await;
     report::write_log(load, &tallies);
     report::print(load, &tallies, &shared);
 }
@@ -145,7 +152,7 @@ async fn cycles<P: Peer>(load: &Load, peer: &P) {
 /// Opens connections and loads scripts: 20 acquisitions of a private key per worker.
 async fn warm_up<P: Peer>(load: &Load, peer: &P) {
     let shared = Shared::new(false);
-    let workers: Vec<_> = (0..load.workers)
+    let workers = (0..load.workers)
         .map(|worker| {
             let key = format!("{}:warm:{}:{worker}", load.prefix, std::process::id());
             let (peer, mut section) = (peer.clone(), Section::new(worker, &shared, Duration::ZERO));
@@ -159,9 +166,7 @@ async fn warm_up<P: Peer>(load: &Load, peer: &P) {
             })
         })
         .collect();
-    for worker in workers {
-        worker.await.expect("no worker panics");
-    }
+    join(workers).await;
 }
 
 async fn work<P: Peer>(
@@ -227,8 +232,4 @@ impl Pauses {
         let share = (self.state >> 11) as f64 / (1_u64 << 53) as f64;
         self.mean.mul_f64(0.5 + share)
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).expect("a short time")
 }

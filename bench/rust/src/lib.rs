@@ -10,9 +10,9 @@ mod section;
 mod wire;
 
 pub use args::{Args, Load};
-pub use clock::{cpu_used, now_ns, resident_bytes, sleep_until, sleep_until_async};
-pub use drive::{Peer, drive, runtime};
+pub use clock::{cpu_used, nanos, now_ns, resident_bytes, seconds_since, sleep_until_async};
+pub use drive::{Peer, drive, join, runtime};
 pub use histogram::Histogram;
-pub use report::emit;
+pub use report::Part;
 pub use section::Section;
-pub use wire::{Connection, encode};
+pub use wire::{Connection, RELEASE, encode};

@@ -89,7 +89,19 @@ pub(crate) fn print(load: &Load, tallies: &[Tally], shared: &Shared) {
     );
 }
 
-/// Prints one figure as a JSON line, for programs other than drivers.
-pub fn emit(part: &str, metric: &str, value: f64) {
-    println!("{{\"part\":\"{part}\",\"metric\":\"{metric}\",\"value\":{value:.3}}}");
+/// A part of the output of a program other than a driver.
+pub struct Part<'a>(pub &'a str);
+
+impl Part<'_> {
+    /// Prints one figure as a JSON line.
+    pub fn figure(&self, metric: &str, value: f64) {
+        let part = self.0;
+        println!("{{\"part\":\"{part}\",\"metric\":\"{metric}\",\"value\":{value:.3}}}");
+    }
+
+    /// Prints the median and the 99th percentile of times with this name.
+    pub fn quantiles(&self, name: &str, times: &Histogram) {
+        self.figure(&format!("{name}_p50_us"), times.quantile_us(0.5));
+        self.figure(&format!("{name}_p99_us"), times.quantile_us(0.99));
+    }
 }

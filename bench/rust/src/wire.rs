@@ -4,6 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+/// The script that deletes a key if it has this value.
+pub const RELEASE: &str =
+    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
+
 /// Appends a command to `buffer`.
 pub fn encode(buffer: &mut Vec<u8>, command: &[&str]) {
     let mut put = |text: String| buffer.extend_from_slice(text.as_bytes());

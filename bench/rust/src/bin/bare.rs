@@ -8,12 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
-use leasehold_bench::{Peer, Section, drive};
+use leasehold_bench::{Peer, RELEASE, Section, drive};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value, cmd};
 
-const RELEASE: &str =
-    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 const PROPOSE: &str = include_str!("../../../../crates/leasehold/lua/quorum/propose.lua");
 const SETTLE: &str = include_str!("../../../../crates/leasehold/lua/mutex/settle.lua");
 

@@ -5,17 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_bench::{Args, Connection, Histogram, emit, encode, now_ns};
+use leasehold_bench::{Args, Connection, Histogram, Part, RELEASE, encode, now_ns};
 
-const RELEASE: &str =
-    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 const HAND_OVER: &str =
     "redis.call('SET',KEYS[1],ARGV[1],'PX',10000) return redis.call('PUBLISH',ARGV[1],KEYS[1])";
 const PIPELINE: usize = 64;
 
 fn main() {
     let args = Args::parse();
-    let port = args.get("port", 6379);
+    let port = args.port();
     let time = args.get("secs", 4.0);
     two_round_trips(port, time);
     release_with_next(port, time);
@@ -37,13 +35,10 @@ fn repeat(part: &str, time: f64, each: usize, mut work: impl FnMut()) {
         now = after;
     }
     let seconds = (now - start) as f64 / 1e9;
-    emit(
-        part,
-        "ops_s",
-        (times.total() as usize * each) as f64 / seconds,
-    );
-    emit(part, "pair_p50_us", times.quantile_us(0.5));
-    emit(part, "pair_p99_us", times.quantile_us(0.99));
+    let part = Part(part);
+    let done = times.total() as usize * each;
+    part.figure("ops_s", done as f64 / seconds);
+    part.quantiles("pair", &times);
 }
 
 fn set(key: &str) -> Vec<u8> {
@@ -133,7 +128,7 @@ fn publish(part: &str, port: u16, time: f64, held: Duration) {
     Connection::open(port).ask(&["EVALSHA", &sha, "1", "limits:h", &a]);
     let mut times = first.join().expect("no panic");
     times.merge(&second.join().expect("no panic"));
-    emit(part, "handoffs_s", times.total() as f64 / time);
-    emit(part, "gap_p50_us", times.quantile_us(0.5));
-    emit(part, "gap_p99_us", times.quantile_us(0.99));
+    let part = Part(part);
+    part.figure("handoffs_s", times.total() as f64 / time);
+    part.quantiles("gap", &times);
 }

@@ -9,15 +9,13 @@ use leasehold_bench::Args;
 /// The number of concurrent requests.
 const BATCH: usize = 500;
 
-pub(crate) fn port(args: &Args) -> u16 {
-    args.get("port", 6379)
-}
-
 pub(crate) async fn connect(args: &Args) -> Client {
-    let url = format!("redis://127.0.0.1:{}/", port(args));
     // A machine with a hundred thousand leases or tasks may answer late.
     let client = Client::builder().request_timeout(Duration::from_secs(20));
-    client.connect(&url).await.expect("redis-server answers")
+    client
+        .connect(&args.url())
+        .await
+        .expect("redis-server answers")
 }
 
 /// Takes the locks `lock:0` to `lock:<count - 1>`.

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold_bench::{Args, Connection, emit, now_ns, resident_bytes};
+use leasehold_bench::{Args, Connection, Part, join, now_ns, resident_bytes, seconds_since};
 
 use crate::hold;
+
+const PART: Part<'_> = Part("memory");
 
 fn redis_bytes(redis: &mut Connection) -> u64 {
     redis.info("memory", "used_memory")
@@ -22,60 +24,38 @@ pub(crate) async fn held(args: &Args) {
     let count = args.get("leases", 100_000);
     let ttl = Duration::from_secs(120);
     let client = hold::connect(args).await;
-    let mut redis = Connection::open(hold::port(args));
+    let mut redis = Connection::open(args.port());
     // The first acquisition allocates shared state, which later ones do not.
     let first = client.mutex("first").acquire().await.expect("it is free");
     first.release().await.expect("it is held");
     let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
 
     let leases = hold::take(&client, count, ttl).await;
-    emit(
-        "memory",
-        "client_bytes_per_held_lease",
-        per(resident_bytes(), rss, count),
-    );
-    emit(
-        "memory",
-        "redis_bytes_per_held_lock",
-        per(redis_bytes(&mut redis), used, count),
-    );
+    let client_each = || per(resident_bytes(), rss, count);
+    let mut redis_each = || per(redis_bytes(&mut redis), used, count);
+    PART.figure("client_bytes_per_held_lease", client_each());
+    PART.figure("redis_bytes_per_held_lock", redis_each());
     if args.get("renewed", 1) == 1 {
         tokio::time::sleep(ttl / 3 + Duration::from_secs(5)).await;
-        emit(
-            "memory",
-            "redis_bytes_per_held_lock_once_renewed",
-            per(redis_bytes(&mut redis), used, count),
-        );
-        emit(
-            "memory",
-            "client_bytes_per_held_lease_once_renewed",
-            per(resident_bytes(), rss, count),
-        );
+        PART.figure("redis_bytes_per_held_lock_once_renewed", redis_each());
+        PART.figure("client_bytes_per_held_lease_once_renewed", client_each());
     }
     hold::give_back(leases).await.expect("all are held");
     client.close().await;
     // The fence counter stays, and the names stay in the index for a day.
-    emit(
-        "memory",
-        "redis_bytes_per_used_name",
-        per(redis_bytes(&mut redis), used, count),
-    );
+    PART.figure("redis_bytes_per_used_name", redis_each());
     let mut counted = |command: &[&str]| redis.ask(command).parse::<f64>().expect("a number");
     let keys = counted(&["DBSIZE"]);
-    emit("memory", "redis_keys_per_used_name", keys / count as f64);
+    PART.figure("redis_keys_per_used_name", keys / count as f64);
     let shown = counted(&["ZCARD", "leasehold:index"]);
-    emit(
-        "memory",
-        "index_entries_per_used_name",
-        shown / count as f64,
-    );
+    PART.figure("index_entries_per_used_name", shown / count as f64);
 }
 
 /// `waiters=N` tasks that wait for one lock.
 pub(crate) async fn waiters(args: &Args) {
     let count = args.get("waiters", 100_000);
     let client = hold::connect(args).await;
-    let mut redis = Connection::open(hold::port(args));
+    let mut redis = Connection::open(args.port());
     let mutex = client.mutex("one").ttl(Duration::from_secs(120));
     let lease = mutex.acquire().await.expect("it is free");
     // Waits until the server has freed the buffers of new connections.
@@ -83,7 +63,7 @@ pub(crate) async fn waiters(args: &Args) {
     let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
 
     let served = Arc::new(AtomicU64::new(0));
-    let tasks: Vec<_> = (0..count)
+    let tasks = (0..count)
         .map(|_| {
             let (mutex, served) = (mutex.clone(), served.clone());
             tokio::spawn(async move {
@@ -94,33 +74,18 @@ pub(crate) async fn waiters(args: &Args) {
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    emit(
-        "memory",
-        "client_bytes_per_waiter",
-        per(resident_bytes(), rss, count),
-    );
-    emit(
-        "memory",
-        "redis_bytes_for_all_waiters",
-        per(redis_bytes(&mut redis), used, 1),
-    );
+    let client_each = per(resident_bytes(), rss, count);
+    PART.figure("client_bytes_per_waiter", client_each);
+    let redis_all = per(redis_bytes(&mut redis), used, 1);
+    PART.figure("redis_bytes_for_all_waiters", redis_all);
 
     let begun = now_ns();
     lease.release().await.expect("it is held");
-    for task in tasks {
-        let done: Result<(), Error> = task.await.expect("no panic");
-        done.expect("every waiter is served");
-    }
-    emit(
-        "memory",
-        "waiters_served",
-        served.load(Ordering::Relaxed) as f64,
-    );
-    emit(
-        "memory",
-        "waiters_served_s",
-        (now_ns() - begun) as f64 / 1e9,
-    );
+    let all: Result<(), Error> = join(tasks).await.into_iter().collect();
+    all.expect("every waiter is served");
+    let served = served.load(Ordering::Relaxed);
+    PART.figure("waiters_served", served as f64);
+    PART.figure("waiters_served_s", seconds_since(begun));
     client.close().await;
 }
 
@@ -136,8 +101,9 @@ pub(crate) async fn cycles(args: &Args) {
         other => panic!("how={other}: linger or drop"),
     };
     let client = hold::connect(args).await;
-    let mut redis = Connection::open(hold::port(args));
+    let mut redis = Connection::open(args.port());
     let part = format!("memory.cycles.{how}");
+    let part = Part(&part);
     let (mut first, mut last) = (None, (0, 0));
     let begun = now_ns();
     for sample in 1..=samples {
@@ -152,22 +118,16 @@ pub(crate) async fn cycles(args: &Args) {
                 }
             })
         });
-        for worker in workers.collect::<Vec<_>>() {
-            worker.await.expect("no panic");
-        }
+        join(workers.collect()).await;
         last = (resident_bytes(), redis_bytes(&mut redis));
         first.get_or_insert(last);
         let done = total / samples * sample;
-        emit(&part, &format!("client_rss_bytes.{done}"), last.0 as f64);
-        emit(&part, &format!("redis_used_bytes.{done}"), last.1 as f64);
+        part.figure(&format!("client_rss_bytes.{done}"), last.0 as f64);
+        part.figure(&format!("redis_used_bytes.{done}"), last.1 as f64);
     }
     let first = first.unwrap_or(last);
-    emit(
-        &part,
-        "cycles_s",
-        total as f64 / ((now_ns() - begun) as f64 / 1e9),
-    );
-    emit(&part, "client_growth_bytes", per(last.0, first.0, 1));
-    emit(&part, "redis_growth_bytes", per(last.1, first.1, 1));
+    part.figure("cycles_s", total as f64 / seconds_since(begun));
+    part.figure("client_growth_bytes", per(last.0, first.0, 1));
+    part.figure("redis_growth_bytes", per(last.1, first.1, 1));
     client.close().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::Client;
-use leasehold_bench::{Args, Histogram, emit, now_ns};
+use leasehold_bench::{Args, Histogram, Part, nanos, now_ns, seconds_since};
 
 use crate::hold;
 
@@ -42,7 +42,7 @@ async fn report(client: &Client, names: u64, time: Duration) {
     let mut times = Histogram::default();
     let start = now_ns();
     let mut name = 0_u64;
-    while now_ns() - start < time.as_nanos() as u64 {
+    while now_ns() - start < nanos(time) {
         let asked = now_ns();
         pair(client, name % names).await;
         times.add(now_ns() - asked);
@@ -50,11 +50,7 @@ async fn report(client: &Client, names: u64, time: Duration) {
         name = name.wrapping_add(7_919);
     }
     let part = format!("names.{names}");
-    emit(&part, "pair_p50_us", times.quantile_us(0.5));
-    emit(&part, "pair_p99_us", times.quantile_us(0.99));
-    emit(
-        &part,
-        "ops_s",
-        times.total() as f64 / ((now_ns() - start) as f64 / 1e9),
-    );
+    let part = Part(&part);
+    part.quantiles("pair", &times);
+    part.figure("ops_s", times.total() as f64 / seconds_since(start));
 }

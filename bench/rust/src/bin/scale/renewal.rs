@@ -3,56 +3,47 @@
 use std::time::Duration;
 
 use leasehold::{Client, Lease};
-use leasehold_bench::{Args, Connection, Histogram, cpu_used, emit, now_ns};
+use leasehold_bench::{Args, Connection, Histogram, Part, cpu_used, nanos, now_ns, seconds_since};
 
 use crate::hold;
 
+const PART: Part<'_> = Part("renewal");
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(args: &Args) {
     let count = args.get("leases", 100_000);
     let ttl = args.millis("ttl_ms", 30_000.0);
     let time = args.millis("minutes", 5.0) * 60_000;
-    let part = "renewal";
     let client = hold::connect(args).await;
-    let mut redis = Connection::open(hold::port(args));
+    let mut redis = Connection::open(args.port());
 
     let idle = probe(&client, time.min(Duration::from_secs(20))).await;
     idle.report("idle");
 
     let begun = now_ns();
     let leases = hold::take(&client, count, ttl).await;
-    emit(part, "leases", leases.len() as f64);
-    emit(part, "acquire_all_s", (now_ns() - begun) as f64 / 1e9);
+    PART.figure("leases", leases.len() as f64);
+    PART.figure("acquire_all_s", seconds_since(begun));
 
     let mut calls = || redis.info("stats", "total_commands_processed");
     let before = calls();
     let busy = probe(&client, time).await;
     busy.report("renewing");
-    emit(
-        part,
-        "redis_calls_s",
-        (calls() - before) as f64 / time.as_secs_f64(),
-    );
-    emit(
-        part,
-        "renewals_s_expected",
-        count as f64 * 3.0 / ttl.as_secs_f64(),
-    );
+    let called = (calls() - before) as f64;
+    PART.figure("redis_calls_s", called / time.as_secs_f64());
+    let renewed = count as f64 * 3.0;
+    PART.figure("renewals_s_expected", renewed / ttl.as_secs_f64());
 
     // A lease that is not lost after several TTLs was renewed.
-    emit(part, "ttls_passed", time.as_secs_f64() / ttl.as_secs_f64());
+    PART.figure("ttls_passed", time.as_secs_f64() / ttl.as_secs_f64());
     let share = |say: fn(&Lease) -> bool| leases.iter().filter(|lease| say(lease)).count() as f64;
-    emit(part, "lost", share(Lease::is_lost));
-    emit(part, "doubtful", share(Lease::is_doubtful));
+    PART.figure("lost", share(Lease::is_lost));
+    PART.figure("doubtful", share(Lease::is_doubtful));
     let shortest = leases.iter().map(Lease::valid_for).min();
-    emit(
-        part,
-        "shortest_left_s",
-        shortest.unwrap_or_default().as_secs_f64(),
-    );
+    let shortest = shortest.unwrap_or_default();
+    PART.figure("shortest_left_s", shortest.as_secs_f64());
     let released = hold::give_back(leases).await;
-    emit(part, "released_all", f64::from(u8::from(released.is_ok())));
+    PART.figure("released_all", f64::from(u8::from(released.is_ok())));
     client.close().await;
 }
 
@@ -63,23 +54,11 @@ struct Probe {
 
 impl Probe {
     fn report(&self, when: &str) {
-        emit(
-            "renewal",
-            &format!("{when}.probes"),
-            self.pairs.total() as f64,
-        );
-        for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
-            emit(
-                "renewal",
-                &format!("{when}.pair_{name}_us"),
-                self.pairs.quantile_us(share),
-            );
-        }
-        emit(
-            "renewal",
-            &format!("{when}.cpu_percent_of_a_core"),
-            100.0 * self.cpu,
-        );
+        let probes = self.pairs.total() as f64;
+        PART.figure(&format!("{when}.probes"), probes);
+        PART.quantiles(&format!("{when}.pair"), &self.pairs);
+        let percent = 100.0 * self.cpu;
+        PART.figure(&format!("{when}.cpu_percent_of_a_core"), percent);
     }
 }
 
@@ -88,7 +67,7 @@ async fn probe(client: &Client, time: Duration) -> Probe {
     let mutex = client.mutex("unrelated");
     let mut pairs = Histogram::default();
     let (start, cpu) = (now_ns(), cpu_used());
-    let end = start + time.as_nanos() as u64;
+    let end = start + nanos(time);
     while now_ns() < end {
         let asked = now_ns();
         let lease = mutex.acquire().await.expect("nobody else wants it");
@@ -96,6 +75,6 @@ async fn probe(client: &Client, time: Duration) -> Probe {
         pairs.add(now_ns() - asked);
         tokio::time::sleep(PAUSE).await;
     }
-    let cpu = (cpu_used() - cpu).as_secs_f64() / ((now_ns() - start) as f64 / 1e9);
+    let cpu = (cpu_used() - cpu).as_secs_f64() / seconds_since(start);
     Probe { pairs, cpu }
 }

@@ -83,12 +83,12 @@ enum Policy {
 
 impl Policy {
     async fn new(args: &Args, url: &str) -> Self {
-        let poll = |millis| Some(Duration::from_millis(millis));
+        let lock = |millis| plain::Way::Lock(Duration::from_millis(millis));
         match args.text("policy").expect("policy=") {
             "none" => Self::Plain(Plain::connect(url, plain::Way::None).await),
             "process" => Self::Plain(Plain::connect(url, plain::Way::Process).await),
-            "lock100" => Self::Plain(Plain::connect(url, plain::Way::Lock(poll(100))).await),
-            "lock25" => Self::Plain(Plain::connect(url, plain::Way::Lock(poll(25))).await),
+            "lock100" => Self::Plain(Plain::connect(url, lock(100)).await),
+            "lock25" => Self::Plain(Plain::connect(url, lock(25)).await),
             "leasehold" => Self::Guard(Guard::connect(url, false).await),
             "leasehold-kept" => Self::Guard(Guard::connect(url, true).await),
             #[cfg(feature = "peers")]
@@ -126,7 +126,7 @@ impl Policy {
 
 fn main() {
     let args = Args::parse();
-    let url = format!("redis://127.0.0.1:{}/", args.get("port", 6379_u16));
+    let url = args.url();
     let folder: Arc<str> = args.text("folder").expect("folder=").into();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_bench::{Args, Histogram, now_ns, sleep_until_async};
+use leasehold_bench::{Args, Histogram, nanos, now_ns, sleep_until_async};
 use tokio::task::JoinSet;
 
 use crate::source::{Floor, Source, begun};
@@ -39,8 +39,7 @@ pub(crate) async fn offer(policy: Arc<Policy>, order: &Args, folder: &Arc<str>) 
         start(&mut calls);
     }
     let rate: f64 = order.get("rate", 0.0);
-    let end =
-        t0 + u64::try_from((order.millis("secs", 0.0) * 1000).as_nanos()).expect("not for ever");
+    let end = t0 + nanos(order.millis("secs", 0.0) * 1000);
     let mut random = Random(t0 ^ (u64::from(std::process::id()) << 32));
     let (mut next, mut done) = (t0, Vec::new());
     while rate > 0.0 {
@@ -54,8 +53,7 @@ pub(crate) async fn offer(policy: Arc<Policy>, order: &Args, folder: &Arc<str>) 
             done.push(call.expect("a call does not panic"));
         }
     }
-    let give_up =
-        end + u64::try_from(order.millis("give_up_ms", 15_000.0).as_nanos()).expect("not for ever");
+    let give_up = end + nanos(order.millis("give_up_ms", 15_000.0));
     let left = Duration::from_nanos(give_up.saturating_sub(now_ns()));
     let rest = async {
         while let Some(call) = calls.join_next().await {
@@ -139,6 +137,6 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         let uniform = ((self.0 >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
-        Duration::from_secs_f64(-uniform.ln() / rate).as_nanos() as u64
+        nanos(Duration::from_secs_f64(-uniform.ln() / rate))
     }
 }

@@ -16,7 +16,8 @@ use crate::{How, Keep};
 pub(crate) enum Way {
     None,
     Process,
-    Lock(Option<Duration>),
+    /// Waiters poll this often.
+    Lock(Duration),
 }
 
 type Flight = Shared<BoxFuture<'static, Result<String, String>>>;
@@ -40,9 +41,7 @@ impl Plain {
             connection: connection.expect("redis-server answers"),
             way,
             flights: Arc::default(),
-            release: Arc::new(Script::new(
-                "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
-            )),
+            release: Arc::new(Script::new(leasehold_bench::RELEASE)),
         }
     }
 
@@ -61,7 +60,7 @@ impl Plain {
                 Ok((value, How::Loaded))
             }
             Way::Process => self.join(key, keep, source).await,
-            Way::Lock(poll) => self.lock(key, keep, source, poll.unwrap_or_default()).await,
+            Way::Lock(poll) => self.lock(key, keep, source, poll).await,
         }
     }
 
