@@ -94,59 +94,26 @@ pub(super) fn live(findings: &mut Findings<'_>) {
     by_lock.sort_by_key(|acquire| (&acquire.lock, acquire.invoked_ns));
     let (bound_ns, end_ns) = (bound.saturating_mul(1_000_000), history.end_ns());
     for of_lock in by_lock.chunk_by(|one, other| one.lock == other.lock) {
-        let line = LockAcquires::new(findings, of_lock, bound_ns, end_ns);
+        let holds = of_lock.iter().map(|acquire| history.may_hold(acquire));
+        let (began, mut through): (Vec<u64>, Vec<u64>) = holds.unzip();
+        through.sort_unstable();
+        // When an acquire that was invoked then must have ended, and the number of acquires ahead of it.
+        let due_of = |invoked_ns: u64| {
+            let began = began.partition_point(|began| *began < invoked_ns);
+            let through = through.partition_point(|through| *through <= invoked_ns);
+            let ahead = u64::try_from(began.saturating_sub(through)).unwrap_or(u64::MAX);
+            let allowed = bound_ns.saturating_mul(ahead.saturating_add(1));
+            (invoked_ns.saturating_add(allowed), ahead)
+        };
         let after = of_lock.partition_point(|acquire| acquire.invoked_ns < calm_ns);
         let asked = of_lock.get(after..).unwrap_or_default();
         for acquire in asked {
-            line.ends(findings, acquire);
-        }
-        line.had_by_someone(findings, asked);
-    }
-}
-
-/// The acquires of a lock: when they began and when they were finished.
-struct LockAcquires {
-    bound_ns: u64,
-    /// The end of the history.
-    end_ns: u64,
-    began: Vec<u64>,
-    through: Vec<u64>,
-}
-
-impl LockAcquires {
-    fn new(findings: &Findings<'_>, acquires: &[&Operation], bound_ns: u64, end_ns: u64) -> Self {
-        let holds = acquires
-            .iter()
-            .map(|acquire| findings.history.may_hold(acquire));
-        let (began, mut through): (Vec<u64>, Vec<u64>) = holds.unzip();
-        through.sort_unstable();
-        Self {
-            bound_ns,
-            end_ns,
-            began,
-            through,
-        }
-    }
-
-    /// The time at which an acquire that was invoked then must have ended, and the number of acquires ahead of it.
-    fn due(&self, invoked_ns: u64) -> (u64, u64) {
-        let began = self.began.partition_point(|began| *began < invoked_ns);
-        let through = self
-            .through
-            .partition_point(|through| *through <= invoked_ns);
-        let ahead = u64::try_from(began.saturating_sub(through)).unwrap_or(u64::MAX);
-        let allowed = self.bound_ns.saturating_mul(ahead.saturating_add(1));
-        (invoked_ns.saturating_add(allowed), ahead)
-    }
-
-    fn ends(&self, findings: &mut Findings<'_>, acquire: &Operation) {
-        let process = findings.history.processes.get(&acquire.proc);
-        if process.is_some_and(|process| process.killed_ns.is_some()) {
-            return;
-        }
-        let ended = acquire.done.map_or(self.end_ns, |done| done.at_ns);
-        let (due, ahead) = self.due(acquire.invoked_ns);
-        if ended > due {
+            let ended = acquire.done.map_or(end_ns, |done| done.at_ns);
+            let (due, ahead) = due_of(acquire.invoked_ns);
+            let process = history.processes.get(&acquire.proc);
+            if ended <= due || process.is_some_and(|process| process.killed_ns.is_some()) {
+                continue;
+            }
             let how = acquire
                 .done
                 .map_or("has no end".to_owned(), |done| done.outcome.to_string());
@@ -155,33 +122,22 @@ impl LockAcquires {
             let sentence = format!(
                 "an acquire after the calm {how} after {after}, with {ahead} ahead: due in {due}"
             );
-            findings.add(Liveness, sentence, &[acquire]);
+            findings.add(Liveness, sentence, &[*acquire]);
         }
-    }
-
-    fn had_by_someone(&self, findings: &mut Findings<'_>, asked: &[&Operation]) {
         let Some(first) = asked.first() else {
-            return;
+            continue;
         };
-        let (due, ahead) = self.due(first.invoked_ns);
-        let mut refused = asked.iter().filter(|acquire| {
-            acquire.is(Outcome::Refused) && acquire.done.is_some_and(|done| done.at_ns > due)
-        });
-        let had = asked.iter().filter(|acquire| acquire.is(Outcome::Ok));
-        let had = had
-            .filter_map(|acquire| acquire.done)
-            .map(|done| done.at_ns)
-            .min();
-        let Some(last) = refused
-            .next_back()
-            .filter(|_| had.is_none_or(|had| had > due))
-        else {
-            return;
-        };
-        let due = milliseconds(due - first.invoked_ns);
-        let sentence = format!(
-            "after the calm nobody got the lock within {due}, with {ahead} ahead, and some asked"
-        );
-        findings.add(Liveness, sentence, &[*first, *last]);
+        let (due, ahead) = due_of(first.invoked_ns);
+        let with = |outcome| asked.iter().filter(move |acquire| acquire.is(outcome));
+        let after_due = |acquire: &&Operation| acquire.done.is_some_and(|done| done.at_ns > due);
+        if let Some(last) = with(Outcome::Refused).rfind(|it| after_due(it))
+            && with(Outcome::Ok).all(after_due)
+        {
+            let due = milliseconds(due - first.invoked_ns);
+            let sentence = format!(
+                "after the calm nobody got the lock within {due}, with {ahead} ahead, and some asked"
+            );
+            findings.add(Liveness, sentence, &[*first, *last]);
+        }
     }
 }
