@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -143,7 +143,23 @@ impl Campaign {
         let mut resource = self.resource(&socket, directory)?;
         let began = host_time::up();
         let enough = scratch.path().join("enough");
-        let config = self.config(settings, setting.urls, directory, [&socket, &enough]);
+        let config = worker::WorkerConfig {
+            proc: 0,
+            seed: settings.seed,
+            system: self.system,
+            urls: setting.urls,
+            // On a foreign server, names of other programs must not be used.
+            prefix: settings.url.as_ref().map_or_else(String::new, |_| {
+                format!("leasehold-storm:{}:", host_time::up_ns())
+            }),
+            locks: settings.locks,
+            ttl_ms: milliseconds(settings.ttl()),
+            tasks: 2,
+            outlived: self.outlived,
+            directory: directory.to_owned(),
+            socket,
+            enough: enough.clone(),
+        };
         let pool = WorkerPool::start(config, settings.workers)?;
         let mut stage = Stage::new(pool, directory)?;
         storm(&mut stage)?;
@@ -209,32 +225,6 @@ impl Campaign {
             thread::sleep(Duration::from_millis(2));
         }
         Ok(process)
-    }
-
-    fn config(
-        &self,
-        settings: &Storm,
-        urls: Vec<String>,
-        directory: &Path,
-        [socket, enough]: [&PathBuf; 2],
-    ) -> worker::WorkerConfig {
-        worker::WorkerConfig {
-            proc: 0,
-            seed: settings.seed,
-            system: self.system,
-            urls,
-            // On a foreign server, names of other programs must not be used.
-            prefix: settings.url.as_ref().map_or_else(String::new, |_| {
-                format!("leasehold-storm:{}:", host_time::up_ns())
-            }),
-            locks: settings.locks,
-            ttl_ms: milliseconds(settings.ttl()),
-            tasks: 2,
-            outlived: self.outlived,
-            directory: directory.to_owned(),
-            socket: socket.clone(),
-            enough: enough.clone(),
-        }
     }
 }
 

@@ -114,35 +114,35 @@ impl<'a> QuorumNemesis<'a> {
         Ok(chosen)
     }
 
+    /// Begins a fault at a node. A loss of memory and a jump are recorded at once, another fault at its end.
     fn begin_at(&mut self, node: usize, fault: &PlannedFault) -> Result<(), String> {
+        let from = host_time::up_ns();
+        let at = self.nodes.at(node);
         match fault.kind {
-            FaultKind::StopServer => self.nodes.at(node).server.try_pause(),
-            FaultKind::KillServer => self.restart_empty(node),
-            FaultKind::Flush => {
-                let from = host_time::up_ns();
-                self.nodes.flush(node)?;
-                self.record(FaultKind::Flush, node, from)
-            }
-            FaultKind::Copy => self.copy_another(node, fault.whom),
+            FaultKind::StopServer => return at.server.try_pause(),
+            // Another one starts at its address, without data.
+            FaultKind::KillServer => at.server.try_restart()?,
+            FaultKind::Flush => self.nodes.flush(node)?,
+            FaultKind::Copy => self.copy_another(node, fault.whom)?,
             FaultKind::Slow => {
                 let by = 5 + fault.whom % 40;
-                let network = &self.nodes.at(node).network;
-                network.slow_down(Duration::from_millis(by));
-                Ok(())
+                at.network.slow_down(Duration::from_millis(by));
+                return Ok(());
             }
             FaultKind::ClockForward | FaultKind::ClockBack => {
-                self.jump(fault.kind, node, distance(fault.whom))
+                return self.jump(fault.kind, node, distance(fault.whom));
             }
             kind => {
-                let hole = Hole {
+                at.network.block(Hole {
                     requests: kind != FaultKind::BlackHoleReplies,
                     replies: kind != FaultKind::BlackHoleRequests,
                     half: None,
-                };
-                self.nodes.at(node).network.block(hole);
-                Ok(())
+                });
+                return Ok(());
             }
         }
+        let until = host_time::up_ns();
+        self.stage.fault(fault.kind, &name(node), from, Some(until))
     }
 
     fn end(&mut self, fault: &PlannedFault, begun: &Begun) -> Result<(), String> {
@@ -183,13 +183,6 @@ impl<'a> QuorumNemesis<'a> {
         self.stage.fault(fault.kind, &name, from_ns, Some(until_ns))
     }
 
-    /// Kills a server. Another one starts at its address, without data.
-    fn restart_empty(&mut self, node: usize) -> Result<(), String> {
-        let from = host_time::up_ns();
-        self.nodes.at(node).server.try_restart()?;
-        self.record(FaultKind::KillServer, node, from)
-    }
-
     /// A node follows another one for a moment by mistake, and so has the other's locks, counters and mark.
     fn copy_another(&mut self, node: usize, whom: u64) -> Result<(), String> {
         let mut others: Vec<usize> = (0..NODES)
@@ -197,11 +190,9 @@ impl<'a> QuorumNemesis<'a> {
             .collect();
         let drawn = whom.checked_rem(others.len() as u64).unwrap_or_default();
         let other = others.swap_remove(usize::try_from(drawn).unwrap_or_default());
-        let from = host_time::up_ns();
         self.nodes.follow(node, Some(other))?;
         self.until("a copy", |nodes| nodes.has_followed(node))?;
-        self.nodes.follow(node, None)?;
-        self.record(FaultKind::Copy, node, from)
+        self.nodes.follow(node, None)
     }
 
     fn jump(&mut self, kind: FaultKind, node: usize, by: Duration) -> Result<(), String> {
@@ -221,12 +212,6 @@ impl<'a> QuorumNemesis<'a> {
         }
         let name = name(node);
         self.stage.jump(kind, &name, [from, until], by_ns)
-    }
-
-    fn record(&self, kind: FaultKind, node: usize, from: u64) -> Result<(), String> {
-        let name = name(node);
-        self.stage
-            .fault(kind, &name, from, Some(host_time::up_ns()))
     }
 
     /// Waits until this is so.

@@ -149,51 +149,46 @@ pub(crate) fn unexplained(directory: &Path, stops: &[(u64, u64, u64)]) -> Durati
 
 /// A lost lease: its process, its deadline, and the time of its report.
 fn tellings(directory: &Path) -> Vec<(u64, u64, u64)> {
-    let lines = texts(directory, ".jsonl")
+    let told = lines(directory, ".jsonl")
         .into_iter()
-        .flat_map(|(proc, text)| {
-            let told = text.lines().filter_map(|line| {
-                let line: Value = serde_json::from_str(line).ok()?;
-                let at = |key| line.get(key).and_then(Value::as_u64);
-                (line.get("ev")? == "told-lost").then_some((
-                    proc,
-                    at("valid_until_ns")?,
-                    at("at_ns")?,
-                ))
-            });
-            told.collect::<Vec<_>>()
+        .filter_map(|(proc, line)| {
+            let line: Value = serde_json::from_str(&line).ok()?;
+            let at = |key| line.get(key).and_then(Value::as_u64);
+            (line.get("ev")? == "told-lost").then_some((proc, at("valid_until_ns")?, at("at_ns")?))
         });
-    lines.collect()
+    told.collect()
 }
 
 fn stalls(directory: &Path) -> Vec<Stall> {
-    let stalls = texts(directory, ".stalls")
+    let stalls = lines(directory, ".stalls")
         .into_iter()
-        .flat_map(|(proc, text)| {
-            let stalls = text.lines().filter_map(|line| {
-                let (what, times) = line.split_once(' ')?;
-                let (from, late) = times.split_once(' ')?;
-                Some(Stall {
-                    proc,
-                    what: what.to_owned(),
-                    from: from.parse().ok()?,
-                    late: late.parse().ok()?,
-                })
-            });
-            stalls.collect::<Vec<_>>()
+        .filter_map(|(proc, line)| {
+            let (what, times) = line.split_once(' ')?;
+            let (from, late) = times.split_once(' ')?;
+            Some(Stall {
+                proc,
+                what: what.to_owned(),
+                from: from.parse().ok()?,
+                late: late.parse().ok()?,
+            })
         });
     stalls.collect()
 }
 
-/// The files of all workers with this suffix: process and content.
-fn texts(directory: &Path, end: &str) -> Vec<(u64, String)> {
-    let files = fs::read_dir(directory).into_iter().flatten().flatten();
-    let worker = |path: &Path| {
-        let name = path.file_name()?.to_str()?.strip_prefix("worker-")?;
-        let proc = name.strip_suffix(end)?.parse().ok()?;
-        Some((proc, fs::read_to_string(path).ok()?))
-    };
-    files.filter_map(|file| worker(&file.path())).collect()
+/// The lines of the files of all workers with this suffix, each with its process.
+fn lines(directory: &Path, end: &str) -> Vec<(u64, String)> {
+    let mut all = Vec::new();
+    for file in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        let proc: Option<u64> = name
+            .strip_prefix("worker-")
+            .and_then(|name| name.strip_suffix(end)?.parse().ok());
+        if let Some(proc) = proc {
+            let text = fs::read_to_string(file.path()).unwrap_or_default();
+            all.extend(text.lines().map(|line| (proc, line.to_owned())));
+        }
+    }
+    all
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
