@@ -33,7 +33,7 @@ pub(crate) const fn millis(duration: Duration) -> u64 {
 }
 
 /// How many calls of a client a store and the network may know at once. Their numbers are used again.
-const NUMBERS: u8 = 8;
+pub(crate) const MOST_CALLS: u8 = 8;
 
 /// How long one model may take before it is cut.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -119,7 +119,7 @@ impl CallId {
         is_current: impl Fn(Self) -> bool,
     ) -> Option<Self> {
         let over = known.iter().filter(|id| !is_current(**id)).count();
-        let mut ids = (0..NUMBERS).map(|nth| Self { client, nth });
+        let mut ids = (0..MOST_CALLS).map(|nth| Self { client, nth });
         ids.find(|id| over <= left_over && !known.contains(id))
     }
 
@@ -155,7 +155,7 @@ pub(crate) struct Owners(Arc<[Owner]>);
 impl Owners {
     /// Those of so many clients.
     pub(crate) fn new(clients: u8) -> Result<Self, Invalid> {
-        let ids = (0..clients).flat_map(|client| (0..NUMBERS).map(move |nth| (client, nth)));
+        let ids = (0..clients).flat_map(|client| (0..MOST_CALLS).map(move |nth| (client, nth)));
         let owners = ids.map(|(client, nth)| {
             // The last two digits differ.
             let bits = u128::from(client) << 4 | u128::from(nth);
@@ -166,7 +166,7 @@ impl Owners {
 
     /// The owner that stands for this call.
     pub(crate) fn of(&self, id: CallId) -> &Owner {
-        &self.0[usize::from(id.client) * usize::from(NUMBERS) + usize::from(id.nth)]
+        &self.0[usize::from(id.client) * usize::from(MOST_CALLS) + usize::from(id.nth)]
     }
 }
 

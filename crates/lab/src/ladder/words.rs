@@ -1,5 +1,5 @@
-//! Commands and replies in the words of `redis-cli`; one tick is one second. Scripts are shown by name; [`script`] has the text
-//! that a real server gets.
+//! Commands and replies: in the words of `redis-cli`, where one tick is one second and a script is shown by its name; and as a real
+//! server gets them.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl Writing<'_> {
             None => ["EXPIRE", "EX"],
         };
         let key = |key: Key| self.key(key);
-        // No word has a space in it.
+        // No word has a space in it, and no prefix.
         let split = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let one = |line: String| vec![split(&line)];
         let evaluated = |script: Script, keys: &[Key], arguments: String| {

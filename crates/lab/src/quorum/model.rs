@@ -9,11 +9,12 @@ use leasehold_core::{ClientId, Invalid, LockName, Owner, Ttl, World};
 
 use super::setup::{QuorumSetup, TICK_MS};
 use super::state::{CLIENTS, NODES};
-use crate::frame::{CallId, Framed, Owners, Turn};
+use crate::frame::{CallId, Framed, MOST_CALLS, Owners, Turn};
 use crate::rules::Apply;
 
 /// How many owners of a client the nodes and the network may know at once: fewer than the frame allows.
 pub(super) const NUMBERS: u8 = 4;
+const _: () = assert!(NUMBERS <= MOST_CALLS);
 
 /// The votes that make a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -68,6 +68,7 @@ impl Storm {
         })
     }
 
+    /// At most a seventh of each is calm.
     fn campaigns(&self) -> [Campaign; 3] {
         if self.quorum {
             return quorum::campaigns(self);

@@ -147,7 +147,11 @@ impl<'a> Player<'a> {
                 jump(self.observer(server)?, wire, by)?;
                 plain(server_name(server), format!("its clock jumps by {by}"))
             }
-            _ => plain(String::new(), "time passes".into()),
+            // The last three have a message.
+            LadderEvent::Tick
+            | LadderEvent::Asks { .. }
+            | LadderEvent::Sends { .. }
+            | LadderEvent::Arrives { .. } => plain(String::new(), "time passes".into()),
         })
     }
 
