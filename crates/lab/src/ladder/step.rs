@@ -7,7 +7,7 @@ use super::property::LadderProperty;
 use super::redis::{Key, RedisCommand, Reply, Tick};
 use super::rungs::{Comeback, RungBounds};
 use super::state::{Flight, LadderClient, LadderState};
-use super::trace::{LadderEvent, carried_out};
+use super::trace::{LadderEvent, LadderMessage, carried_out};
 
 /// The result of an action.
 #[derive(Debug, Clone)]
@@ -113,13 +113,10 @@ impl Ladder {
         } else {
             self.answered(state, client, flight, reply)
         };
-        let event = LadderEvent::Asks {
-            client,
-            server: flight.server,
-            command: flight.command,
-            reply,
-            lost,
-        };
+        let event = LadderEvent::Message(LadderMessage {
+            is_lost: lost,
+            ..message(client, flight, Some(reply))
+        });
         Some((event, note))
     }
 
@@ -127,11 +124,7 @@ impl Ladder {
         let flight = self.next_command(state, client)?;
         state.clients[client as usize].flight = Some(flight);
         state.spent.delays += u8::from(self.bounds.delays < RungBounds::ANY);
-        Some(LadderEvent::Sends {
-            client,
-            server: flight.server,
-            command: flight.command,
-        })
+        Some(LadderEvent::Message(message(client, flight, None)))
     }
 
     fn arrive(&self, state: &mut LadderState, client: u8) -> Option<(LadderEvent, &'static str)> {
@@ -331,14 +324,24 @@ fn may_arrive(flight: Flight) -> Option<Flight> {
     flight.reply.is_none().then_some(flight)
 }
 
-fn arrives(client: u8, flight: Flight, reply: Reply, lost: bool) -> LadderEvent {
-    LadderEvent::Arrives {
+/// A command that is not delayed.
+fn message(client: u8, flight: Flight, reply: Option<Reply>) -> LadderMessage {
+    LadderMessage {
         client,
         server: flight.server,
         command: flight.command,
         reply,
-        lost,
+        is_late: false,
+        is_lost: false,
     }
+}
+
+fn arrives(client: u8, flight: Flight, reply: Reply, is_lost: bool) -> LadderEvent {
+    LadderEvent::Message(LadderMessage {
+        is_late: true,
+        is_lost,
+        ..message(client, flight, Some(reply))
+    })
 }
 
 /// Whether the lock was taken, or its deadline rewritten.

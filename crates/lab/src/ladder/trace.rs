@@ -40,41 +40,8 @@ pub struct Line {
 pub enum LadderEvent {
     /// Time advances to this tick.
     Tick,
-    /// A client sends a command and receives its reply, all in one step.
-    Asks {
-        /// The client.
-        client: u8,
-        /// The server.
-        server: u8,
-        /// The command.
-        command: RedisCommand,
-        /// The reply.
-        reply: Reply,
-        /// Whether the reply is lost.
-        lost: bool,
-    },
-    /// A client sends a command, which does not arrive yet.
-    Sends {
-        /// The client.
-        client: u8,
-        /// The server.
-        server: u8,
-        /// The command.
-        command: RedisCommand,
-    },
-    /// A delayed command arrives, and is answered.
-    Arrives {
-        /// The client.
-        client: u8,
-        /// The server.
-        server: u8,
-        /// The command.
-        command: RedisCommand,
-        /// The reply.
-        reply: Reply,
-        /// The client does not receive the reply: it has given up meanwhile, or the reply is delayed.
-        lost: bool,
-    },
+    /// A client sends a command, or a server executes it.
+    Message(LadderMessage),
     /// A client takes a local step: it reads its clock, works, or gives up.
     Does {
         /// The client.
@@ -110,53 +77,30 @@ pub enum LadderEvent {
     },
 }
 
-/// A command in an event.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Message {
-    pub(super) client: u8,
-    pub(super) server: u8,
-    pub(super) command: RedisCommand,
-    /// `None` while the command is on its way.
-    pub(super) reply: Option<Reply>,
+/// A command in a story. It is sent and executed in one event; a delayed one has an event for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LadderMessage {
+    /// The client.
+    pub client: u8,
+    /// The server.
+    pub server: u8,
+    /// The command.
+    pub command: RedisCommand,
+    /// The reply; `None` while the command is on its way.
+    pub reply: Option<Reply>,
     /// Whether it was delayed, and arrives.
-    pub(super) is_late: bool,
-    /// Whether its client does not receive the reply.
-    pub(super) is_lost: bool,
+    pub is_late: bool,
+    /// The client does not receive the reply: it is lost or delayed, or the client has given up meanwhile.
+    pub is_lost: bool,
 }
 
 impl LadderEvent {
     /// The command, if a client sends one or a server executes it.
-    pub(super) fn message(&self) -> Option<Message> {
-        let (client, server, command, reply, is_lost) = match *self {
-            Self::Asks {
-                client,
-                server,
-                command,
-                reply,
-                lost,
-            }
-            | Self::Arrives {
-                client,
-                server,
-                command,
-                reply,
-                lost,
-            } => (client, server, command, Some(reply), lost),
-            Self::Sends {
-                client,
-                server,
-                command,
-            } => (client, server, command, None, false),
-            _ => return None,
-        };
-        Some(Message {
-            client,
-            server,
-            command,
-            reply,
-            is_late: matches!(self, Self::Arrives { .. }),
-            is_lost,
-        })
+    pub(super) const fn message(&self) -> Option<LadderMessage> {
+        match self {
+            Self::Message(message) => Some(*message),
+            _ => None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_lab::ladder::place::Place;
 use leasehold_lab::ladder::redis::{Key, ModelServer, RedisCommand, Reply, Tick, Value};
 use leasehold_lab::ladder::replay::{ReplayVerdict, Replayed, replay};
-use leasehold_lab::ladder::trace::{LadderEvent, Line, Trace};
+use leasehold_lab::ladder::trace::{LadderEvent, LadderMessage, Line, Trace};
 use testkit::RedisServer;
 
 /// Short for a test. On a slow machine the replay makes ticks longer by itself.
@@ -29,27 +29,29 @@ impl Teller {
         }
     }
 
-    fn ask(&mut self, client: u8, server: u8, command: RedisCommand, lost: bool) {
+    fn ask(&mut self, client: u8, server: u8, command: RedisCommand, is_lost: bool) {
         let reply = self.reply(server, command);
-        self.happens(LadderEvent::Asks {
+        self.happens(LadderEvent::Message(LadderMessage {
             client,
             server,
             command,
-            reply,
-            lost,
-        });
+            reply: Some(reply),
+            is_late: false,
+            is_lost,
+        }));
     }
 
     /// A command arrives after its client has given it up.
     fn arrives(&mut self, client: u8, server: u8, command: RedisCommand) {
         let reply = self.reply(server, command);
-        self.happens(LadderEvent::Arrives {
+        self.happens(LadderEvent::Message(LadderMessage {
             client,
             server,
             command,
-            reply,
-            lost: true,
-        });
+            reply: Some(reply),
+            is_late: true,
+            is_lost: true,
+        }));
     }
 
     fn reply(&mut self, server: u8, command: RedisCommand) -> Reply {
@@ -139,11 +141,14 @@ fn all_that_can_happen() -> Trace {
     story.ask(1, 0, RedisCommand::SetNxPx(SECOND, 2), false);
     story.ask(1, 1, RedisCommand::TakeWithFence(SECOND, 3), false);
     story.tick();
-    story.happens(LadderEvent::Sends {
+    story.happens(LadderEvent::Message(LadderMessage {
         client: 0,
         server: 0,
         command: RedisCommand::DeleteIf(SECOND),
-    });
+        reply: None,
+        is_late: false,
+        is_lost: false,
+    }));
     story.happens(LadderEvent::Crashes { client: 0 });
     story.tick();
     story.ask(1, 0, RedisCommand::SetNxPx(SECOND, 3), false);
@@ -177,10 +182,10 @@ fn a_true_story_is_reproduced() {
 #[test]
 fn a_wrong_reply_is_not_reproduced() {
     let mut story = all_that_can_happen();
-    let LadderEvent::Asks { reply, .. } = &mut story.lines[1].event else {
+    let LadderEvent::Message(message) = &mut story.lines[1].event else {
         panic!("the second line is a question");
     };
-    *reply = Reply::Ok;
+    message.reply = Some(Reply::Ok);
     differs_at(&story, 2, "the reply: OK in the model, (nil) in truth");
 }
 

@@ -2,7 +2,7 @@
 
 use leasehold_lab::ladder::redis::{Key, ModelServer, RedisCommand, Tick, Value};
 use leasehold_lab::ladder::show::{ModelOutcome, RungSummary};
-use leasehold_lab::ladder::trace::{LadderEvent, Line, Trace};
+use leasehold_lab::ladder::trace::{LadderEvent, LadderMessage, Line, Trace};
 
 pub(crate) const LOCK: Key = Key::Lock;
 
@@ -36,32 +36,37 @@ impl Tale {
 
     pub(crate) fn asks_server(mut self, client: u8, server: u8, command: RedisCommand) -> Self {
         let reply = self.servers[usize::from(server)].apply(self.time, command);
-        self.tells(LadderEvent::Asks {
+        self.tells(LadderEvent::Message(LadderMessage {
             client,
             server,
             command,
-            reply,
-            lost: false,
-        })
+            reply: Some(reply),
+            is_late: false,
+            is_lost: false,
+        }))
     }
 
     pub(crate) fn sends(self, client: u8, command: RedisCommand) -> Self {
-        self.tells(LadderEvent::Sends {
+        self.tells(LadderEvent::Message(LadderMessage {
             client,
             server: 0,
             command,
-        })
+            reply: None,
+            is_late: false,
+            is_lost: false,
+        }))
     }
 
     pub(crate) fn arrives(mut self, client: u8, command: RedisCommand) -> Self {
         let reply = self.servers[0].apply(self.time, command);
-        self.tells(LadderEvent::Arrives {
+        self.tells(LadderEvent::Message(LadderMessage {
             client,
             server: 0,
             command,
-            reply,
-            lost: true,
-        })
+            reply: Some(reply),
+            is_late: true,
+            is_lost: true,
+        }))
     }
 
     pub(crate) fn tick(mut self) -> Self {

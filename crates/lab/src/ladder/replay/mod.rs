@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::place::{Place, RealServers};
 use super::redis::{Key, RedisCommand, Value};
-use super::trace::{LadderEvent, Trace, carried_out};
+use super::trace::{LadderEvent, LadderMessage, Trace, carried_out};
 use super::wire::Wire;
 
 use self::play::{Player, Stopped};
@@ -65,6 +65,10 @@ fn judge(steps: &[ReplayStep]) -> ReplayVerdict {
 /// The differences between the replay and the model that a reader should know.
 fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
     let has = |wanted: fn(&LadderEvent) -> bool| trace.lines.iter().any(|line| wanted(&line.event));
+    let messages = |wanted: fn(LadderMessage) -> bool| {
+        let mut all = trace.lines.iter().filter_map(|line| line.event.message());
+        all.any(wanted)
+    };
     let sends = |wanted: fn(RedisCommand) -> bool| {
         let mut commands = trace
             .lines
@@ -92,16 +96,11 @@ fn remarks(trace: &Trace, are_own: bool) -> Vec<&'static str> {
             "The times in the key are the model's ticks: the clients' clocks belong to the story.",
         ),
         (
-            has(|event| matches!(event, LadderEvent::Sends { .. })),
+            messages(|message| message.reply.is_none()),
             "A command that is on its way is sent when it arrives in the model.",
         ),
         (
-            has(|event| {
-                matches!(
-                    event,
-                    LadderEvent::Asks { lost: true, .. } | LadderEvent::Arrives { lost: true, .. }
-                )
-            }),
+            messages(|message| message.is_lost),
             "A reply that its client never hears is read, compared and thrown away.",
         ),
         (

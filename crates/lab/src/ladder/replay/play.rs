@@ -10,7 +10,7 @@ use super::replayed::ReplayStep;
 use crate::host_time;
 use crate::ladder::place::{Keys, RealServers, jump, look};
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
-use crate::ladder::trace::{LadderEvent, Line, Message, Trace};
+use crate::ladder::trace::{LadderEvent, LadderMessage, Line, Trace};
 use crate::ladder::wire::{ServerReply, Wire};
 use crate::ladder::words::{
     REJOINS, RESTARTS, client as name, comes_back, server as server_name, shown,
@@ -115,15 +115,14 @@ impl<'a> Player<'a> {
     }
 
     fn carry_out(&mut self, event: &LadderEvent) -> Result<Done, Stopped> {
-        if let Some(message) = event.message() {
-            return Ok(self.send(message)?);
-        }
         let plain = |who: String, what: String| Done {
             who,
             what,
             replies: None,
         };
         Ok(match event.clone() {
+            LadderEvent::Tick => plain(String::new(), "time passes".into()),
+            LadderEvent::Message(message) => self.send(message)?,
             LadderEvent::Does { client, what } => plain(name(client), what.into()),
             LadderEvent::Crashes { client } => {
                 self.connections.retain(|&(whose, _), _| whose != client);
@@ -147,16 +146,11 @@ impl<'a> Player<'a> {
                 jump(self.observer(server)?, wire, by)?;
                 plain(server_name(server), format!("its clock jumps by {by}"))
             }
-            // The last three have a message.
-            LadderEvent::Tick
-            | LadderEvent::Asks { .. }
-            | LadderEvent::Sends { .. }
-            | LadderEvent::Arrives { .. } => plain(String::new(), "time passes".into()),
         })
     }
 
     /// Sends a command, unless it is on its way in the model.
-    fn send(&mut self, message: Message) -> Result<Done, String> {
+    fn send(&mut self, message: LadderMessage) -> Result<Done, String> {
         let (wire, server) = (self.wire, message.server);
         let ending = match (message.reply, message.is_late, message.is_lost) {
             (None, ..) => " ... on its way",

@@ -183,6 +183,19 @@ impl JsonEvent {
         };
         match event {
             LadderEvent::Tick => of("tick", None, None),
+            LadderEvent::Message(message) => {
+                let name = match (message.reply, message.is_late) {
+                    (None, _) => "sends",
+                    (_, true) => "arrives",
+                    (_, false) => "asks",
+                };
+                Self {
+                    command: Some(typed(message.command).join(" ")),
+                    reply: message.reply.map(|reply| shown(reply).join("\n")),
+                    lost: message.reply.map(|_| message.is_lost),
+                    ..of(name, Some(&message.client), Some(&message.server))
+                }
+            }
             LadderEvent::Does { client, what } => Self {
                 what: Some((*what).to_owned()),
                 ..of("does", Some(client), None)
@@ -200,19 +213,6 @@ impl JsonEvent {
                 jump_s: Some(*by),
                 ..of("clock_jumps", None, Some(server))
             },
-            event => event.message().map_or_else(Self::default, |message| {
-                let name = match (message.reply, message.is_late) {
-                    (None, _) => "sends",
-                    (_, true) => "arrives",
-                    (_, false) => "asks",
-                };
-                Self {
-                    command: Some(typed(message.command).join(" ")),
-                    reply: message.reply.map(|reply| shown(reply).join("\n")),
-                    lost: message.reply.map(|_| message.is_lost),
-                    ..of(name, Some(&message.client), Some(&message.server))
-                }
-            }),
         }
     }
 }

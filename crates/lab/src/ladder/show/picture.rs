@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::ladder::redis::Key;
-use crate::ladder::trace::{LadderEvent, Trace};
+use crate::ladder::trace::{LadderEvent, LadderMessage, Trace};
 use crate::ladder::words::{self, REJOINS, RESTARTS, in_short, is_for_resource, shown};
 use crate::text::{counted, wrap};
 
@@ -82,7 +82,7 @@ fn lanes(trace: &Trace, steps: &[StoryStep]) -> Vec<Lane> {
     let locks = (0..trace.lock_servers.max(1)).map(|server| Lane::Server(server, Key::Lock));
     let mut all: Vec<Lane> = clients.chain(locks).collect();
     for step in steps {
-        let to = message(&step.line.event).map(|(_, server, key, _)| Lane::Server(server, key));
+        let to = step.line.event.message().map(target);
         all.extend(to.filter(|to| !all.contains(to)));
     }
     all
@@ -99,9 +99,14 @@ fn head(summary: &RungSummary, trace: &Trace, of: Lane) -> String {
     }
 }
 
-/// The client of a command, the server, the key, and the text of the command and its reply.
-fn message(event: &LadderEvent) -> Option<(u8, u8, Key, String)> {
-    let message = event.message()?;
+/// The lane of the server that gets a command.
+fn target(message: LadderMessage) -> Lane {
+    let is_data = is_for_resource(message.command);
+    Lane::Server(message.server, if is_data { Key::Data } else { Key::Lock })
+}
+
+/// The text of a command and its reply.
+fn said(message: LadderMessage) -> String {
     let reply = message.reply.map_or_else(
         || "on its way".to_owned(),
         |reply| format!("reply {}", shown(reply).join("\n")),
@@ -112,10 +117,8 @@ fn message(event: &LadderEvent) -> Option<(u8, u8, Key, String)> {
         (true, false) => ", lost",
         (false, _) => "",
     };
-    let key = [Key::Lock, Key::Data][usize::from(is_for_resource(message.command))];
     let command = in_short(message.command).join(" ");
-    let text = format!("{command}{late}\n{reply}{lost}");
-    Some((message.client, message.server, key, text))
+    format!("{command}{late}\n{reply}{lost}")
 }
 
 /// The texts of a step, each for its lane.
@@ -124,15 +127,20 @@ fn texts(step: &StoryStep) -> Vec<(Lane, String)> {
         let text = format!("{what}\n{}", step.line.note);
         (Lane::Client(client), text.trim_end().to_owned())
     };
-    let of_server = |server: u8, key: Key, what: &str| {
-        let value = match entry(step.line, server.into(), key) {
+    let of_server = |lane: Lane, what: &str| {
+        let found = match lane {
+            Lane::Client(_) => None,
+            Lane::Server(server, key) => entry(step.line, server.into(), key),
+        };
+        let value = match found {
             Some((value, Some(left))) => format!("value {value}, {left} s left"),
             Some((value, None)) => format!("value {value}"),
             None => "no value".to_owned(),
         };
-        (Lane::Server(server, key), format!("{what}{value}"))
+        (lane, format!("{what}{value}"))
     };
-    let of_lock = |server: &u8, what: &str| of_server(*server, Key::Lock, &format!("{what}\n"));
+    let of_lock =
+        |server: &u8, what: &str| of_server(Lane::Server(*server, Key::Lock), &format!("{what}\n"));
     match &step.line.event {
         LadderEvent::Tick => {
             let stopped = step.stopped().map(|of| of_client(of, "time is up"));
@@ -140,18 +148,16 @@ fn texts(step: &StoryStep) -> Vec<(Lane, String)> {
             let expired = expired.map(|of| of_lock(&of, "key expires"));
             stopped.chain(expired).collect()
         }
+        LadderEvent::Message(message) => {
+            let sent = of_client(message.client, &said(*message));
+            let arrived = message.reply.map(|_| of_server(target(*message), ""));
+            std::iter::once(sent).chain(arrived).collect()
+        }
         LadderEvent::Does { client, what } => vec![of_client(*client, what)],
         LadderEvent::Crashes { client } => vec![of_client(*client, "crashes")],
         LadderEvent::Restarts { server, .. } => vec![of_lock(server, RESTARTS)],
         LadderEvent::Rejoins { server, .. } => vec![of_lock(server, REJOINS)],
         LadderEvent::ClockJumps { server, by } => vec![of_lock(server, &format!("clock + {by} s"))],
-        event => message(event).map_or_else(Vec::new, |(client, server, key, text)| {
-            let is_sent = matches!(event, LadderEvent::Sends { .. });
-            let arrived = (!is_sent).then(|| of_server(server, key, ""));
-            std::iter::once(of_client(client, &text))
-                .chain(arrived)
-                .collect()
-        }),
     }
 }
 
@@ -230,31 +236,30 @@ impl Picture {
             let x = self.lane(Lane::Client(*client)).0;
             self.line((x, end), (x, end + 8.0), LOST);
         }
-        let Some((client, server, key, _)) = message(event) else {
+        let Some(message) = event.message() else {
             return;
         };
+        let client = message.client;
         let from = self.lane(Lane::Client(client)).0 + 6.0;
-        let to = self.lane(Lane::Server(server, key)).0;
+        let to = self.lane(target(message)).0;
         let wait = to - 16.0;
-        match event {
-            LadderEvent::Sends { .. } => {
-                self.line((from, y), (wait, y), WAITS);
-                self.sent.push((client, y));
-                return;
-            }
-            LadderEvent::Arrives { .. } => {
-                let since = self.sent.iter().rfind(|(of, _)| *of == client);
-                let since = since.map_or(y, |(_, since)| *since);
-                self.line((wait, since), (wait, y), WAITS);
-                self.line((wait, y), (to, y), COMMAND);
-            }
-            _ => self.line((from, y), (to, y), COMMAND),
+        if message.reply.is_none() {
+            self.line((from, y), (wait, y), WAITS);
+            self.sent.push((client, y));
+            return;
         }
-        match event {
-            LadderEvent::Asks { lost: true, .. } | LadderEvent::Arrives { lost: true, .. } => {
-                self.line((to, end), (f64::midpoint(from, to), end), LOST);
-            }
-            _ => self.line((to, end), (from, end), REPLY),
+        if message.is_late {
+            let since = self.sent.iter().rfind(|(of, _)| *of == client);
+            let since = since.map_or(y, |(_, since)| *since);
+            self.line((wait, since), (wait, y), WAITS);
+            self.line((wait, y), (to, y), COMMAND);
+        } else {
+            self.line((from, y), (to, y), COMMAND);
+        }
+        if message.is_lost {
+            self.line((to, end), (f64::midpoint(from, to), end), LOST);
+        } else {
+            self.line((to, end), (from, end), REPLY);
         }
     }
 

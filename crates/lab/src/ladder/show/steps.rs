@@ -1,7 +1,7 @@
 //! The steps of a trace, as shown: lines in which only time passes are joined to one.
 
 use crate::ladder::redis::{Key, Tick, Value};
-use crate::ladder::trace::{LadderEvent, Line, Trace};
+use crate::ladder::trace::{LadderEvent, LadderMessage, Line, Trace};
 
 use crate::ladder::words::client;
 
@@ -104,7 +104,9 @@ pub(super) fn entry(line: &Line, server: usize, key: Key) -> Option<(Value, Opti
 /// The acting client, from 0.
 pub(super) fn actor(event: &LadderEvent) -> Option<u8> {
     match event {
-        LadderEvent::Does { client, .. } | LadderEvent::Crashes { client } => Some(*client),
-        event => event.message().map(|message| message.client),
+        LadderEvent::Message(LadderMessage { client, .. })
+        | LadderEvent::Does { client, .. }
+        | LadderEvent::Crashes { client } => Some(*client),
+        _ => None,
     }
 }

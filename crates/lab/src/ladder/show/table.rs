@@ -10,7 +10,7 @@ use crate::ladder::words::{
 };
 use crate::text::{Paint, WIDTH, counted, gaps, grid, paragraph, widths};
 
-use super::steps::{StoryStep, actor, entry, steps};
+use super::steps::{StoryStep, entry, steps};
 use super::summary::{ModelOutcome, RungSummary};
 
 const COMMAND: usize = 3;
@@ -179,31 +179,25 @@ fn happened(trace: &Trace, event: &LadderEvent) -> (String, String, String) {
         }
     };
     let (who, what) = match event {
+        LadderEvent::Message(message) => {
+            let late = if message.is_late { "(arrives) " } else { "" };
+            let command = typed(message.command).join("\n");
+            let lost = match (message.is_lost, message.is_late) {
+                (true, true) => " (unheard)",
+                (true, false) => " (lost)",
+                (false, _) => "",
+            };
+            let reply = message.reply.map(|reply| shown(reply).join("\n") + lost);
+            let reply = reply.unwrap_or_else(|| "(on its way)".into());
+            let command = format!("{late}{}{command}", prompt(message.server));
+            return (client(message.client), command, reply);
+        }
+        LadderEvent::Tick => (String::new(), "time passes".to_owned()),
+        LadderEvent::Does { client: of, what } => (client(*of), (*what).to_owned()),
+        LadderEvent::Crashes { client: of } => (client(*of), "crashes".to_owned()),
         LadderEvent::Restarts { server: of, first } => (server(*of), comes_back(RESTARTS, first)),
         LadderEvent::Rejoins { server: of, last } => (server(*of), comes_back(REJOINS, last)),
         LadderEvent::ClockJumps { server: of, by } => (server(*of), format!("clock jumps {by} s")),
-        event => {
-            let who = actor(event).map(client).unwrap_or_default();
-            if let Some(message) = event.message() {
-                let late = if message.is_late { "(arrives) " } else { "" };
-                let command = typed(message.command).join("\n");
-                let lost = match (message.is_lost, message.is_late) {
-                    (true, true) => " (unheard)",
-                    (true, false) => " (lost)",
-                    (false, _) => "",
-                };
-                let reply = message.reply.map(|reply| shown(reply).join("\n") + lost);
-                let reply = reply.unwrap_or_else(|| "(on its way)".into());
-                let command = format!("{late}{}{command}", prompt(message.server));
-                return (who, command, reply);
-            }
-            let what = match event {
-                LadderEvent::Does { what, .. } => *what,
-                LadderEvent::Crashes { .. } => "crashes",
-                _ => "time passes",
-            };
-            (who, what.to_owned())
-        }
     };
     (who, format!("({what})"), String::new())
 }
