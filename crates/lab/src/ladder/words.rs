@@ -12,16 +12,20 @@ pub(super) struct Script {
     pub(super) name: &'static str,
     /// Its lines.
     pub(super) text: &'static str,
+    /// The keys that it is called with.
+    keys: &'static [Key],
 }
 
 const DELETE_IF: Script = Script {
     name: "<delete-if>",
     text: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end\nreturn 0",
+    keys: &[Key::Lock],
 };
 
 const TAKE: Script = Script {
     name: "<take>",
     text: "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end\nreturn false",
+    keys: &[Key::Lock, Key::Fence],
 };
 
 const PROPOSE: Script = Script {
@@ -31,31 +35,22 @@ const PROPOSE: Script = Script {
            if tonumber(ARGV[2]) <= counter then return counter end\n\
            redis.call('SET', KEYS[2], ARGV[2])\n\
            return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])",
+    keys: &[Key::Lock, Key::Fence],
 };
 
 const READ: Script = Script {
     name: "<read>",
     text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
            redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('GET', KEYS[2])",
+    keys: &[Key::Seen, Key::Data],
 };
 
 const WRITE: Script = Script {
     name: "<write>",
     text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
            redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('SET', KEYS[2], ARGV[2])",
+    keys: &[Key::Seen, Key::Data],
 };
-
-/// The script that a command runs.
-pub(super) fn script(command: RedisCommand) -> Option<Script> {
-    match command {
-        RedisCommand::DeleteIf(_) => Some(DELETE_IF),
-        RedisCommand::TakeWithFence(..) => Some(TAKE),
-        RedisCommand::Propose(..) => Some(PROPOSE),
-        RedisCommand::ReadWithFence(_) => Some(READ),
-        RedisCommand::WriteWithFence(..) => Some(WRITE),
-        _ => None,
-    }
-}
 
 /// How commands are written: for people as they would type them, or for a real server.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +63,22 @@ pub(super) struct Writing<'a> {
     pub(super) names: bool,
 }
 
+/// As one types at a prompt.
+const TYPED: Writing<'static> = Writing {
+    prefix: "",
+    tick: None,
+    names: true,
+};
+
+/// A command that is written, but not split into words.
+enum Written {
+    Line(String),
+    /// A script, and its arguments behind the keys.
+    Evaluated(Script, String),
+    /// One transaction.
+    Together([RedisCommand; 2]),
+}
+
 impl Writing<'_> {
     /// The name of a key.
     pub(super) fn key(self, key: Key) -> String {
@@ -76,51 +87,55 @@ impl Writing<'_> {
 
     /// The words of a command; several commands are sent as one transaction.
     pub(super) fn words(self, command: RedisCommand) -> Vec<Vec<String>> {
+        // No word has a space in it, and no prefix.
+        let split = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        match self.written(command) {
+            Written::Line(line) => vec![split(&line)],
+            Written::Evaluated(script, arguments) => {
+                let text = if self.names { script.name } else { script.text };
+                let mut words = vec!["EVAL".into(), text.into(), script.keys.len().to_string()];
+                words.extend(script.keys.iter().map(|key| self.key(*key)));
+                words.extend(split(&arguments));
+                vec![words]
+            }
+            Written::Together(parts) => parts.map(|part| self.words(part)).concat(),
+        }
+    }
+
+    fn written(self, command: RedisCommand) -> Written {
         let [expire, px] = match self.tick {
             Some(_) => ["PEXPIRE", "PX"],
             None => ["EXPIRE", "EX"],
         };
         let key = |key: Key| self.key(key);
-        // No word has a space in it, and no prefix.
-        let split = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let one = |line: String| vec![split(&line)];
-        let evaluated = |script: Script, keys: &[Key], arguments: String| {
-            let text = if self.names { script.name } else { script.text };
-            let mut words = vec!["EVAL".into(), text.into(), keys.len().to_string()];
-            words.extend(keys.iter().copied().map(key));
-            words.extend(split(&arguments));
-            vec![words]
-        };
-        let (lock, resource) = ([Key::Lock, Key::Fence], [Key::Seen, Key::Data]);
         match command {
-            RedisCommand::SetNx(of, value) => one(format!("SETNX {} {value}", key(of))),
+            RedisCommand::SetNx(of, value) => Written::Line(format!("SETNX {} {value}", key(of))),
             RedisCommand::SetNxPx(value, ticks) => {
                 let (lock, ttl) = (key(Key::Lock), self.ttl(ticks));
-                one(format!("SET {lock} {value} NX {px} {ttl}"))
+                Written::Line(format!("SET {lock} {value} NX {px} {ttl}"))
             }
             RedisCommand::Expire(of, ticks) => {
-                one(format!("{expire} {} {}", key(of), self.ttl(ticks)))
+                Written::Line(format!("{expire} {} {}", key(of), self.ttl(ticks)))
             }
-            RedisCommand::SetNxAndExpire(value, ticks) => [
-                self.words(RedisCommand::SetNx(Key::Lock, value)),
-                self.words(RedisCommand::Expire(Key::Lock, ticks)),
-            ]
-            .concat(),
-            RedisCommand::Get(of) => one(format!("GET {}", key(of))),
-            RedisCommand::GetSet(of, value) => one(format!("GETSET {} {value}", key(of))),
-            RedisCommand::Set(of, value) => one(format!("SET {} {value}", key(of))),
-            RedisCommand::Del(of) => one(format!("DEL {}", key(of))),
-            RedisCommand::DeleteIf(value) => evaluated(DELETE_IF, &lock[..1], value.to_string()),
+            RedisCommand::SetNxAndExpire(value, ticks) => Written::Together([
+                RedisCommand::SetNx(Key::Lock, value),
+                RedisCommand::Expire(Key::Lock, ticks),
+            ]),
+            RedisCommand::Get(of) => Written::Line(format!("GET {}", key(of))),
+            RedisCommand::GetSet(of, value) => Written::Line(format!("GETSET {} {value}", key(of))),
+            RedisCommand::Set(of, value) => Written::Line(format!("SET {} {value}", key(of))),
+            RedisCommand::Del(of) => Written::Line(format!("DEL {}", key(of))),
+            RedisCommand::DeleteIf(value) => Written::Evaluated(DELETE_IF, value.to_string()),
             RedisCommand::TakeWithFence(value, ticks) => {
-                evaluated(TAKE, &lock, format!("{value} {}", self.millis(ticks)))
+                Written::Evaluated(TAKE, format!("{value} {}", self.millis(ticks)))
             }
             RedisCommand::Propose(value, number, ticks) => {
                 let arguments = format!("{value} {number} {}", self.millis(ticks));
-                evaluated(PROPOSE, &lock, arguments)
+                Written::Evaluated(PROPOSE, arguments)
             }
-            RedisCommand::ReadWithFence(fence) => evaluated(READ, &resource, fence.to_string()),
+            RedisCommand::ReadWithFence(fence) => Written::Evaluated(READ, fence.to_string()),
             RedisCommand::WriteWithFence(fence, value) => {
-                evaluated(WRITE, &resource, format!("{fence} {value}"))
+                Written::Evaluated(WRITE, format!("{fence} {value}"))
             }
         }
     }
@@ -145,18 +160,17 @@ impl Writing<'_> {
     }
 }
 
+/// The script that a command runs.
+pub(super) fn script(command: RedisCommand) -> Option<Script> {
+    match TYPED.written(command) {
+        Written::Evaluated(script, _) => Some(script),
+        Written::Line(_) | Written::Together(_) => None,
+    }
+}
+
 /// A command as one would type it, in a line or two.
 pub(super) fn typed(command: RedisCommand) -> Vec<String> {
-    let writing = Writing {
-        prefix: "",
-        tick: None,
-        names: true,
-    };
-    let mut lines: Vec<_> = writing
-        .words(command)
-        .iter()
-        .map(|it| it.join(" "))
-        .collect();
+    let mut lines: Vec<_> = TYPED.words(command).iter().map(|it| it.join(" ")).collect();
     if let [first, second] = lines.as_mut_slice() {
         *first = format!("MULTI; {first};");
         second.push_str("; EXEC");
