@@ -80,10 +80,20 @@ impl Invariant {
 
     /// The number: `I1` to `I12`.
     pub fn id(self) -> &'static str {
-        const IDS: [&str; 12] = [
-            "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12",
-        ];
-        IDS[self as usize]
+        match self {
+            Self::UniqueFence => "I1",
+            Self::FenceOrder => "I2",
+            Self::Exclusion => "I3",
+            Self::FencedResource => "I4",
+            Self::NoLostUpdate => "I5",
+            Self::OwnLockOnly => "I6",
+            Self::NoLateSuccess => "I7",
+            Self::UnknownResolves => "I8",
+            Self::ToldInTime => "I9",
+            Self::Liveness => "I10",
+            Self::RealCampaign => "I11",
+            Self::LogsAgree => "I12",
+        }
     }
 
     /// A short name.
