@@ -1,4 +1,4 @@
-//! The effects of one action. Each step of the store is the `apply` of [`Entry`](super::model::Entry).
+//! The effects of one action. Each step of the store is the `apply` of [`GuardedEntry`](super::model::GuardedEntry).
 
 use leasehold_core::ClientId;
 use leasehold_core::cache::{

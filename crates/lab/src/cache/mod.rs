@@ -29,7 +29,7 @@ use stateright::Property;
 use self::actions::CacheAction;
 use self::judge::CacheRule;
 pub use self::model::ApplyEntry;
-use self::model::{CacheModel, CacheTurn, Entry};
+use self::model::{CacheModel, CacheTurn, GuardedEntry};
 pub use self::setup::CacheSituation;
 use self::setup::{CacheSetup, TICK};
 use self::state::{Books, CacheClient, CachePhase, CacheState};
@@ -55,7 +55,7 @@ pub fn check_one(
     Ok(CacheModel::new(setup, apply)?.explore(name, setup.bounds()))
 }
 
-impl Subject for Entry {
+impl Subject for GuardedEntry {
     type Setup = CacheSetup;
     type State = CacheState;
     type Action = CacheAction;

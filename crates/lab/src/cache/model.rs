@@ -12,7 +12,7 @@ pub type ApplyEntry = fn(&mut EntryState, Now, &Step) -> Outcome;
 
 /// One entry, and its rules.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct GuardedEntry {
     pub(super) apply: ApplyEntry,
     pub(super) lease: Ttl,
     pub(super) back_off: Ttl,
@@ -21,12 +21,12 @@ pub(super) struct Entry {
     pub(super) body: Body,
 }
 
-pub(super) type CacheModel = Framed<Entry>;
-pub(super) type CacheTurn<'a> = Turn<'a, Entry>;
+pub(super) type CacheModel = Framed<GuardedEntry>;
+pub(super) type CacheTurn<'a> = Turn<'a, GuardedEntry>;
 
 impl CacheModel {
     pub(super) fn new(setup: CacheSetup, apply: ApplyEntry) -> Result<Self, Invalid> {
-        let entry = Entry {
+        let entry = GuardedEntry {
             apply,
             lease: Ttl::new(TICK * u32::from(LEASE))?,
             back_off: Ttl::new(TICK * u32::from(BACK_OFF))?,

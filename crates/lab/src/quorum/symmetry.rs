@@ -2,6 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
+use super::model::NUMBERS;
 use super::state::{CLIENTS, QuorumPhase, QuorumState};
 use crate::frame::CallId;
 
@@ -51,7 +52,7 @@ impl QuorumState {
         // An owner of an idle client is one of its earlier ones.
         let current =
             (self.clients).map(|client| (client.phase != QuorumPhase::Idle).then_some(client.nth));
-        let mut known = [[None; 4]; CLIENTS];
+        let mut known = [[None; NUMBERS as usize]; CLIENTS];
         let mut numbered = |owner: &mut CallId| {
             let client = usize::from(owner.client);
             let nth = if Some(owner.nth) == current[client] {

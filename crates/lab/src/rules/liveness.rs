@@ -75,7 +75,7 @@ impl LockModel {
         for _ in 0..POLLS {
             let reply = self
                 .subject
-                .take(&mut world, later(ms), &step, &UnknownPresence);
+                .execute(&mut world, later(ms), &step, &UnknownPresence);
             let Reply::Busy(busy) = reply.reply else {
                 waited.ms = Some(ms);
                 break;

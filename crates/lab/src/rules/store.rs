@@ -27,8 +27,8 @@ impl Presence for Connections<'_> {
 }
 
 impl Lock {
-    /// The store takes a step.
-    pub(super) fn take(
+    /// The store executes a step, by the rules alone.
+    pub(super) fn execute(
         &self,
         world: &mut World,
         now: Now,
@@ -102,9 +102,9 @@ impl LockTurn<'_> {
         } else {
             &UnknownPresence
         };
-        let first = subject.take(&mut self.state.world, NOW, step, presence);
+        let first = subject.execute(&mut self.state.world, NOW, step, presence);
         let mut again = self.state.world.clone();
-        let second = subject.take(&mut again, NOW, step, presence);
+        let second = subject.execute(&mut again, NOW, step, presence);
         let nothing = LockState::default();
         let mut seen = Before {
             lock: &before,

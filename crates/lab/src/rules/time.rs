@@ -219,8 +219,8 @@ mod tests {
                 let step = rules.asks(CallId { client, nth: 0 }, verb, 0);
                 let lock = &rules.subject;
                 let mut moved = state.world.clone();
-                let here = lock.take(&mut moved, NOW, &step, &UnknownPresence);
-                let there = lock.take(&mut world, later(ms), &step, &UnknownPresence);
+                let here = lock.execute(&mut moved, NOW, &step, &UnknownPresence);
+                let there = lock.execute(&mut world, later(ms), &step, &UnknownPresence);
                 assert_eq!(
                     kind(&here.reply),
                     kind(&there.reply),

@@ -25,7 +25,7 @@ pub(super) static PLAIN: Rung = Rung {
              stored n, until ttl after the first was asked; else release, try above lock:fence; read and write with n; release on all",
     why: "Two majorities share a server, whose counter has passed the earlier fence and never falls.",
     next: "Leasehold's quorum adds waiting, renewal and recovery: leasehold-lab check quorum.",
-    program: &Quorum {
+    program: &FencedQuorum {
         numbers: Numbers::Proposed,
     },
     servers: VOTERS + 1,
@@ -133,7 +133,7 @@ pub(super) static NO_CERTIFICATE: Rung = Rung {
     recipe: "SET lock random NX PX ttl and INCR lock:fence in a script on 3 servers; held with 2 of them; the fence is the highest reply",
     why: "Each server counts alone, so a later majority without the highest counter gives no higher fence.",
     next: "The client proposes the number, and a majority has to store exactly that: quorum.",
-    program: &Quorum {
+    program: &FencedQuorum {
         numbers: Numbers::Drawn,
     },
     servers: VOTERS,
@@ -147,7 +147,7 @@ pub(super) static NO_CERTIFICATE: Rung = Rung {
 };
 
 #[derive(Debug)]
-struct Quorum {
+struct FencedQuorum {
     numbers: Numbers,
 }
 
@@ -176,7 +176,7 @@ const ATTEMPT: usize = 4;
 /// Once it holds the lock: the version that it has read.
 const VERSION: usize = HIGHEST;
 
-impl Program for Quorum {
+impl Program for FencedQuorum {
     fn intent(&self, memory: &Memory, clock: Tick) -> Intent {
         let fence = memory.kept[NUMBER];
         let next = Value::Number(memory.kept[VERSION] + 1);
@@ -233,7 +233,7 @@ impl Program for Quorum {
     }
 }
 
-impl Quorum {
+impl FencedQuorum {
     /// Asks a server for its vote.
     fn request(&self, memory: &Memory, clock: Tick) -> RedisCommand {
         match self.numbers {
