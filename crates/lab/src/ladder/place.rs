@@ -37,7 +37,6 @@ pub type Keys = Vec<(Key, Option<Value>, Option<Duration>)>;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
-const KEYS: [Key; 4] = [Key::Lock, Key::Fence, Key::Data, Key::Seen];
 
 impl RealServers {
     /// Opens so many servers.
@@ -160,14 +159,14 @@ impl RealServer {
 pub fn look(connection: &mut Connection, wire: &Wire) -> Result<Keys, String> {
     let mut ask = redis::pipe();
     ask.atomic();
-    for key in KEYS {
+    for key in Key::ALL {
         ask.cmd("GET").arg(wire.key(key));
         ask.cmd("PTTL").arg(wire.key(key));
     }
     let answers: Vec<redis::Value> = ask
         .query(connection)
         .map_err(|error| format!("cannot read the keys: {error}"))?;
-    let pairs = KEYS.into_iter().zip(answers.chunks_exact(2));
+    let pairs = Key::ALL.into_iter().zip(answers.chunks_exact(2));
     let there = pairs.filter_map(|(key, answer)| {
         let redis::Value::BulkString(bytes) = &answer[0] else {
             return None;
@@ -208,7 +207,7 @@ fn forget(connection: &mut Connection, wire: &Wire, first: &[RedisCommand]) -> R
         step.atomic();
     }
     step.cmd("DEL")
-        .arg(KEYS.map(|key| wire.key(key)).as_slice());
+        .arg(Key::ALL.map(|key| wire.key(key)).as_slice());
     for words in first.iter().flat_map(|&command| wire.words(command)) {
         let mut command = redis::Cmd::new();
         command.arg(words);

@@ -23,6 +23,9 @@ pub enum Key {
 }
 
 impl Key {
+    /// All keys.
+    pub const ALL: [Self; 4] = [Self::Lock, Self::Fence, Self::Data, Self::Seen];
+
     /// Its name in a real server.
     pub const fn name(self) -> &'static str {
         match self {
@@ -121,7 +124,7 @@ struct KeyEntry {
 /// The model of one server. Its time is an argument.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ModelServer {
-    entries: [Option<KeyEntry>; 4],
+    entries: [Option<KeyEntry>; Key::ALL.len()],
 }
 
 impl ModelServer {
@@ -142,6 +145,15 @@ impl ModelServer {
     /// When a key expires; `None` if it does not exist or has no TTL.
     pub fn expires(&self, key: Key) -> Option<Tick> {
         self.entries[key as usize].and_then(|entry| entry.expires)
+    }
+
+    /// The keys that exist, with their values and remaining TTLs at `now`.
+    pub fn keys(&self, now: Tick) -> Vec<(Key, Value, Option<Tick>)> {
+        let there = |key| {
+            let left = self.expires(key).map(|at| at - now);
+            Some((key, self.get(key)?, left))
+        };
+        Key::ALL.into_iter().filter_map(there).collect()
     }
 
     /// All data is lost.

@@ -6,7 +6,6 @@ use stateright::{Checker, Model};
 use super::model::{Ladder, LadderAction};
 use super::offence::JudgedStep;
 use super::property::LadderProperty;
-use super::redis::{Key, Tick, Value};
 use super::rungs::{Rung, RungBounds};
 use super::state::LadderState;
 use super::trace::{Line, Trace};
@@ -74,13 +73,12 @@ fn story(ladder: &Ladder, actions: &[LadderAction], property: LadderProperty) ->
         };
         let wrong = judged.offence(property);
         state = step.state;
+        let keys = |server: u8| state.servers[server as usize].keys(state.server_clock(server));
         lines.push(Line {
             time: state.time,
             event: step.event,
             note: step.note.to_owned(),
-            keys: (0..ladder.rung.servers)
-                .map(|server| keys(&state, server))
-                .collect(),
+            keys: (0..ladder.rung.servers).map(keys).collect(),
             holders: state.holders(ladder.rung).collect(),
             wrong,
         });
@@ -92,16 +90,4 @@ fn story(ladder: &Ladder, actions: &[LadderAction], property: LadderProperty) ->
         lock_servers: ladder.rung.lock_servers(),
         lines,
     }
-}
-
-fn keys(state: &LadderState, server: u8) -> Vec<(Key, Value, Option<Tick>)> {
-    let now = state.server_clock(server);
-    let server = &state.servers[server as usize];
-    let all = [Key::Lock, Key::Fence, Key::Data, Key::Seen];
-    all.into_iter()
-        .filter_map(|key| {
-            let left = server.expires(key).map(|at| at - now);
-            Some((key, server.get(key)?, left))
-        })
-        .collect()
 }

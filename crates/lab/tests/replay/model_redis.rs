@@ -59,13 +59,9 @@ fn ticks(left: Duration) -> Tick {
 }
 
 fn keys(model: &ModelServer, now: Tick) -> Vec<(Key, Option<Value>, Option<Tick>)> {
-    let there = |key| {
-        let value = model.get(key)?;
-        Some((key, Some(value), model.expires(key).map(|at| at - now)))
-    };
-    [Key::Lock, Key::Fence, Key::Data, Key::Seen]
-        .into_iter()
-        .filter_map(there)
+    let there = model.keys(now).into_iter();
+    there
+        .map(|(key, value, left)| (key, Some(value), left))
         .collect()
 }
 

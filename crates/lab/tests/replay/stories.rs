@@ -94,7 +94,7 @@ impl Teller {
         }
         let keys = self.servers.iter().zip(self.jumped);
         let keys = keys
-            .map(|(server, jumped)| keys_of(server, self.time + jumped))
+            .map(|(server, jumped)| server.keys(self.time + jumped))
             .collect();
         self.lines.push(Line {
             time: self.time,
@@ -115,20 +115,6 @@ impl Teller {
             lines: self.lines,
         }
     }
-}
-
-fn keys_of(server: &ModelServer, now: Tick) -> Vec<(Key, Value, Option<Tick>)> {
-    let there = |key| {
-        Some((
-            key,
-            server.get(key)?,
-            server.expires(key).map(|at| at - now),
-        ))
-    };
-    [Key::Lock, Key::Fence, Key::Data, Key::Seen]
-        .into_iter()
-        .filter_map(there)
-        .collect()
 }
 
 const FIRST: Value = Value::Owner(0, 0);

@@ -86,17 +86,7 @@ impl Tale {
     }
 
     pub(crate) fn tells(mut self, event: LadderEvent) -> Self {
-        let keys = |server: &ModelServer| {
-            let all = [Key::Lock, Key::Fence, Key::Data, Key::Seen].into_iter();
-            let entry = |key| {
-                Some((
-                    key,
-                    server.get(key)?,
-                    server.expires(key).map(|at| at - self.time),
-                ))
-            };
-            all.filter_map(entry).collect()
-        };
+        let keys = |server: &ModelServer| server.keys(self.time);
         self.lines.push(Line {
             time: self.time,
             event,
