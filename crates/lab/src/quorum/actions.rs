@@ -4,56 +4,75 @@ use leasehold_core::CLAIM_WINDOW;
 
 use super::model::{ClientRules, QuorumModel};
 use super::setup::{QuorumFault, Recalls};
-use super::state::{Extended, NODES, QuorumPhase, QuorumState};
+use super::state::{Extended, NODES, QuorumPhase, QuorumState, Renewing};
 
 /// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QuorumAction {
-    /// A client asks for the lock, as a new owner.
-    Begin { client: u8 },
-    /// A client asks again: after a pause with the vote of the lead, or as a waiter.
-    Retry { client: u8 },
-    /// A waiter was woken, and claims the lock.
-    Claim { client: u8, node: u8 },
-    /// A node carries out the oldest proposal of a client.
-    Arrive {
+    /// A client takes a step of its own.
+    Client(u8, ClientStep),
+    /// A message of a client comes to a node, or is lost on its way.
+    Exchange {
         client: u8,
-        node: u8,
-        is_heard: bool,
+        node: usize,
+        what: Exchange,
     },
-    /// A proposal fails. It is lost, or comes late.
-    Fail { client: u8, node: u8, is_late: bool },
-    /// A node carries out a late proposal.
-    ArriveLate { client: u8, node: u8, again: bool },
-    /// A late proposal is lost.
-    DropLate { client: u8, node: u8 },
-    /// A node frees a vote that its client gives back.
-    GiveBack { client: u8, node: u8 },
-    /// A node carries out a release.
-    Settle { client: u8, node: u8 },
-    /// A client gives up its lease, its place, or its acquisition.
-    Release { client: u8 },
-    /// A client renews its lease.
-    Renew { client: u8 },
-    /// A node carries out a renewal.
-    Extend { client: u8, node: u8 },
-    /// A client crashes, and restarts.
-    Crash { client: u8 },
-    /// A node loses its memory.
-    LoseMemory { node: u8 },
-    /// An operator breaks a vote.
-    Break { node: u8 },
-    /// The clock of a node jumps ahead.
-    Jump { node: u8 },
-    /// A node counts the lock as taken for ever.
-    Stick { node: u8 },
-    /// A holder hears that others wait.
-    Hear { client: u8 },
+    /// Something happens to a node.
+    Node(usize, NodeEvent),
     /// Time passes.
     Tick,
 }
 
-const ALL: [u8; NODES] = [0, 1, 2];
+/// A step of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientStep {
+    /// It asks for the lock, as a new owner.
+    Begin,
+    /// It asks again: after a pause with the vote of the lead, or as a waiter.
+    Retry,
+    /// It gives up its lease, its place, or its acquisition.
+    Release,
+    /// It renews its lease.
+    Renew,
+    /// It crashes, and restarts.
+    Crash,
+    /// A holder hears that others wait.
+    Hear,
+}
+
+/// What happens between a client and a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exchange {
+    /// A waiter was woken, and claims the lock.
+    Claim,
+    /// The node carries out the oldest proposal of the client.
+    Arrive { is_heard: bool },
+    /// A proposal fails. It is lost, or comes late.
+    Fail { is_late: bool },
+    /// The node carries out a late proposal.
+    ArriveLate { again: bool },
+    /// A late proposal is lost.
+    DropLate,
+    /// The node frees a vote that the client gives back.
+    GiveBack,
+    /// The node carries out a release.
+    Settle,
+    /// The node carries out a renewal.
+    Extend,
+}
+
+/// What may happen to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeEvent {
+    /// It loses its memory.
+    LoseMemory,
+    /// An operator breaks its vote.
+    Break,
+    /// Its clock jumps ahead.
+    Jump,
+    /// It counts the lock as taken for ever.
+    Stick,
+}
 
 impl QuorumModel {
     /// All actions that are possible in this state.
@@ -62,51 +81,53 @@ impl QuorumModel {
             self.of_client(state, client, into);
         }
         let most = if self.setup.at_lead { 1 } else { NODES };
-        for node in ALL.into_iter().take(most) {
-            let vote = state.nodes[usize::from(node)].vote;
-            if self.has_left(state, QuorumFault::ClockJump) && vote.is_some() {
-                into.push(QuorumAction::Jump { node });
-            }
-            let may_stick = [QuorumFault::EndlessVote, QuorumFault::ForeignVote]
-                .into_iter()
-                .any(|fault| self.has_left(state, fault));
-            if may_stick && vote.is_none() {
-                into.push(QuorumAction::Stick { node });
-            }
-            if self.has_left(state, QuorumFault::LostMemory)
-                && state.nodes[usize::from(node)].counter.is_some()
-            {
-                into.push(QuorumAction::LoseMemory { node });
-            }
-            let is_current = |by| state.is_current(by);
-            if self.has_left(state, QuorumFault::Break)
-                && vote.is_some_and(|vote| is_current(vote.by))
-            {
-                into.push(QuorumAction::Break { node });
-            }
+        for node in 0..most {
+            self.of_node(state, node, into);
         }
         if state.under_way() <= self.setup.lag {
             into.push(QuorumAction::Tick);
         }
     }
 
+    fn of_node(&self, state: &QuorumState, node: usize, into: &mut Vec<QuorumAction>) {
+        let it = &state.nodes[node];
+        let may = |fault| self.has_left(state, fault);
+        let may_stick = may(QuorumFault::EndlessVote) || may(QuorumFault::ForeignVote);
+        let has_current = it.vote.is_some_and(|vote| state.is_current(vote.by));
+        let events = [
+            (
+                NodeEvent::Jump,
+                may(QuorumFault::ClockJump) && it.vote.is_some(),
+            ),
+            (NodeEvent::Stick, may_stick && it.vote.is_none()),
+            (
+                NodeEvent::LoseMemory,
+                may(QuorumFault::LostMemory) && it.counter.is_some(),
+            ),
+            (NodeEvent::Break, may(QuorumFault::Break) && has_current),
+        ];
+        let possible = events.into_iter().filter(|(_, is_possible)| *is_possible);
+        into.extend(possible.map(|(event, _)| QuorumAction::Node(node, event)));
+    }
+
     fn of_client(&self, state: &QuorumState, client: u8, into: &mut Vec<QuorumAction>) {
         let it = state.client(client);
         let may = |fault| self.setup.may(fault);
+        let mut push = |step| into.push(QuorumAction::Client(client, step));
         match it.phase {
-            QuorumPhase::Idle => into.push(QuorumAction::Begin { client }),
+            QuorumPhase::Idle => push(ClientStep::Begin),
             QuorumPhase::Waiting => {
-                into.push(QuorumAction::Retry { client });
-                into.push(QuorumAction::Release { client });
+                push(ClientStep::Retry);
+                push(ClientStep::Release);
             }
-            QuorumPhase::Holding(_) => into.push(QuorumAction::Release { client }),
+            QuorumPhase::Holding(_) => push(ClientStep::Release),
             QuorumPhase::Acquiring if it.attempt.is_some_and(|attempt| attempt.is_pausing) => {
-                into.push(QuorumAction::Retry { client });
+                push(ClientStep::Retry);
             }
             QuorumPhase::Acquiring | QuorumPhase::Leaving => {}
         }
         if it.phase == QuorumPhase::Acquiring && may(QuorumFault::GivesUp) {
-            into.push(QuorumAction::Release { client });
+            push(ClientStep::Release);
         }
         let by = state.owner(client);
         let is_waited_for = state
@@ -115,76 +136,62 @@ impl QuorumModel {
             .any(|node| node.vote.is_some_and(|vote| vote.by == by) && node.queue[0].is_some());
         let remembers = self.setup.recalls != Recalls::Nothing;
         if it.holds() && remembers && is_waited_for && !it.knows_waiters {
-            into.push(QuorumAction::Hear { client });
+            push(ClientStep::Hear);
         }
         if self.has_left(state, QuorumFault::Crash) && it.phase != QuorumPhase::Idle {
-            into.push(QuorumAction::Crash { client });
+            push(ClientStep::Crash);
         }
         let renews = may(QuorumFault::Renewal) && it.renewal.is_none();
         if renews && it.holds() {
-            into.push(QuorumAction::Renew { client });
+            push(ClientStep::Renew);
         }
-        for node in ALL {
-            self.at_node(state, (client, node), into);
+        for node in 0..NODES {
+            self.between(state, client, node, into);
         }
     }
 
-    fn at_node(&self, state: &QuorumState, (client, node): (u8, u8), into: &mut Vec<QuorumAction>) {
+    fn between(&self, state: &QuorumState, client: u8, node: usize, into: &mut Vec<QuorumAction>) {
         let it = state.client(client);
-        let at = usize::from(node);
-        let may = |fault| self.setup.may(fault);
-        let arrive = |is_heard| QuorumAction::Arrive {
-            client,
-            node,
-            is_heard,
-        };
-        let fail = |is_late| QuorumAction::Fail {
-            client,
-            node,
-            is_late,
-        };
-        let arrive_late = |again| QuorumAction::ArriveLate {
-            client,
-            node,
-            again,
-        };
-        if it.open[at][0] > 0 {
-            into.push(if self.is_cut(client, at) {
-                fail(false)
+        let has_left = |fault| self.has_left(state, fault);
+        let mut push = |what| into.push(QuorumAction::Exchange { client, node, what });
+        let is_open = it.open[node][0] > 0;
+        if is_open {
+            push(if self.is_cut(client, node) {
+                Exchange::Fail { is_late: false }
             } else {
-                arrive(true)
+                Exchange::Arrive { is_heard: true }
             });
-            if self.has_left(state, QuorumFault::LostMessage) {
-                into.extend([arrive(false), fail(false)]);
+            if has_left(QuorumFault::LostMessage) {
+                push(Exchange::Arrive { is_heard: false });
+                push(Exchange::Fail { is_late: false });
             }
-            if self.has_left(state, QuorumFault::LateRequest) {
-                into.push(fail(true));
-            }
-        }
-        if let Some(late) = state.late[usize::from(client)][at] {
-            into.extend([arrive_late(false), QuorumAction::DropLate { client, node }]);
-            if may(QuorumFault::Repeated) && !late.is_repeat {
-                into.push(arrive_late(true));
+            if has_left(QuorumFault::LateRequest) {
+                push(Exchange::Fail { is_late: true });
             }
         }
-        if it.back[at][0] > 0 {
-            into.push(QuorumAction::GiveBack { client, node });
+        if let Some(late) = state.late[usize::from(client)][node] {
+            push(Exchange::ArriveLate { again: false });
+            push(Exchange::DropLate);
+            if self.setup.may(QuorumFault::Repeated) && !late.is_repeat {
+                push(Exchange::ArriveLate { again: true });
+            }
         }
-        let is_answered =
-            it.open[at][0] == 0 || self.subject.rules.client == ClientRules::ReleasesAtOnce;
-        if it.owed[at] && is_answered {
-            into.push(QuorumAction::Settle { client, node });
+        if it.back[node][0] > 0 {
+            push(Exchange::GiveBack);
         }
-        if let Some(renewal) = it.renewal
-            && renewal.at[at] == Extended::UnderWay
-        {
-            into.push(QuorumAction::Extend { client, node });
+        let at_once = self.subject.rules.client == ClientRules::ReleasesAtOnce;
+        if it.owed[node] && (!is_open || at_once) {
+            push(Exchange::Settle);
         }
-        let is_granted = state.nodes[at].vote.is_some_and(|vote| {
+        let is_under_way = |renewal: Renewing| renewal.at[node] == Extended::UnderWay;
+        if it.renewal.is_some_and(is_under_way) {
+            push(Exchange::Extend);
+        }
+        let is_granted = state.nodes[node].vote.is_some_and(|vote| {
             vote.by == state.owner(client) && u128::from(vote.left_ms) <= CLAIM_WINDOW.as_millis()
         });
         if it.phase == QuorumPhase::Waiting && is_granted {
-            into.push(QuorumAction::Claim { client, node });
+            push(Exchange::Claim);
         }
     }
 }

@@ -3,13 +3,13 @@
 use leasehold_core::Reply;
 use leasehold_core::quorum::NoVote;
 
-use super::actions::QuorumAction;
+use super::actions::{ClientStep, Exchange, QuorumAction};
 use super::judge;
 use super::model::{ClientRules, NUMBERS, QuorumModel, QuorumTurn};
 use super::node::lead;
 use super::numbers::{clock, settle, tick};
 use super::setup::{QuorumFault, QuorumSituation, Recalls};
-use super::state::{NODES, QuorumClient, QuorumPhase, QuorumState, Remembers, TakenBy};
+use super::state::{NODES, QuorumClient, QuorumPhase, QuorumState, Remembers};
 use crate::frame::CallId;
 
 impl QuorumTurn<'_> {
@@ -30,64 +30,47 @@ impl QuorumTurn<'_> {
 
     pub(super) fn act(&mut self, action: QuorumAction) -> Option<()> {
         match action {
-            QuorumAction::Begin { client } => {
+            QuorumAction::Client(client, step) => self.take_step(client, step),
+            QuorumAction::Exchange { client, node, what } => self.exchange(client, node, what),
+            QuorumAction::Node(node, event) => self.happen_to(node, event),
+            QuorumAction::Tick => self.tick(),
+        }
+    }
+
+    fn take_step(&mut self, client: u8, step: ClientStep) -> Option<()> {
+        match step {
+            ClientStep::Begin => {
                 self.name_owner(client)?;
                 self.acquire(client, false)?;
             }
-            QuorumAction::Retry { client } => {
-                if self.state.client(client).attempt.is_some() {
-                    self.reached(QuorumSituation::AskedAgain);
-                    self.resume(client)?;
-                } else {
-                    self.acquire(client, false)?;
-                }
+            ClientStep::Retry if self.state.client(client).attempt.is_some() => {
+                self.reached(QuorumSituation::AskedAgain);
+                self.resume(client)?;
             }
-            QuorumAction::Claim { client, node } => {
-                let fence = self.state.nodes[usize::from(node)].vote?.fence;
+            ClientStep::Retry => self.acquire(client, false)?,
+            ClientStep::Release => self.leave(client),
+            ClientStep::Renew => self.renew(client),
+            ClientStep::Crash => self.crash(client),
+            ClientStep::Hear => self.state.client_mut(client).knows_waiters = true,
+        }
+        Some(())
+    }
+
+    fn exchange(&mut self, client: u8, node: usize, what: Exchange) -> Option<()> {
+        match what {
+            Exchange::Claim => {
+                let fence = self.state.nodes[node].vote?.fence;
                 self.reached(QuorumSituation::Granted);
                 self.state.client_mut(client).granted = fence;
                 self.acquire(client, true)?;
             }
-            QuorumAction::Arrive {
-                client,
-                node,
-                is_heard,
-            } => self.arrive(client, usize::from(node), is_heard)?,
-            QuorumAction::Fail {
-                client,
-                node,
-                is_late,
-            } => self.fail_request(client, usize::from(node), is_late)?,
-            QuorumAction::ArriveLate {
-                client,
-                node,
-                again,
-            } => self.arrive_late(client, usize::from(node), again)?,
-            QuorumAction::DropLate { client, node } => {
-                self.state.late[usize::from(client)][usize::from(node)] = None;
-            }
-            QuorumAction::GiveBack { client, node } => {
-                self.give_one_back(client, usize::from(node));
-            }
-            QuorumAction::Settle { client, node } => self.release_at(client, usize::from(node)),
-            QuorumAction::Release { client } => self.leave(client),
-            QuorumAction::Renew { client } => self.renew(client),
-            QuorumAction::Extend { client, node } => self.extend(client, usize::from(node))?,
-            QuorumAction::Crash { client } => self.crash(client),
-            QuorumAction::LoseMemory { node } => self.lose_memory(usize::from(node)),
-            QuorumAction::Break { node } => self.break_vote(usize::from(node))?,
-            QuorumAction::Jump { node } => self.jump(usize::from(node)),
-            QuorumAction::Stick { node } => {
-                self.state.spent += 1;
-                let is_foreign = self.model.setup.may(QuorumFault::ForeignVote);
-                self.state.nodes[usize::from(node)].taken = Some(if is_foreign {
-                    TakenBy::Program
-                } else {
-                    TakenBy::Stranger
-                });
-            }
-            QuorumAction::Hear { client } => self.state.client_mut(client).knows_waiters = true,
-            QuorumAction::Tick => self.tick()?,
+            Exchange::Arrive { is_heard } => self.arrive(client, node, is_heard)?,
+            Exchange::Fail { is_late } => self.fail_request(client, node, is_late)?,
+            Exchange::ArriveLate { again } => self.arrive_late(client, node, again)?,
+            Exchange::DropLate => self.state.late[usize::from(client)][node] = None,
+            Exchange::GiveBack => self.give_one_back(client, node),
+            Exchange::Settle => self.release_at(client, node),
+            Exchange::Extend => self.extend(client, node)?,
         }
         Some(())
     }

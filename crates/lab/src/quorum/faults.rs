@@ -2,10 +2,11 @@
 
 use leasehold_core::{Fence, Step};
 
+use super::actions::NodeEvent;
 use super::model::QuorumTurn;
 use super::numbers::pass;
-use super::setup::QuorumSituation;
-use super::state::{LateProposal, NodeState, QuorumPhase, Vote};
+use super::setup::{QuorumFault, QuorumSituation};
+use super::state::{LateProposal, NodeState, QuorumPhase, TakenBy, Vote};
 use crate::frame::CallId;
 
 impl QuorumTurn<'_> {
@@ -79,7 +80,18 @@ impl QuorumTurn<'_> {
         *self.state.client_mut(client) = self.model.new_client(client);
     }
 
-    pub(super) fn lose_memory(&mut self, node: usize) {
+    /// Something happens to a node.
+    pub(super) fn happen_to(&mut self, node: usize, event: NodeEvent) -> Option<()> {
+        match event {
+            NodeEvent::LoseMemory => self.lose_memory(node),
+            NodeEvent::Break => self.break_vote(node)?,
+            NodeEvent::Jump => self.jump(node),
+            NodeEvent::Stick => self.stick(node),
+        }
+        Some(())
+    }
+
+    fn lose_memory(&mut self, node: usize) {
         self.state.spent += 1;
         let vote = self.state.nodes[node].vote;
         let counts = vote.is_some_and(|vote| self.state.client(vote.by.client).certified > 0);
@@ -90,7 +102,7 @@ impl QuorumTurn<'_> {
     }
 
     /// An operator who saw the fence of a vote breaks it.
-    pub(super) fn break_vote(&mut self, node: usize) -> Option<()> {
+    fn break_vote(&mut self, node: usize) -> Option<()> {
         let vote = self.state.nodes[node].vote?;
         let has_all = self.has_all(vote.by);
         self.state.spent += 1;
@@ -107,7 +119,7 @@ impl QuorumTurn<'_> {
     }
 
     /// The clock of a node jumps ahead by a TTL. Who does not have the votes of all nodes is robbed.
-    pub(super) fn jump(&mut self, node: usize) {
+    fn jump(&mut self, node: usize) {
         self.state.spent += 1;
         if let Some(Vote { by, .. }) = self.state.nodes[node].vote {
             self.rob(by, self.has_all(by), QuorumSituation::JumpedOverAll);
@@ -117,9 +129,18 @@ impl QuorumTurn<'_> {
         it.ahead += i8::try_from(ttl).unwrap_or_default();
         pass(it, ttl.into());
     }
-}
 
-impl QuorumTurn<'_> {
+    /// A node counts the lock as taken for ever.
+    fn stick(&mut self, node: usize) {
+        self.state.spent += 1;
+        let is_foreign = self.model.setup.may(QuorumFault::ForeignVote);
+        self.state.nodes[node].taken = Some(if is_foreign {
+            TakenBy::Program
+        } else {
+            TakenBy::Stranger
+        });
+    }
+
     /// Whether all nodes hold for this owner.
     fn has_all(&self, by: CallId) -> bool {
         let mut nodes = self.state.nodes.iter();

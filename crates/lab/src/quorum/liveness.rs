@@ -5,7 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::actions::QuorumAction;
+use super::actions::{ClientStep, Exchange, QuorumAction};
 use super::model::QuorumModel;
 use super::state::{Extended, QuorumClient, QuorumPhase, QuorumState, Renewing};
 
@@ -53,12 +53,12 @@ impl QuorumModel {
     fn next_tick(&self, state: &QuorumState) -> Option<QuorumState> {
         let mut state = self.step(state, QuorumAction::Tick)?.state;
         for client in [0, 1] {
-            let action = match state.client(client).phase {
-                QuorumPhase::Idle => QuorumAction::Begin { client },
-                QuorumPhase::Waiting => QuorumAction::Retry { client },
+            let step = match state.client(client).phase {
+                QuorumPhase::Idle => ClientStep::Begin,
+                QuorumPhase::Waiting => ClientStep::Retry,
                 _ => continue,
             };
-            if let Some(next) = self.step(&state, action) {
+            if let Some(next) = self.step(&state, QuorumAction::Client(client, step)) {
                 state = next.state;
             }
         }
@@ -67,62 +67,51 @@ impl QuorumModel {
 
     /// The next message that arrives. In every other tick, the clients' requests come to the nodes in different orders.
     fn delivery(&self, state: &QuorumState, tick: usize) -> Option<QuorumAction> {
-        let pairs = if tick.is_multiple_of(2) {
+        let pairs: [(u8, usize); 6] = if tick.is_multiple_of(2) {
             [(0, 0), (1, 1), (0, 2), (1, 0), (0, 1), (1, 2)]
         } else {
             [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
         };
-        let at = |node: u8| usize::from(node);
         let settles = pairs.into_iter().find_map(|(client, node)| {
             let it = state.client(client);
-            if state.late[usize::from(client)][at(node)].is_some() {
-                let again = false;
-                Some(QuorumAction::ArriveLate {
-                    client,
-                    node,
-                    again,
-                })
-            } else if it.back[at(node)][0] > 0 {
-                Some(QuorumAction::GiveBack { client, node })
-            } else if it.owed[at(node)] && it.open[at(node)][0] == 0 {
-                Some(QuorumAction::Settle { client, node })
+            let what = if state.late[usize::from(client)][node].is_some() {
+                Exchange::ArriveLate { again: false }
+            } else if it.back[node][0] > 0 {
+                Exchange::GiveBack
+            } else if it.owed[node] && it.open[node][0] == 0 {
+                Exchange::Settle
             } else {
-                None
-            }
+                return None;
+            };
+            Some(QuorumAction::Exchange { client, node, what })
         });
         // A node with two requests first: there may be no more.
-        let many = |pair: &&(u8, u8)| state.client(pair.0).open[at(pair.1)][1] > 0;
+        let many = |pair: &&(u8, usize)| state.client(pair.0).open[pair.1][1] > 0;
         let asks = || {
             let first = pairs.iter().filter(many).chain(&pairs);
             first.copied().find_map(|(client, node)| {
                 let it = state.client(client);
-                let is_under_way = |renewal: Renewing| renewal.at[at(node)] == Extended::UnderWay;
-                if it.open[at(node)][0] > 0 && self.is_cut(client, at(node)) {
-                    let is_late = false;
-                    Some(QuorumAction::Fail {
-                        client,
-                        node,
-                        is_late,
-                    })
-                } else if it.open[at(node)][0] > 0 {
-                    let is_heard = true;
-                    Some(QuorumAction::Arrive {
-                        client,
-                        node,
-                        is_heard,
-                    })
+                let is_under_way = |renewal: Renewing| renewal.at[node] == Extended::UnderWay;
+                let is_open = it.open[node][0] > 0;
+                let what = if is_open && self.is_cut(client, node) {
+                    Exchange::Fail { is_late: false }
+                } else if is_open {
+                    Exchange::Arrive { is_heard: true }
                 } else if it.renewal.is_some_and(is_under_way) {
-                    Some(QuorumAction::Extend { client, node })
+                    Exchange::Extend
                 } else {
-                    None
-                }
+                    return None;
+                };
+                Some(QuorumAction::Exchange { client, node, what })
             })
         };
         let retries = || {
-            [0, 1].into_iter().find_map(|client| {
-                let attempt = state.client(client).attempt?;
-                attempt.is_pausing.then_some(QuorumAction::Retry { client })
-            })
+            let pauses = |client: &u8| {
+                let attempt = state.client(*client).attempt;
+                attempt.is_some_and(|attempt| attempt.is_pausing)
+            };
+            let client = [0, 1].into_iter().find(pauses)?;
+            Some(QuorumAction::Client(client, ClientStep::Retry))
         };
         settles.or_else(asks).or_else(retries)
     }

@@ -3,7 +3,7 @@
 use leasehold_core::quorum::NoVote;
 use leasehold_core::{Fence, Reply};
 
-use super::actions::QuorumAction;
+use super::actions::{ClientStep, Exchange, NodeEvent, QuorumAction};
 use super::model::QuorumTurn;
 use super::numbers::{NOW_US, OLD_US};
 use super::setup::{TICK_MS, TICK_US};
@@ -26,90 +26,64 @@ pub(super) fn cells(
 }
 
 fn what(state: &QuorumState, action: QuorumAction) -> String {
-    let name = |node: u8| format!("n{}", node + 1);
-    let fence = |client: u8, node: u8| {
-        let open = state.client(client).open[usize::from(node)][0];
-        number(open)
-    };
-    let late = |client: u8, node: u8| {
-        let late = state.late[usize::from(client)][usize::from(node)];
-        late.map(|late| {
-            let nth = late.nth;
-            (owner(state, CallId { client, nth }), number(late.fence))
-        })
-        .unwrap_or_default()
-    };
     match action {
-        QuorumAction::Begin { client } => format!("{} begins", letter(client)),
-        QuorumAction::Retry { client } => format!("{} asks again", letter(client)),
-        QuorumAction::Claim { client, .. } => format!("{} is woken, and claims", letter(client)),
-        QuorumAction::Arrive {
-            client,
-            node,
-            is_heard,
-        } => {
-            let lost = if is_heard { "" } else { ", answer lost" };
-            format!(
-                "{} proposes {} to {}{lost}",
-                letter(client),
-                fence(client, node),
-                name(node)
-            )
+        QuorumAction::Client(client, step) => {
+            let does = match step {
+                ClientStep::Begin => "begins",
+                ClientStep::Retry => "asks again",
+                ClientStep::Release => "gives up",
+                ClientStep::Renew => "renews",
+                ClientStep::Crash => "crashes",
+                ClientStep::Hear => "hears that others wait",
+            };
+            format!("{} {does}", letter(client))
         }
-        QuorumAction::Fail {
-            client,
-            node,
-            is_late,
-        } => {
-            let how = if is_late { "is late" } else { "is lost" };
-            format!(
-                "{}'s proposal of {} to {} {how}",
-                letter(client),
-                fence(client, node),
-                name(node)
-            )
+        QuorumAction::Exchange { client, node, what } => exchange(state, client, node, what),
+        QuorumAction::Node(node, event) => {
+            let node = name(node);
+            match event {
+                NodeEvent::LoseMemory => format!("{node} loses its memory"),
+                NodeEvent::Break => format!("an operator breaks the vote of {node}"),
+                NodeEvent::Jump => format!("the clock of {node} jumps ahead"),
+                NodeEvent::Stick => format!("{node} counts it as taken for ever"),
+            }
         }
-        QuorumAction::ArriveLate {
-            client,
-            node,
-            again,
-        } => {
-            let still = if again { ", not for the last time" } else { "" };
-            let (owner, fence) = late(client, node);
-            format!("{owner}'s late {fence} comes to {}{still}", name(node))
-        }
-        QuorumAction::DropLate { client, node } => {
-            format!(
-                "{}'s late request to {} is lost",
-                letter(client),
-                name(node)
-            )
-        }
-        QuorumAction::GiveBack { client, node } => {
-            let back = state.client(client).back[usize::from(node)][0];
-            format!(
-                "{} gives {} back to {}",
-                letter(client),
-                number(back),
-                name(node)
-            )
-        }
-        QuorumAction::Settle { client, node } => {
-            format!("{} releases at {}", letter(client), name(node))
-        }
-        QuorumAction::Release { client } => format!("{} gives up", letter(client)),
-        QuorumAction::Renew { client } => format!("{} renews", letter(client)),
-        QuorumAction::Extend { client, node } => {
-            format!("{}'s renewal comes to {}", letter(client), name(node))
-        }
-        QuorumAction::Crash { client } => format!("{} crashes", letter(client)),
-        QuorumAction::LoseMemory { node } => format!("{} loses its memory", name(node)),
-        QuorumAction::Break { node } => format!("an operator breaks the vote of {}", name(node)),
-        QuorumAction::Jump { node } => format!("the clock of {} jumps ahead", name(node)),
-        QuorumAction::Stick { node } => format!("{} counts it as taken for ever", name(node)),
-        QuorumAction::Hear { client } => format!("{} hears that others wait", letter(client)),
         QuorumAction::Tick => format!("-- {} s pass --", TICK_MS / 1_000),
     }
+}
+
+fn exchange(state: &QuorumState, client: u8, node: usize, what: Exchange) -> String {
+    let it = state.client(client);
+    let late = state.late[usize::from(client)][node].map(|late| {
+        let nth = late.nth;
+        (owner(state, CallId { client, nth }), number(late.fence))
+    });
+    let (open, back) = (number(it.open[node][0]), number(it.back[node][0]));
+    let (client, to) = (letter(client), name(node));
+    match what {
+        Exchange::Claim => format!("{client} is woken, and claims"),
+        Exchange::Arrive { is_heard } => {
+            let lost = if is_heard { "" } else { ", answer lost" };
+            format!("{client} proposes {open} to {to}{lost}")
+        }
+        Exchange::Fail { is_late } => {
+            let how = if is_late { "is late" } else { "is lost" };
+            format!("{client}'s proposal of {open} to {to} {how}")
+        }
+        Exchange::ArriveLate { again } => {
+            let still = if again { ", not for the last time" } else { "" };
+            let (owner, fence) = late.unwrap_or_default();
+            format!("{owner}'s late {fence} comes to {to}{still}")
+        }
+        Exchange::DropLate => format!("{client}'s late request to {to} is lost"),
+        Exchange::GiveBack => format!("{client} gives {back} back to {to}"),
+        Exchange::Settle => format!("{client} releases at {to}"),
+        Exchange::Extend => format!("{client}'s renewal comes to {to}"),
+    }
+}
+
+fn name(node: usize) -> String {
+    format!("n{}", node + 1)
 }
 
 /// An owner: the client's letter, in small if it is over.
