@@ -1,6 +1,5 @@
 //! The rungs, from the most obvious recipe to those that hold. A test compares each stated violation with the model's result.
 
-mod bounds;
 mod quorum;
 mod redlock;
 mod rung;
@@ -10,8 +9,7 @@ mod setnx;
 mod timestamp;
 mod wrapper;
 
-pub use self::bounds::RungBounds;
-pub use self::rung::{Comeback, Rung};
+pub use self::rung::{Comeback, Rung, RungBounds};
 
 static ALL: [&Rung; 26] = [
     &setnx::DEL,

@@ -4,10 +4,11 @@
 //! Clients ask the servers in different orders, as in `redlock`, and the clock of one client is ahead: clocks decide only how often
 //! a client has to propose again.
 
-use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung, TTL};
+use super::rung::{Comeback, Rung, RungBounds, TTL};
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::LadderProperty;
+use crate::ladder::property::LadderProperty::{
+    Exclusion, FenceOrder, LostUpdate, Ownership, StaleWrite,
+};
 use crate::ladder::redis::{RedisCommand, Reply, Tick, Value};
 
 /// The servers that keep the lock.
@@ -32,27 +33,12 @@ pub(super) static PLAIN: Rung = Rung {
     has_resource: true,
     comes_back: Comeback::LearnsLast,
     are_alike: false,
-    asks: &[
-        LadderProperty::Exclusion,
-        LadderProperty::Ownership,
-        LadderProperty::FenceOrder,
-        LadderProperty::StaleWrite,
-        LadderProperty::LostUpdate,
-    ],
+    asks: &[Exclusion, Ownership, FenceOrder, StaleWrite, LostUpdate],
     ttl: TTL,
     skew: [0, 1, 0],
     breaks: None,
-    bounds: RungBounds {
-        delays: 1,
-        may_give_up: true,
-        ..RungBounds::calm(2, 1, 3)
-    },
-    deep: RungBounds {
-        losses: 1,
-        delays: 1,
-        may_give_up: true,
-        ..RungBounds::calm(2, 1, 4)
-    },
+    bounds: RungBounds::calm(2, 1, 3).delays(1).given_up(),
+    deep: RungBounds::calm(2, 1, 4).losses(1).delays(1).given_up(),
 };
 
 /// P10 with a server that restarts empty.
@@ -60,15 +46,8 @@ pub(super) static RESTART: Rung = Rung {
     name: "quorum-restart",
     recipe: "as quorum; a server restarts without its data, gives no vote for a ttl, and then learns the highest counter of the others",
     why: "The leases that needed its lost vote have ended before it votes again, and its counter has passed their fences.",
-    bounds: RungBounds {
-        restarts: 1,
-        ..RungBounds::calm(2, 1, 3)
-    },
-    deep: RungBounds {
-        restarts: 1,
-        losses: 1,
-        ..RungBounds::calm(2, 1, 4)
-    },
+    bounds: RungBounds::calm(2, 1, 3).restarts(1),
+    deep: RungBounds::calm(2, 1, 4).restarts(1).losses(1),
     ..PLAIN
 };
 
@@ -78,21 +57,9 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
     recipe: "as quorum; the clock of a server jumps ahead, and the resource alone has to notice",
     why: "Two may hold the lock at once, but counters have no TTL: the later fence is higher, and from its first read on the \
           resource refuses the earlier one.",
-    asks: &[
-        LadderProperty::Ownership,
-        LadderProperty::FenceOrder,
-        LadderProperty::StaleWrite,
-        LadderProperty::LostUpdate,
-    ],
-    bounds: RungBounds {
-        jumps: 1,
-        ..RungBounds::calm(2, 1, 4)
-    },
-    deep: RungBounds {
-        jumps: 1,
-        losses: 1,
-        ..RungBounds::calm(2, 1, 4)
-    },
+    asks: &[Ownership, FenceOrder, StaleWrite, LostUpdate],
+    bounds: RungBounds::calm(2, 1, 4).jumps(1),
+    deep: RungBounds::calm(2, 1, 4).jumps(1).losses(1),
     ..PLAIN
 };
 
@@ -104,11 +71,8 @@ pub(super) static NO_QUARANTINE: Rung = Rung {
     next: "It gives no vote for a ttl, and learns the counter of the others: quorum-early-counter.",
     comes_back: Comeback::Empty,
     skew: [0; 3],
-    breaks: Some(LadderProperty::FenceOrder),
-    bounds: RungBounds {
-        restarts: 1,
-        ..RungBounds::calm(2, 1, 2)
-    },
+    breaks: Some(FenceOrder),
+    bounds: RungBounds::calm(2, 1, 2).restarts(1),
     ..RESTART
 };
 
@@ -119,11 +83,8 @@ pub(super) static EARLY_COUNTER: Rung = Rung {
     why: "A client still counts the vote that the server has forgotten, and stores its number on another server only afterwards.",
     next: "The server learns the counter when its quarantine ends: quorum-restart.",
     comes_back: Comeback::LearnsFirst,
-    breaks: Some(LadderProperty::FenceOrder),
-    bounds: RungBounds {
-        restarts: 1,
-        ..RungBounds::calm(2, 1, 2)
-    },
+    breaks: Some(FenceOrder),
+    bounds: RungBounds::calm(2, 1, 2).restarts(1),
     ..RESTART
 };
 
@@ -138,9 +99,9 @@ pub(super) static NO_CERTIFICATE: Rung = Rung {
     },
     servers: VOTERS,
     has_resource: false,
-    asks: &[LadderProperty::FenceOrder],
+    asks: &[FenceOrder],
     skew: [0; 3],
-    breaks: Some(LadderProperty::FenceOrder),
+    breaks: Some(FenceOrder),
     bounds: RungBounds::calm(3, 1, 3),
     deep: RungBounds::calm(3, 1, 4),
     ..PLAIN

@@ -1,11 +1,10 @@
 //! P8 on a majority of independent servers. Clients ask the servers in different orders, since real clients ask all at once and a
 //! fixed order would hide traces.
 
-use super::bounds::RungBounds;
-use super::rung::{Rung, TTL};
+use super::rung::{Rung, RungBounds, TTL};
 use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::LadderProperty;
+use crate::ladder::property::LadderProperty::{Exclusion, Ownership};
 use crate::ladder::redis::{RedisCommand, Reply, Tick};
 
 const SERVERS: u8 = 3;
@@ -23,17 +22,10 @@ pub(super) static PLAIN: Rung = Rung {
     },
     servers: SERVERS,
     are_alike: false,
-    asks: &[LadderProperty::Exclusion, LadderProperty::Ownership],
+    asks: &[Exclusion, Ownership],
     breaks: None,
-    bounds: RungBounds {
-        delays: 1,
-        may_give_up: true,
-        ..RungBounds::calm(2, 1, 3)
-    },
-    deep: RungBounds {
-        losses: 1,
-        ..RungBounds::calm(3, 1, 3)
-    },
+    bounds: RungBounds::calm(2, 1, 3).delays(1).given_up(),
+    deep: RungBounds::calm(3, 1, 3).losses(1),
     ..setnx::DEL
 };
 
@@ -43,16 +35,9 @@ pub(super) static RESTART: Rung = Rung {
     recipe: "as redlock; a server restarts without its data",
     why: "A server that has forgotten its lock gives a second majority.",
     next: "A server that has lost its data stays away for a TTL and learns the counter of the others: quorum-restart.",
-    breaks: Some(LadderProperty::Exclusion),
-    bounds: RungBounds {
-        restarts: 1,
-        ..RungBounds::calm(2, 1, 2)
-    },
-    deep: RungBounds {
-        restarts: 1,
-        losses: 1,
-        ..RungBounds::calm(2, 1, 4)
-    },
+    breaks: Some(Exclusion),
+    bounds: RungBounds::calm(2, 1, 2).restarts(1),
+    deep: RungBounds::calm(2, 1, 4).restarts(1).losses(1),
     ..PLAIN
 };
 
@@ -62,16 +47,9 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
     recipe: "as redlock; the clock of a server jumps ahead",
     why: "The TTL is wall-clock time: a server whose clock jumps drops its lock early and gives a second majority.",
     next: "Clocks that are slewed, never set; and a fence at the resource: quorum-clock-jump.",
-    breaks: Some(LadderProperty::Exclusion),
-    bounds: RungBounds {
-        jumps: 1,
-        ..RungBounds::calm(2, 1, 2)
-    },
-    deep: RungBounds {
-        jumps: 1,
-        losses: 1,
-        ..RungBounds::calm(2, 1, 4)
-    },
+    breaks: Some(Exclusion),
+    bounds: RungBounds::calm(2, 1, 2).jumps(1),
+    deep: RungBounds::calm(2, 1, 4).jumps(1).losses(1),
     ..PLAIN
 };
 
@@ -84,16 +62,9 @@ pub(super) static LATE_VALIDITY: Rung = Rung {
     program: &Redlock {
         counts_from_the_end: true,
     },
-    breaks: Some(LadderProperty::Exclusion),
-    bounds: RungBounds {
-        delays: 1,
-        ..RungBounds::calm(2, 1, 3)
-    },
-    deep: RungBounds {
-        delays: 1,
-        may_give_up: true,
-        ..RungBounds::calm(2, 1, 4)
-    },
+    breaks: Some(Exclusion),
+    bounds: RungBounds::calm(2, 1, 3).delays(1),
+    deep: RungBounds::calm(2, 1, 4).delays(1).given_up(),
     ..PLAIN
 };
 

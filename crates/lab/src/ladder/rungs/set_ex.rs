@@ -1,10 +1,9 @@
 //! `SET NX EX`, and a release that may delete another client's lock, since these recipes do not check the time before it.
 
-use super::bounds::RungBounds;
-use super::rung::{Rung, TTL};
+use super::rung::{Rung, RungBounds, TTL};
 use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::LadderProperty;
+use crate::ladder::property::LadderProperty::Exclusion;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 /// P4: the lock expires, and `DEL` deletes any lock.
@@ -15,16 +14,9 @@ pub(super) static DEL: Rung = Rung {
     why: "Work outlasts the TTL, and DEL removes the next holder's lock.",
     next: "The value says whose lock it is, and the owner looks before it deletes.",
     program: &SetEx { looks_first: false },
-    breaks: Some(LadderProperty::Exclusion),
-    bounds: RungBounds {
-        crashes: 1,
-        ..RungBounds::calm(3, 1, 5)
-    },
-    deep: RungBounds {
-        crashes: 1,
-        losses: 1,
-        ..RungBounds::calm(3, 2, 6)
-    },
+    breaks: Some(Exclusion),
+    bounds: RungBounds::calm(3, 1, 5).crashes(1),
+    deep: RungBounds::calm(3, 2, 6).crashes(1).losses(1),
     ..setnx::DEL
 };
 

@@ -1,11 +1,10 @@
 //! `SET NX PX` with a random value, and a compare-and-delete script; then the effects on the protected resource. Each rung says
 //! whether it trusts the lock or the resource.
 
-use super::bounds::RungBounds;
-use super::rung::{Rung, TTL};
+use super::rung::{Rung, RungBounds, TTL};
 use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::LadderProperty;
+use crate::ladder::property::LadderProperty::{Exclusion, LostUpdate, StaleWrite};
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 /// P8: the lock itself.
@@ -19,20 +18,16 @@ pub(super) static LUA: Rung = Rung {
         resource: Protection::None,
     },
     breaks: None,
-    bounds: RungBounds {
-        crashes: 1,
-        losses: 1,
-        delays: 1,
-        may_give_up: true,
-        ..RungBounds::calm(3, 1, 5)
-    },
-    deep: RungBounds {
-        crashes: 1,
-        losses: 1,
-        delays: 1,
-        may_give_up: true,
-        ..RungBounds::calm(3, 2, 5)
-    },
+    bounds: RungBounds::calm(3, 1, 5)
+        .crashes(1)
+        .losses(1)
+        .delays(1)
+        .given_up(),
+    deep: RungBounds::calm(3, 2, 5)
+        .crashes(1)
+        .losses(1)
+        .delays(1)
+        .given_up(),
     ..setnx::DEL
 };
 
@@ -45,8 +40,8 @@ pub(super) static STALE_WRITE: Rung = Rung {
     program: &SetPx {
         resource: Protection::Plain,
     },
-    asks: &[LadderProperty::Exclusion, LadderProperty::StaleWrite],
-    breaks: Some(LadderProperty::StaleWrite),
+    asks: &[Exclusion, StaleWrite],
+    breaks: Some(StaleWrite),
     bounds: TOUCHING,
     deep: TOUCHING_DEEP,
     ..LUA
@@ -61,12 +56,8 @@ pub(super) static LOST_UPDATE: Rung = Rung {
     program: &SetPx {
         resource: Protection::FencedWrites,
     },
-    asks: &[
-        LadderProperty::Exclusion,
-        LadderProperty::StaleWrite,
-        LadderProperty::LostUpdate,
-    ],
-    breaks: Some(LadderProperty::LostUpdate),
+    asks: &[Exclusion, StaleWrite, LostUpdate],
+    breaks: Some(LostUpdate),
     bounds: TOUCHING,
     deep: TOUCHING_DEEP,
     ..LUA
@@ -82,26 +73,18 @@ pub(super) static FENCED: Rung = Rung {
         resource: Protection::FencedReads,
     },
     breaks: None,
-    bounds: RungBounds {
-        may_give_up: true,
-        ..TOUCHING
-    },
+    bounds: TOUCHING.given_up(),
     ..LOST_UPDATE
 };
 
 /// No client gives up: a client that does, and releases, gives a trace as short and less clear than a paused one.
-const TOUCHING: RungBounds = RungBounds {
-    delays: 1,
-    ..RungBounds::calm(3, 1, 5)
-};
+const TOUCHING: RungBounds = RungBounds::calm(3, 1, 5).delays(1);
 
-const TOUCHING_DEEP: RungBounds = RungBounds {
-    crashes: 1,
-    losses: 1,
-    delays: 1,
-    may_give_up: true,
-    ..RungBounds::calm(3, 1, 5)
-};
+const TOUCHING_DEEP: RungBounds = RungBounds::calm(3, 1, 5)
+    .crashes(1)
+    .losses(1)
+    .delays(1)
+    .given_up();
 
 #[derive(Debug)]
 struct SetPx {

@@ -1,9 +1,8 @@
 //! `SETNX`, and the first ways to let its lock expire. No program cleans up after a crash, since these recipes have none.
 
-use super::bounds::RungBounds;
-use super::rung::{Comeback, Rung, TTL};
+use super::rung::{Comeback, Rung, RungBounds, TTL};
 use crate::ladder::program::{FOR_EVER, Intent, Memory, Program};
-use crate::ladder::property::LadderProperty;
+use crate::ladder::property::LadderProperty::{Exclusion, Ownership, Recovery};
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 /// P1: the lock of a dead client never ends. The other rungs on one server are like it where they do not say otherwise.
@@ -20,12 +19,8 @@ pub(super) static DEL: Rung = Rung {
     comes_back: Comeback::Empty,
     skew: [0; 3],
     are_alike: true,
-    asks: &[
-        LadderProperty::Exclusion,
-        LadderProperty::Recovery,
-        LadderProperty::Ownership,
-    ],
-    breaks: Some(LadderProperty::Recovery),
+    asks: &[Exclusion, Recovery, Ownership],
+    breaks: Some(Recovery),
     bounds: BOUNDS,
     deep: DEEP,
 };
@@ -54,16 +49,9 @@ pub(super) static THEN_EXPIRE: Rung = Rung {
     ..DEL
 };
 
-const BOUNDS: RungBounds = RungBounds {
-    crashes: 1,
-    ..RungBounds::calm(3, 1, 5)
-};
+const BOUNDS: RungBounds = RungBounds::calm(3, 1, 5).crashes(1);
 
-const DEEP: RungBounds = RungBounds {
-    crashes: 2,
-    losses: 1,
-    ..RungBounds::calm(3, 2, 7)
-};
+const DEEP: RungBounds = RungBounds::calm(3, 2, 7).crashes(2).losses(1);
 
 #[derive(Debug)]
 struct SetNx {

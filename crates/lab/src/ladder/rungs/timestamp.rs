@@ -5,11 +5,10 @@
 //! deadline; and that a loser overwrites the deadline "is not a problem". Common variants: `DEL` and `SETNX` to take over
 //! (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also after a refusal.
 
-use super::bounds::RungBounds;
-use super::rung::{Rung, TTL};
+use super::rung::{Rung, RungBounds, TTL};
 use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::LadderProperty;
+use crate::ladder::property::LadderProperty::Exclusion;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 
 /// P6: two clients that saw the deadline pass delete one after the other.
@@ -23,15 +22,9 @@ pub(super) static DEL_SETNX: Rung = Rung {
         takeover: Takeover::DelSetNx,
         release: Release::Never,
     },
-    breaks: Some(LadderProperty::Exclusion),
-    bounds: RungBounds {
-        crashes: 1,
-        ..RungBounds::calm(3, 1, 5)
-    },
-    deep: RungBounds {
-        crashes: 1,
-        ..RungBounds::calm(3, 2, 6)
-    },
+    breaks: Some(Exclusion),
+    bounds: RungBounds::calm(3, 1, 5).crashes(1),
+    deep: RungBounds::calm(3, 2, 6).crashes(1),
     ..setnx::DEL
 };
 
@@ -59,15 +52,8 @@ pub(super) static DELAYED: Rung = Rung {
     next: "Only the owner may touch its deadline, and the server computes it: SET NX PX.",
     skew: [0; 3],
     are_alike: true,
-    bounds: RungBounds {
-        delays: 1,
-        ..RungBounds::calm(3, 1, 5)
-    },
-    deep: RungBounds {
-        delays: RungBounds::ANY,
-        crashes: 1,
-        ..RungBounds::calm(3, 1, 6)
-    },
+    bounds: RungBounds::calm(3, 1, 5).delays(1),
+    deep: RungBounds::calm(3, 1, 6).delays(RungBounds::ANY).crashes(1),
     ..SKEW
 };
 

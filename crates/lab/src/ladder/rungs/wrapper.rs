@@ -1,10 +1,9 @@
 //! A command that takes a lock and starts another under it. The wrapper does not stop the child when the lock is lost.
 
-use super::bounds::RungBounds;
-use super::rung::{Rung, TTL};
+use super::rung::{Rung, RungBounds, TTL};
 use super::setnx;
 use crate::ladder::program::{Intent, Memory, Program};
-use crate::ladder::property::LadderProperty;
+use crate::ladder::property::LadderProperty::{Child, Exclusion, Ownership};
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick};
 
 /// P8 around a child that is not stopped.
@@ -15,18 +14,10 @@ pub(super) static ORPHAN: Rung = Rung {
     why: "The lock runs out while the child works, and the wrapper does not stop it.",
     next: "The wrapper ends its child, and all that it started, before the deadline: leasehold run.",
     program: &Wrapper,
-    asks: &[
-        LadderProperty::Exclusion,
-        LadderProperty::Ownership,
-        LadderProperty::Child,
-    ],
-    breaks: Some(LadderProperty::Child),
+    asks: &[Exclusion, Ownership, Child],
+    breaks: Some(Child),
     bounds: RungBounds::calm(2, 1, 5),
-    deep: RungBounds {
-        losses: 1,
-        delays: 1,
-        ..RungBounds::calm(3, 1, 6)
-    },
+    deep: RungBounds::calm(3, 1, 6).losses(1).delays(1),
     ..setnx::DEL
 };
 
