@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::report::{Checked, Judged, Verdict};
 use crate::text::{
-    Paint, columns, counted, json_line, paragraph, paragraph_after, thousands, took,
+    Paint, columns, counted, counted_as, json_line, paragraph, paragraph_after, thousands, took,
 };
 
 /// A block for each model: its bounds, and a line for each verdict with the properties that have it. Then the meanings of the
@@ -115,12 +115,13 @@ fn sum(checked: &[Checked]) -> String {
     };
     let time: Duration = checked.iter().map(|model| model.took).sum();
     let states = checked.iter().map(|model| model.states).sum();
+    let exhausted = count(|verdict| *verdict == Verdict::Exhausted);
     let mut text = format!(
         "{}, {} in {}: {} exhausted within these bounds",
         counted(checked.len(), "model"),
         counted(states, "state"),
         took(time),
-        counted_properties(count(|verdict| *verdict == Verdict::Exhausted)),
+        counted_as(exhausted, "property", "properties"),
     );
     for (number, what) in [
         (
@@ -134,14 +135,6 @@ fn sum(checked: &[Checked]) -> String {
         }
     }
     text + "\n"
-}
-
-fn counted_properties(number: usize) -> String {
-    if number == 1 {
-        "1 property".into()
-    } else {
-        format!("{} properties", thousands(number))
-    }
 }
 
 /// The results for programs: `leasehold.lab-check/1`, one document on one line.

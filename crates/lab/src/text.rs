@@ -148,8 +148,13 @@ pub(crate) fn took(duration: Duration) -> String {
 
 /// `1 step`, `2 steps`
 pub(crate) fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", thousands(number))
+    counted_as(number, noun, &format!("{noun}s"))
+}
+
+/// `1 property`, `2 properties`
+pub(crate) fn counted_as(number: usize, one: &str, more: &str) -> String {
+    let noun = if number == 1 { one } else { more };
+    format!("{} {noun}", thousands(number))
 }
 
 /// A document on one line that begins with its schema. All keys are texts, so serialization cannot fail.

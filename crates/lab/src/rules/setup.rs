@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::frame::faults;
+use crate::text::counted_as;
 
 /// One tick.
 pub(super) const TICK: Duration = Duration::from_secs(3);
@@ -84,7 +85,7 @@ impl Setup {
             self.clients,
             if self.waits { "wait" } else { "try" },
             u64::from(self.ttl) * tick,
-            counted(self.in_flight, "request or answer", "requests or answers"),
+            counted_as(self.in_flight, "request or answer", "requests or answers"),
             match self.left_over {
                 0 => "before all traces of those that are over are gone from store and network"
                     .into(),
@@ -94,10 +95,6 @@ impl Setup {
             may_happen.join(", "),
         )
     }
-}
-
-fn counted(number: usize, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
 }
 
 /// A situation that a model must reach. The exploration counts it, so a model that explores nothing fails.

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::ladder::program::{CLIENTS, Program};
 use crate::ladder::property::LadderProperty;
 use crate::ladder::redis::{Key, RedisCommand, Tick, Value};
+use crate::text::{counted, counted_as};
 
 /// The TTL of the lock in all rungs.
 pub(super) const TTL: Tick = 2;
@@ -175,39 +176,31 @@ impl RungBounds {
 
 impl fmt::Display for RungBounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let acquisitions = count(self.rounds.into(), "acquisition");
-        write!(
-            f,
-            "{} with {acquisitions} each, ",
-            count(self.clients.into(), "client")
-        )?;
-        write!(f, "{}", count(self.horizon, "tick"))?;
-        for (most, what) in [
-            (self.crashes, "crash"),
-            (self.losses, "lost reply"),
-            (self.delays, "delayed command or answer"),
-            (self.restarts, "empty restart"),
-            (self.jumps, "clock jump"),
+        let clients = counted(self.clients.into(), "client");
+        let acquisitions = counted(self.rounds.into(), "acquisition");
+        // A horizon is never negative.
+        let ticks = counted(usize::try_from(self.horizon).unwrap_or_default(), "tick");
+        write!(f, "{clients} with {acquisitions} each, {ticks}")?;
+        for (most, one, more) in [
+            (self.crashes, "crash", "crashes"),
+            (self.losses, "lost reply", "lost replies"),
+            (
+                self.delays,
+                "delayed command or answer",
+                "delayed commands or answers",
+            ),
+            (self.restarts, "empty restart", "empty restarts"),
+            (self.jumps, "clock jump", "clock jumps"),
         ] {
             match most {
                 0 => {}
-                Self::ANY => write!(f, ", any {what}")?,
-                _ => write!(f, ", {}", count(most.into(), what))?,
+                Self::ANY => write!(f, ", any {one}")?,
+                _ => write!(f, ", {}", counted_as(most.into(), one, more))?,
             }
         }
         if self.may_give_up {
             write!(f, ", given up or not")?;
         }
         Ok(())
-    }
-}
-
-fn count(number: Tick, what: &str) -> String {
-    match (number, what) {
-        (1, _) => format!("1 {what}"),
-        (_, "crash") => format!("{number} crashes"),
-        (_, "lost reply") => format!("{number} lost replies"),
-        (_, "delayed command or answer") => format!("{number} delayed commands or answers"),
-        _ => format!("{number} {what}s"),
     }
 }
