@@ -41,9 +41,8 @@ impl QuorumTurn<'_> {
     fn propose(&mut self, client: u8) -> Option<()> {
         let fence = self.state.client(client).attempt?.fence;
         self.is_in_bounds(fence)?;
-        let it = self.state.client_mut(client);
-        let is_sent = |open: &mut [u64; 2]| put(open, fence).then_some(());
-        it.open.iter_mut().try_for_each(is_sent)
+        let mut nodes = self.state.client_mut(client).at.iter_mut();
+        nodes.try_for_each(|at| put(&mut at.open, fence).then_some(()))
     }
 
     /// Begins the next round after a pause.
@@ -71,7 +70,8 @@ impl QuorumTurn<'_> {
     ) -> Option<()> {
         let it = self.state.client_mut(client);
         it.silent[node] = reply.is_none();
-        it.open[node] = [it.open[node][1], 0];
+        let open = &mut it.at[node].open;
+        *open = [open[1], 0];
         match reply {
             Some(Reply::Held(held)) => it.has_vote(node, held.fence.map_or(asked, Fence::get)),
             None if !it.may_have_vote(node, asked) => return None,
@@ -82,7 +82,7 @@ impl QuorumTurn<'_> {
 
     fn heard(&mut self, client: u8, node: usize, asked: u64, reply: Option<&Reply>) -> Option<()> {
         let it = *self.state.client(client);
-        if it.owed[node] {
+        if it.at[node].owed {
             return Some(());
         }
         let knows_waiters = match reply {
@@ -107,7 +107,7 @@ impl QuorumTurn<'_> {
                 && self.model.setup.may(QuorumFault::OtherFences)
             {
                 let bounds = (bounds.least.get(), bounds.most.get());
-                self.state.client_mut(client).beyond[node] = Some(bounds);
+                self.state.client_mut(client).at[node].beyond = Some(bounds);
             }
             Some(())
         } else if it.keeps_votes {
@@ -161,11 +161,7 @@ impl QuorumTurn<'_> {
     fn weakly(&self, client: u8) -> Option<u64> {
         let it = self.state.client(client);
         let attempt = it.attempt?;
-        let votes = it
-            .votes
-            .iter()
-            .map(|votes| votes[0])
-            .filter(|vote| *vote > 0);
+        let votes = it.at.iter().map(|at| at.votes[0]).filter(|vote| *vote > 0);
         match self.model.subject.rules.counting {
             Counting::HighestVote if votes.clone().count() > NODES / 2 => votes.max(),
             Counting::Minority => {
@@ -332,12 +328,11 @@ impl QuorumTurn<'_> {
         if self.is_weak(ClientRules::KeepsVotes) {
             return Some(());
         }
-        let it = self.state.client_mut(client);
-        let mut pairs = it.votes.iter_mut().zip(&mut it.back);
-        pairs.try_for_each(|(votes, back)| {
-            let given = std::mem::take(votes).into_iter();
+        let mut nodes = self.state.client_mut(client).at.iter_mut();
+        nodes.try_for_each(|at| {
+            let given = std::mem::take(&mut at.votes).into_iter();
             let mut given = given.filter(|fence| *fence > 0);
-            given.all(|fence| put(back, fence)).then_some(())
+            given.all(|fence| put(&mut at.back, fence)).then_some(())
         })
     }
 
@@ -362,7 +357,10 @@ impl QuorumTurn<'_> {
         votes[node] = true;
         let enough = votes.iter().filter(|vote| **vote).count() > NODES / 2;
         if enough && it.attempt.is_none() && it.certified == 0 && it.phase != QuorumPhase::Idle {
-            (it.certified, it.owed) = (*fence, [false; NODES]);
+            it.certified = *fence;
+            for at in &mut it.at {
+                at.owed = false;
+            }
             it.phase = QuorumPhase::Holding(1);
             self.handed_out(by.client, 0);
         }

@@ -152,9 +152,10 @@ impl QuorumModel {
 
     fn between(&self, state: &QuorumState, client: u8, node: usize, into: &mut Vec<QuorumAction>) {
         let it = state.client(client);
+        let at = &it.at[node];
         let has_left = |fault| self.has_left(state, fault);
         let mut push = |what| into.push(QuorumAction::Exchange { client, node, what });
-        let is_open = it.open[node][0] > 0;
+        let is_open = at.open[0] > 0;
         if is_open {
             push(if self.is_cut(client, node) {
                 Exchange::Fail { is_late: false }
@@ -176,11 +177,11 @@ impl QuorumModel {
                 push(Exchange::ArriveLate { again: true });
             }
         }
-        if it.back[node][0] > 0 {
+        if at.back[0] > 0 {
             push(Exchange::GiveBack);
         }
         let at_once = self.subject.rules.client == ClientRules::ReleasesAtOnce;
-        if it.owed[node] && (!is_open || at_once) {
+        if at.owed && (!is_open || at_once) {
             push(Exchange::Settle);
         }
         let is_under_way = |renewal: Renewing| renewal.at[node] == Extended::UnderWay;

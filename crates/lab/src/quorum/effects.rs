@@ -94,7 +94,7 @@ impl QuorumTurn<'_> {
     /// A node carries out the oldest proposal of a client. If the answer is not heard, the request has failed.
     fn arrive(&mut self, client: u8, node: usize, is_heard: bool) -> Option<()> {
         let it = self.state.client(client);
-        let asked = it.open[node][0];
+        let asked = it.at[node].open[0];
         let waits = self.waits_at(client, node);
         let by = self.state.owner(client);
         let reply = self.take(by, node, asked, waits);
@@ -163,7 +163,9 @@ impl QuorumTurn<'_> {
             if attempt.is_some_and(|attempt| attempt.age >= self.model.setup.ttl) {
                 // It has not waited for so long, and a lease would be over.
                 self.reached(QuorumSituation::TooLate);
-                self.state.client_mut(client).open = [[0; 2]; NODES];
+                for at in &mut self.state.client_mut(client).at {
+                    at.open = [0; 2];
+                }
                 self.fail(client)?;
             }
             if let QuorumPhase::Holding(left) = self.state.client(client).phase {
@@ -199,15 +201,15 @@ impl QuorumTurn<'_> {
             let is_late = late.is_some_and(|late| late.nth == by.nth);
             let vote = it.vote.filter(|vote| vote.by == by);
             let is_queued = it.queue.iter().flatten().any(|place| place.by == by);
-            let it = self.state.client_mut(client);
-            let is_open = it.open[node][0] > 0;
+            let at = &mut self.state.client_mut(client).at[node];
+            let is_open = at.open[0] > 0;
             if vote.is_none() && !is_queued && !is_open && !is_late {
-                it.owed[node] = false;
+                at.owed = false;
             }
             let may_come = is_open || is_late;
-            let [first, second] = it.back[node];
+            let [first, second] = at.back;
             let is_idle = |back| !may_come && vote.is_none_or(|vote| vote.fence != back);
-            it.back[node] = match (is_idle(first), is_idle(second)) {
+            at.back = match (is_idle(first), is_idle(second)) {
                 (false, false) => [first, second],
                 (false, true) => [first, 0],
                 (true, false) => [second, 0],
@@ -225,8 +227,10 @@ impl QuorumModel {
 
     /// A client that has just started.
     pub(super) fn new_client(&self, client: u8) -> QuorumClient {
-        let ahead = self.setup.clients[usize::from(client)];
-        QuorumClient::new(clock(ahead))
+        QuorumClient {
+            aim: clock(self.setup.clients[usize::from(client)]),
+            ..QuorumClient::default()
+        }
     }
 
     /// A client whose owner is over.

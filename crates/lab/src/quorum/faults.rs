@@ -16,7 +16,7 @@ impl QuorumTurn<'_> {
             self.state.spent += 1;
         }
         let it = self.state.client(client);
-        let (nth, asked) = (it.nth, it.open[node][0]);
+        let (nth, asked) = (it.nth, it.at[node].open[0]);
         let waits = self.waits_at(client, node);
         if is_late {
             let late = &mut self.state.late[usize::from(client)][node];
@@ -50,8 +50,8 @@ impl QuorumTurn<'_> {
         let reply = self.take(by, node, fence, waits);
         let it = self.state.client(client);
         // It has released at this node, or has given the vote back.
-        let has_settled =
-            it.phase == QuorumPhase::Leaving && !it.owed[node] && !it.back[node].contains(&fence);
+        let at = &it.at[node];
+        let has_settled = it.phase == QuorumPhase::Leaving && !at.owed && !at.back.contains(&fence);
         let is_over = !self.state.is_current(by) || has_settled;
         if is_over {
             self.reached(QuorumSituation::AppliedLate);

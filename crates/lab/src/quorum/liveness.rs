@@ -73,12 +73,12 @@ impl QuorumModel {
             [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
         };
         let settles = pairs.into_iter().find_map(|(client, node)| {
-            let it = state.client(client);
+            let at = &state.client(client).at[node];
             let what = if state.late[usize::from(client)][node].is_some() {
                 Exchange::ArriveLate { again: false }
-            } else if it.back[node][0] > 0 {
+            } else if at.back[0] > 0 {
                 Exchange::GiveBack
-            } else if it.owed[node] && it.open[node][0] == 0 {
+            } else if at.owed && at.open[0] == 0 {
                 Exchange::Settle
             } else {
                 return None;
@@ -86,13 +86,13 @@ impl QuorumModel {
             Some(QuorumAction::Exchange { client, node, what })
         });
         // A node with two requests first: there may be no more.
-        let many = |pair: &&(u8, usize)| state.client(pair.0).open[pair.1][1] > 0;
+        let many = |pair: &&(u8, usize)| state.client(pair.0).at[pair.1].open[1] > 0;
         let asks = || {
             let first = pairs.iter().filter(many).chain(&pairs);
             first.copied().find_map(|(client, node)| {
                 let it = state.client(client);
                 let is_under_way = |renewal: Renewing| renewal.at[node] == Extended::UnderWay;
-                let is_open = it.open[node][0] > 0;
+                let is_open = it.at[node].open[0] > 0;
                 let what = if is_open && self.is_cut(client, node) {
                     Exchange::Fail { is_late: false }
                 } else if is_open {

@@ -142,8 +142,8 @@ fn least(state: &QuorumState, clocks: [i8; CLIENTS]) -> u64 {
                 least = least.min(*most);
             }
         }
-        for (_, most) in client.beyond.iter().flatten() {
-            least = least.min(*most);
+        for (_, most) in client.at.iter().filter_map(|at| at.beyond) {
+            least = least.min(most);
         }
     }
     let nodes = state.nodes.iter();
@@ -157,8 +157,9 @@ fn forget(state: &mut QuorumState, least: u64) {
     let mut live = Vec::with_capacity(16);
     for client in &state.clients {
         live.extend(client.attempt.map(|attempt| attempt.fence));
-        live.extend(client.open.iter().chain(&client.back).flatten());
-        live.extend(client.votes.iter().flatten());
+        for at in &client.at {
+            live.extend(at.open.iter().chain(&at.back).chain(&at.votes));
+        }
         live.extend([client.certified, client.granted]);
         live.extend(client.ghost.map(|(fence, _)| fence));
     }
@@ -234,15 +235,14 @@ fn each_number(state: &mut QuorumState, with: &mut dyn FnMut(&mut u64)) {
                 }
             }
         }
-        for (least, most) in client.beyond.iter_mut().flatten() {
-            with(least);
-            with(most);
+        for at in &mut client.at {
+            if let Some((least, most)) = &mut at.beyond {
+                with(least);
+                with(most);
+            }
+            let lists = [&mut at.votes, &mut at.open, &mut at.back];
+            lists.into_iter().flatten().for_each(&mut with);
         }
-        let lists = client.votes.iter_mut().flatten();
-        lists
-            .chain(client.open.iter_mut().flatten())
-            .for_each(&mut with);
-        client.back.iter_mut().flatten().for_each(&mut with);
         for number in [
             &mut client.certified,
             &mut client.granted,

@@ -103,7 +103,7 @@ impl QuorumTurn<'_> {
         let forgets = self.is_weak(ClientRules::ForgetsVotes);
         let it = self.state.client_mut(client);
         // A vote that is given back must not be asked for again: it would be freed afterwards (QR9).
-        let back = it.back.iter().flatten().copied().max();
+        let back = it.at.iter().flat_map(|at| at.back).max();
         let back = back.filter(|_| !forgets).unwrap_or_default();
         let highest = it.highest().max(back);
         let mut proposer = proposer(wall, it.aim, it.next);

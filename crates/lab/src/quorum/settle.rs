@@ -4,7 +4,7 @@ use leasehold_core::{Fence, HolderIdentity, Owner, Reply, Step};
 
 use super::model::{ClientRules, QuorumTurn};
 use super::setup::QuorumSituation;
-use super::state::{Extended, NODES, QuorumPhase, Renewing, put};
+use super::state::{AtNode, Extended, NODES, QuorumPhase, Renewing, put};
 
 impl QuorumTurn<'_> {
     /// The owner is over: it releases at each node, after the answers to its proposals (V2).
@@ -15,16 +15,20 @@ impl QuorumTurn<'_> {
         (it.certified, it.granted) = (0, 0);
         it.keeps_votes = false;
         it.renewal = None;
-        it.lacking = [false; NODES];
-        it.beyond = [None; NODES];
-        it.votes = [[0; 2]; NODES];
         it.phase = QuorumPhase::Leaving;
-        it.owed = [true; NODES];
+        for at in &mut it.at {
+            *at = AtNode {
+                open: at.open,
+                back: at.back,
+                owed: true,
+                ..AtNode::default()
+            };
+        }
     }
 
     /// A node carries out the release of an owner.
     pub(super) fn release_at(&mut self, client: u8, node: usize) {
-        self.state.client_mut(client).owed[node] = false;
+        self.state.client_mut(client).at[node].owed = false;
         if self.model.is_cut(client, node) {
             return;
         }
@@ -40,7 +44,7 @@ impl QuorumTurn<'_> {
 
     /// A node frees a vote that its client gives back.
     pub(super) fn give_one_back(&mut self, client: u8, node: usize) {
-        let back = &mut self.state.client_mut(client).back[node];
+        let back = &mut self.state.client_mut(client).at[node].back;
         let [fence, next] = *back;
         *back = [next, 0];
         if self.model.is_cut(client, node) {
@@ -80,8 +84,8 @@ impl QuorumTurn<'_> {
         let it = self.state.client_mut(client);
         if !is_held {
             // Its vote may be newer than this renewal.
-            it.votes[node] = [own, 0];
-            it.lacking[node] |= own == 0;
+            it.at[node].votes = [own, 0];
+            it.at[node].lacking |= own == 0;
         }
         let renewal = it.renewal.as_mut()?;
         renewal.at[node] = if is_held {
@@ -112,16 +116,16 @@ impl QuorumTurn<'_> {
         }
         let certified = it.certified;
         for node in 0..NODES {
-            let it = self.state.client_mut(client);
-            if !std::mem::take(&mut it.lacking[node]) {
+            let at = &mut self.state.client_mut(client).at[node];
+            if !std::mem::take(&mut at.lacking) {
                 continue;
             }
-            let fence = match it.beyond[node].take() {
+            let fence = match at.beyond.take() {
                 None => certified,
                 Some((least, most)) => self.within(client, least, most),
             };
             self.is_in_bounds(fence)?;
-            put(&mut self.state.client_mut(client).open[node], fence).then_some(())?;
+            put(&mut self.state.client_mut(client).at[node].open, fence).then_some(())?;
         }
         Some(())
     }

@@ -120,8 +120,9 @@ pub(super) struct Renewing {
 }
 
 /// What a client does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum QuorumPhase {
+    #[default]
     Idle,
     /// An attempt is in progress.
     Acquiring,
@@ -134,7 +135,7 @@ pub(super) enum QuorumPhase {
 }
 
 /// A client, and the record of its owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct QuorumClient {
     pub(super) nth: u8,
     pub(super) phase: QuorumPhase,
@@ -145,18 +146,8 @@ pub(super) struct QuorumClient {
     pub(super) keeps_votes: bool,
     /// The fence by which the lead granted it the lock from the queue.
     pub(super) granted: u64,
-    /// For each node, the fences of the votes that it may have given.
-    pub(super) votes: [[u64; 2]; NODES],
-    /// For each node, the proposal under way, and the next one.
-    pub(super) open: [[u64; 2]; NODES],
-    /// For each node, the votes that are being given back.
-    pub(super) back: [[u64; 2]; NODES],
-    /// The nodes to release at.
-    pub(super) owed: [bool; NODES],
-    /// The nodes that lack the vote of its certificate.
-    pub(super) lacking: [bool; NODES],
-    /// For each node, the bounds of the fences that it accepts, if that of the certificate is too low for it.
-    pub(super) beyond: [Option<(u64, u64)>; NODES],
+    /// The record of each node.
+    pub(super) at: [AtNode; NODES],
     pub(super) renewal: Option<Renewing>,
     /// The nodes whose last request failed.
     pub(super) silent: [bool; NODES],
@@ -172,6 +163,23 @@ pub(super) struct QuorumClient {
     pub(super) is_robbed: bool,
     /// A refused round, and who voted for it: only for rules that count it.
     pub(super) ghost: Option<(u64, [bool; NODES])>,
+}
+
+/// What a client knows of its owner at one node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct AtNode {
+    /// The fences of the votes that the node may have given.
+    pub(super) votes: [u64; 2],
+    /// The proposal under way, and the next one.
+    pub(super) open: [u64; 2],
+    /// The votes that are being given back.
+    pub(super) back: [u64; 2],
+    /// The owner has to be released there.
+    pub(super) owed: bool,
+    /// The node lacks the vote of the certificate.
+    pub(super) lacking: bool,
+    /// The bounds of the fences that the node accepts, if that of the certificate is too low for it.
+    pub(super) beyond: Option<(u64, u64)>,
 }
 
 /// A proposal that its client no longer waits for.
@@ -227,32 +235,6 @@ impl NodeState {
 }
 
 impl QuorumClient {
-    /// A client that has just started.
-    pub(super) const fn new(wall: u64) -> Self {
-        Self {
-            nth: 0,
-            phase: QuorumPhase::Idle,
-            attempt: None,
-            certified: 0,
-            keeps_votes: false,
-            granted: 0,
-            votes: [[0; 2]; NODES],
-            open: [[0; 2]; NODES],
-            back: [[0; 2]; NODES],
-            owed: [false; NODES],
-            lacking: [false; NODES],
-            beyond: [None; NODES],
-            renewal: None,
-            silent: [false; NODES],
-            stuck: None,
-            knows_waiters: false,
-            aim: wall,
-            next: 0,
-            is_robbed: false,
-            ghost: None,
-        }
-    }
-
     /// Whether it relies on a lease.
     pub(super) const fn holds(&self) -> bool {
         matches!(self.phase, QuorumPhase::Holding(_))
@@ -260,24 +242,25 @@ impl QuorumClient {
 
     /// The highest fence that its owner may hold.
     pub(super) fn highest(&self) -> u64 {
-        let votes = self.votes.iter().flatten().copied();
+        let votes = self.at.iter().flat_map(|at| at.votes);
         votes.chain([self.granted]).max().unwrap_or_default()
     }
 
     /// A node holds for its owner, with this fence or with a higher one of a later round.
     pub(super) fn has_vote(&mut self, node: usize, fence: u64) {
-        let [first, second] = self.votes[node];
-        self.votes[node] = [fence.max(first).max(second), 0];
+        let votes = &mut self.at[node].votes;
+        let [first, second] = *votes;
+        *votes = [fence.max(first).max(second), 0];
     }
 
     /// A node may hold for its owner. Returns whether there was room to note it.
     pub(super) fn may_have_vote(&mut self, node: usize, fence: u64) -> bool {
-        put(&mut self.votes[node], fence)
+        put(&mut self.at[node].votes, fence)
     }
 
     /// The fence of the vote at a node that is above the certificate.
     pub(super) fn higher_at(&self, node: usize) -> Option<u64> {
-        match self.votes[node] {
+        match self.at[node].votes {
             [vote, 0] if self.certified > 0 && vote > self.certified => Some(vote),
             _ => None,
         }
@@ -285,8 +268,8 @@ impl QuorumClient {
 
     /// Whether nothing of its owner is under way or to be done.
     pub(super) fn has_settled(&self) -> bool {
-        let is_idle = self.open == [[0; 2]; NODES] && self.back == [[0; 2]; NODES];
-        is_idle && self.owed == [false; NODES]
+        let mut nodes = self.at.iter();
+        nodes.all(|at| at.open == [0; 2] && at.back == [0; 2] && !at.owed)
     }
 }
 
@@ -314,13 +297,15 @@ impl QuorumState {
     /// How many requests are on their way to nodes.
     pub(super) fn under_way(&self) -> usize {
         let clients = self.clients.iter().map(|it| {
-            let numbers = it.open.iter().chain(&it.back).flatten();
-            let owed = it.owed.iter().filter(|owed| **owed).count();
+            let at_nodes = it.at.iter().map(|at| {
+                let numbers = at.open.iter().chain(&at.back);
+                numbers.filter(|number| **number > 0).count() + usize::from(at.owed)
+            });
             let renewals = it.renewal.map_or(0, |renewal| {
                 let at = renewal.at.iter();
                 at.filter(|at| **at == Extended::UnderWay).count()
             });
-            numbers.filter(|number| **number > 0).count() + owed + renewals
+            at_nodes.sum::<usize>() + renewals
         });
         clients.sum()
     }

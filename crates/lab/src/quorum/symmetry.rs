@@ -25,12 +25,7 @@ impl QuorumState {
         if nodes {
             state.nodes.swap(1, 2);
             for client in &mut state.clients {
-                client.votes.swap(1, 2);
-                client.open.swap(1, 2);
-                client.back.swap(1, 2);
-                client.owed.swap(1, 2);
-                client.lacking.swap(1, 2);
-                client.beyond.swap(1, 2);
+                client.at.swap(1, 2);
                 client.silent.swap(1, 2);
                 if let Some(attempt) = &mut client.attempt {
                     attempt.said.swap(1, 2);

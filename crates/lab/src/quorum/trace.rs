@@ -53,12 +53,12 @@ fn what(state: &QuorumState, action: QuorumAction) -> String {
 }
 
 fn exchange(state: &QuorumState, client: u8, node: usize, what: Exchange) -> String {
-    let it = state.client(client);
+    let at = &state.client(client).at[node];
     let late = state.late[usize::from(client)][node].map(|late| {
         let nth = late.nth;
         (owner(state, CallId { client, nth }), number(late.fence))
     });
-    let (open, back) = (number(it.open[node][0]), number(it.back[node][0]));
+    let (open, back) = (number(at.open[0]), number(at.back[0]));
     let (client, to) = (letter(client), name(node));
     match what {
         Exchange::Claim => format!("{client} is woken, and claims"),
