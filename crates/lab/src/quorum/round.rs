@@ -29,10 +29,7 @@ pub(super) fn verdict(attempt: &Attempting) -> Verdict {
             Said::Open => continue,
             Said::For => held(attempt.fence),
             Said::Higher(fence) => held(fence),
-            Said::Behind(least, most) => Reply::NoVote(NoVote::Behind(Acceptable {
-                least: Fence::new(least),
-                most: Fence::new(most),
-            })),
+            Said::Behind(least, most) => Reply::NoVote(NoVote::Behind(acceptable(least, most))),
             Said::Busy(_) | Said::Foreign { .. } => Reply::Busy(Busy {
                 holder: HolderView::new(
                     HolderIdentity::Foreign {
@@ -58,6 +55,14 @@ pub(super) fn verdict(attempt: &Attempting) -> Verdict {
     verdict
 }
 
+/// The bounds of core for these numbers.
+pub(super) const fn acceptable(least: u64, most: u64) -> Acceptable {
+    Acceptable {
+        least: Fence::new(least),
+        most: Fence::new(most),
+    }
+}
+
 pub(super) fn behind(bounds: Acceptable) -> Said {
     Said::Behind(bounds.least.get(), bounds.most.get())
 }
@@ -65,24 +70,15 @@ pub(super) fn behind(bounds: Acceptable) -> Said {
 /// Core's proposer, in the state of a client that aims at this number and has proposed all below `next`.
 fn proposer(wall: u64, aim: u64, next: u64) -> Proposer {
     let mut proposer = Proposer::default();
-    proposer.learn(
-        wall,
-        Acceptable {
-            least: Fence::new(if aim < wall { 0 } else { aim }),
-            most: if aim < wall {
-                Fence::new(aim)
-            } else {
-                Fence::MAX
-            },
-        },
-    );
+    let around = if aim < wall {
+        acceptable(0, aim)
+    } else {
+        acceptable(aim, Fence::MAX.get())
+    };
+    proposer.learn(wall, around);
     if next > 0 {
-        let last = Fence::new(next - 1);
-        let only = Acceptable {
-            least: last,
-            most: last,
-        };
-        proposer.propose(Block::ONE, 0, Some(only));
+        let last = acceptable(next - 1, next - 1);
+        proposer.propose(Block::ONE, 0, Some(last));
     }
     proposer
 }
@@ -106,35 +102,25 @@ impl QuorumTurn<'_> {
         let back = it.at.iter().flat_map(|at| at.back).max();
         let back = back.filter(|_| !forgets).unwrap_or_default();
         let highest = it.highest().max(back);
-        let mut proposer = proposer(wall, it.aim, it.next);
         if let Some(bounds) = bounds {
+            let mut proposer = proposer(wall, it.aim, it.next);
             proposer.learn(wall, bounds);
             it.aim = wall.saturating_add_signed(lead_of(&proposer));
         }
-        let above = |fence: u64| Fence::new(if fence > 0 { fence + 1 } else { 0 });
+        let above = |fence: u64| if fence > 0 { fence + 1 } else { 0 };
         let bounds = match bounds {
-            Some(bounds) => Acceptable {
-                least: bounds.least.max(above(back)),
-                ..bounds
-            },
-            None => Acceptable {
-                least: above(highest),
-                most: Fence::MAX,
-            },
+            Some(Acceptable { least, most }) => {
+                acceptable(least.get().max(above(back)), most.get())
+            }
+            None => acceptable(above(highest), Fence::MAX.get()),
         };
-        let fences = proposer.propose(Block::ONE, wall, Some(bounds));
-        it.next = fences.last().get() + 1;
-        fences.first.get()
+        self.within(client, bounds)
     }
 
-    /// Chooses a number within the bounds of a node that lacks a vote.
-    pub(super) fn within(&mut self, client: u8, least: u64, most: u64) -> u64 {
+    /// Chooses a number within these bounds.
+    pub(super) fn within(&mut self, client: u8, bounds: Acceptable) -> u64 {
         let wall = clock(self.model.setup.clients[usize::from(client)]);
         let it = self.state.client_mut(client);
-        let bounds = Acceptable {
-            least: Fence::new(least),
-            most: Fence::new(most),
-        };
         let mut proposer = proposer(wall, it.aim, it.next);
         let fences = proposer.propose(Block::ONE, wall, Some(bounds));
         it.next = fences.last().get() + 1;

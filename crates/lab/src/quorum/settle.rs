@@ -3,6 +3,7 @@
 use leasehold_core::{Fence, HolderIdentity, Owner, Reply, Step};
 
 use super::model::{ClientRules, QuorumTurn};
+use super::round::acceptable;
 use super::setup::QuorumSituation;
 use super::state::{AtNode, Extended, NODES, QuorumPhase, Renewing, put};
 
@@ -122,7 +123,7 @@ impl QuorumTurn<'_> {
             }
             let fence = match at.beyond.take() {
                 None => certified,
-                Some((least, most)) => self.within(client, least, most),
+                Some((least, most)) => self.within(client, acceptable(least, most)),
             };
             self.is_in_bounds(fence)?;
             put(&mut self.state.client_mut(client).at[node].open, fence).then_some(())?;
