@@ -124,7 +124,7 @@ impl QuorumTurn<'_> {
             .is_some_and(|vote| vote.by == by);
         let step = self.model.proposal(by, asked, waits);
         let it = self.state.nodes[node];
-        let reply = self.model.apply(&mut self.state, node, &step).reply;
+        let reply = self.execute(node, &step);
         let votes = matches!(reply, Reply::Held(_));
         if let Reply::NoVote(NoVote::Quarantined(_)) = reply {
             self.reached(QuorumSituation::Quarantined);
@@ -145,7 +145,6 @@ impl QuorumTurn<'_> {
                 self.reached(QuorumSituation::RepairedAbove);
             }
         }
-        self.said = Some(reply.clone());
         reply
     }
 

@@ -107,10 +107,7 @@ impl QuorumTurn<'_> {
         let has_all = self.has_all(vote.by);
         self.state.spent += 1;
         let fence = Fence::new(vote.fence);
-        let reply = self
-            .model
-            .apply(&mut self.state, node, &Step::Break { fence });
-        self.said = Some(reply.reply);
+        self.execute(node, &Step::Break { fence });
         self.rob(vote.by, has_all, QuorumSituation::BrokenOfAll);
         if self.state.client(vote.by.client).certified > 0 {
             self.reached(QuorumSituation::Broken);

@@ -2,14 +2,14 @@
 
 use leasehold_core::quorum::{Mark, Proposal};
 use leasehold_core::{
-    Block, Fence, Fences, Foreign, Holder, Mode, Now, Outcome, Step, UnknownPresence, Wait, Waiter,
+    Block, Fence, Fences, Foreign, Holder, Mode, Now, Reply, Step, UnknownPresence, Wait, Waiter,
     World,
 };
 
-use super::model::QuorumModel;
+use super::model::{QuorumModel, QuorumTurn};
 use super::numbers::{OLD_US, clock};
 use super::setup::TICK_MS;
-use super::state::{NODES, NodeState, Queued, QuorumState, Remembers, TakenBy, Vote};
+use super::state::{NODES, NodeState, Queued, Remembers, TakenBy, Vote};
 use crate::frame::CallId;
 
 /// Longer than a model lasts.
@@ -50,17 +50,6 @@ impl QuorumModel {
             terms: self.subject.terms,
             wait: waits.then_some(Wait { listening: true }),
         })
-    }
-
-    /// A node takes a step.
-    pub(super) fn apply(&self, state: &mut QuorumState, node: usize, step: &Step) -> Outcome {
-        let it = &mut state.nodes[node];
-        let now = Self::now(it);
-        let mut world = self.world(it);
-        let outcome =
-            (self.subject.rules.node)(&mut world, now, &self.subject.name, step, &UnknownPresence);
-        self.read(it, &mut world);
-        outcome
     }
 
     /// A node has lost its memory.
@@ -173,6 +162,20 @@ impl QuorumModel {
             Some(mark) => Remembers::Since(now_ms.saturating_sub(mark.made_at_ms)),
         };
         node.counter = memory.counter(&self.subject.name).0.map(Fence::get);
+    }
+}
+
+impl QuorumTurn<'_> {
+    /// A node takes a step, and replies.
+    pub(super) fn execute(&mut self, node: usize, step: &Step) -> Reply {
+        let (model, it) = (self.model, &mut self.state.nodes[node]);
+        let (apply, name) = (model.subject.rules.node, &model.subject.name);
+        let mut world = model.world(it);
+        let now = QuorumModel::now(it);
+        let reply = apply(&mut world, now, name, step, &UnknownPresence).reply;
+        model.read(it, &mut world);
+        self.said = Some(reply.clone());
+        reply
     }
 }
 

@@ -30,17 +30,9 @@ impl QuorumTurn<'_> {
     /// A node carries out the release of an owner.
     pub(super) fn release_at(&mut self, client: u8, node: usize) {
         self.state.client_mut(client).at[node].owed = false;
-        if self.model.is_cut(client, node) {
-            return;
-        }
         let owner = self.own(client).clone();
-        let step = Step::Release {
-            owner,
-            keep: None,
-            fence: None,
-        };
-        let outcome = self.model.apply(&mut self.state, node, &step);
-        self.said = Some(outcome.reply);
+        let (keep, fence) = (None, None);
+        self.deliver(client, node, &Step::Release { owner, keep, fence });
     }
 
     /// A node frees a vote that its client gives back.
@@ -48,16 +40,15 @@ impl QuorumTurn<'_> {
         let back = &mut self.state.client_mut(client).at[node].back;
         let [fence, next] = *back;
         *back = [next, 0];
-        if self.model.is_cut(client, node) {
-            return;
+        let (owner, fence) = (self.own(client).clone(), Fence::new(fence));
+        self.deliver(client, node, &Step::GiveBack { owner, fence });
+    }
+
+    /// A step comes to a node, unless its client cannot reach it.
+    fn deliver(&mut self, client: u8, node: usize, step: &Step) {
+        if !self.model.is_cut(client, node) {
+            self.execute(node, step);
         }
-        let owner = self.own(client).clone();
-        let step = Step::GiveBack {
-            owner,
-            fence: Fence::new(fence),
-        };
-        let outcome = self.model.apply(&mut self.state, node, &step);
-        self.said = Some(outcome.reply);
     }
 
     /// A holder renews its lease at all nodes.
@@ -78,10 +69,9 @@ impl QuorumTurn<'_> {
             ttl: self.model.subject.ttl,
             fence: Some(Fence::new(fence)),
         };
-        let reply = self.model.apply(&mut self.state, node, &step).reply;
+        let reply = self.execute(node, &step);
         let is_held = matches!(reply, Reply::Held(_));
         let own = self.own_above(client, &reply);
-        self.said = Some(reply);
         let it = self.state.client_mut(client);
         if !is_held {
             // Its vote may be newer than this renewal.
