@@ -12,7 +12,7 @@ use super::rungs::Rung;
 pub const SERVERS: usize = 4;
 
 /// The state at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LadderState {
     /// Ticks since the beginning.
     pub time: Tick,
@@ -99,20 +99,9 @@ impl LadderState {
     /// Empty servers, and clients at their beginning.
     pub fn new(clients: u8, servers: u8) -> Self {
         let mut state = Self {
-            time: 0,
             server_count: servers,
             client_count: clients,
-            servers: [ModelServer::default(); SERVERS],
-            jumped: [0; SERVERS],
-            away_until: [None; SERVERS],
-            clients: [LadderClient::default(); CLIENTS],
-            spent: Spent::default(),
-            taken: None,
-            turns: 0,
-            written: 0,
-            older: 0,
-            highest_fence: 0,
-            wrong: 0,
+            ..Self::default()
         };
         for (client, slot) in (0..).zip(&mut state.clients) {
             slot.memory = Memory::new(client, 0);
@@ -141,7 +130,7 @@ impl LadderState {
     }
 }
 
-/// Debug output of the servers and clients in use only.
+/// Only the servers and clients in use count.
 impl Hash for LadderState {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.time.hash(hasher);
