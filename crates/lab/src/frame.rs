@@ -93,6 +93,28 @@ macro_rules! faults {
 }
 pub(crate) use faults;
 
+/// The models of a subject, as a table: the name, the bounds that differ from those of a plain model, the faults that may happen, and
+/// the situations to reach.
+macro_rules! setups {
+    (
+        $setup:ident, $fault:ident, $situation:ident, $plain:ident;
+        $(
+            $name:literal { $($bound:ident: $value:expr),* }
+            may [$($may:ident),*]
+            reaches [$($reached:ident),*];
+        )*
+    ) => {
+        &[$($setup {
+            name: $name,
+            $($bound: $value,)*
+            faults: &[$($fault::$may),*],
+            reaches: &[$($situation::$reached),*],
+            ..$plain
+        }),*]
+    };
+}
+pub(crate) use setups;
+
 /// A property that a single step can violate: a bit of [`Subject::broken`].
 macro_rules! kept {
     ($name:literal, $rule:expr) => {

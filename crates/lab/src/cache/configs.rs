@@ -1,7 +1,7 @@
 //! The cache models, by name. Two models never differ in size only: [`Bounds`] chooses the size.
 
-use super::setup::{CacheFault, CacheSetup, CacheSituation as S};
-use crate::frame::Bounds;
+use super::setup::{CacheFault, CacheSetup, CacheSituation};
+use crate::frame::{Bounds, setups};
 
 /// The models within these bounds.
 pub(super) fn all(bounds: Bounds) -> Vec<CacheSetup> {
@@ -26,118 +26,42 @@ const PLAIN: CacheSetup = CacheSetup {
     reaches: &[],
 };
 
-const CI: &[CacheSetup] = &[
-    CacheSetup {
-        name: "cache",
-        clients: 4,
-        reaches: &[
-            S::Fresh,
-            S::Busy,
-            S::TwoWait,
-            S::StaleServed,
-            S::Woken,
-            S::Renewed,
-            S::TakenOver,
-            S::LateKept,
-            S::Overtaken,
-        ],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache invalidation",
-        faults: &[CacheFault::Invalidate],
-        reaches: &[
-            S::InvalidatedDuringLoad,
-            S::StoredAsStale,
-            S::TakenOver,
-            S::Woken,
-            S::LateKept,
-            S::StaleServed,
-        ],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache early refresh",
-        faults: &[CacheFault::Refresh, CacheFault::Invalidate],
-        reaches: &[S::RefreshedEarly, S::Busy, S::Overtaken, S::StoredAsStale],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache failing source",
-        faults: &[CacheFault::Fail, CacheFault::Invalidate],
-        reaches: &[S::BackOff, S::BackOffEnded, S::Woken, S::StaleServed],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache crash",
-        faults: &[CacheFault::Crash],
-        reaches: &[S::CrashedLoading, S::Busy, S::TwoWait, S::TakenOver],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache lost reply",
-        faults: &[
-            CacheFault::LostReply,
-            CacheFault::Invalidate,
-            CacheFault::Fail,
-        ],
-        reaches: &[
-            S::CommitUnheard,
-            S::GrantUnheard,
-            S::CommittedTwice,
-            S::StoredAsStale,
-        ],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache delayed command",
-        clients: 2,
-        in_flight: 1,
-        faults: &[
-            CacheFault::LateRequest,
-            CacheFault::Twice,
-            CacheFault::Invalidate,
-        ],
-        reaches: &[
-            S::AppliedLate,
-            S::CommittedTwice,
-            S::LateKept,
-            S::Overtaken,
-            S::StoredAsStale,
-        ],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache eviction",
-        faults: &[
-            CacheFault::LostControl,
-            CacheFault::LostValue,
-            CacheFault::Invalidate,
-        ],
-        reaches: &[
-            S::ControlLost,
-            S::ForgottenCommit,
-            S::ValueLost,
-            S::StoredAsStale,
-        ],
-        ..PLAIN
-    },
-    CacheSetup {
-        name: "cache clock set back",
-        faults: &[
-            CacheFault::ClockBack,
-            CacheFault::LostControl,
-            CacheFault::LostValue,
-            CacheFault::Invalidate,
-        ],
-        reaches: &[
-            S::ClockSetBack,
-            S::ControlLost,
-            S::UnknownCommit,
-            S::StoredAhead,
-            S::StoredAsStale,
-            S::Overtaken,
-        ],
-        ..PLAIN
-    },
-];
+const CI: &[CacheSetup] = setups! {
+    CacheSetup, CacheFault, CacheSituation, PLAIN;
+
+    "cache" { clients: 4 }
+        may []
+        reaches [Fresh, Busy, TwoWait, StaleServed, Woken, Renewed, TakenOver, LateKept, Overtaken];
+
+    "cache invalidation" {}
+        may [Invalidate]
+        reaches [InvalidatedDuringLoad, StoredAsStale, TakenOver, Woken, LateKept, StaleServed];
+
+    "cache early refresh" {}
+        may [Refresh, Invalidate]
+        reaches [RefreshedEarly, Busy, Overtaken, StoredAsStale];
+
+    "cache failing source" {}
+        may [Fail, Invalidate]
+        reaches [BackOff, BackOffEnded, Woken, StaleServed];
+
+    "cache crash" {}
+        may [Crash]
+        reaches [CrashedLoading, Busy, TwoWait, TakenOver];
+
+    "cache lost reply" {}
+        may [LostReply, Invalidate, Fail]
+        reaches [CommitUnheard, GrantUnheard, CommittedTwice, StoredAsStale];
+
+    "cache delayed command" { clients: 2, in_flight: 1 }
+        may [LateRequest, Twice, Invalidate]
+        reaches [AppliedLate, CommittedTwice, LateKept, Overtaken, StoredAsStale];
+
+    "cache eviction" {}
+        may [LostControl, LostValue, Invalidate]
+        reaches [ControlLost, ForgottenCommit, ValueLost, StoredAsStale];
+
+    "cache clock set back" {}
+        may [ClockBack, LostControl, LostValue, Invalidate]
+        reaches [ClockSetBack, ControlLost, UnknownCommit, StoredAhead, StoredAsStale, Overtaken];
+};

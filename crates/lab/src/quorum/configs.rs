@@ -1,7 +1,7 @@
 //! The quorum models, by name. Each has faults of one kind.
 
-use super::setup::{QuorumFault, QuorumSetup, QuorumSituation as S, Recalls};
-use crate::frame::Bounds;
+use super::setup::{QuorumFault, QuorumSetup, QuorumSituation, Recalls};
+use crate::frame::{Bounds, setups};
 
 /// The models within these bounds.
 pub(super) fn all(bounds: Bounds) -> Vec<QuorumSetup> {
@@ -43,189 +43,74 @@ const PLAIN: QuorumSetup = QuorumSetup {
     reaches: &[],
 };
 
-const CI: &[QuorumSetup] = &[
-    QuorumSetup {
-        name: "quorum",
-        reaches: &[
-            S::FirstRound,
-            S::Raised,
-            S::Busy,
-            S::Split,
-            S::AskedAgain,
-            S::OldAnswer,
-            S::LateVote,
-            S::TooLate,
-            S::DeadlinePassed,
-            S::Expired,
-            S::WithoutLead,
-        ],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum queue",
-        lag: 0,
-        above: 1,
-        waits: true,
-        clients: [0, 0],
-        rounds: 1,
-        tries: 0,
-        reaches: &[S::FirstRound, S::Busy, S::Granted, S::KeptVotes, S::Expired],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum newcomer",
-        lag: 0,
-        above: 0,
-        waits: true,
-        recalls: Recalls::Nodes,
-        rounds: 1,
-        tries: 0,
-        faults: &[QuorumFault::GivesUp],
-        reaches: &[S::AwaitedLead, S::KeptVotes, S::Busy, S::Expired],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum giving up",
-        lag: 0,
-        above: 1,
-        faults: &[QuorumFault::GivesUp],
-        reaches: &[S::Raised, S::Busy, S::AskedAgain, S::LateVote, S::Expired],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum clocks apart",
-        lag: 0,
-        above: 0,
-        clients: [0, 1],
-        nodes: [0, 1, -1],
-        reaches: &[S::FirstRound, S::Raised, S::Busy],
-        recalls: Recalls::Clocks,
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum renewal",
-        lag: 1,
-        above: 1,
-        faults: &[QuorumFault::Renewal],
-        reaches: &[S::Renewed, S::Repaired, S::Expired, S::DeadlinePassed],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum repair",
-        lag: 0,
-        above: 1,
-        ttl: 1,
-        tries: 0,
-        rounds: 1,
-        faults: &[
-            QuorumFault::LostMemory,
-            QuorumFault::Renewal,
-            QuorumFault::OtherFences,
-        ],
-        reaches: &[S::MemoryLost, S::Quarantined, S::Repaired, S::RepairedAbove],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum lost message",
-        lag: 0,
-        above: 1,
-        faults: &[QuorumFault::LostMessage],
-        rounds: 2,
-        reaches: &[
-            S::AnswerLost,
-            S::FirstRound,
-            S::Busy,
-            S::Expired,
-            S::WithoutLead,
-        ],
-        tries: 0,
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum late request",
-        lag: 0,
-        above: 0,
-        faults: &[QuorumFault::LateRequest, QuorumFault::Repeated],
-        rounds: 1,
-        tries: 0,
-        reaches: &[S::AppliedLate, S::FirstRound, S::Busy, S::Expired],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum crash",
-        lag: 0,
-        above: 1,
-        faults: &[QuorumFault::Crash],
-        reaches: &[
-            S::CrashedHolding,
-            S::CrashedAcquiring,
-            S::Raised,
-            S::Expired,
-        ],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum lost memory",
-        lag: 0,
-        above: 0,
-        ttl: 1,
-        clients: [2, -1],
-        faults: &[QuorumFault::LostMemory],
-        tries: 0,
-        at_lead: true,
-        reaches: &[
-            S::MemoryLost,
-            S::Quarantined,
-            S::TrustedAgain,
-            S::BelowFloor,
-            S::Raised,
-        ],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum break",
-        lag: 0,
-        above: 1,
-        faults: &[QuorumFault::Break],
-        reaches: &[S::Broken, S::BrokenOfAll, S::RobbedBelieves, S::Raised],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum clock jump",
-        lag: 0,
-        above: 1,
-        faults: &[QuorumFault::ClockJump],
-        reaches: &[S::JumpedOverAll, S::RobbedBelieves, S::Expired],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum lead unreachable",
-        lag: 0,
-        above: 1,
-        faults: &[QuorumFault::Unreachable],
-        recalls: Recalls::Nodes,
-        reaches: &[S::WithoutLead, S::FirstRound, S::Busy, S::Raised],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum endless vote",
-        lag: 0,
-        above: 1,
-        recalls: Recalls::Nodes,
-        faults: &[QuorumFault::EndlessVote],
-        reaches: &[S::PassedStuckLead, S::WithoutLead, S::Busy, S::Raised],
-        ..PLAIN
-    },
-    QuorumSetup {
-        name: "quorum foreign vote",
-        lag: 0,
-        above: 1,
-        recalls: Recalls::Nodes,
-        faults: &[QuorumFault::ForeignVote],
-        reaches: &[S::PassedProgram, S::Busy, S::Raised],
-        ..PLAIN
-    },
-];
+const CI: &[QuorumSetup] = setups! {
+    QuorumSetup, QuorumFault, QuorumSituation, PLAIN;
+
+    "quorum" {}
+        may []
+        reaches [FirstRound, Raised, Busy, Split, AskedAgain, OldAnswer, LateVote, TooLate, DeadlinePassed,
+            Expired, WithoutLead];
+
+    "quorum queue" { lag: 0, above: 1, waits: true, rounds: 1, tries: 0 }
+        may []
+        reaches [FirstRound, Busy, Granted, KeptVotes, Expired];
+
+    "quorum newcomer" { lag: 0, above: 0, waits: true, recalls: Recalls::Nodes, rounds: 1, tries: 0 }
+        may [GivesUp]
+        reaches [AwaitedLead, KeptVotes, Busy, Expired];
+
+    "quorum giving up" { lag: 0, above: 1 }
+        may [GivesUp]
+        reaches [Raised, Busy, AskedAgain, LateVote, Expired];
+
+    "quorum clocks apart" { lag: 0, above: 0, clients: [0, 1], nodes: [0, 1, -1], recalls: Recalls::Clocks }
+        may []
+        reaches [FirstRound, Raised, Busy];
+
+    "quorum renewal" { above: 1 }
+        may [Renewal]
+        reaches [Renewed, Repaired, Expired, DeadlinePassed];
+
+    "quorum repair" { lag: 0, above: 1, ttl: 1, tries: 0, rounds: 1 }
+        may [LostMemory, Renewal, OtherFences]
+        reaches [MemoryLost, Quarantined, Repaired, RepairedAbove];
+
+    "quorum lost message" { lag: 0, above: 1, tries: 0 }
+        may [LostMessage]
+        reaches [AnswerLost, FirstRound, Busy, Expired, WithoutLead];
+
+    "quorum late request" { lag: 0, above: 0, rounds: 1, tries: 0 }
+        may [LateRequest, Repeated]
+        reaches [AppliedLate, FirstRound, Busy, Expired];
+
+    "quorum crash" { lag: 0, above: 1 }
+        may [Crash]
+        reaches [CrashedHolding, CrashedAcquiring, Raised, Expired];
+
+    "quorum lost memory" { lag: 0, above: 0, ttl: 1, clients: [2, -1], tries: 0, at_lead: true }
+        may [LostMemory]
+        reaches [MemoryLost, Quarantined, TrustedAgain, BelowFloor, Raised];
+
+    "quorum break" { lag: 0, above: 1 }
+        may [Break]
+        reaches [Broken, BrokenOfAll, RobbedBelieves, Raised];
+
+    "quorum clock jump" { lag: 0, above: 1 }
+        may [ClockJump]
+        reaches [JumpedOverAll, RobbedBelieves, Expired];
+
+    "quorum lead unreachable" { lag: 0, above: 1, recalls: Recalls::Nodes }
+        may [Unreachable]
+        reaches [WithoutLead, FirstRound, Busy, Raised];
+
+    "quorum endless vote" { lag: 0, above: 1, recalls: Recalls::Nodes }
+        may [EndlessVote]
+        reaches [PassedStuckLead, WithoutLead, Busy, Raised];
+
+    "quorum foreign vote" { lag: 0, above: 1, recalls: Recalls::Nodes }
+        may [ForeignVote]
+        reaches [PassedProgram, Busy, Raised];
+};
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! The lock models, by name. Two models never differ in size only: [`Bounds`] chooses the size.
 
-use super::setup::{Fault, Setup, Situation as S};
-use crate::frame::Bounds;
+use super::setup::{Fault, Setup, Situation};
+use crate::frame::{Bounds, setups};
 
 /// The models within these bounds.
 pub(super) fn all(bounds: Bounds) -> Vec<Setup> {
@@ -32,177 +32,77 @@ const PLAIN: Setup = Setup {
     in_flight: 1,
     left_over: 1,
     faults: &[],
-    reaches: &[S::Busy],
+    reaches: &[],
 };
 
-const CI: &[Setup] = &[
-    Setup {
-        name: "mutex",
-        waits: false,
-        left_over: 0,
-        faults: &[Fault::LateRequest, Fault::LateReply, Fault::LostReply],
-        reaches: &[
-            S::Busy,
-            S::Renewed,
-            S::Expired,
-            S::DeadlinePassed,
-            S::ReplyLost,
-            S::ReplyTooLate,
-            S::AppliedLate,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "queue",
-        reaches: &[
-            S::Busy,
-            S::QueueOfTwo,
-            S::Granted,
-            S::Claimed,
-            S::SilentPassed,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "grant and claim",
-        ttl: 1,
-        faults: &[Fault::LateWake, Fault::Blocks],
-        reaches: &[
-            S::Granted,
-            S::Claimed,
-            S::HeldByWake,
-            S::ClaimMissed,
-            S::WakeLate,
-            S::BlockDrawn,
-            S::HandedOn,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "lost wake",
-        faults: &[Fault::LateWake, Fault::LostWake],
-        reaches: &[
-            S::WakeLost,
-            S::WakeLate,
-            S::Claimed,
-            S::HeldByWake,
-            S::ClaimMissed,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "lost reply",
-        faults: &[Fault::LostReply],
-        reaches: &[S::ReplyLost, S::QueueOfTwo, S::Claimed],
-        ..PLAIN
-    },
-    Setup {
-        name: "delayed command",
-        ttl: 1,
-        left_over: 0,
-        faults: &[Fault::LateRequest, Fault::Twice],
-        reaches: &[
-            S::AppliedLate,
-            S::AppliedTwice,
-            S::ReplyTooLate,
-            S::QueueOfTwo,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "delayed answer",
-        ttl: 1,
-        left_over: 0,
-        faults: &[Fault::LateRequest, Fault::LateReply],
-        reaches: &[S::AppliedLate, S::ReplyLost, S::ReplyTooLate, S::QueueOfTwo],
-        ..PLAIN
-    },
-    Setup {
-        name: "cancel",
-        faults: &[Fault::Cancel, Fault::LateWake],
-        reaches: &[S::Cancelled, S::WakeUnwanted, S::QueueOfTwo],
-        ..PLAIN
-    },
-    Setup {
-        name: "crash",
-        left_over: 0,
-        faults: &[Fault::Crash],
-        reaches: &[
-            S::CrashedHolding,
-            S::CrashedWaiting,
-            S::ClaimMissed,
-            S::SilentPassed,
-            S::Expired,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "crash that the store sees",
-        faults: &[Fault::Crash, Fault::SeenCrash],
-        reaches: &[S::CrashedHolding, S::CrashedWaiting, S::GonePassed],
-        ..PLAIN
-    },
-    Setup {
-        name: "connection cut while waiting",
-        ttl: 1,
-        left_over: 0,
-        faults: &[Fault::Away],
-        reaches: &[S::GonePassed, S::CameBack, S::QueueOfTwo, S::Granted],
-        ..PLAIN
-    },
-    Setup {
-        name: "pause and expiry",
-        ttl: 3,
-        reaches: &[
-            S::Expired,
-            S::DeadlinePassed,
-            S::ClaimMissed,
-            S::Renewed,
-            S::SilentPassed,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "break",
-        faults: &[Fault::Break, Fault::Blocks],
-        reaches: &[
-            S::Broken,
-            S::BreakTooLate,
-            S::RobbedBelieves,
-            S::BlockDrawn,
-            S::HandedOn,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "at least hold",
-        faults: &[Fault::Keep],
-        reaches: &[S::Kept, S::Expired, S::QueueOfTwo, S::Granted],
-        ..PLAIN
-    },
-    Setup {
-        name: "foreign program",
-        faults: &[Fault::Foreign, Fault::Cancel],
-        reaches: &[S::ForeignHeld, S::ForeignExpired, S::Granted, S::ToldFirst],
-        ..PLAIN
-    },
-    Setup {
-        name: "lost counter",
-        faults: &[Fault::LostCounter, Fault::Flush, Fault::Blocks],
-        reaches: &[
-            S::CounterLost,
-            S::Flushed,
-            S::RobbedBelieves,
-            S::BlockDrawn,
-            S::HandedOn,
-        ],
-        ..PLAIN
-    },
-    Setup {
-        name: "failover",
-        left_over: 0,
-        faults: &[Fault::Failover],
-        reaches: &[S::RolledBack, S::OtherGrant, S::RobbedBelieves, S::Granted],
-        ..PLAIN
-    },
-];
+const CI: &[Setup] = setups! {
+    Setup, Fault, Situation, PLAIN;
+
+    "mutex" { waits: false, left_over: 0 }
+        may [LateRequest, LateReply, LostReply]
+        reaches [Busy, Renewed, Expired, DeadlinePassed, ReplyLost, ReplyTooLate, AppliedLate];
+
+    "queue" {}
+        may []
+        reaches [Busy, QueueOfTwo, Granted, Claimed, SilentPassed];
+
+    "grant and claim" { ttl: 1 }
+        may [LateWake, Blocks]
+        reaches [Granted, Claimed, HeldByWake, ClaimMissed, WakeLate, BlockDrawn, HandedOn];
+
+    "lost wake" {}
+        may [LateWake, LostWake]
+        reaches [WakeLost, WakeLate, Claimed, HeldByWake, ClaimMissed];
+
+    "lost reply" {}
+        may [LostReply]
+        reaches [ReplyLost, QueueOfTwo, Claimed];
+
+    "delayed command" { ttl: 1, left_over: 0 }
+        may [LateRequest, Twice]
+        reaches [AppliedLate, AppliedTwice, ReplyTooLate, QueueOfTwo];
+
+    "delayed answer" { ttl: 1, left_over: 0 }
+        may [LateRequest, LateReply]
+        reaches [AppliedLate, ReplyLost, ReplyTooLate, QueueOfTwo];
+
+    "cancel" {}
+        may [Cancel, LateWake]
+        reaches [Cancelled, WakeUnwanted, QueueOfTwo];
+
+    "crash" { left_over: 0 }
+        may [Crash]
+        reaches [CrashedHolding, CrashedWaiting, ClaimMissed, SilentPassed, Expired];
+
+    "crash that the store sees" {}
+        may [Crash, SeenCrash]
+        reaches [CrashedHolding, CrashedWaiting, GonePassed];
+
+    "connection cut while waiting" { ttl: 1, left_over: 0 }
+        may [Away]
+        reaches [GonePassed, CameBack, QueueOfTwo, Granted];
+
+    "pause and expiry" { ttl: 3 }
+        may []
+        reaches [Expired, DeadlinePassed, ClaimMissed, Renewed, SilentPassed];
+
+    "break" {}
+        may [Break, Blocks]
+        reaches [Broken, BreakTooLate, RobbedBelieves, BlockDrawn, HandedOn];
+
+    "at least hold" {}
+        may [Keep]
+        reaches [Kept, Expired, QueueOfTwo, Granted];
+
+    "foreign program" {}
+        may [Foreign, Cancel]
+        reaches [ForeignHeld, ForeignExpired, Granted, ToldFirst];
+
+    "lost counter" {}
+        may [LostCounter, Flush, Blocks]
+        reaches [CounterLost, Flushed, RobbedBelieves, BlockDrawn, HandedOn];
+
+    "failover" { left_over: 0 }
+        may [Failover]
+        reaches [RolledBack, OtherGrant, RobbedBelieves, Granted];
+};
