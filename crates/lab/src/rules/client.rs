@@ -3,7 +3,7 @@
 
 use super::model::LockTurn;
 use super::setup::Situation;
-use super::state::{BusyReply, Client, Phase, ReplyKind, RequestKind, Span};
+use super::state::{BusyReply, Phase, ReplyKind, RequestKind, Span};
 use crate::frame::CallId;
 
 impl LockTurn<'_> {
@@ -108,8 +108,7 @@ impl LockTurn<'_> {
     }
 
     pub(super) fn both_believe(&mut self) {
-        let believes = |client: &&Client| matches!(client.phase, Phase::Holding { .. });
-        if self.state.clients.iter().filter(believes).count() > 1 {
+        if self.state.believers().count() > 1 {
             self.reached(Situation::RobbedBelieves);
         }
     }

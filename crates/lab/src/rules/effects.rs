@@ -225,15 +225,11 @@ impl LockTurn<'_> {
         let replica = self.state.replica.take()?;
         let lock = replica.get(&self.model.subject.name);
         let lock = lock.cloned().unwrap_or_default();
-        for client in 0..self.model.setup.clients {
-            let Phase::Holding { left, fences } = self.state.client(client).phase else {
-                continue;
-            };
-            let its = (self.state.id(client), fences);
-            let until = NOW.millis() + u64::from(left) * TICK_MS;
-            let is_known = |holder| is_its_hold(holder, its, until);
+        let believers: Vec<_> = self.state.believers().collect();
+        for it in believers {
+            let is_known = |holder| is_its_hold(holder, it);
             if !lock.holders.iter().any(is_known) {
-                self.state.client_mut(client).robbed = true;
+                self.state.client_mut(it.id.client).robbed = true;
                 self.reached(Situation::RolledBack);
             }
         }

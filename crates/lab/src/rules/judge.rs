@@ -5,7 +5,8 @@ use leasehold_core::{
     Presence, Reply, Snapshot, Step, UNHEARD_GRACE, Waiter, Wake, World,
 };
 
-use super::state::Span;
+use super::state::Believer;
+use super::time::TICK_MS;
 use crate::frame::{CallId, NOW, millis};
 
 /// A rule that a step can break: a bit of [`super::state::State::broken`].
@@ -71,11 +72,11 @@ pub(super) fn holds(lock: &LockState, owner: &Owner) -> bool {
     lock.holders.iter().any(|holder| holder.owner == *owner)
 }
 
-/// Whether an owner holds by a grant of these fences, until then or longer.
-pub(super) fn is_its_hold(holder: &Holder, (id, fences): (CallId, Span), until_ms: u64) -> bool {
+/// Whether a client holds by a grant of its fences, until its own deadline or longer.
+pub(super) fn is_its_hold(holder: &Holder, it: Believer) -> bool {
     let has = |fence| holder.fences.contains(Fence::new(fence));
-    let is_its = CallId::of(&holder.owner) == id && has(fences.first) && has(fences.last);
-    is_its && holder.expires_at_ms >= until_ms
+    let is_its = CallId::of(&holder.owner) == it.id && has(it.fences.first) && has(it.fences.last);
+    is_its && holder.expires_at_ms >= NOW.millis() + u64::from(it.left) * TICK_MS
 }
 
 /// Which rules a step violated, given its reply and the reply to its repeat.

@@ -33,10 +33,9 @@ pub use self::model::Apply;
 use self::model::{Lock, LockModel, LockTurn};
 pub use self::setup::Situation;
 use self::setup::{Setup, TICK};
-use self::state::{Client, Phase, State};
-use self::time::TICK_MS;
+use self::state::{Client, State};
 pub use crate::frame::Bounds;
-use crate::frame::{NOW, Subject, kept, named_setup};
+use crate::frame::{Subject, kept, named_setup};
 use crate::report::Finding;
 
 /// The names of the models.
@@ -105,16 +104,12 @@ impl Subject for Lock {
             ),
             Property::always(
                 "R1b at most one client that was not robbed believes to hold the lock",
-                |_, state| believers(state).filter(|client| !client.robbed).count() <= 1,
+                |_, state: &State| state.believers().filter(|it| !it.robbed).count() <= 1,
             ),
             Property::always(
                 "R1c of those who believe it, each has fences of its own",
-                |_, state| {
-                    let fences = |client: &Client| match client.phase {
-                        Phase::Holding { fences, .. } => Some(fences),
-                        _ => None,
-                    };
-                    let mut fences: Vec<_> = believers(state).filter_map(fences).collect();
+                |_, state: &State| {
+                    let mut fences: Vec<_> = state.believers().map(|it| it.fences).collect();
                     fences.sort_unstable();
                     fences.windows(2).all(|pair| pair[0].last < pair[1].first)
                 },
@@ -155,21 +150,10 @@ impl Subject for Lock {
     }
 }
 
-fn believers(state: &State) -> impl Iterator<Item = &Client> {
-    let believes = |client: &&Client| matches!(client.phase, Phase::Holding { .. });
-    state.clients.iter().filter(believes)
-}
-
-/// Whether the store holds the lock for this client, by the grant of its fences, at least until its own deadline.
+/// Whether the store holds the lock for each client that believes so and was not robbed, by the grant of its fences, until its deadline.
 fn holds_what_it_believes(_: &LockModel, state: &State) -> bool {
-    (0u8..)
-        .zip(&state.clients)
-        .all(|(index, client)| match client.phase {
-            Phase::Holding { left, fences } if !client.robbed => {
-                let until = NOW.millis() + u64::from(left) * TICK_MS;
-                let mut holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
-                holders.any(|holder| is_its_hold(holder, (state.id(index), fences), until))
-            }
-            _ => true,
-        })
+    state.believers().filter(|it| !it.robbed).all(|it| {
+        let mut holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
+        holders.any(|holder| is_its_hold(holder, it))
+    })
 }

@@ -84,6 +84,16 @@ impl Client {
     }
 }
 
+/// A client that believes to hold the lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Believer {
+    pub(super) id: CallId,
+    /// For how many ticks more.
+    pub(super) left: u8,
+    pub(super) fences: Span,
+    pub(super) robbed: bool,
+}
+
 /// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum RequestKind {
@@ -205,6 +215,20 @@ impl State {
     pub(super) fn id(&self, client: u8) -> CallId {
         let nth = self.client(client).nth;
         CallId { client, nth }
+    }
+
+    /// The clients that believe to hold the lock.
+    pub(super) fn believers(&self) -> impl Iterator<Item = Believer> {
+        let clients = (0u8..).zip(&self.clients);
+        clients.filter_map(|(index, client)| match client.phase {
+            Phase::Holding { left, fences } => Some(Believer {
+                id: self.id(index),
+                left,
+                fences,
+                robbed: client.robbed,
+            }),
+            _ => None,
+        })
     }
 
     /// The store's state of the only lock.

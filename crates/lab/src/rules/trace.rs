@@ -5,7 +5,7 @@ use leasehold_core::{LockState, Reply};
 use super::actions::Action;
 use super::model::LockTurn;
 use super::setup::TICK;
-use super::state::{Message, Phase, State};
+use super::state::{Message, State};
 use crate::frame::{CallId, NOW, letter};
 
 /// The action, the store's reply, and the state after it.
@@ -105,12 +105,9 @@ fn or_none(text: String) -> String {
 }
 
 fn believers(state: &State) -> String {
-    let believes = (0u8..).zip(&state.clients).filter_map(|(client, at)| {
-        let Phase::Holding { left, .. } = at.phase else {
-            return None;
-        };
-        let left = u64::from(left) * TICK.as_secs();
-        Some(format!("{} {left} s", state.id(client)))
+    let believers = state.believers().map(|it| {
+        let left = u64::from(it.left) * TICK.as_secs();
+        format!("{} {left} s", it.id)
     });
-    believes.collect::<Vec<_>>().join(", ")
+    believers.collect::<Vec<_>>().join(", ")
 }
