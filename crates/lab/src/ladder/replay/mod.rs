@@ -2,7 +2,6 @@
 //! reply and every key was the same.
 
 mod play;
-mod print;
 mod replayed;
 
 use std::time::Duration;
