@@ -5,7 +5,6 @@ use leasehold_core::quorum::{NoVote, Refusal, Verdict};
 use leasehold_core::{Fence, HolderIdentity, Reply};
 
 use super::model::{ClientRules, Counting, QuorumTurn};
-use super::node::lead;
 use super::round::{behind, verdict};
 use super::setup::{QuorumFault, QuorumSituation, Recalls};
 use super::state::{Attempting, NODES, QuorumPhase, Said, put};
@@ -28,7 +27,7 @@ impl QuorumTurn<'_> {
             rounds: 1,
             tries: 0,
             is_pausing: false,
-            lead: u8::try_from(lead(it.silent)).unwrap_or_default(),
+            lead: it.lead(),
             waits,
             is_claim,
             said: [Said::Open; NODES],
@@ -122,7 +121,7 @@ impl QuorumTurn<'_> {
 
     /// Counts the answer to the current proposal.
     fn count(&mut self, client: u8, node: usize, asked: u64, reply: Option<&Reply>) -> Option<()> {
-        let by_lead = self.state.client(client).attempt?.lead;
+        let lead = self.state.client(client).attempt?.lead;
         let said = match reply {
             None => Said::Failed,
             Some(Reply::Held(held)) => match held.fence.map(Fence::get) {
@@ -132,7 +131,7 @@ impl QuorumTurn<'_> {
             Some(Reply::NoVote(NoVote::Behind(bounds) | NoVote::NotRaised(bounds))) => {
                 behind(*bounds)
             }
-            Some(Reply::Busy(_)) if node != usize::from(by_lead) => Said::Busy(None),
+            Some(Reply::Busy(_)) if node != lead => Said::Busy(None),
             Some(Reply::Busy(busy)) => match &busy.holder.who {
                 HolderIdentity::Owner(owner) => Said::Busy(self.model.subject.owner_id(owner)),
                 HolderIdentity::Foreign { .. } => Said::Foreign {
@@ -198,7 +197,7 @@ impl QuorumTurn<'_> {
         );
         let it = self.state.client_mut(client);
         let attempt = it.attempt?;
-        let by_lead = attempt.said[usize::from(attempt.lead)];
+        let by_lead = attempt.by_lead();
         if by_lead == Said::Open && !attempt.is_claim && it.knows_waiters && !passes {
             // The lead knows whether others are first in line (V5).
             self.reached(QuorumSituation::AwaitedLead);
@@ -247,7 +246,7 @@ impl QuorumTurn<'_> {
         let it = self.state.client_mut(client);
         it.phase = QuorumPhase::Holding(if from_reply { ttl } else { left });
         let is_raised = attempt.rounds > 1;
-        let has_lead = attempt.said[usize::from(attempt.lead)] == Said::For;
+        let has_lead = attempt.by_lead() == Said::For;
         self.reached(if is_raised {
             QuorumSituation::Raised
         } else {
@@ -264,7 +263,7 @@ impl QuorumTurn<'_> {
     fn refused(&mut self, client: u8, refusal: Refusal) -> Option<()> {
         let it = self.state.client_mut(client);
         let attempt = it.attempt.as_mut()?;
-        match (refusal, attempt.said[usize::from(attempt.lead)]) {
+        match (refusal, attempt.by_lead()) {
             // Its next answer decides whether this client may keep its votes.
             (Refusal::Busy, Said::Open) => Some(()),
             (Refusal::Busy, Said::For | Said::Higher(_)) => {
@@ -290,10 +289,7 @@ impl QuorumTurn<'_> {
         let keeps = self.is_weak(ClientRules::WaitsWithoutLead);
         let it = self.state.client_mut(client);
         let attempt = it.attempt.take()?;
-        let has_lead = matches!(
-            attempt.said[usize::from(attempt.lead)],
-            Said::For | Said::Higher(_)
-        );
+        let has_lead = matches!(attempt.by_lead(), Said::For | Said::Higher(_));
         it.keeps_votes = attempt.waits && (has_lead || keeps);
         if it.keeps_votes {
             self.reached(QuorumSituation::KeptVotes);

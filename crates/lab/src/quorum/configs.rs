@@ -117,7 +117,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may")]
 
     use std::collections::{HashSet, VecDeque};
-    use std::hash::{DefaultHasher, Hash, Hasher};
 
     use stateright::Model;
 
@@ -147,9 +146,7 @@ mod tests {
                     let Some(next) = model.next_state(&state, action) else {
                         continue;
                     };
-                    let mut hasher = DefaultHasher::new();
-                    next.hash(&mut hasher);
-                    if known.insert(hasher.finish()) {
+                    if known.insert(next.fingerprint()) {
                         queue.push_back(next);
                     }
                 }

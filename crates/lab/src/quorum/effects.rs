@@ -6,7 +6,6 @@ use leasehold_core::quorum::NoVote;
 use super::actions::{ClientStep, Exchange, QuorumAction};
 use super::judge;
 use super::model::{ClientRules, NUMBERS, QuorumModel, QuorumTurn};
-use super::node::lead;
 use super::numbers::{clock, settle, tick};
 use super::setup::{QuorumFault, QuorumSituation, Recalls};
 use super::state::{NODES, QuorumClient, QuorumPhase, QuorumState, Remembers};
@@ -111,8 +110,8 @@ impl QuorumTurn<'_> {
     pub(super) fn waits_at(&self, client: u8, node: usize) -> bool {
         let it = self.state.client(client);
         match it.attempt {
-            Some(attempt) => attempt.waits && usize::from(attempt.lead) == node,
-            None => self.model.setup.waits && lead(it.silent) == node,
+            Some(attempt) => attempt.waits && attempt.lead == node,
+            None => self.model.setup.waits && it.lead() == node,
         }
     }
 

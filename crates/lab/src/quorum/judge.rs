@@ -1,7 +1,6 @@
 //! The checks on each lease that is handed out, and on each vote. They use a record of their own, and never call the rules.
 
 use super::model::QuorumTurn;
-use super::node::lead;
 use super::setup::{QuorumFault, QuorumSetup, QuorumSituation};
 use super::state::{Attempting, NODES, QuorumClient, QuorumPhase, QuorumState, Said};
 
@@ -45,11 +44,12 @@ impl QuorumTurn<'_> {
 
     /// A client gets a lease by this acquisition. The lead may have others that are first in line, and has not said so yet.
     pub(super) fn passed(&mut self, client: u8, attempt: &Attempting) {
-        let lead = usize::from(attempt.lead);
         let knows = self.state.client(client).knows_waiters && self.model.setup.waits;
         let own = self.state.owner(client);
-        let has_other = self.state.nodes[lead].owners().any(|(by, _)| by != own);
-        if knows && !attempt.is_claim && attempt.said[lead] == Said::Open && has_other {
+        let has_other = self.state.nodes[attempt.lead]
+            .owners()
+            .any(|(by, _)| by != own);
+        if knows && !attempt.is_claim && attempt.by_lead() == Said::Open && has_other {
             self.state.books.broken |= QuorumRule::Passed as u8;
         }
     }
@@ -82,7 +82,7 @@ pub(super) fn settled(state: &mut QuorumState, setup: &QuorumSetup) {
     let is_kept = [0, 1].into_iter().any(|client| {
         let it = state.client(client);
         let by = state.owner(client);
-        let lead = lead(it.silent);
+        let lead = it.lead();
         it.phase == QuorumPhase::Waiting
             && it.has_settled()
             && !has_vote(lead, by)

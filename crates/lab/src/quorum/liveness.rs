@@ -3,8 +3,6 @@
 //! The course is fixed: it delivers what is under way; then a tick passes, and every client that wants the lock asks again. States from
 //! which it leads to a lease are remembered, so that each state costs about one step.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use super::actions::{ClientStep, Exchange, QuorumAction};
 use super::model::QuorumModel;
 use super::state::{Extended, QuorumClient, QuorumPhase, QuorumState, Renewing};
@@ -22,9 +20,7 @@ impl QuorumModel {
         let mut seen = Vec::new();
         for tick in 0..TICKS {
             for _ in 0..DELIVERIES {
-                let mut hasher = DefaultHasher::new();
-                state.hash(&mut hasher);
-                let hash = hasher.finish();
+                let hash = state.fingerprint();
                 let holds = state.clients.iter().any(QuorumClient::holds);
                 seen.push(hash);
                 if holds || self.subject.hopeful.has(hash) {

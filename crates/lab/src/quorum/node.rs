@@ -9,7 +9,7 @@ use leasehold_core::{
 use super::model::{QuorumModel, QuorumTurn};
 use super::numbers::{OLD_US, clock};
 use super::setup::TICK_MS;
-use super::state::{NODES, NodeState, Queued, Remembers, TakenBy, Vote};
+use super::state::{NodeState, Queued, Remembers, TakenBy, Vote};
 use crate::frame::CallId;
 
 /// Longer than a model lasts.
@@ -177,12 +177,4 @@ impl QuorumTurn<'_> {
         self.said = Some(reply.clone());
         reply
     }
-}
-
-/// The nodes, in the order in which clients choose their lead.
-pub(super) fn lead(silent: [bool; NODES]) -> usize {
-    silent
-        .iter()
-        .position(|is_silent| !is_silent)
-        .unwrap_or_default()
 }

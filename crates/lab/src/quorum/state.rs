@@ -96,7 +96,7 @@ pub(super) struct Attempting {
     pub(super) rounds: u8,
     pub(super) tries: u8,
     pub(super) is_pausing: bool,
-    pub(super) lead: u8,
+    pub(super) lead: usize,
     pub(super) waits: bool,
     pub(super) is_claim: bool,
     pub(super) said: [Said; NODES],
@@ -234,7 +234,20 @@ impl NodeState {
     }
 }
 
+impl Attempting {
+    /// What the lead said.
+    pub(super) const fn by_lead(&self) -> Said {
+        self.said[self.lead]
+    }
+}
+
 impl QuorumClient {
+    /// The node that it asks as the lead: the first one that answers.
+    pub(super) fn lead(&self) -> usize {
+        let answers = self.silent.iter().position(|is_silent| !is_silent);
+        answers.unwrap_or_default()
+    }
+
     /// Whether it relies on a lease.
     pub(super) const fn holds(&self) -> bool {
         matches!(self.phase, QuorumPhase::Holding(_))

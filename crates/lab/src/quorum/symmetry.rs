@@ -1,12 +1,19 @@
 //! States that differ only by the names of clients or nodes are equal: they have the same hash, and the checker compares hashes only.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::model::NUMBERS;
 use super::state::{CLIENTS, QuorumPhase, QuorumState};
 use crate::frame::CallId;
 
 impl QuorumState {
+    /// One number for all states that differ by names only.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// The least of all states that differ from this one by names only.
     fn canonical(&self) -> Self {
         let mut least = self.renamed(false, false);
@@ -102,7 +109,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may")]
 
     use std::collections::{BTreeSet, HashMap, VecDeque};
-    use std::hash::{DefaultHasher, Hash, Hasher};
 
     use stateright::Model;
 
@@ -113,12 +119,6 @@ mod tests {
 
     /// How many states of each model are expanded.
     const MOST: usize = 12_000;
-
-    fn hash(state: &QuorumState) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        state.hash(&mut hasher);
-        hasher.finish()
-    }
 
     fn successors(model: &QuorumModel, state: &QuorumState) -> Vec<QuorumState> {
         let mut actions = Vec::new();
@@ -135,14 +135,15 @@ mod tests {
         for setup in all(Bounds::Ci) {
             let model = QuorumModel::new(setup, QuorumRules::SOUND).unwrap();
             let hashes = |state: &QuorumState| -> BTreeSet<u64> {
-                successors(&model, state).iter().map(hash).collect()
+                let all = successors(&model, state);
+                all.iter().map(QuorumState::fingerprint).collect()
             };
             let mut known = HashMap::new();
             let mut queue = VecDeque::from(model.init_states());
             for _ in 0..MOST {
                 let state = queue.pop_front().unwrap();
                 for next in successors(&model, &state) {
-                    let same = known.entry(hash(&next)).or_insert_with(|| {
+                    let same = known.entry(next.fingerprint()).or_insert_with(|| {
                         queue.push_back(next);
                         next
                     });
