@@ -152,8 +152,8 @@ struct JsonKey {
 
 impl JsonStep {
     fn of(number: usize, line: &Line) -> Self {
-        let keys = line.keys.iter().enumerate().flat_map(|(at, keys)| {
-            let of = u8::try_from(at).map(server).unwrap_or_default();
+        let keys = (0..).zip(&line.keys).flat_map(|(at, keys)| {
+            let of = server(at);
             keys.iter().map(move |(key, value, left)| JsonKey {
                 server: of.clone(),
                 key: Key::name(*key),

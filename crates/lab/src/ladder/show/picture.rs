@@ -90,7 +90,7 @@ fn lanes(trace: &Trace, steps: &[StoryStep]) -> Vec<Lane> {
 
 fn head(summary: &RungSummary, trace: &Trace, of: Lane) -> String {
     match of {
-        Lane::Client(client) => match summary.ahead_of(client.into()) {
+        Lane::Client(client) => match summary.ahead_of(client) {
             Some(ahead) => format!("client {}, clock {ahead:+} s", words::client(client)),
             None => format!("client {}", words::client(client)),
         },
@@ -99,10 +99,18 @@ fn head(summary: &RungSummary, trace: &Trace, of: Lane) -> String {
     }
 }
 
+/// The key that a command is for.
+fn key_of(message: LadderMessage) -> Key {
+    if is_for_resource(message.command) {
+        Key::Data
+    } else {
+        Key::Lock
+    }
+}
+
 /// The lane of the server that gets a command.
 fn target(message: LadderMessage) -> Lane {
-    let is_data = is_for_resource(message.command);
-    Lane::Server(message.server, if is_data { Key::Data } else { Key::Lock })
+    Lane::Server(message.server, key_of(message))
 }
 
 /// The text of a command and its reply.
@@ -127,30 +135,25 @@ fn texts(step: &StoryStep) -> Vec<(Lane, String)> {
         let text = format!("{what}\n{}", step.line.note);
         (Lane::Client(client), text.trim_end().to_owned())
     };
-    let of_server = |lane: Lane, what: &str| {
-        let found = match lane {
-            Lane::Client(_) => None,
-            Lane::Server(server, key) => entry(step.line, server.into(), key),
-        };
-        let value = match found {
+    let of_server = |server: u8, key: Key, what: &str| {
+        let value = match entry(step.line, server, key) {
             Some((value, Some(left))) => format!("value {value}, {left} s left"),
             Some((value, None)) => format!("value {value}"),
             None => "no value".to_owned(),
         };
-        (lane, format!("{what}{value}"))
+        (Lane::Server(server, key), format!("{what}{value}"))
     };
-    let of_lock =
-        |server: &u8, what: &str| of_server(Lane::Server(*server, Key::Lock), &format!("{what}\n"));
+    let of_lock = |server: &u8, what: &str| of_server(*server, Key::Lock, &format!("{what}\n"));
     match &step.line.event {
         LadderEvent::Tick => {
             let stopped = step.stopped().map(|of| of_client(of, "time is up"));
-            let expired = step.expired().filter_map(|of| u8::try_from(of).ok());
-            let expired = expired.map(|of| of_lock(&of, "key expires"));
+            let expired = step.expired().map(|of| of_lock(&of, "key expires"));
             stopped.chain(expired).collect()
         }
         LadderEvent::Message(message) => {
             let sent = of_client(message.client, &said(*message));
-            let arrived = message.reply.map(|_| of_server(target(*message), ""));
+            let (server, key) = (message.server, key_of(*message));
+            let arrived = message.reply.map(|_| of_server(server, key, ""));
             std::iter::once(sent).chain(arrived).collect()
         }
         LadderEvent::Does { client, what } => vec![of_client(*client, what)],

@@ -76,9 +76,9 @@ impl StoryStep<'_> {
     }
 
     /// The servers whose lock existed before and does not after.
-    pub(super) fn expired(&self) -> impl Iterator<Item = usize> {
-        let count = self.line.keys.len();
-        (0..count).filter(|&server| {
+    pub(super) fn expired(&self) -> impl Iterator<Item = u8> {
+        let servers = (0u8..).zip(&self.line.keys).map(|(server, _)| server);
+        servers.filter(|&server| {
             let before = self.before.and_then(|line| entry(line, server, Key::Lock));
             before.is_some() && entry(self.line, server, Key::Lock).is_none()
         })
@@ -95,8 +95,8 @@ impl StoryStep<'_> {
 }
 
 /// The value of a key after a line, and its remaining TTL.
-pub(super) fn entry(line: &Line, server: usize, key: Key) -> Option<(Value, Option<Tick>)> {
-    let keys = line.keys.get(server)?;
+pub(super) fn entry(line: &Line, server: u8, key: Key) -> Option<(Value, Option<Tick>)> {
+    let keys = line.keys.get(usize::from(server))?;
     let found = keys.iter().find(|(name, ..)| *name == key)?;
     Some((found.1, found.2))
 }

@@ -46,8 +46,11 @@ impl<'a> RungSummary<'a> {
     }
 
     /// How far the clock of a client is ahead, if it is.
-    pub(super) fn ahead_of(&self, client: usize) -> Option<Tick> {
-        self.ahead.get(client).copied().filter(|ahead| *ahead != 0)
+    pub(super) fn ahead_of(&self, client: u8) -> Option<Tick> {
+        self.ahead
+            .get(usize::from(client))
+            .copied()
+            .filter(|ahead| *ahead != 0)
     }
 }
 

@@ -91,7 +91,7 @@ fn story(summary: &RungSummary, trace: &Trace, colour: bool) -> String {
         "",
     );
     for client in 0..trace.clients {
-        if let Some(ahead) = summary.ahead_of(client.into()) {
+        if let Some(ahead) = summary.ahead_of(client) {
             // Writing to a String cannot fail, here and below.
             let _infallible = writeln!(
                 page,
@@ -123,23 +123,23 @@ fn laid(rows: &[Vec<String>]) -> Vec<Vec<String>> {
     grid(rows, &[0, 1], &[(COMMAND, command), (remark, remarks)])
 }
 
-fn head(trace: &Trace, keys: &[(usize, Key)]) -> Vec<String> {
+fn head(trace: &Trace, keys: &[(u8, Key)]) -> Vec<String> {
     let mut cells = ["#", "TIME", "WHO", "COMMAND", "REPLY"]
         .map(str::to_owned)
         .to_vec();
     for (of, key) in keys {
         cells.push(match (trace.servers, key) {
             (..=1, key) => key.name().to_owned(),
-            (_, key) if *of >= usize::from(trace.lock_servers) => key.name().to_owned(),
-            (_, Key::Lock) => format!("{} lock", server_at(*of)),
-            (_, key) => format!("{} {}", server_at(*of), key.name()),
+            (_, key) if *of >= trace.lock_servers => key.name().to_owned(),
+            (_, Key::Lock) => format!("{} lock", server(*of)),
+            (_, key) => format!("{} {}", server(*of), key.name()),
         });
     }
     cells.extend(["HOLDS".into(), String::new()]);
     cells
 }
 
-fn row(trace: &Trace, keys: &[(usize, Key)], step: &StoryStep) -> Vec<String> {
+fn row(trace: &Trace, keys: &[(u8, Key)], step: &StoryStep) -> Vec<String> {
     let (who, command, reply) = happened(trace, &step.line.event);
     let mut cells = vec![
         step.number(),
@@ -203,8 +203,8 @@ fn happened(trace: &Trace, event: &LadderEvent) -> (String, String, String) {
 }
 
 /// The keys with a column: the lock in each server, and the protected data if it occurs in the trace. A fence is in the reply.
-fn key_columns(trace: &Trace) -> Vec<(usize, Key)> {
-    let servers = usize::from(trace.servers.max(1));
+fn key_columns(trace: &Trace) -> Vec<(u8, Key)> {
+    let servers = trace.servers.max(1);
     let seen = |server, key| {
         trace
             .lines
@@ -213,13 +213,9 @@ fn key_columns(trace: &Trace) -> Vec<(usize, Key)> {
     };
     let all =
         (0..servers).flat_map(|server| [Key::Lock, Key::Data, Key::Seen].map(|key| (server, key)));
-    let has_lock = |server: usize| server < usize::from(trace.lock_servers.max(1));
+    let has_lock = |server: u8| server < trace.lock_servers.max(1);
     all.filter(|(server, key)| (*key == Key::Lock && has_lock(*server)) || seen(*server, *key))
         .collect()
-}
-
-fn server_at(index: usize) -> String {
-    u8::try_from(index).map(server).unwrap_or_default()
 }
 
 /// The scripts of a trace, each once.
