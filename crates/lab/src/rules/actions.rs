@@ -152,8 +152,6 @@ impl LockModel {
     fn of_others(&self, state: &State, into: &mut Vec<Action>) {
         let may = |fault| self.setup.may(fault);
         let lock = state.lock();
-        let held = lock.is_some_and(|lock| !lock.holders.is_empty());
-        let foreign = lock.is_some_and(|lock| lock.foreign.is_some());
         if may(Fault::Break) {
             if lock.is_some() {
                 into.push(Action::Look);
@@ -163,9 +161,9 @@ impl LockModel {
             }
         }
         if may(Fault::Foreign) {
-            if foreign {
+            if state.is_foreign() {
                 into.push(Action::ForeignEnds);
-            } else if !held {
+            } else if !state.is_held() {
                 into.push(Action::ForeignTakes { forever: false });
                 into.push(Action::ForeignTakes { forever: true });
             }

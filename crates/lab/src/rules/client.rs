@@ -55,9 +55,7 @@ impl LockTurn<'_> {
             },
             (Phase::Holding { .. }, ReplyKind::NotHeld) => Phase::Leaving,
             (Phase::Leaving, ReplyKind::Held(_)) => return self.unwanted(to, got),
-            (Phase::Leaving, ReplyKind::Released | ReplyKind::NotHeld)
-                if matches!(verb, RequestKind::Release | RequestKind::Keep) =>
-            {
+            (Phase::Leaving, ReplyKind::Released | ReplyKind::NotHeld) if verb.is_release() => {
                 Phase::Idle
             }
             _ => phase,

@@ -8,7 +8,7 @@ use super::actions::Action;
 use super::judge::is_its_hold;
 use super::model::LockTurn;
 use super::setup::{Fault, Situation};
-use super::state::{Client, Message, Phase, RequestKind, State};
+use super::state::{Client, Message, Phase, RequestKind};
 use super::time::{TICK_MS, settle, tick};
 use crate::frame::{CallId, NOW};
 
@@ -95,13 +95,13 @@ impl LockTurn<'_> {
             Action::ForeignEnds => self.set_foreign(None),
             Action::HandOn { client } => self.hand_on(client)?,
             Action::LoseCounter => {
-                if self.is_held() {
+                if self.state.is_held() {
                     self.reached(Situation::CounterLost);
                 }
                 self.state.world.counter = Counter::default();
             }
             Action::Flush => {
-                if self.is_held() {
+                if self.state.is_held() {
                     self.reached(Situation::Flushed);
                 }
                 self.robbed();
@@ -129,7 +129,7 @@ impl LockTurn<'_> {
             from = CallId::fresh(client, left_over, &self.state.known(), is_current)?;
             *self.state.client_mut(client) = Client::in_phase(from.nth, Phase::Asking(None));
         }
-        if matches!(verb, RequestKind::Release | RequestKind::Keep) {
+        if verb.is_release() {
             self.state.client_mut(client).phase = Phase::Leaving;
         }
         Some((from, fence))
@@ -154,7 +154,7 @@ impl LockTurn<'_> {
         } else {
             self.state.flight.remove(at);
         }
-        if !matches!(verb, RequestKind::Release | RequestKind::Keep)
+        if !verb.is_release()
             && (!self.state.is_current(from)
                 || self.state.client(from.client).phase == Phase::Leaving)
         {
@@ -260,27 +260,21 @@ impl LockTurn<'_> {
 
     fn pass(&mut self) {
         let (setup, subject) = (&self.model.setup, &self.model.subject);
-        let taken = |state: &State| {
-            let lock = state.lock();
-            let is_held = lock.is_some_and(|lock| !lock.holders.is_empty());
-            (is_held, lock.is_some_and(|lock| lock.foreign.is_some()))
-        };
-        let (was_held, was_foreign) = taken(&self.state);
+        let (was_held, was_foreign) = (self.state.is_held(), self.state.is_foreign());
         let unclaimed = self.state.unclaimed.is_some();
         let last = |client: &Client| matches!(client.phase, Phase::Holding { left: 1, .. });
         if self.state.clients.iter().any(last) {
             self.reached(Situation::DeadlinePassed);
         }
         tick(&mut self.state, &subject.name, (setup.ttl, subject.window));
-        let (is_held, is_foreign) = taken(&self.state);
-        if was_held && !is_held {
+        if was_held && !self.state.is_held() {
             self.reached(if unclaimed {
                 Situation::ClaimMissed
             } else {
                 Situation::Expired
             });
         }
-        if was_foreign && !is_foreign {
+        if was_foreign && !self.state.is_foreign() {
             self.reached(Situation::ForeignExpired);
         }
     }
@@ -288,12 +282,6 @@ impl LockTurn<'_> {
     fn set_foreign(&mut self, foreign: Option<Foreign>) {
         let name = &self.model.subject.name;
         self.state.world.entry(name).foreign = foreign;
-    }
-
-    fn is_held(&self) -> bool {
-        self.state
-            .lock()
-            .is_some_and(|lock| !lock.holders.is_empty())
     }
 
     fn is_queued(&self, id: CallId) -> bool {

@@ -107,6 +107,13 @@ pub(super) enum RequestKind {
     Keep,
 }
 
+impl RequestKind {
+    /// Whether its client leaves the lock with it.
+    pub(super) const fn is_release(self) -> bool {
+        matches!(self, Self::Release | Self::Keep)
+    }
+}
+
 /// A reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum ReplyKind {
@@ -234,6 +241,16 @@ impl State {
     /// The store's state of the only lock.
     pub(super) fn lock(&self) -> Option<&LockState> {
         lock_of(&self.world)
+    }
+
+    /// Whether an owner holds the lock.
+    pub(super) fn is_held(&self) -> bool {
+        self.lock().is_some_and(|lock| !lock.holders.is_empty())
+    }
+
+    /// Whether a foreign program has the lock.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.lock().is_some_and(|lock| lock.foreign.is_some())
     }
 
     /// The replica's state of the only lock, once it stopped following.

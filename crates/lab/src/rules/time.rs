@@ -46,7 +46,7 @@ pub(super) fn tick(state: &mut State, name: &LockName, (ttl, window): (u8, u8)) 
     for world in std::iter::once(&mut state.world).chain(&mut state.replica) {
         tick_lock(world, name);
     }
-    if state.lock().is_none_or(|lock| lock.holders.is_empty()) {
+    if !state.is_held() {
         state.unclaimed = None;
     }
 }
