@@ -85,15 +85,6 @@ impl Memory {
         change(&mut self.lock().world)
     }
 
-    /// Changes the cache entries outside the rules.
-    #[cfg(all(test, feature = "entries"))]
-    pub(crate) fn meddle_entries<T>(
-        &self,
-        change: impl FnOnce(&mut leasehold_core::cache::CacheWorld) -> T,
-    ) -> T {
-        change(&mut self.lock().cache)
-    }
-
     pub(crate) fn attach(&self, attach: Attach) -> MemoryStore {
         self.lock().clients.insert(attach.client, attach.listener);
         MemoryStore {

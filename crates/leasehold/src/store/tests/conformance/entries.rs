@@ -1,5 +1,4 @@
-//! Cache entries: which client loads, which waits, and the values they get. The rules are tested in core; these are the
-//! scenarios of programs.
+//! Cache entries: the data that a store keeps of them, and the notices that it sends.
 
 use leasehold_core::cache::{CommitOutcome, Format, POLL, POLL_UNSUBSCRIBED, Reply};
 use leasehold_core::{LockName, Mode, Owner};
@@ -73,16 +72,6 @@ pub(super) async fn listening_waiter_is_woken_when_load_ends<W: Entries>(world: 
     }
 }
 
-pub(super) async fn a_waiter_that_does_not_listen_asks_more_often(world: &impl World) {
-    let (a, mut b) = two(world).await;
-    a.loads().await;
-    b.begin.listener = None;
-    let Reply::Busy { poll_after, .. } = b.asks().await else {
-        panic!("another loads")
-    };
-    assert_eq!(poll_after, POLL_UNSUBSCRIBED);
-}
-
 pub(super) async fn value_is_fresh_until_soft_expiry_then_stale_for_a_while(world: &impl World) {
     let (a, b) = two(world).await;
     let version = a.loads().await;
@@ -107,83 +96,56 @@ pub(super) async fn value_is_fresh_until_soft_expiry_then_stale_for_a_while(worl
     assert!(matches!(a.asks().await, Reply::Load { stale: None, .. }));
 }
 
-pub(super) async fn what_a_caller_has_seen_is_not_sent_again(world: &impl World) {
-    let (a, mut b) = two(world).await;
+pub(super) async fn an_invalidated_value_is_stale_and_the_next_one_is_loaded(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.loads().await;
+    a.commits(first, "1").await;
+    b.invalidates(false).await;
+    assert_eq!(a.looks().await, Some(stale("1")));
+    let Reply::Load {
+        version,
+        stale: Some(old),
+        ..
+    } = a.asks().await
+    else {
+        panic!("stale, and sent along")
+    };
+    assert!(version > first && old.header.invalidated);
+    assert!(matches!(
+        a.commits(version, "2").await,
+        CommitOutcome::Fresh(_)
+    ));
+    assert_eq!(b.looks().await, Some(fresh("2")));
+}
+
+pub(super) async fn failed_load_causes_back_off(world: &impl World) {
+    let (a, b) = two(world).await;
+    for failures_before in 0..3 {
+        let Reply::Load { failures, .. } = a.asks().await else {
+            panic!("nobody loads")
+        };
+        assert_eq!(failures, failures_before);
+        a.abandons(Some((SECOND, "größe 7 < 8"))).await;
+        for reader in [&a, &b] {
+            let Reply::BackOff { left, error, .. } = reader.asks().await else {
+                panic!("the source is left alone")
+            };
+            assert_eq!((left, error.as_str()), (SECOND + MS, "größe 7 < 8"));
+        }
+        world.advance(SECOND);
+        assert!(
+            matches!(b.asks().await, Reply::BackOff { .. }),
+            "its last millisecond"
+        );
+        world.advance(MS);
+    }
     let version = a.loads().await;
     a.commits(version, "1").await;
     world.advance(FRESH);
-    b.begin.seen = version;
-    assert!(matches!(b.asks().await, Reply::Load { stale: None, .. }));
-    assert_eq!(b.looks().await, Some(stale("1")));
-}
-
-pub(super) async fn request_for_newer_value_loads_despite_fresh_one(world: &impl World) {
-    let (a, mut b) = two(world).await;
-    let first = a.loads().await;
-    a.commits(first, "1").await;
-    (b.begin.seen, b.begin.over) = (first, true);
-    let second = b.loads().await;
-    assert!(second > first);
-    assert_eq!(
-        text(&a.finds().await),
-        "1",
-        "meanwhile it is fresh for the others"
-    );
-    b.commits(second, "2").await;
-    assert_eq!(text(&b.finds().await), "2");
-}
-
-pub(super) async fn a_dead_loader_is_taken_over_when_its_lease_ends(world: &impl World) {
-    let (a, b) = two(world).await;
-    let first = a.loads().await;
-    world.advance(LEASE);
     assert!(
-        matches!(b.asks().await, Reply::Busy { .. }),
-        "its last millisecond"
+        matches!(b.asks().await, Reply::Load { failures: 0, .. }),
+        "it works again"
     );
-    world.advance(MS);
-    assert!(b.loads().await > first);
-    assert!(
-        matches!(a.asks().await, Reply::Busy { .. }),
-        "now the other loads"
-    );
-}
-
-pub(super) async fn a_renewed_lease_goes_on_and_one_that_has_ended_does_not(world: &impl World) {
-    let (a, b) = two(world).await;
-    a.loads().await;
-    for _ in 0..3 {
-        world.advance(LEASE);
-        assert_eq!(a.renews().await, Reply::Renewed);
-        assert!(matches!(b.asks().await, Reply::Busy { .. }));
-    }
-    world.advance(LEASE + MS);
-    assert_eq!(a.renews().await, Reply::NotLoading);
-    b.loads().await;
-    b.invalidates(false).await;
-    assert_eq!(b.renews().await, Reply::NotLoading);
-}
-
-pub(super) async fn every_step_may_be_repeated(world: &impl World) {
-    let (a, b) = two(world).await;
-    let version = a.loads().await;
-    world.advance(SECOND);
-    assert_eq!(a.loads().await, version);
-    world.advance(LEASE);
-    assert_eq!(a.renews().await, Reply::Renewed, "with a new lease");
-    assert_eq!(a.renews().await, Reply::Renewed);
-    let kept = a.commits(version, "1").await;
-    world.advance(SECOND);
-    assert_eq!(a.commits(version, "1").await, kept);
-    b.invalidates(false).await;
-    b.invalidates(false).await;
-    assert_eq!(a.commits(version, "1").await, CommitOutcome::Stale);
-    a.loads().await;
-    a.abandons(Some((SECOND, "no"))).await;
-    world.advance(SECOND / 2);
-    a.abandons(Some((SECOND, "no"))).await;
-    world.advance(SECOND / 2 + MS);
-    assert!(matches!(a.asks().await, Reply::Load { failures: 1, .. }));
 }
 
 pub(super) async fn entries_do_not_touch_each_other_nor_the_lock_of_their_name(world: &impl World) {

@@ -6,8 +6,6 @@ mod fences;
 mod hold;
 #[cfg(target_os = "linux")]
 mod nodes;
-#[cfg(feature = "entries")]
-mod overtaken;
 mod peer;
 mod queue;
 #[cfg(feature = "entries")]
@@ -203,25 +201,11 @@ macro_rules! entries_row {
                 one_loads_and_all_have_it
                 concurrent_requests_wait_for_the_load
                 listening_waiter_is_woken_when_load_ends
-                a_waiter_that_does_not_listen_asks_more_often
                 value_is_fresh_until_soft_expiry_then_stale_for_a_while
-                what_a_caller_has_seen_is_not_sent_again
-                request_for_newer_value_loads_despite_fresh_one
-                a_dead_loader_is_taken_over_when_its_lease_ends
-                a_renewed_lease_goes_on_and_one_that_has_ended_does_not
-                every_step_may_be_repeated
+                an_invalidated_value_is_stale_and_the_next_one_is_loaded
+                failed_load_causes_back_off
                 entries_do_not_touch_each_other_nor_the_lock_of_their_name
                 many_are_looked_up_at_once;
-            overtaken start:
-                a_late_value_is_kept_if_there_is_none
-                a_late_value_never_replaces_a_newer_one
-                an_invalidated_value_is_stale_and_the_next_one_is_loaded
-                a_load_from_before_an_invalidation_fills_as_stale
-                a_removed_value_is_gone_and_does_not_come_back_as_fresh
-                load_without_control_fills_as_stale
-                failed_load_causes_back_off
-                abandoned_load_goes_to_next_client
-                a_load_that_was_taken_over_ends_nothing;
         }
     };
 }

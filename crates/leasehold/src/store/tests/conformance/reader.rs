@@ -1,4 +1,4 @@
-//! Clients of cache entries, and the powers of a test over the entries. Time passes only when a test says so.
+//! Clients of cache entries.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -21,36 +21,20 @@ pub(super) const LEASE: Duration = Duration::from_secs(2);
 pub(super) const FRESH: Duration = Duration::from_secs(60);
 pub(super) const STALE: Duration = Duration::from_secs(600);
 
-/// The powers of a test over a store with cache entries.
+/// A store with cache entries.
 pub(super) trait Entries: World {
     /// True if a listening waiter is told when a load ends. If not, it polls more often.
     const TELLS: bool = true;
-
-    /// Deletes the control of an entry, as Redis may do when it evicts keys.
-    fn forget_control(&self, key: &LockName);
 }
 
-impl Entries for InMemory {
-    fn forget_control(&self, key: &LockName) {
-        self.memory
-            .meddle_entries(|entries| entries.entry(key).control = None);
-    }
-}
+impl Entries for InMemory {}
 
 impl Entries for Local {
     const TELLS: bool = false;
-
-    fn forget_control(&self, key: &LockName) {
-        self.sql("DELETE FROM controls WHERE key = ?1", [key.key()]);
-    }
 }
 
 #[cfg(target_os = "linux")]
-impl Entries for OnRedis {
-    fn forget_control(&self, key: &LockName) {
-        assert_eq!(self.0.cli(&["DEL", &key.beside(":lh-cache")]).int(), 1);
-    }
-}
+impl Entries for OnRedis {}
 
 /// A client of a store that wants one value.
 pub(super) struct Reader {
@@ -58,7 +42,7 @@ pub(super) struct Reader {
     entries: Arc<dyn entries::EntryStore>,
     pub(super) client: ClientId,
     pub(super) key: LockName,
-    pub(super) begin: Begin,
+    begin: Begin,
     heard: Receiver<Notice>,
 }
 
@@ -86,7 +70,7 @@ impl Reader {
         }
     }
 
-    pub(super) async fn step(&self, step: Step) -> Reply {
+    async fn step(&self, step: Step) -> Reply {
         self.entries.take(&self.key, &step).await.unwrap().reply
     }
 
@@ -124,11 +108,6 @@ impl Reader {
             Reply::Committed(kept) => kept,
             other => panic!("not committed: {other:?}"),
         }
-    }
-
-    pub(super) async fn renews(&self) -> Reply {
-        let (token, lease) = (self.begin.token, self.begin.lease);
-        self.step(Step::Renew { token, lease }).await
     }
 
     pub(super) async fn abandons(&self, failed: Option<(Duration, &str)>) {

@@ -53,7 +53,7 @@ pub(super) trait World {
 }
 
 pub(super) struct InMemory {
-    pub(super) memory: Memory,
+    memory: Memory,
     clock: Clock,
 }
 
@@ -105,7 +105,7 @@ impl Local {
         format!("{}/locks.db", self.dir.path().display())
     }
 
-    pub(super) fn sql(&self, sql: &str, parameters: impl rusqlite::Params) {
+    fn sql(&self, sql: &str, parameters: impl rusqlite::Params) {
         let db = rusqlite::Connection::open(self.file()).unwrap();
         db.execute(sql, parameters).unwrap();
     }
@@ -156,7 +156,7 @@ impl World for Local {
 
 /// Its clock is controlled through the dynamic linker.
 #[cfg(target_os = "linux")]
-pub(super) struct OnRedis(pub(super) testkit::RedisServer);
+pub(super) struct OnRedis(testkit::RedisServer);
 
 /// The key of the last fence drawn.
 #[cfg(target_os = "linux")]
