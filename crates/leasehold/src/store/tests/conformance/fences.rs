@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Block, Fence, Reply};
+use leasehold_core::{Block, Fence};
 
 use super::peer::{
-    Peer, assert_held_for, assert_next, assert_repeated, busy, fence, held, not_held,
+    Peer, above, assert_held_for, assert_next, assert_repeated, busy, fence, held, not_held,
 };
-use super::under::above;
 use super::worlds::World;
 use super::{MS, SECOND, TTL, three, two};
 
@@ -203,7 +202,7 @@ pub(super) async fn nothing_but_the_counter_stays_behind(world: &impl World) {
 
     let own = a.takes().await;
     b.queues().await;
-    assert_eq!(a.ends(Some(SECOND), Some(own)).await, Reply::Released);
+    a.releases_after(SECOND).await;
     // The lease and the queue expire; the next look at the lock finds it free.
     world.advance(SECOND * 60 + MS);
     c.takes().await;

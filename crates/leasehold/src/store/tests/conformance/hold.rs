@@ -2,8 +2,7 @@
 
 use leasehold_core::{Fence, LockName, Reply};
 
-use super::peer::{Peer, assert_granted, assert_held_for, busy, fence, not_held, number};
-use super::under::above;
+use super::peer::{Peer, above, assert_granted, assert_held_for, busy, fence, not_held, number};
 use super::worlds::World;
 use super::{MS, SECOND, TTL, three, two};
 

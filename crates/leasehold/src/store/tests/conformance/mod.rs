@@ -10,8 +10,6 @@ mod peer;
 mod queue;
 #[cfg(feature = "entries")]
 mod reader;
-mod repeats;
-mod under;
 mod worlds;
 
 use std::time::Duration;
@@ -82,21 +80,6 @@ macro_rules! row {
                 fences_go_on_from_a_counter_that_is_ahead_of_the_clock
                 a_counter_near_the_end_counts_as_lost
                 nothing_but_the_counter_stays_behind;
-            under start:
-                a_hold_goes_on_by_any_fence_of_its_own
-                a_holder_of_another_grant_is_not_extended_and_lets_go
-                release_by_waiter_that_believes_to_hold_says_not_held
-                hold_goes_on_by_own_fence_only_if_counter_is_lost
-                release_with_fence_grants_to_next_waiter
-                release_with_fence_may_keep_the_lock_taken
-                an_expired_hold_does_not_go_on_by_its_fence;
-            repeats start:
-                acquire_may_be_repeated
-                a_repeat_draws_no_fences
-                a_repeated_acquire_after_the_release_is_settled_by_another
-                extend_may_be_repeated
-                release_may_be_repeated
-                break_may_be_repeated;
         }
     };
     ($row:ident, $world:ident, $paused:tt; $($group:ident $begin:ident: $($behaviour:ident)*;)*) => {
@@ -123,12 +106,10 @@ row!(redis, OnRedis, start_paused = false);
 ///   `the_first_in_line_tells_the_holder_that_it_waits`.
 /// - A grant to a waiter is the vote of the lead alone, so others see no holder until the waiter has claimed the lock:
 ///   `a_waiter_that_fell_silent_is_passed_over`, `a_lock_is_granted_to_one_only`,
-///   `a_grant_that_is_not_claimed_goes_to_the_next`, `a_grant_is_never_longer_than_the_lease_that_was_asked_for`,
-///   `break_may_be_repeated`.
+///   `a_grant_that_is_not_claimed_goes_to_the_next`, `a_grant_is_never_longer_than_the_lease_that_was_asked_for`.
 /// - A waiter that hears no wakes claims its grant by asking again, and not by an extension:
 ///   `waiter_without_subscription_is_granted_all_the_same`.
 /// - Names of different buckets draw from different counters: `all_names_draw_from_one_counter`.
-/// - A repeated acquire raises the fences of the hold: `a_repeat_draws_no_fences`.
 /// - A node accepts no fence far ahead of its clock, so a counter that is set there stops all grants:
 ///   `fences_go_on_from_a_counter_that_is_ahead_of_the_clock`, `a_counter_near_the_end_counts_as_lost`.
 #[cfg(target_os = "linux")]
@@ -170,19 +151,6 @@ macro_rules! quorum_row {
                 fences_rise_over_the_loss_of_all_data
                 a_hold_keeps_its_fences_when_the_counter_is_lost
                 nothing_but_the_counter_stays_behind;
-            under start:
-                a_hold_goes_on_by_any_fence_of_its_own
-                a_holder_of_another_grant_is_not_extended_and_lets_go
-                release_by_waiter_that_believes_to_hold_says_not_held
-                hold_goes_on_by_own_fence_only_if_counter_is_lost
-                release_with_fence_grants_to_next_waiter
-                release_with_fence_may_keep_the_lock_taken
-                an_expired_hold_does_not_go_on_by_its_fence;
-            repeats start:
-                acquire_may_be_repeated
-                a_repeated_acquire_after_the_release_is_settled_by_another
-                extend_may_be_repeated
-                release_may_be_repeated;
         }
     };
 }

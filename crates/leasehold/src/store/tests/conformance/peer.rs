@@ -76,7 +76,7 @@ impl Peer {
         self
     }
 
-    pub(super) async fn step(&self, step: Step) -> Reply {
+    async fn step(&self, step: Step) -> Reply {
         self.store.apply(&self.name, step).await.unwrap()
     }
 
@@ -118,8 +118,20 @@ impl Peer {
         self.renews(None).await
     }
 
+    /// Asks for a new deadline, if it holds under this fence.
+    pub(super) async fn renews(&self, fence: Option<Fence>) -> Reply {
+        let (owner, ttl) = (self.owner.clone(), self.ttl);
+        self.step(Step::Extend { owner, ttl, fence }).await
+    }
+
+    async fn ends(&self, keep: Option<Duration>) -> Reply {
+        let (owner, keep) = (self.owner.clone(), keep.map(|keep| Ttl::new(keep).unwrap()));
+        let fence = None;
+        self.step(Step::Release { owner, keep, fence }).await
+    }
+
     pub(super) async fn gives_back(&self) -> Reply {
-        self.ends(None, None).await
+        self.ends(None).await
     }
 
     /// Releases its lock, or its place in the queue.
@@ -129,7 +141,7 @@ impl Peer {
 
     /// Releases the lock, which becomes free only after `keep`.
     pub(super) async fn releases_after(&self, keep: Duration) {
-        assert_eq!(self.ends(Some(keep), None).await, Reply::Released);
+        assert_eq!(self.ends(Some(keep)).await, Reply::Released);
     }
 
     pub(super) async fn breaks(&self, fence: Fence) -> Reply {
@@ -217,6 +229,11 @@ impl Peer {
             }
         }
     }
+}
+
+/// The fence that is higher by this number.
+pub(super) fn above(fence: Fence, by: u64) -> Fence {
+    Fence::new(fence.get() + by)
 }
 
 /// The fence of an answer that must be *held*.
