@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Mark, QuorumTerms};
-use leasehold_core::{Fence, LockName, Owner, Step, Ttl, World};
+use leasehold_core::{Fence, LockName, Owner, Ttl, World};
 
 use super::QuorumStore;
 use super::machine::QuorumMachine;
@@ -28,18 +28,6 @@ use crate::store::opened::Opened;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
-
-impl QuorumStore {
-    /// Waits until all nodes have answered the requests so far for a lock, and those that follow from their answers.
-    pub(crate) async fn settled(&self, name: &LockName) {
-        let nodes = &self.quorum().nodes;
-        // The long form of a proposal may follow its short form, and what it grants may be given back.
-        for _ in 0..4 {
-            let looks = nodes.iter().map(|node| node.apply(name, Step::Inspect));
-            futures_util::future::join_all(looks).await;
-        }
-    }
-}
 
 /// The nodes of a quorum.
 struct Nodes {

@@ -4,8 +4,6 @@
 mod entries;
 mod fences;
 mod hold;
-#[cfg(target_os = "linux")]
-mod nodes;
 mod peer;
 mod queue;
 #[cfg(feature = "entries")]
@@ -99,66 +97,6 @@ row!(memory, InMemory, start_paused = true);
 row!(local, Local, start_paused = true);
 #[cfg(target_os = "linux")]
 row!(redis, OnRedis, start_paused = false);
-/// The behaviours of a quorum. These are left out:
-///
-/// - A newcomer may have a majority of votes before the lead, which alone knows the queue, has answered it:
-///   `all_in_line_ask_when_the_lease_ends`, `expired_lock_goes_to_waiter_and_not_to_newcomer`,
-///   `the_first_in_line_tells_the_holder_that_it_waits`.
-/// - A grant to a waiter is the vote of the lead alone, so others see no holder until the waiter has claimed the lock:
-///   `a_waiter_that_fell_silent_is_passed_over`, `a_lock_is_granted_to_one_only`,
-///   `a_grant_that_is_not_claimed_goes_to_the_next`, `a_grant_is_never_longer_than_the_lease_that_was_asked_for`.
-/// - A waiter that hears no wakes claims its grant by asking again, and not by an extension:
-///   `waiter_without_subscription_is_granted_all_the_same`.
-/// - Names of different buckets draw from different counters: `all_names_draw_from_one_counter`.
-/// - A node accepts no fence far ahead of its clock, so a counter that is set there stops all grants:
-///   `fences_go_on_from_a_counter_that_is_ahead_of_the_clock`, `a_counter_near_the_end_counts_as_lost`.
-#[cfg(target_os = "linux")]
-macro_rules! quorum_row {
-    ($row:ident, $world:ident) => {
-        row! { $row, $world, false;
-            hold start:
-                one_holds_and_the_others_learn_who
-                a_refusal_says_when_it_was_given
-                names_do_not_touch_each_other
-                only_the_holder_extends
-                an_extension_can_shorten
-                lease_counts_until_last_millisecond_and_is_not_retaken
-                an_expired_lock_is_taken_over
-                a_release_by_a_stranger_changes_nothing
-                a_lock_can_be_kept_taken_after_its_release
-                a_kept_lock_can_be_given_back
-                a_kept_lock_is_still_extended_by_its_owner_and_by_no_other
-                a_break_needs_the_fence_of_the_holder
-                a_break_may_name_any_fence_of_the_block
-                inspect_shows_everything_and_changes_nothing
-                the_index_shows_what_is_held;
-            queue start:
-                a_try_never_queues
-                waiters_are_served_in_the_order_they_came
-                a_place_in_the_queue_is_kept_by_asking_again
-                leaving_the_queue_lets_others_move_up
-                a_release_by_a_waiter_leaves_the_holder_alone
-                waiter_that_finds_the_lock_itself_is_not_woken;
-            queue running:
-                release_grants_to_next_waiter_and_wakes_only_it
-                a_wake_says_what_was_granted;
-            fences start:
-                fences_rise_over_releases_and_expiry
-                fences_rise_while_the_clock_stands_still
-                a_block_is_drawn_with_the_grant
-                holder_of_block_is_known_by_fence_of_its_grant
-                a_waiter_is_granted_the_block_it_asked_for_last
-                fences_rise_over_the_loss_of_all_data
-                a_hold_keeps_its_fences_when_the_counter_is_lost
-                nothing_but_the_counter_stays_behind;
-        }
-    };
-}
-
-#[cfg(target_os = "linux")]
-quorum_row!(quorum, OnQuorum);
-#[cfg(target_os = "linux")]
-quorum_row!(quorum_with_one_down, OnMajority);
 
 /// The behaviours of cache entries.
 #[cfg(feature = "entries")]

@@ -5,8 +5,6 @@ use std::time::Duration;
 use leasehold_core::{Counter, Fence};
 use tempfile::TempDir;
 
-#[cfg(target_os = "linux")]
-pub(super) use super::nodes::{OnMajority, OnQuorum};
 use crate::clock::Clock;
 use crate::store::contract::Attach;
 use crate::store::local::LocalStore;
@@ -17,14 +15,6 @@ use crate::store::opened::Opened;
 pub(super) trait World {
     /// True if a wake contains the fence, the time and the number of waiters. If not, it may.
     const WAKES_SAY_ALL: bool = true;
-
-    /// True if the store draws all fences, from one counter and its own clock. If not, clients propose them: they have
-    /// gaps, a repeated acquire raises them, and the time of a grant is that of the client's clock.
-    const DRAWS_FENCES: bool = true;
-
-    /// True if each answer knows the queue. If only one node knows it, an answer may leave it out, and others may see no
-    /// holder until a waiter has claimed its grant.
-    const KNOWS_QUEUE: bool = true;
 
     /// The clock stands still until [`World::advance`].
     fn start() -> Self;
