@@ -9,6 +9,7 @@ use leasehold_core::{
     Snapshot, Step, Ttl, Wait, Wake,
 };
 
+use super::TTL;
 use super::worlds::World;
 use crate::store::contract::{Attach, Notice, Store};
 use crate::store::opened::Opened;
@@ -26,7 +27,7 @@ pub(super) struct Peer {
     pub(super) store: Arc<dyn Store>,
     pub(super) owner: Owner,
     pub(super) name: LockName,
-    pub(super) ttl: Ttl,
+    ttl: Ttl,
     /// How many fences it draws with a grant.
     pub(super) block: Block,
     heard: Receiver<Notice>,
@@ -47,7 +48,7 @@ impl Peer {
         let client = ClientId::new(number);
         let (Opened { store, .. }, heard) = opened(world, client).await;
         let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
-        let ttl = Ttl::new(Duration::from_secs(30)).unwrap();
+        let ttl = Ttl::new(TTL).unwrap();
         let name = name();
         Self {
             store,
@@ -68,11 +69,6 @@ impl Peer {
     /// This client with another lock.
     pub(super) fn about(mut self, name: &str) -> Self {
         self.name = LockName::new(name).unwrap();
-        self
-    }
-
-    pub(super) fn wanting(mut self, ttl: Duration) -> Self {
-        self.ttl = Ttl::new(ttl).unwrap();
         self
     }
 
@@ -229,11 +225,6 @@ impl Peer {
             }
         }
     }
-}
-
-/// The fence that is higher by this number.
-pub(super) fn above(fence: Fence, by: u64) -> Fence {
-    Fence::new(fence.get() + by)
 }
 
 /// The fence of an answer that must be *held*.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Counter, Fence};
 use tempfile::TempDir;
 
 use crate::clock::Clock;
@@ -32,12 +31,6 @@ pub(super) trait World {
     /// Advances the store's clock.
     fn advance(&self, by: Duration);
 
-    /// Deletes all data.
-    fn forget_everything(&self);
-
-    /// Sets the last fence drawn; `None` deletes the counter, as a server that evicts keys may do.
-    fn set_counter(&self, last: Option<Fence>);
-
     /// The keys that remain for names, apart from the counter.
     fn remains(&self) -> Vec<String>;
 }
@@ -64,14 +57,6 @@ impl World for InMemory {
         self.clock.suspend(by);
     }
 
-    fn forget_everything(&self) {
-        self.memory.clear();
-    }
-
-    fn set_counter(&self, last: Option<Fence>) {
-        self.memory.meddle(|world| world.counter = Counter(last));
-    }
-
     fn remains(&self) -> Vec<String> {
         let keys = |world: &mut leasehold_core::World| {
             world.names().map(|name| name.key().to_owned()).collect()
@@ -94,11 +79,6 @@ impl Local {
     fn file(&self) -> String {
         format!("{}/locks.db", self.dir.path().display())
     }
-
-    fn sql(&self, sql: &str, parameters: impl rusqlite::Params) {
-        let db = rusqlite::Connection::open(self.file()).unwrap();
-        db.execute(sql, parameters).unwrap();
-    }
 }
 
 impl World for Local {
@@ -120,19 +100,6 @@ impl World for Local {
 
     fn advance(&self, by: Duration) {
         self.clock.suspend(by);
-    }
-
-    fn forget_everything(&self) {
-        for table in ["holders", "waiters", "counter"] {
-            self.sql(&format!("DELETE FROM {table}"), []);
-        }
-    }
-
-    fn set_counter(&self, last: Option<Fence>) {
-        match last {
-            Some(last) => self.sql("UPDATE counter SET fence = ?1", [last.get().cast_signed()]),
-            None => self.sql("DELETE FROM counter", []),
-        }
     }
 
     fn remains(&self) -> Vec<String> {
@@ -169,20 +136,6 @@ impl World for OnRedis {
 
     fn advance(&self, by: Duration) {
         self.0.clock().advance(by);
-    }
-
-    fn forget_everything(&self) {
-        assert_eq!(self.0.cli(&["FLUSHALL"]).text(), "OK");
-    }
-
-    fn set_counter(&self, last: Option<Fence>) {
-        match last {
-            Some(last) => {
-                let set = self.0.cli(&["SET", COUNTER, &last.to_string()]);
-                assert_eq!(set.text(), "OK");
-            }
-            None => assert_eq!(self.0.cli(&["DEL", COUNTER]).int(), 1),
-        }
     }
 
     fn remains(&self) -> Vec<String> {
