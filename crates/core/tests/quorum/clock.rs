@@ -1,6 +1,6 @@
 //! A clock with an offset and a rate of its own. All times are in microseconds.
 
-use crate::rng::Rng;
+use testkit::Rng;
 
 /// The wall time at which histories begin.
 const EPOCH: u64 = 1_790_000_000_000_000;

@@ -12,7 +12,6 @@
 mod client;
 mod clock;
 mod judge;
-mod rng;
 mod sim;
 mod stories;
 

@@ -9,11 +9,11 @@ use leasehold_core::{
     Block, Fence, Fences, HolderIdentity, LockName, Mode, Now, Owner, Reply, Step, Ttl,
     UnknownPresence, Wake, World,
 };
+use testkit::Rng;
 
 use crate::client::{Client, Doing};
 use crate::clock::Clock;
 use crate::judge::Record;
-use crate::rng::Rng;
 
 /// The rules of a history: the sound ones, or a weaker variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

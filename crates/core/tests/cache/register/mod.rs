@@ -3,7 +3,6 @@
 //! the request. A hundred thousand schedules, in virtual time.
 
 mod judge;
-mod rng;
 mod schedule;
 
 use leasehold_core::cache::EntryState;

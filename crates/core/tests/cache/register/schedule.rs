@@ -6,9 +6,9 @@ use leasehold_core::cache::{
     Version,
 };
 use leasehold_core::{ClientId, Now};
+use testkit::Rng;
 
 use super::judge::{Judge, Seen, Written};
-use super::rng::Rng;
 use crate::broken::Apply;
 use crate::play::ttl;
 
@@ -73,7 +73,7 @@ pub(super) fn run(apply: Apply, seed: u64, tally: &mut Seen) -> Result<(), Strin
     };
     let mut schedule = Schedule {
         apply,
-        rng: Rng(seed),
+        rng: Rng::new(seed),
         state: EntryState::default(),
         now: Now::at_micros(1_700_000_000_000_000),
         judge: Judge::default(),
@@ -95,7 +95,7 @@ impl Schedule<'_> {
     fn happens(&mut self) -> Result<(), String> {
         match self.rng.below(40) {
             0..20 => {
-                let at = self.rng.below(PROCESSES);
+                let at = self.rng.index(PROCESSES);
                 self.acts(at)
             }
             20..27 => self.arrives(),
@@ -226,7 +226,7 @@ impl Schedule<'_> {
         if self.network.is_empty() {
             return Ok(());
         }
-        let at = self.rng.below(self.network.len());
+        let at = self.rng.index(self.network.len());
         let request = self.network.swap_remove(at);
         if self.rng.one_in(12) {
             self.tally.requests_lost += 1;
@@ -333,14 +333,14 @@ impl Schedule<'_> {
             3 if self.rng.one_in(4) => 16 * 60 * 1_000_000,
             // Within a microsecond, numbers are counted.
             4 => 0,
-            _ => self.rng.below(400_000) as u64,
+            _ => self.rng.below(400_000),
         };
         self.now.clock_us += micros;
         self.now.wall_us += micros;
     }
 
     fn crashes(&mut self) {
-        let at = self.rng.below(PROCESSES);
+        let at = self.rng.index(PROCESSES);
         let process = &mut self.processes[at];
         let loads = matches!(process.doing, Doing::Loading(_) | Doing::Read(..));
         self.tally.crashes_during_load += u64::from(loads);
