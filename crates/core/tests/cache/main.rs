@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-mod broken;
 mod events;
 mod play;
 mod register;

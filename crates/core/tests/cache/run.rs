@@ -8,7 +8,6 @@ use leasehold_core::cache::{
 use leasehold_core::{ClientId, Now};
 use proptest::prelude::*;
 
-use crate::broken::Apply;
 use crate::events::{CLIENTS, End, Event, Lost};
 use crate::play::ttl;
 
@@ -28,7 +27,6 @@ struct Load {
 }
 
 pub(crate) struct Run {
-    apply: Apply,
     pub(crate) state: EntryState,
     pub(crate) now: Now,
     tokens: [u128; CLIENTS],
@@ -41,9 +39,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(apply: Apply) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            apply,
             state: EntryState::default(),
             now: Now {
                 clock_us: 5_000_500,
@@ -192,7 +189,7 @@ impl Run {
         for load in &mut self.loads {
             load.lease = load.lease.filter(|until| *until >= ms);
         }
-        let outcome = (self.apply)(&mut self.state, self.now, step);
+        let outcome = self.state.apply(self.now, step);
         self.may_be_repeated(step, &outcome)?;
         self.told(step, &outcome, &before)?;
         match step {
@@ -263,7 +260,7 @@ impl Run {
                 let mut later = self.now;
                 later.clock_us += u64::try_from(left.as_micros()).unwrap();
                 let mut state = self.state.clone();
-                let reply = (self.apply)(&mut state, later, &Step::Begin(*begin)).reply;
+                let reply = state.apply(later, &Step::Begin(*begin)).reply;
                 let told = matches!(reply, Reply::Load { .. });
                 prop_assert!(told, "K5: a back-off is as long as it says: {reply:?}");
             }
@@ -372,7 +369,7 @@ impl Run {
     /// K6.
     fn may_be_repeated(&self, step: &Step, first: &Outcome) -> Checked {
         let mut again = self.state.clone();
-        let second = (self.apply)(&mut again, self.now, step);
+        let second = again.apply(self.now, step);
         prop_assert_eq!(&second.reply, &first.reply, "K6");
         prop_assert!(second.wakes.is_empty(), "K6");
         // Each invalidation has a number.

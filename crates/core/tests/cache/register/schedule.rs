@@ -9,7 +9,6 @@ use leasehold_core::{ClientId, Now};
 use testkit::Rng;
 
 use super::judge::{Judge, Seen, Written};
-use crate::broken::Apply;
 use crate::play::ttl;
 
 const PROCESSES: usize = 4;
@@ -49,7 +48,6 @@ struct Request {
 }
 
 struct Schedule<'a> {
-    apply: Apply,
     rng: Rng,
     state: EntryState,
     now: Now,
@@ -64,7 +62,7 @@ struct Schedule<'a> {
 }
 
 /// Plays the schedule with this number.
-pub(super) fn run(apply: Apply, seed: u64, tally: &mut Seen) -> Result<(), String> {
+pub(super) fn run(seed: u64, tally: &mut Seen) -> Result<(), String> {
     let process = Process {
         doing: Doing::Nothing,
         token: 0,
@@ -72,7 +70,6 @@ pub(super) fn run(apply: Apply, seed: u64, tally: &mut Seen) -> Result<(), Strin
         over: false,
     };
     let mut schedule = Schedule {
-        apply,
         rng: Rng::new(seed),
         state: EntryState::default(),
         now: Now::at_micros(1_700_000_000_000_000),
@@ -245,7 +242,7 @@ impl Schedule<'_> {
     /// The store takes a step. Its reply is judged, whether or not it arrives.
     fn takes(&mut self, request: &Request) -> Result<(), String> {
         let loads = self.loading();
-        let outcome = (self.apply)(&mut self.state, self.now, &request.step);
+        let outcome = self.state.apply(self.now, &request.step);
         match (&request.step, &outcome.reply) {
             (Step::Invalidate { .. }, _) => {
                 self.tally.invalidated_during_load += u64::from(loads > 0);
