@@ -77,20 +77,6 @@ async fn lease_is_doubtful_then_lost_on_time_while_store_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubtful_lease_is_held_once_store_answers_again() {
-    let scene = Scene::begin();
-    let lease = scene.lease().await;
-    scene.memory.faults().fail(StoreErrorKind::Unavailable);
-    sleep(TTL / 2).await;
-    assert!(lease.is_doubtful());
-    scene.memory.faults().heal();
-    sleep(MS).await;
-    assert!(!lease.is_doubtful());
-    sleep(TTL * 10).await;
-    lease.release().await.expect("it was held all along");
-}
-
-#[tokio::test(start_paused = true)]
 async fn each_kind_of_failure_is_told_as_it_was_asked_for() {
     let scene = Scene::begin();
     for kind in [

@@ -53,12 +53,6 @@ impl Scene {
         self.proxy.cut_and_answer();
     }
 
-    /// Waits until a reply is lost, and then repairs the network.
-    async fn loses_a_reply_and_recovers(&self) {
-        self.a_reply_is_lost().await;
-        self.recovers();
-    }
-
     /// Waits until the store has granted the lock and the proxy has discarded the reply.
     async fn an_acquisition_is_carried_out(&self) {
         self.a_reply_is_lost().await;
@@ -135,28 +129,4 @@ async fn a_lease_dropped_while_replies_are_lost_is_released() {
     drop(lease);
     scene.a_reply_is_lost().await;
     scene.recovers_and_is_clean().await;
-}
-
-#[tokio::test]
-async fn a_release_whose_reply_was_lost_is_good_when_it_is_repeated() {
-    let scene = Scene::begin().await;
-    let lease = take(&scene.client, "m").await;
-    scene.proxy.swallow_replies(true);
-    let repair = scene.loses_a_reply_and_recovers();
-    let (released, ()) = tokio::join!(lease.release(), repair);
-    released.expect("it was held until it was released");
-    scene.recovers_and_is_clean().await;
-}
-
-#[tokio::test]
-async fn a_network_that_comes_back_finds_a_lease_that_was_waited_for() {
-    let scene = Scene::begin().await;
-    scene.proxy.swallow_replies(true);
-    let mutex = scene.mutex();
-    let repair = scene.loses_a_reply_and_recovers();
-    let (lease, ()) = tokio::join!(mutex.acquire(), repair);
-    let lease = lease.expect("the same owner asks again");
-    let seen = look(&scene.operator, "m").await.holder.expect("it is held");
-    assert_eq!(seen.fence, Some(lease.fence()));
-    lease.release().await.expect("it is held");
 }

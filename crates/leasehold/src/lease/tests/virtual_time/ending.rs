@@ -42,15 +42,6 @@ async fn run_gives_the_output_of_work_that_slept_past_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_has_no_output_when_loss_cancels_the_work() {
-    let scene = Scene::begin();
-    let mutex = scene.mutex().auto_renew(false);
-    let ran = mutex.run(async |_| pending::<()>().await).await;
-    assert!(matches!(ran, Err(Error::Lost(_))), "{ran:?}");
-    assert!(scene.is_free().await);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_mutex_runs_work_when_it_has_the_lock() {
     let scene = Scene::begin();
     let mutex = scene.mutex();

@@ -217,21 +217,6 @@ async fn extensions_by_hand_during_a_renewal_share_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_has_the_last_word() {
-    let scene = Scene::begin();
-    let (lease, asked) = scene.lease().await;
-    scene.memory.clear();
-    assert!(!lease.is_lost(), "nobody knows yet");
-    let lost = lease.lost().await;
-    assert_eq!(lost.cause, LossCause::NotHeld(None));
-    assert!(
-        scene.since(asked) <= TTL / 3 + MS,
-        "told by the next renewal"
-    );
-    assert_eq!(lost.fence, Some(lease.fence()));
-}
-
-#[tokio::test(start_paused = true)]
 async fn lease_handed_on_unrenewed_is_renewed_once_store_answers() {
     let scene = Scene::begin();
     let lingering = || scene.mutex().linger(TTL);

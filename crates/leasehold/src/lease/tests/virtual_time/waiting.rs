@@ -195,24 +195,6 @@ async fn a_full_server_is_asked_whether_it_has_granted_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_lock_is_a_timeout_that_names_the_holder() {
-    let scene = Scene::begin();
-    let taken = scene.taken_by_another().await;
-    let asked = scene.clock.now();
-    let mutex = scene.mutex();
-    match mutex.acquire_within(SECOND * 5).await.unwrap_err() {
-        Error::Timeout(timeout) => {
-            assert_eq!(timeout.waited, SECOND * 5);
-            assert_eq!(timeout.holder.unwrap().fence, Some(taken.fence()));
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(scene.since(asked), SECOND * 5);
-    sleep(MS).await;
-    assert!(scene.other.inspect("m").await.unwrap().queue.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_time_limit_passes_in_time_though_the_answer_does_not_come() {
     let scene = Scene::begin();
     let _taken = scene.taken_by_another().await;
