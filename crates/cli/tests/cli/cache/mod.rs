@@ -21,7 +21,6 @@ on_each_store_of_entries! {
     twenty_that_miss_it_run_the_command_once,
     a_stale_value_is_printed_while_one_refreshes_it,
     inline_waits_for_the_new_value,
-    what_is_invalidated_while_it_loads_is_stale,
     a_large_value_is_stored_before_the_process_ends,
     a_store_that_is_named_by_a_pipe_is_asked_inline,
     the_command_has_no_stdin,
@@ -156,18 +155,6 @@ fn inline_waits_for_the_new_value(store: &Store) {
         (&about(store)["state"], refreshers(store)),
         (&"none".into(), 0)
     );
-}
-
-fn what_is_invalidated_while_it_loads_is_stale(store: &Store) {
-    let script = "echo run >> runs; while ! [ -e go ]; do sleep 0.02; done; echo old";
-    let loader = load(store, &[], script).start();
-    store.until("runs");
-    cache(store, "invalidate", &["k"]).output().is(0, &[]);
-    store.touch("go");
-    assert_eq!(loader.end().stdout, "old\n");
-    assert_eq!(about(store)["state"], "stale");
-    let done = load(store, &["--must-be-fresh"], "echo new").output();
-    assert_eq!(done.stdout, "new\n");
 }
 
 fn a_large_value_is_stored_before_the_process_ends(store: &Store) {

@@ -32,13 +32,6 @@ fn what_is_not_understood_in_a_url_is_78() {
         ("redis://127.0.0.1:1/?nonsense=S3CR3T", "option after ?"),
         ("redis://127.0.0.1:1/#3", "after #"),
         ("redis://127.0.0.1:99999/", "from 1 to 65535"),
-        ("redis://a,b", "several hosts"),
-        ("127.0.0.1:6379", "write redis://host:port/"),
-        (
-            "redis+sentinel://a:26379/x",
-            "Sentinel is not supported yet",
-        ),
-        ("redis-cluster://a:7000/", "Cluster is not supported yet"),
         (
             "rediss://127.0.0.1:1/#insecure",
             "certificates are always checked",
@@ -49,14 +42,6 @@ fn what_is_not_understood_in_a_url_is_78() {
         done.is(78, &[why]);
         assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
     }
-    let not_ours = write(
-        &store,
-        "note",
-        "this is no database, but long enough to be looked at\n",
-    );
-    let url = format!("local:{not_ours}");
-    let done = run(&store).words(&["--url", &url, "x", "true"]).output();
-    done.is(78, &["name a new file"]);
 }
 
 #[test]

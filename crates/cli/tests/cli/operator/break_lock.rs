@@ -8,7 +8,6 @@ use crate::common::{self, Store, on_each_store};
 on_each_store! {
     break_frees_what_was_meant_and_nothing_else,
     break_without_a_fence_says_what_to_type,
-    names_that_break_a_rule_are_refused,
 }
 
 fn break_frees_what_was_meant_and_nothing_else(store: &Store) {
@@ -82,7 +81,9 @@ fn break_without_a_fence_says_what_to_type(store: &Store) {
     holder.end().is(0, &[]);
 }
 
-fn names_that_break_a_rule_are_refused(store: &Store) {
+#[test]
+fn names_that_break_a_rule_are_refused() {
+    let store = Store::local();
     for verb in ["inspect", "wait", "watch", "break"] {
         store.verb(verb, &[""]).output().is(64, &["lock name"]);
     }

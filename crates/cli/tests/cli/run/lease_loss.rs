@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{LIMIT, Running, Store, lives, on_each_store};
 use nix::sys::signal::Signal;
-use testkit::{FaultProxy, RedisServer, Reply, eventually};
+use testkit::{Reply, eventually};
 
 /// Ignores the stop signal.
 const STUBBORN: &str =
@@ -147,33 +147,6 @@ fn a_command_that_ends_without_the_lease_is_79_too() {
         .is(79, &["was lost", "the command ended after that (exit 79)"]);
 }
 
-/// The server executes the first release and its reply is lost. The second release finds another holder.
-#[test]
-fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
-    let mut store = Store::redis();
-    store.redis = Some(RedisServer::builder().virtual_clock().start());
-    let direct = store.server().url();
-    let proxy = FaultProxy::start(store.server().port());
-    store.url = proxy.url();
-    let script = "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done";
-    let (running, _) = start(&store, "1h", script);
-    store.server().cli(&["DEL", "x"]);
-    store.url = direct;
-    let other = store.verb("acquire", &["--ttl", "1h", "x"]).output();
-    assert_eq!(other.code(), 0, "{other:?}");
-    // By the server's clock, the other client has held the lock for longer than any release takes here.
-    store.server().clock().advance(Duration::from_secs(100));
-
-    proxy.swallow_replies(true);
-    store.let_go();
-    eventually(LIMIT, "the answer is lost", || proxy.swallowed() > 0);
-    proxy.cut_and_answer();
-    running.end().is(79, &["was lost", "(exit 79)"]);
-    let Reply::Str(_) = store.server().cli(&["GET", "x"]) else {
-        panic!("the lock of the other is gone")
-    };
-}
-
 #[test]
 fn unconfirmed_release_keeps_exit_code_and_is_reported() {
     let store = Store::silent_at_times();
@@ -214,22 +187,4 @@ fn a_wrapper_that_was_stopped_for_too_long_kills_its_command(store: &Store) {
     running.signal(Signal::SIGCONT);
     running.end().is(79, &["was lost", "(exit 79)"]);
     assert!(!lives(pid));
-}
-
-#[test]
-fn a_server_that_is_full_renews_and_releases() {
-    let store = Store::redis();
-    let (running, _) = start(
-        &store,
-        "15s",
-        "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done; exit 4",
-    );
-    store.server().cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let expires = || milliseconds(&store.server().cli(&["PEXPIRETIME", "x"]));
-    let before = expires();
-    eventually(LIMIT, "a renewal", || expires() > before);
-    store.let_go();
-    let done = running.end();
-    assert_eq!((done.code(), done.stderr.as_str()), (4, ""));
-    assert_eq!(milliseconds(&store.server().cli(&["EXISTS", "x"])), 0);
 }

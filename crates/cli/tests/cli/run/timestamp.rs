@@ -3,8 +3,6 @@
 // `setsid` and `env --default-signal` are Linux'.
 #![cfg(target_os = "linux")]
 
-use std::time::Duration;
-
 use testkit::{FaultProxy, Reply, eventually};
 
 use crate::common::{LIMIT, Running, Store, lives};
@@ -127,17 +125,6 @@ fn at_least_keeps_the_deadline() {
         .words(&["--try", "x", "true"])
         .output()
         .is(75, &["busy"]);
-}
-
-#[test]
-fn at_least_with_a_short_rest_is_no_loss() {
-    let mut store = Store::redis();
-    let proxy = FaultProxy::start(store.server().port());
-    store.url = proxy.url();
-    proxy.delay(Duration::from_millis(60));
-    // After the command, some 50 of the 400 ms remain, and a reply takes 120 ms.
-    let words = ["--at-least", "400ms", "x", "sleep", "0.35"];
-    store.run(&TIMESTAMP).words(&words).output().is(0, &[]);
 }
 
 #[test]

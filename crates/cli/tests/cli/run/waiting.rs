@@ -179,52 +179,6 @@ fn a_store_that_stopped_answering_is_not_a_busy_lock() {
     store.server().resume();
 }
 
-/// The commands of redis-py, node redlock and similar libraries, and the keys of Redisson and Symfony.
-#[test]
-fn clients_of_other_kinds_keep_us_out_and_are_kept_out() {
-    let store = Store::redis();
-    let server = store.server();
-    let (token, script) = (
-        "9c1f0b7ed3a84f6fa2b1c0d9e8f70615",
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
-    );
-    let theirs = || server.cli(&["SET", "x", token, "NX", "PX", "60000"]);
-    let give_back = || server.cli(&["EVAL", script, "1", "x", token]);
-
-    for (lock, kind) in [
-        (["SET", "x", token].as_slice(), "string"),
-        (
-            &["HSET", "x", "9b2e6f0a-6f0c-4c52-a5a6-3a2f6f6f0e11:1", "1"],
-            "hash",
-        ),
-        (&["ZADD", "x", "9e15", "__write__"], "zset"),
-    ] {
-        server.cli(lock);
-        let busy = store.run(&["-n", "x", "touch", "ran"]).output();
-        busy.is(75, &["\"x\" is busy", "foreign client", kind]);
-        let waited = store.run(&["-w", "1", "x", "touch", "ran"]).output();
-        waited.is(124, &["\"x\" is still busy", kind]);
-        assert!(!store.file("ran").exists(), "{kind}");
-        assert_eq!(
-            server.cli(&["DEL", "x"]).int(),
-            1,
-            "{kind} is left as it was"
-        );
-    }
-
-    let ours = store.hold();
-    assert!(theirs().is_nil(), "refused");
-    assert_eq!(give_back().int(), 0, "not theirs to free");
-    store.let_go();
-    ours.end().is(0, &[]);
-
-    assert!(!theirs().is_nil(), "free");
-    let next = store.run(&["x", "touch", "ran"]).start();
-    next.until_it_says("waiting for \"x\"");
-    assert_eq!(give_back().int(), 1, "untouched by who waits");
-    next.end().is(0, &[]);
-}
-
 /// The server comes later than the run, as after a restart of both.
 #[test]
 fn an_outage_at_the_first_contact_is_part_of_the_wait() {

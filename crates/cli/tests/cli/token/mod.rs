@@ -4,7 +4,6 @@
 #![cfg(target_os = "linux")]
 
 mod errors;
-mod failover;
 
 use std::fs::{self, File};
 use std::io::Write;
