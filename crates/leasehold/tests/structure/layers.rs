@@ -24,7 +24,7 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
         let text = fs::read_to_string(&path).expect("a source file");
         (path, text)
     };
-    files(folder, "rs").into_iter().map(read).collect()
+    files(folder).into_iter().map(read).collect()
 }
 
 fn root() -> PathBuf {
@@ -124,4 +124,19 @@ fn core_depends_on_nothing_and_reads_no_clock() {
             assert!(!text.contains(word), "{} uses {word}", path.display());
         }
     }
+}
+
+/// The workspace denies it. A library forbids it, so that no module of its own can allow it.
+#[test]
+fn unsafe_code_is_in_one_module_of_the_command() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for library in ["core", "leasehold", "cache"] {
+        let head = crates.join(library).join("src/lib.rs");
+        let head = fs::read_to_string(head).expect("a library");
+        assert!(head.contains("#![forbid(unsafe_code)]"), "{library}");
+    }
+    let mut allow = sources(&crates.join("cli/src"));
+    allow.retain(|(_, text)| text.contains("unsafe_code"));
+    let allow: Vec<_> = allow.into_iter().map(|(path, _)| path).collect();
+    assert_eq!(allow, [crates.join("cli/src/sys.rs")]);
 }

@@ -1,4 +1,5 @@
-//! The structure of the workspace: layers, imports and pages. The tests read the sources. Matters of style are in `scripts/style`.
+//! The structure of the workspace: layers, imports, unsafe code, and limits in real time. The tests read the sources. Pages are checked by
+//! `scripts/pages`, matters of style by `scripts/style`.
 
 #![allow(clippy::unwrap_used, reason = "a missing source fails the test")]
 
@@ -6,5 +7,4 @@ mod circles;
 mod diagrams;
 mod layers;
 mod modules;
-mod pages;
 mod real_time;

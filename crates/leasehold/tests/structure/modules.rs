@@ -219,14 +219,14 @@ pub(crate) fn crates() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The files below a folder with this extension, such as `rs`.
-pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+/// The sources below a folder.
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(files(&path, ending));
-        } else if path.extension().is_some_and(|found| found == ending) {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
             found.push(path);
         }
     }

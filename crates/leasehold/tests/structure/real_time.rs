@@ -22,7 +22,7 @@ fn first_column() -> Vec<String> {
 fn tests() -> Vec<(String, String)> {
     let root = root();
     let mut found = Vec::new();
-    for path in files(&root.join("crates"), "rs") {
+    for path in files(&root.join("crates")) {
         let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
         if name.contains("/tests/") || name.contains("/examples/") {
             found.push((name.to_owned(), fs::read_to_string(&path).unwrap()));
