@@ -277,6 +277,14 @@ macro_rules! on_each_store_of_entries {
 }
 pub(crate) use on_each_store_of_entries;
 
+/// Ignores the variables of the user who runs the tests. Those that a test sets come later.
+pub(crate) fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LEASEHOLD_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("REDIS_URL");
+}
+
 /// A `leasehold run` before its start.
 pub(crate) struct Run {
     command: Command,
@@ -308,41 +316,10 @@ impl Run {
                 env!("CARGO_BIN_EXE_leasehold"),
             ])
             .args(words);
-        // Ignores the configuration of the user who runs the tests.
+        without_settings(&mut command);
         command
             .env("XDG_CONFIG_HOME", directory.join("config"))
             .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)
-            .env_remove("REDIS_URL");
-        for variable in [
-            "URL",
-            "URL_FILE",
-            "PASSWORD_FILE",
-            "TLS_CA",
-            "TLS_CERT",
-            "TLS_KEY",
-            "TLS_NAME",
-            "TLS_PIN",
-            "TTL",
-            "NOTE",
-            "NAMESPACE",
-            "KEY_TEMPLATE",
-            "LOCK",
-            "FENCE",
-            "HOLDER",
-            "TTL_MS",
-            "WAITED_MS",
-            "TOKEN",
-            "CHAIN",
-            "ACQUIRED_AT",
-            "PASSWORD",
-            "WAIT",
-            "URL_WITHHELD",
-            "NO_NAMESPACE",
-            "NO_KEY_TEMPLATE",
-        ] {
-            command.env_remove(format!("LEASEHOLD_{variable}"));
-        }
-        command
             .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

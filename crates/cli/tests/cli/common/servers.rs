@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testkit::eventually;
 
-use super::{LIMIT, Store, UNHURRIED, lives};
+use super::{LIMIT, Store, UNHURRIED, lives, without_settings};
 
 pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
@@ -35,26 +35,12 @@ pub(crate) fn command(store: &Store, words: &[&str]) -> Command {
 pub(crate) fn surround(store: &Store, command: &mut Command) {
     let programs = Path::new(LEASEHOLD).parent().unwrap();
     let path = std::env::var("PATH").unwrap();
+    without_settings(command);
     command
         .env("PATH", format!("{}:{path}", programs.display()))
         .env("TMPDIR", store.dir.path())
         .env("XDG_CONFIG_HOME", store.file("config"))
         .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED);
-    for name in [
-        "URL",
-        "URL_FILE",
-        "PASSWORD_FILE",
-        "TLS_CA",
-        "TLS_CERT",
-        "TLS_KEY",
-        "TLS_NAME",
-        "TLS_PIN",
-        "NAMESPACE",
-        "KEY_TEMPLATE",
-        "TTL",
-    ] {
-        command.env_remove(format!("LEASEHOLD_{name}"));
-    }
 }
 
 pub(crate) fn output(store: &Store, words: &[&str]) -> Output {

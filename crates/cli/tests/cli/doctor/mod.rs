@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{FaultProxy, RedisServer, eventually};
 
-use crate::common::UNHURRIED;
+use crate::common::{UNHURRIED, without_settings};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const CANARY: &str = "S3CR3T-canary";
@@ -41,9 +41,7 @@ fn run_trusting(url: &str, words: &[&str], authority: Option<&Path>) -> Output {
             .env_remove("SSL_CERT_DIR");
     }
     command.args(["60", env!("CARGO_BIN_EXE_leasehold"), "doctor"]);
-    for variable in ["TTL", "NAMESPACE", "KEY_TEMPLATE", "URL"] {
-        command.env_remove(format!("LEASEHOLD_{variable}"));
-    }
+    without_settings(&mut command);
     command
         .env("LEASEHOLD_URL", url)
         .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)

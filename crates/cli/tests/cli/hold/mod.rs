@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use crate::common::{LIMIT, Store, UNHURRIED, on_each_store};
+use crate::common::{LIMIT, Store, UNHURRIED, on_each_store, without_settings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -117,9 +117,7 @@ fn leasehold(store: &Store, words: &[&str]) -> Command {
 
 /// A command in the test's directory with its store, and with `leasehold` on the path.
 fn at_home(command: &mut Command, store: &Store) {
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LEASEHOLD_")) {
-        command.env_remove(name);
-    }
+    without_settings(command);
     let binaries = Path::new(env!("CARGO_BIN_EXE_leasehold"))
         .parent()
         .expect("a folder");

@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testkit::eventually;
 
-use super::{acquired, clean, command, is, is_free, leasehold, stdout};
-use crate::common::{LIMIT, Store, on_each_store};
+use super::{acquired, command, is, is_free, leasehold, stdout};
+use crate::common::{LIMIT, Store, on_each_store, without_settings};
 
 on_each_store! {
     what_nobody_can_be_told_of_is_given_back,
@@ -41,7 +41,7 @@ fn what_nobody_can_be_told_of_is_given_back(store: &Store) {
     is_free(store);
 
     let mut shell = Command::new("sh");
-    clean(&mut shell);
+    without_settings(&mut shell);
     let output = shell
         .args([
             "-c",
@@ -59,7 +59,7 @@ fn a_signal_while_waiting_leaves_nothing_behind(store: &Store) {
     let token = acquired(store, "1h");
     // Not under `timeout`, which would get the signal.
     let mut waiting = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    clean(&mut waiting);
+    without_settings(&mut waiting);
     let said = File::create(store.file("said")).expect("a file");
     let mut waiting = waiting
         .args(["acquire", "x", "--ttl", "1h"])
@@ -95,7 +95,7 @@ fn a_signal_before_the_token_is_written_gives_the_lock_back(store: &Store) {
     while full.write(b"x").is_ok() {}
     fcntl(&full, FcntlArg::F_SETFL(OFlag::empty())).expect("a pipe");
     let mut stuck = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    clean(&mut stuck);
+    without_settings(&mut stuck);
     let mut stuck = stuck
         .args(["acquire", "x", "--ttl", "1h"])
         .env("LEASEHOLD_URL", &store.url)

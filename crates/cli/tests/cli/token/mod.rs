@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{LIMIT, Store, UNHURRIED, on_each_store};
+use crate::common::{LIMIT, Store, UNHURRIED, on_each_store, without_settings};
 use leasehold::Owner;
 use testkit::eventually;
 
@@ -31,7 +31,7 @@ fn command(store: &Store, words: &[&str], variables: Variables<'_>) -> Command {
     let mut command = Command::new("timeout");
     // A hanging process is a fault.
     command.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_leasehold")]);
-    clean(&mut command);
+    without_settings(&mut command);
     command
         .args(words)
         .env("LEASEHOLD_URL", &store.url)
@@ -40,12 +40,6 @@ fn command(store: &Store, words: &[&str], variables: Variables<'_>) -> Command {
         .current_dir(store.dir.path())
         .stdin(Stdio::null());
     command
-}
-
-fn clean(command: &mut Command) {
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LEASEHOLD_")) {
-        command.env_remove(name);
-    }
 }
 
 fn leasehold(store: &Store, words: &[&str], variables: Variables<'_>) -> Output {
@@ -178,7 +172,7 @@ fn the_environment_carries_it_from_step_to_step(store: &Store) {
         .collect();
     is(&leasehold(store, &["check", "--min", "1m"], &set), 0, &[]);
     let mut shell = Command::new("sh");
-    clean(&mut shell);
+    without_settings(&mut shell);
     let script = "set -a; . ./env; \"$0\" release && echo \"$LEASEHOLD_LOCK $LEASEHOLD_FENCE\"";
     let output = shell
         .args(["-c", script, env!("CARGO_BIN_EXE_leasehold")])
