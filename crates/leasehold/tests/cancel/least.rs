@@ -94,27 +94,8 @@ async fn a_release_that_is_dropped_keeps_the_lock(place: Place) {
     panic!("it never ends");
 }
 
-async fn closing_that_is_dropped_goes_on(place: Place) {
-    for n in 1..=MANY {
-        let (client, operator) = (place.client().await, place.client().await);
-        let held = crate::common::take(&client, "m").await;
-        let closed = poll_n_times_then_drop(n, client.close_within(TTL)).await;
-        assert!(held.is_lost());
-        crate::common::eventually("it is free", async || {
-            look(&operator, "m").await.holder.is_none()
-        })
-        .await;
-        if let Some(settled) = closed {
-            assert!(settled);
-            return;
-        }
-    }
-    panic!("it never ends");
-}
-
 on_every_still_store! {
     an_acquisition_that_is_dropped_keeps_nothing
     a_future_that_owns_its_mutex_leaves_nothing
     a_release_that_is_dropped_keeps_the_lock
-    closing_that_is_dropped_goes_on
 }

@@ -169,31 +169,6 @@ async fn a_black_hole_longer_than_the_lease_ends_it_on_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_comes_out_of_a_black_hole_is_undone() {
-    let (timed, client, other) = timed_scene().await;
-    let proxy = &timed.proxy;
-    let server = &*timed.server;
-    let fence = || server.cli(&["GET", "leasehold:fence"]).text();
-    let before = fence();
-    proxy.blackhole(true);
-    // The request is stuck in the connection. The server executes it later, and the grant lasts for the whole TTL.
-    let lock = client.mutex("orders").ttl(LONG);
-    let error = store_error(timed.gives_up(LIMIT, lock.try_acquire()).await);
-    assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
-    assert!(error.may_have_taken_effect && fence() == before);
-    proxy.blackhole(false);
-    eventually(PLENTY, "it comes out", || fence() != before);
-    // Long before its TTL.
-    timed
-        .eventually("it is undone", || is_free(server, "orders"))
-        .await;
-    let free = take(&other, "orders", LONG).await;
-    let again = timed.passing("an answer", lock.try_acquire()).await;
-    assert!(again.expect("an answer").is_none());
-    free.release().await.expect("nobody took it away");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_behind_a_black_hole_keeps_or_regains_its_turn() {
     let (server, proxy, client, other) = scene().await;
     let lease = take(&other, "orders", LONG).await;

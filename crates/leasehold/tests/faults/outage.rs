@@ -136,32 +136,6 @@ async fn a_request_carried_out_after_the_outage_is_undone() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lease_that_outlasts_outage_is_doubtful_then_held_again() {
-    let timed = Timed::start();
-    let client = timed.proxied().await;
-    let lease = take(&client, "orders", LONG).await;
-    // The first renewal sends the name to the index too. The request below is the renewal alone.
-    lease.extend(LONG).await.expect("held");
-    let names = || timed.server.cli(&["ZCARD", "leasehold:index"]).int();
-    eventually(PLENTY, "it is in the index", || names() == 1);
-    timed.server.pause();
-    let error = store_error(timed.beyond(LIMIT, lease.extend(LONG)).await);
-    assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
-    assert!(error.may_have_taken_effect && lease.is_doubtful() && !lease.is_lost());
-    timed.server.resume();
-    timed
-        .eventually("it is renewed", || !lease.is_doubtful())
-        .await;
-    assert!(
-        lease
-            .loss()
-            .is_none_or(|lost| lost.cause == LossCause::Closed)
-    );
-    let released = timed.passing("the release", lease.release()).await;
-    released.expect("held all the time");
-}
-
 /// The server stops for longer than the client tries to undo its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_it_carries_out_when_nobody_tries_any_more_is_undone() {

@@ -1,10 +1,10 @@
 //! Servers that are killed or stopped.
 
 use leasehold::LossCause;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::common::LONG;
-use crate::scene::{TTL, Timed, host, lock, millis, refusal, take};
+use crate::scene::{Nodes, TTL, Timed, host, lock, millis, refusal, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_notices_that_one_of_three_is_killed() {
@@ -102,4 +102,24 @@ async fn a_lease_without_a_majority_is_lost_on_time() {
     let next = next.expect("the lease has ended");
     assert!(next.fence() > lease.fence());
     nodes.release(next).await;
+}
+
+/// The client is not closed, and a majority has answered everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_dropped_leaves_no_vote_at_a_late_server() {
+    for late in 0..3 {
+        let nodes = Nodes::start();
+        let client = nodes.client().await;
+        let first = take(&client).await;
+        nodes.vote(&[0, 1, 2]).await;
+        first.release().await.expect("it is held");
+        nodes.are_clean().await;
+        nodes.0[late].pause();
+        let lease = take(&client).await;
+        drop((lease, client));
+        // Longer than the other two take to answer, and shorter than the limit of a request.
+        sleep(millis(100)).await;
+        nodes.0[late].resume();
+        nodes.are_clean().await;
+    }
 }

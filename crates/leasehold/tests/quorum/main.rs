@@ -2,7 +2,6 @@
 //! votes that remain.
 
 mod added;
-mod cancel;
 #[path = "../common/mod.rs"]
 mod common;
 mod down;
