@@ -15,27 +15,6 @@ fn replace(scene: &Scene) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_the_new_server_does_not_know_is_lost_at_once() {
-    let scene = Scene::begin();
-    let (lease, _) = scene.lease().await;
-    scene.memory.clear();
-    let replaced_at = scene.clock.now();
-    replace(&scene);
-    assert!(
-        lease.is_doubtful() && !lease.is_lost(),
-        "it has not answered"
-    );
-    let lost = lease.lost().await;
-    assert!(scene.since(replaced_at) <= MS);
-    assert_eq!(lost.cause, LossCause::NotHeld(None));
-    assert_eq!(lost.replaced, Some(Replaced::Other));
-    assert!(
-        lost.to_string().contains("the server was replaced"),
-        "{lost}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_that_the_new_server_confirms_is_as_good_as_before() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
