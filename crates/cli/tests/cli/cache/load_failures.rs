@@ -11,7 +11,6 @@ on_each_store_of_entries! {
     every_way_to_fail_has_its_code,
     a_host_without_the_command_prints_what_others_bring,
     another_load_is_waited_for_no_longer_than_was_said,
-    wrong_use_is_64_and_runs_nothing,
 }
 
 const FAIL: &str = "echo run >> runs; echo partly; echo why >&2; exit 7";
@@ -125,7 +124,9 @@ fn another_load_is_waited_for_no_longer_than_was_said(store: &Store) {
     assert_eq!((&*loader.end().stdout, runs(store)), ("v\n", 1));
 }
 
-fn wrong_use_is_64_and_runs_nothing(store: &Store) {
+#[test]
+fn wrong_use_is_64_and_runs_nothing() {
+    let store = &Store::local();
     let run = "echo run >> runs";
     load(store, &["--fresh", "0"], run)
         .output()

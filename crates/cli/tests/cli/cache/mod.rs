@@ -23,9 +23,7 @@ on_each_store_of_entries! {
     inline_waits_for_the_new_value,
     a_large_value_is_stored_before_the_process_ends,
     a_store_that_is_named_by_a_pipe_is_asked_inline,
-    the_command_has_no_stdin,
     what_a_program_has_stored_is_printed_and_never_replaced,
-    of_several_keys_none_is_invalidated_if_one_can_be_no_key,
 }
 
 /// `leasehold cache VERB --url URL words...`, in the directory of the test.
@@ -176,7 +174,9 @@ fn a_store_that_is_named_by_a_pipe_is_asked_inline(store: &Store) {
     );
 }
 
-fn the_command_has_no_stdin(store: &Store) {
+#[test]
+fn the_command_has_no_stdin() {
+    let store = &Store::local();
     let done = load(store, &[], "cat; echo end")
         .stdin(Stdio::piped())
         .output();
@@ -203,7 +203,9 @@ fn what_a_program_has_stored_is_printed_and_never_replaced(store: &Store) {
     assert_eq!(cache(store, "get", &["k"]).output().stdout, "[1,2]");
 }
 
-fn of_several_keys_none_is_invalidated_if_one_can_be_no_key(store: &Store) {
+#[test]
+fn of_several_keys_none_is_invalidated_if_one_can_be_no_key() {
+    let store = &Store::local();
     load(store, &[], "echo v").output().is(0, &[]);
     let done = cache(store, "invalidate", &["k", ""]).output();
     done.is(64, &["invalid cache key", "is empty"]);

@@ -7,7 +7,6 @@ use crate::common::{self, Store, on_each_store};
 
 on_each_store! {
     break_frees_what_was_meant_and_nothing_else,
-    break_without_a_fence_says_what_to_type,
 }
 
 fn break_frees_what_was_meant_and_nothing_else(store: &Store) {
@@ -56,7 +55,9 @@ fn break_frees_what_was_meant_and_nothing_else(store: &Store) {
     assert!(!store.is_held("x"));
 }
 
-fn break_without_a_fence_says_what_to_type(store: &Store) {
+#[test]
+fn break_without_a_fence_says_what_to_type() {
+    let store = &Store::local();
     store
         .verb("break", &["x"])
         .output()

@@ -24,18 +24,18 @@ use crate::common::{self, Store, lives, on_each_store};
 use testkit::{RedisServer, Reply};
 
 on_each_store! {
-    a_busy_lock_can_be_skipped_or_have_its_own_code,
     only_so_many_wait,
     a_hold_can_be_limited,
     a_lock_can_be_kept_after_a_success,
-    any_ancestors_lock_is_refused_at_once,
 }
 
 fn report(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
 }
 
-fn a_busy_lock_can_be_skipped_or_have_its_own_code(store: &Store) {
+#[test]
+fn a_busy_lock_can_be_skipped_or_have_its_own_code() {
+    let store = &Store::local();
     let holder = store.hold();
     for words in [
         ["--skip", "x", "touch", "ran"].as_slice(),
@@ -300,7 +300,9 @@ fn the_waiting_can_be_hidden_without_hiding_the_rest() {
     waiting.until_it_says("waiting for \"x\", 1st in line");
 }
 
-fn any_ancestors_lock_is_refused_at_once(store: &Store) {
+#[test]
+fn any_ancestors_lock_is_refused_at_once() {
+    let store = &Store::local();
     // A nested run is refused at any depth, and with any option for busy locks.
     let run = format!("{} run", env!("CARGO_BIN_EXE_leasehold"));
     for options in ["", "-n", "-q -n", "--skip", "-E 3"] {

@@ -13,8 +13,6 @@ on_each_store! {
     a_signal_leaves_the_line,
     a_signal_that_arrives_with_the_lock_starts_nothing,
     other_signals_do_not_end_the_waiting,
-    quiet_says_nothing,
-    a_lock_is_not_waited_for_inside_itself,
 }
 
 fn says_who_holds_and_the_place_in_line_and_runs_in_turn(store: &Store) {
@@ -114,7 +112,9 @@ fn other_signals_do_not_end_the_waiting(store: &Store) {
     holder.end().is(0, &[]);
 }
 
-fn quiet_says_nothing(store: &Store) {
+#[test]
+fn quiet_says_nothing() {
+    let store = &Store::local();
     let holder = store.hold();
     let noisy = store.run(&["x", "true"]).start();
     noisy.until_it_says("1st in line");
@@ -134,7 +134,9 @@ fn quiet_says_nothing(store: &Store) {
     }
 }
 
-fn a_lock_is_not_waited_for_inside_itself(store: &Store) {
+#[test]
+fn a_lock_is_not_waited_for_inside_itself() {
+    let store = &Store::local();
     let wrapper = env!("CARGO_BIN_EXE_leasehold");
     let done = store
         .run(&["x", wrapper, "run", "--url", &store.url, "x", "true"])

@@ -17,8 +17,6 @@ on_each_store! {
     a_signal_while_waiting_leaves_nothing_behind,
     a_signal_before_the_token_is_written_gives_the_lock_back,
     a_busy_lock_is_75_or_124,
-    what_is_missing_or_wrong_is_64,
-    a_pipeline_does_not_wait_for_its_own_lease,
 }
 
 fn what_nobody_can_be_told_of_is_given_back(store: &Store) {
@@ -137,7 +135,9 @@ fn a_busy_lock_is_75_or_124(store: &Store) {
     }
 }
 
-fn what_is_missing_or_wrong_is_64(store: &Store) {
+#[test]
+fn what_is_missing_or_wrong_is_64() {
+    let store = &Store::local();
     let output = leasehold(store, &["acquire", "x"], &[]);
     is(
         &output,
@@ -230,7 +230,9 @@ fn a_store_that_does_not_answer_is_69_and_never_79() {
     is(&leasehold(&store, &["release"], &set[..2]), 0, &[]);
 }
 
-fn a_pipeline_does_not_wait_for_its_own_lease(store: &Store) {
+#[test]
+fn a_pipeline_does_not_wait_for_its_own_lease() {
+    let store = &Store::local();
     let token = acquired(store, "1h");
     let set = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", token.as_str())];
     for verb in [

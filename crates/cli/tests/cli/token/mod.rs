@@ -15,10 +15,7 @@ use testkit::eventually;
 
 on_each_store! {
     a_token_renews_checks_and_releases_what_outlives_its_process,
-    the_environment_carries_it_from_step_to_step,
-    json_says_it_all,
     an_expired_lease_is_79_and_never_taken_again,
-    namespaces_keep_locks_apart,
 }
 
 /// A TTL whose end a test waits for. A stall does no harm: nothing needs the lease, and the answer to the renewal does not count.
@@ -145,7 +142,9 @@ fn a_token_renews_checks_and_releases_what_outlives_its_process(store: &Store) {
     is_free(store);
 }
 
-fn the_environment_carries_it_from_step_to_step(store: &Store) {
+#[test]
+fn the_environment_carries_it_from_step_to_step() {
+    let store = &Store::local();
     let mut step = command(
         store,
         &[
@@ -200,7 +199,9 @@ fn the_environment_carries_it_from_step_to_step(store: &Store) {
     is_free(store);
 }
 
-fn json_says_it_all(store: &Store) {
+#[test]
+fn json_says_it_all() {
+    let store = &Store::local();
     let output = leasehold(store, &["acquire", "a b", "--ttl", "1h", "--json"], &[]);
     is(&output, 0, &[]);
     assert!(stdout(&output).starts_with("{\"schema\":\"leasehold.acquire/1\","));
@@ -276,7 +277,9 @@ fn an_expired_lease_is_79_and_never_taken_again(store: &Store) {
     is_free(store);
 }
 
-fn namespaces_keep_locks_apart(store: &Store) {
+#[test]
+fn namespaces_keep_locks_apart() {
+    let store = &Store::local();
     let inside = [("LEASEHOLD_NAMESPACE", "team")];
     let output = leasehold(store, &["acquire", "x", "--ttl", "1h"], &inside);
     is(&output, 0, &[]);
