@@ -5,6 +5,7 @@ use std::path::Path;
 use leasehold_core::ClientId;
 use nix::unistd::{AccessFlags, access};
 
+use super::file::file_system;
 use super::path;
 use super::store::LocalStore;
 use crate::clock::Clock;
@@ -16,7 +17,7 @@ use crate::store::contract::{Attach, Store};
 ///
 /// # Errors
 /// The file cannot be opened or read.
-pub(in crate::store) async fn examine(given: &str, clock: &Clock) -> Result<Examined, Error> {
+pub(crate) async fn examine(given: &str, clock: &Clock) -> Result<Examined, Error> {
     let attach = Attach {
         client: ClientId::new(0),
         listener: std::sync::Arc::new(|_| {}),
@@ -28,7 +29,7 @@ pub(in crate::store) async fn examine(given: &str, clock: &Clock) -> Result<Exam
     facts.locks = names.len();
     facts.refusal = store.refusal().await?;
     facts.is_writable = facts.refusal.is_none() && may_write(&path);
-    facts.file_system = file_system(&path).map(str::to_owned);
+    facts.file_system = file_system(&path).map(|(name, _)| name.to_owned());
     Ok(Examined::new(path::label(&path), Facts::File(facts)))
 }
 
@@ -39,28 +40,4 @@ fn may_write(path: &Path) -> bool {
         && path
             .parent()
             .is_none_or(|folder| access(folder, write).is_ok())
-}
-
-/// The kind of the file system, if it is known to be one that hosts do not share. A store refuses to open a file on a shared one.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn file_system(path: &Path) -> Option<&'static str> {
-    use nix::sys::statfs;
-    const OWN: [(statfs::FsType, &str); 6] = [
-        (statfs::EXT4_SUPER_MAGIC, "ext4"),
-        (statfs::TMPFS_MAGIC, "tmpfs"),
-        (statfs::BTRFS_SUPER_MAGIC, "btrfs"),
-        (statfs::XFS_SUPER_MAGIC, "XFS"),
-        (statfs::OVERLAYFS_SUPER_MAGIC, "overlayfs"),
-        (statfs::FsType(0x2fc1_2fc1), "ZFS"),
-    ];
-    let found = statfs::statfs(path.parent()?).ok()?.filesystem_type();
-    OWN.iter()
-        .find(|(kind, _)| *kind == found)
-        .map(|(_, name)| *name)
-}
-
-/// Unknown on other systems.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn file_system(_path: &Path) -> Option<&'static str> {
-    None
 }

@@ -159,38 +159,45 @@ pub(super) fn close(db: Connection, places: Option<Places>) {
 
 /// Refuses network file systems. Each host would judge the file by its own clock, and SQLite's locks do not work across
 /// hosts.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_network(path: &Path, store: &str) -> Result<(), StoreError> {
-    use nix::sys::statfs;
-    const SHARED: [(statfs::FsType, &str); 5] = [
-        (statfs::NFS_SUPER_MAGIC, "NFS"),
-        (statfs::SMB_SUPER_MAGIC, "SMB"),
-        (statfs::FsType(0xfe53_4d42), "SMB"),
-        (statfs::FsType(0xff53_4d42), "CIFS"),
-        (statfs::FsType(0x00c3_6400), "Ceph"),
-    ];
     // An unknown file system is not refused: if it does not work, the next step fails.
-    let Some(Ok(found)) = path.parent().map(statfs::statfs) else {
+    let Some((name, true)) = file_system(path) else {
         return Ok(());
     };
-    match SHARED
-        .iter()
-        .find(|(kind, _)| *kind == found.filesystem_type())
-    {
-        None => Ok(()),
-        Some((_, name)) => {
-            let detail = format!(
-                "it is on a network file system ({name}), which other hosts may share; use a local file, or Redis"
-            );
-            Err(StoreError::new(store, StoreErrorKind::Protocol, detail))
-        }
-    }
+    let detail = format!(
+        "it is on a network file system ({name}), which other hosts may share; use a local file, or Redis"
+    );
+    Err(StoreError::new(store, StoreErrorKind::Protocol, detail))
 }
 
-/// Not checked on other systems.
+/// The file system of the directory of `path`, if its kind is known, and whether hosts share it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn file_system(path: &Path) -> Option<(&'static str, bool)> {
+    use nix::sys::statfs;
+    const KNOWN: [(statfs::FsType, &str, bool); 11] = [
+        (statfs::NFS_SUPER_MAGIC, "NFS", true),
+        (statfs::SMB_SUPER_MAGIC, "SMB", true),
+        (statfs::FsType(0xfe53_4d42), "SMB", true),
+        (statfs::FsType(0xff53_4d42), "CIFS", true),
+        (statfs::FsType(0x00c3_6400), "Ceph", true),
+        (statfs::EXT4_SUPER_MAGIC, "ext4", false),
+        (statfs::TMPFS_MAGIC, "tmpfs", false),
+        (statfs::BTRFS_SUPER_MAGIC, "btrfs", false),
+        // Not defined for musl.
+        (statfs::FsType(0x5846_5342), "XFS", false),
+        (statfs::OVERLAYFS_SUPER_MAGIC, "overlayfs", false),
+        (statfs::FsType(0x2fc1_2fc1), "ZFS", false),
+    ];
+    let found = statfs::statfs(path.parent()?).ok()?.filesystem_type();
+    KNOWN
+        .into_iter()
+        .find_map(|(kind, name, is_shared)| (kind == found).then_some((name, is_shared)))
+}
+
+/// Unknown on other systems.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn refuse_network(_path: &Path, _store: &str) -> Result<(), StoreError> {
-    Ok(())
+pub(super) fn file_system(_path: &Path) -> Option<(&'static str, bool)> {
+    None
 }
 
 /// Keeps other processes from opening files in the directory of `path`, until the result is dropped. Waits for a

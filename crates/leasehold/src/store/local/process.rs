@@ -1,19 +1,21 @@
-//! Decides which processes have certainly ended. If in doubt, a process counts as present.
+//! The clients of the file, and which of their processes have certainly ended. If in doubt, a process counts as present.
+
+use std::fs;
 
 use leasehold_core::{ClientId, Owner, Presence, Waiter};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row};
 
 /// Identifies a process, and distinguishes it from a later one with its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
-    pub(super) pid: u32,
+    pid: u32,
     /// Its start time, in ticks since boot, if known.
-    pub(super) started: Option<u64>,
+    started: Option<u64>,
     /// Its PID namespace; `None` if unknown.
-    pub(super) namespace: Option<String>,
+    namespace: Option<String>,
 }
 
 impl Process {
@@ -22,8 +24,8 @@ impl Process {
         let pid = std::process::id();
         Self {
             pid,
-            started: system::stat(pid).map(|stat| stat.started),
-            namespace: system::namespace(),
+            started: stat(pid).map(|stat| stat.started),
+            namespace: namespace(),
         }
     }
 
@@ -32,7 +34,7 @@ impl Process {
         if self.namespace.is_none() || self.namespace != observer.namespace {
             return false;
         }
-        match system::stat(self.pid) {
+        match stat(self.pid) {
             Some(stat) => stat.dead || self.started.is_some_and(|started| started != stat.started),
             None => no_such_pid(self.pid),
         }
@@ -54,8 +56,16 @@ struct Stat {
     dead: bool,
 }
 
+/// Whether `/proc` is known. Other systems may have one with other meanings.
+const IS_LINUX: bool = cfg!(any(target_os = "linux", target_os = "android"));
+
+/// The fields of one process, if it exists and `/proc` is known.
+fn stat(pid: u32) -> Option<Stat> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    parse_stat(&line.filter(|_| IS_LINUX)?)
+}
+
 /// Reads a line of `/proc/<pid>/stat`. Its second field, the command, may contain spaces and parentheses.
-#[cfg(any(target_os = "linux", target_os = "android", test))]
 fn parse_stat(line: &str) -> Option<Stat> {
     let (_, rest) = line.rsplit_once(')')?;
     // The fields after the command. proc(5) counts from one.
@@ -69,55 +79,27 @@ fn parse_stat(line: &str) -> Option<Stat> {
     })
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod system {
-    use std::fs;
-
-    use super::{Stat, parse_stat};
-
-    pub(super) fn stat(pid: u32) -> Option<Stat> {
-        parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// The PID namespace, if `/proc` belongs to it: `/proc` may be mounted from another namespace.
+fn namespace() -> Option<String> {
+    if !IS_LINUX {
+        // There is only one.
+        return Some("host".into());
     }
-
-    /// The namespace, if `/proc` belongs to it: `/proc` may be mounted from another namespace.
-    pub(super) fn namespace() -> Option<String> {
-        let own = fs::read_to_string("/proc/self/stat").ok()?;
-        let counts_alike = own.split(' ').next()? == std::process::id().to_string();
-        let link = fs::read_link("/proc/self/ns/pid")
-            .ok()
-            .filter(|_| counts_alike)?;
-        Some(link.to_string_lossy().into_owned())
-    }
-
-    /// True if the boot clock of this process is the host's. A time namespace may shift it.
-    pub(super) fn has_hosts_clock() -> bool {
-        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-        let boot = offsets
-            .lines()
-            .find_map(|line| line.strip_prefix("boottime"));
-        boot.is_none_or(|boot| boot.split_ascii_whitespace().all(|offset| offset == "0"))
-    }
+    let own = fs::read_to_string("/proc/self/stat").ok()?;
+    let counts_alike = own.split(' ').next()? == std::process::id().to_string();
+    let link = fs::read_link("/proc/self/ns/pid")
+        .ok()
+        .filter(|_| counts_alike)?;
+    Some(link.to_string_lossy().into_owned())
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod system {
-    pub(super) fn stat(_pid: u32) -> Option<super::Stat> {
-        None
-    }
-
-    /// There is only one namespace.
-    pub(super) fn namespace() -> Option<String> {
-        Some("host".into())
-    }
-
-    pub(super) fn has_hosts_clock() -> bool {
-        true
-    }
-}
-
-/// True if this process's deadlines mean the same to the other processes of the host.
+/// True if this process's deadlines mean the same to the other processes of the host. On Linux, a time namespace may
+/// shift its boot clock.
 pub(super) fn has_hosts_clock() -> bool {
-    system::has_hosts_clock()
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let mut lines = offsets.lines();
+    let boot = lines.find_map(|line| line.strip_prefix("boottime"));
+    boot.is_none_or(|boot| boot.split_ascii_whitespace().all(|offset| offset == "0"))
 }
 
 /// Judges the presence of owners by the processes of their clients.
@@ -127,46 +109,43 @@ pub(super) struct Processes<'a> {
     pub(super) observer: &'a Process,
 }
 
-impl Processes<'_> {
-    fn is_gone(&self, client: ClientId) -> bool {
-        // A missing or unreadable row proves nothing.
-        client != self.client
-            && matches!(find(self.db, client), Ok(Some(process)) if process.is_gone(self.observer))
-    }
-}
-
 impl Presence for Processes<'_> {
     fn holder_gone(&self, owner: &Owner) -> bool {
-        self.is_gone(owner.client())
+        if owner.client() == self.client {
+            return false;
+        }
+        // A missing or unreadable row proves nothing.
+        let process = find(self.db, owner.client()).ok().flatten();
+        process.is_some_and(|process| process.is_gone(self.observer))
     }
 
     fn waiter_gone(&self, waiter: &Waiter) -> bool {
-        self.is_gone(waiter.owner.client())
+        self.holder_gone(&waiter.owner)
     }
 }
 
 fn find(db: &Connection, client: ClientId) -> rusqlite::Result<Option<Process>> {
-    let mut select =
-        db.prepare_cached("SELECT pid, started, namespace FROM clients WHERE client = ?1")?;
-    select
-        .query_row([client.get().cast_signed()], |row| read(row, 0))
-        .optional()
+    let sql = "SELECT pid, started, namespace FROM clients WHERE client = ?1";
+    let mut select = db.prepare_cached(sql)?;
+    let row = select.query_row([client.get().cast_signed()], read);
+    row.optional()
 }
 
-/// All clients with their processes.
-pub(super) fn all(db: &Connection) -> rusqlite::Result<Vec<(i64, Process)>> {
-    let mut select = db.prepare_cached("SELECT client, pid, started, namespace FROM clients")?;
-    select
-        .query_map([], |row| Ok((row.get(0)?, read(row, 1)?)))?
-        .collect()
+/// The clients, as signed numbers, whose process has certainly ended as far as `observer` can see.
+pub(super) fn gone(db: &Connection, observer: &Process) -> rusqlite::Result<Vec<i64>> {
+    let mut select = db.prepare_cached("SELECT pid, started, namespace, client FROM clients")?;
+    let clients = select.query_map([], |row| Ok((read(row)?, row.get(3)?)))?;
+    let clients: Vec<(Process, i64)> = clients.collect::<rusqlite::Result<_>>()?;
+    let gone = |(process, client): (Process, i64)| process.is_gone(observer).then_some(client);
+    Ok(clients.into_iter().filter_map(gone).collect())
 }
 
-fn read(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Process> {
-    let started: Option<i64> = row.get(at + 1)?;
+fn read(row: &Row<'_>) -> rusqlite::Result<Process> {
+    let started: Option<i64> = row.get(1)?;
     Ok(Process {
-        pid: row.get(at)?,
+        pid: row.get(0)?,
         started: started.map(i64::cast_unsigned),
-        namespace: row.get(at + 2)?,
+        namespace: row.get(2)?,
     })
 }
 
@@ -176,18 +155,16 @@ pub(super) fn register(
     client: ClientId,
     process: &Process,
 ) -> rusqlite::Result<()> {
-    let started = process.started.map(u64::cast_signed);
-    let row = (
-        client.get().cast_signed(),
-        process.pid,
+    let Process {
+        pid,
         started,
-        &process.namespace,
-    );
-    db.execute(
-        "INSERT OR REPLACE INTO clients (client, pid, started, namespace) VALUES (?1, ?2, ?3, ?4)",
-        row,
-    )
-    .map(drop)
+        namespace,
+    } = process;
+    let started = started.map(u64::cast_signed);
+    let sql =
+        "INSERT OR REPLACE INTO clients (client, pid, started, namespace) VALUES (?1, ?2, ?3, ?4)";
+    db.execute(sql, (client.get().cast_signed(), pid, started, namespace))
+        .map(drop)
 }
 
 /// Forgets a client without holds and waiters. While it has a hold, only this row can show that its process is gone.
@@ -247,7 +224,7 @@ mod tests {
         let here = Process::current();
         assert!(!here.is_gone(&here));
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let started = system::stat(child.id()).map(|stat| stat.started);
+        let started = stat(child.id()).map(|stat| stat.started);
         let process = Process {
             pid: child.id(),
             started,

@@ -37,35 +37,26 @@ impl Default for LocalWaiters {
 impl LocalWaiters {
     /// Learns from the reply to a step.
     pub(super) fn note(&mut self, key: &str, step: &Step, reply: &Reply, now: Now) {
-        match (step, reply) {
-            (
-                Step::Acquire {
-                    owner,
-                    wait: Some(_),
-                    ..
-                },
-                Reply::Busy(busy),
-            ) => {
-                let grace =
-                    u64::try_from((busy.poll_after + WAITER_GRACE).as_millis()).unwrap_or(u64::MAX);
-                let until_ms = now.millis().saturating_add(grace);
-                let entry = WaiterEntry {
-                    key: key.into(),
-                    until_ms,
-                };
-                if self.owners.insert(owner.clone(), entry).is_none() {
-                    self.pause = FIRST_LOOK;
-                }
+        let (Step::Acquire { owner, .. }
+        | Step::Extend { owner, .. }
+        | Step::Release { owner, .. }) = step
+        else {
+            return;
+        };
+        if let Reply::Busy(busy) = reply
+            && matches!(step, Step::Acquire { wait: Some(_), .. })
+        {
+            let grace = (busy.poll_after + WAITER_GRACE).as_millis();
+            let grace = u64::try_from(grace).unwrap_or(u64::MAX);
+            let entry = WaiterEntry {
+                key: key.into(),
+                until_ms: now.millis().saturating_add(grace),
+            };
+            if self.owners.insert(owner.clone(), entry).is_none() {
+                self.pause = FIRST_LOOK;
             }
-            (
-                Step::Acquire { owner, .. }
-                | Step::Extend { owner, .. }
-                | Step::Release { owner, .. },
-                _,
-            ) => {
-                self.owners.remove(owner);
-            }
-            _ => {}
+        } else {
+            self.owners.remove(owner);
         }
     }
 

@@ -36,12 +36,9 @@ impl Db {
         let advance = Step::Break {
             fence: Fence::new(0),
         };
-        let gone: Vec<_> = process::all(&self.conn)?
-            .into_iter()
-            .filter(|(_, process)| process.is_gone(&self.process))
-            .collect();
+        let gone = process::gone(&self.conn, &self.process)?;
         let mut keys = self.outdated()?;
-        for (client, _) in &gone {
+        for client in &gone {
             let mut held = self
                 .conn
                 .prepare_cached("SELECT key FROM holders WHERE client = ?1")?;
@@ -59,7 +56,7 @@ impl Db {
             let outcome = self.transition(&key, &advance)?;
             outcomes.push((key, outcome));
         }
-        for (client, _) in gone {
+        for client in gone {
             process::unregister(&self.conn, client)?;
         }
         begun.commit()?;
