@@ -1,17 +1,15 @@
 //! Executes steps as transactions, one after another. The rules are core's, called in [`Db::transition`].
 
-mod tidy;
-
-use std::cell::Cell;
 use std::mem;
 use std::time::Duration;
 
-use leasehold_core::{Block, LockName, Outcome, Owner, Reply, Step, Wake};
+use leasehold_core::{Block, Fence, LockName, Now, Outcome, Owner, Reply, Step, Wake};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 #[cfg(feature = "entries")]
 use super::cache;
-use super::fault::{Fault, lacks_space, takes_no_writes};
+use super::fault::{Fault, takes_no_writes};
+use super::pages::{self, LOG_PAGES, Pages};
 use super::places::Places;
 use super::process::{self, Process, Processes};
 use super::rows::{Rows, signed};
@@ -23,18 +21,26 @@ use crate::store::contract::{Attach, Notice};
 #[cfg(feature = "entries")]
 use crate::store::entries::{Looked, Taken};
 
+/// How many steps pass between two cleanups, and how many names one cleanup touches at most.
+const TIDY_EVERY: u32 = 1024;
+const TIDY_AT_MOST: usize = 256;
+/// How many cache entries one cleanup deletes at most. There are more of them, and deleting is cheap.
+#[cfg(feature = "entries")]
+const ENTRIES_AT_MOST: u32 = 2048;
+
 /// One client's connection to the file. Its methods block for about [`file::BUSY_LIMIT`] at most.
 pub(super) struct Db {
     conn: Connection,
     /// The part after `local:` in the URL.
     given: String,
     /// The name of this store in errors.
-    label: String,
+    pub(super) label: String,
     /// The files that `conn` is open on; `None` once it is closed.
     places: Option<Places>,
     /// Why `conn` only reads; the next step tries again to open the file for writing.
-    refusal: Option<StoreError>,
-    clock: Clock,
+    pub(super) refusal: Option<StoreError>,
+    /// The clock that judges deadlines.
+    pub(super) clock: Clock,
     attach: Attach,
     /// Notices for the client, not yet delivered.
     notices: Vec<Notice>,
@@ -42,12 +48,7 @@ pub(super) struct Db {
     waiting: LocalWaiters,
     looked_at: Moment,
     steps: u32,
-    /// The pages that the file was seen to have.
-    pages: Cell<u32>,
-    /// The pages at the begin of the transaction that is under way, with those in the log.
-    begun_with: Cell<u32>,
-    /// A step has added pages that the file does not have yet.
-    has_grown: Cell<bool>,
+    pages: Pages,
 }
 
 impl Db {
@@ -67,38 +68,26 @@ impl Db {
                 Err(_) => return Err(why.into()),
             },
         };
-        let (process, waiting, looked_at) =
-            (Process::current(), LocalWaiters::default(), clock.now());
-        let given = given.to_owned();
         let mut this = Self {
             conn,
-            given,
+            given: given.to_owned(),
             label,
             places,
             refusal,
+            looked_at: clock.now(),
             clock,
             attach,
             notices: Vec::new(),
-            process,
-            waiting,
-            looked_at,
+            process: Process::current(),
+            waiting: LocalWaiters::default(),
             steps: 0,
-            pages: Cell::new(file::pages(&at.path)),
-            begun_with: Cell::new(0),
-            has_grown: Cell::new(false),
-        };
-        // As in `execute`: there may be room in the log.
-        let again = |why| {
-            if file::rewind(&this.conn) {
-                this.register()
-            } else {
-                Err(why)
-            }
+            pages: Pages::of(&at.path),
         };
         if this.refusal.is_none()
-            && let Err(fault) = this.register().or_else(again)
+            && let Err(mut why) = this.register()
         {
-            let why = fault.of(&this.label);
+            // An opening is no step, so it has no effect that a caller asks for.
+            why.may_have_taken_effect = false;
             if !takes_no_writes(&why) {
                 return Err(why.into());
             }
@@ -107,48 +96,30 @@ impl Db {
         Ok(this)
     }
 
-    /// The clock that judges deadlines.
-    pub(super) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// The name of this store in errors.
-    pub(super) fn label(&self) -> &str {
-        &self.label
-    }
-
-    /// The error of a request that waited for too long.
-    pub(super) fn timed_out(&self, waited: Duration) -> StoreError {
-        StoreError::new(
-            &self.label,
-            StoreErrorKind::TimedOut,
-            format!("other processes kept the file locked for {waited:.1?}"),
-        )
-    }
-
     /// Registers this process, and cleans up after earlier ones.
-    fn register(&self) -> Result<(), Fault> {
-        let begun = self.begin()?;
-        if !self.clock.is_virtual() {
-            file::begin_after_boot(&self.conn, self.clock.store_now())?;
-        }
-        process::register(&self.conn, self.attach.client, &self.process)?;
-        self.has_room()?;
-        begun.commit()?;
-        // Waiters for a lock that this frees belong to other clients, which look for themselves. If this fails, steps
-        // will too.
+    fn register(&self) -> Result<(), StoreError> {
+        self.write(|| {
+            if !self.clock.is_virtual() {
+                file::begin_after_boot(&self.conn, self.clock.store_now())?;
+            }
+            process::register(&self.conn, self.attach.client, &self.process)?;
+            Ok(())
+        })?;
+        // Waiters for a lock that this frees belong to other clients, which look for themselves.
         drop(self.tidy());
-        file::checkpoint_at(&self.conn, file::LOG_PAGES)
+        pages::checkpoint_at(&self.conn, LOG_PAGES)
+            .map_err(|error| Fault::from(error).of(&self.label))
     }
 
     /// Takes one step. Time is read inside the transaction: a step is judged by the time at which it is executed.
     pub(super) fn step(&mut self, name: &LockName, step: &Step) -> Result<Reply, StoreError> {
         self.reopen_if_replaced()?;
         let key = name.key();
+        let transition = || self.transition(key, step);
         let outcome = if matches!(step, Step::Inspect) {
-            self.look_up(key)
+            self.read(transition)
         } else {
-            self.execute(key, step)
+            self.write(transition)
         }?;
         self.waiting
             .note(key, step, &outcome.reply, self.clock.store_now());
@@ -162,13 +133,8 @@ impl Db {
         self.reopen_if_replaced()?;
         let now = signed(self.clock.store_now().millis());
         let sql = "SELECT key FROM holders WHERE expires_at_ms >= ?1 UNION SELECT key FROM waiters WHERE seen_until_ms >= ?1";
-        let keys = || {
-            self.conn
-                .prepare_cached(sql)?
-                .query_map([now], |row| row.get(0))?
-                .collect::<rusqlite::Result<_>>()
-        };
-        keys().map_err(|error| Fault::from(error).of(&self.label))
+        self.keys(sql, now)
+            .map_err(|error| Fault::from(error).of(&self.label))
     }
 
     /// Takes one step on a cache entry in its own transaction.
@@ -179,15 +145,15 @@ impl Db {
         step: &leasehold_core::cache::Step,
     ) -> Result<Taken, StoreError> {
         self.reopen_if_replaced()?;
-        let failed = |fault: Fault| fault.of(&self.label);
-        self.refuse()?;
-        let begun = self.begin().map_err(failed)?;
-        let now = self.clock.store_now();
-        let reply = cache::step(&self.conn, now, key.key(), step).map_err(failed)?;
-        self.commit(begun)?;
+        let taken = self.write(|| {
+            let now = self.clock.store_now();
+            Ok(Taken {
+                reply: cache::step(&self.conn, now, key.key(), step)?,
+                now_ms: now.millis(),
+            })
+        })?;
         self.tidy_if_due();
-        let now_ms = now.millis();
-        Ok(Taken { reply, now_ms })
+        Ok(taken)
     }
 
     /// The values stored under `keys`. Does not wait for writers.
@@ -253,85 +219,56 @@ impl Db {
             .collect())
     }
 
-    fn begin(&self) -> Result<Transaction<'_>, Fault> {
-        let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
-        self.begun_with.set(file::page_count(&self.conn)?);
-        Ok(begun)
+    /// Does `work`, which only reads, on one state of the file. Does not wait for writers.
+    fn read<T>(&self, work: impl FnOnce() -> Result<T, Fault>) -> Result<T, StoreError> {
+        let read = || -> Result<T, Fault> {
+            let _begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Deferred)?;
+            work()
+        };
+        read().map_err(|fault| fault.of(&self.label))
     }
 
-    /// Refuses a transaction that adds pages to a file on a full disk. There may be room for them in the log. But no
-    /// checkpoint could write them to the file, and when the log is full, no holder could renew.
-    fn has_room(&self) -> Result<(), Fault> {
-        let pages = file::page_count(&self.conn)?;
-        if pages > self.begun_with.get() && lacks_space(&self.label) {
-            return Err(Fault::NoSpace);
+    /// Does `work` in one transaction. If the log cannot grow, writes to its start again: a holder that no process can
+    /// replace, since none can write, renews its lease in the space that the file has.
+    ///
+    /// # Errors
+    /// Also if the files were replaced meanwhile: other processes may not see the transaction.
+    fn write<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
+        if let Some(why) = &self.refusal {
+            return Err(why.clone());
         }
-        self.has_grown.set(pages > self.pages.get());
-        Ok(())
-    }
-
-    /// Gives the file the pages that a step has added. It may sync the disk, so the answer to the step comes first.
-    pub(super) fn fill(&self) {
-        // Best effort: the next step tries again.
-        if self.has_grown.take()
-            && let Ok(pages) = file::fill(&self.conn, self.pages.get())
-        {
-            self.pages.set(pages);
-        }
-    }
-
-    /// The error of every step that writes, while the file can only be read.
-    fn refuse(&self) -> Result<(), StoreError> {
-        self.refusal.clone().map_or(Ok(()), Err)
-    }
-
-    /// Why the file cannot be written now, if it can only be read.
-    #[cfg(feature = "doctor")]
-    pub(super) fn refusal(&self) -> Option<&StoreError> {
-        self.refusal.as_ref()
-    }
-
-    /// Executes a step that may change the lock. If the log cannot grow, writes to its start again: a holder that no
-    /// process can replace, since none can write, renews its lease in the space that the file has.
-    fn execute(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
-        self.refuse()?;
-        match self.execute_once(key, step) {
-            Err(why) if takes_no_writes(&why) && self.is_in_place() && file::rewind(&self.conn) => {
-                self.execute_once(key, step)
+        match self.write_once(&work) {
+            Err(why)
+                if takes_no_writes(&why) && self.is_in_place() && pages::rewind(&self.conn) =>
+            {
+                self.write_once(&work)
             }
             outcome => outcome,
         }
     }
 
-    fn execute_once(&self, key: &str, step: &Step) -> Result<Outcome, StoreError> {
-        let failed = |fault: Fault| fault.of(&self.label);
-        let begun = self.begin().map_err(failed)?;
-        let outcome = self.transition(key, step).map_err(failed)?;
-        self.commit(begun)?;
-        Ok(outcome)
-    }
-
-    /// Commits a step. If the files were replaced meanwhile, other processes may not see it.
-    fn commit(&self, begun: Transaction<'_>) -> Result<(), StoreError> {
-        self.has_room().map_err(|fault| fault.of(&self.label))?;
+    fn write_once<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
+        let prepare = || -> Result<_, Fault> {
+            let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
+            let begun_with = pages::count(&self.conn)?;
+            let done = work()?;
+            self.pages.have_room(&self.conn, begun_with, &self.label)?;
+            Ok((begun, done))
+        };
+        let (begun, done) = prepare().map_err(|fault| fault.of(&self.label))?;
         begun
             .commit()
             .map_err(|error| Fault::from(error).of(&self.label).unknown())?;
         if self.is_in_place() {
-            return Ok(());
+            return Ok(done);
         }
         let detail = format!("{} meanwhile", Replaced::File);
         Err(StoreError::new(&self.label, StoreErrorKind::Unavailable, detail).unknown())
     }
 
-    /// Executes a step that only reads, and so does not wait for writers.
-    fn look_up(&self, key: &str) -> Result<Outcome, StoreError> {
-        let look = || {
-            // One state of the file for all reads.
-            let _begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Deferred)?;
-            self.transition(key, &Step::Inspect)
-        };
-        look().map_err(|fault: Fault| fault.of(&self.label))
+    /// Gives the file the pages that a step has added, once the step is answered.
+    pub(super) fn fill(&self) {
+        self.pages.fill(&self.conn);
     }
 
     /// Applies one step of the rules to the rows of `key`, inside a transaction.
@@ -354,17 +291,70 @@ impl Db {
 
     /// Queues notices for the waiters of this client that were granted a lock. Other clients look for themselves.
     fn tell(&mut self, key: &str, outcome: &Outcome) {
-        for wake in outcome
-            .wakes
-            .iter()
-            .filter(|wake| wake.owner.client() == self.attach.client)
-        {
+        let client = self.attach.client;
+        let wakes = outcome.wakes.iter();
+        for wake in wakes.filter(|wake| wake.owner.client() == client) {
             self.waiting.granted(&wake.owner);
-            self.notices.push(Notice::Granted {
-                key: key.into(),
-                wake: wake.clone(),
-            });
+            let (key, wake) = (key.into(), wake.clone());
+            self.notices.push(Notice::Granted { key, wake });
         }
+    }
+
+    /// Cleans up once in many steps.
+    fn tidy_if_due(&mut self) {
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps.is_multiple_of(TIDY_EVERY) {
+            // If this fails, the next cleanup will do the work.
+            for (key, outcome) in self.tidy().unwrap_or_default() {
+                self.tell(&key, &outcome);
+            }
+        }
+    }
+
+    /// Applies the passage of time to unused names, and forgets clients whose process is gone.
+    fn tidy(&self) -> Result<Vec<(String, Outcome)>, StoreError> {
+        let failed = |fault: Fault| fault.of(&self.label);
+        let now = self.clock.store_now();
+        #[cfg(feature = "entries")]
+        cache::sweep(&self.conn, now, ENTRIES_AT_MOST).map_err(failed)?;
+        let (keys, gone) = self.unused(now).map_err(failed)?;
+        if keys.is_empty() && gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Every step first applies the passage of time. This one does nothing else, since no grant has this fence.
+        let advance = Step::Break {
+            fence: Fence::new(0),
+        };
+        self.write(|| {
+            let mut outcomes = Vec::new();
+            for key in keys.iter().take(TIDY_AT_MOST) {
+                outcomes.push((key.clone(), self.transition(key, &advance)?));
+            }
+            for client in &gone {
+                process::unregister(&self.conn, *client)?;
+            }
+            Ok(outcomes)
+        })
+    }
+
+    /// The names that ended or belong to clients whose process is gone, and these clients.
+    fn unused(&self, now: Now) -> Result<(Vec<String>, Vec<i64>), Fault> {
+        let gone = process::gone(&self.conn, &self.process)?;
+        let ended = "SELECT key FROM holders WHERE expires_at_ms < ?1 UNION
+            SELECT key FROM waiters WHERE seen_until_ms < ?1 AND key NOT IN (SELECT key FROM holders)";
+        let mut keys = self.keys(ended, signed(now.millis()))?;
+        for client in &gone {
+            keys.extend(self.keys("SELECT key FROM holders WHERE client = ?1", *client)?);
+        }
+        Ok((keys, gone))
+    }
+
+    /// The keys that a query with one number selects.
+    fn keys(&self, sql: &str, number: i64) -> rusqlite::Result<Vec<String>> {
+        self.conn
+            .prepare_cached(sql)?
+            .query_map([number], |row| row.get(0))?
+            .collect()
     }
 
     /// Opens the file again if it was removed or replaced, or one beside it: by a cleaner of temporary files, at the end
@@ -376,17 +366,14 @@ impl Db {
         }
         // Before the file is opened again, since SQLite gives a new connection the shared memory of the old one.
         self.close();
-        let mut next =
-            Self::open(&self.given, self.attach.clone(), self.clock.clone()).map_err(|error| {
-                match error {
-                    Error::Store(error) => error,
-                    other => StoreError::new(
-                        &self.label,
-                        StoreErrorKind::Unreachable,
-                        format!("the file is gone: {other}"),
-                    ),
-                }
-            })?;
+        let opened = Self::open(&self.given, self.attach.clone(), self.clock.clone());
+        let mut next = opened.map_err(|error| match error {
+            Error::Store(error) => error,
+            other => {
+                let detail = format!("the file is gone: {other}");
+                StoreError::new(&self.label, StoreErrorKind::Unreachable, detail)
+            }
+        })?;
         next.waiting = mem::take(&mut self.waiting);
         next.notices = self.notices();
         if self.refusal.is_none() {

@@ -15,6 +15,7 @@ use leasehold_core::Now;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{self, Fault};
+use super::pages::{LOG_PAGES_AT_OPENING, PAGE, checkpoint_at};
 use super::path::FileLocation;
 use super::places::{FileId, Places, beside, identity};
 use super::rows::signed;
@@ -231,65 +232,6 @@ fn clear_remains(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The size of the log, in pages, at which it is checkpointed into the database. A checkpoint syncs the disk and stops
-/// all processes.
-pub(super) const LOG_PAGES: u32 = 4000;
-
-/// The size at which an opening process checkpoints the log. A process without concurrent ones reads the whole log
-/// first. So each run of a short command would start later than the previous one, by up to 4 ms with 4000 pages
-/// (measured).
-const LOG_PAGES_AT_OPENING: u32 = 500;
-
-/// From now on, the writer of the log's page number `pages` checkpoints it.
-pub(super) fn checkpoint_at(db: &Connection, pages: u32) -> Result<(), Fault> {
-    Ok(db.pragma_update(None, "wal_autocheckpoint", pages)?)
-}
-
-/// The size of a page. A step writes two or three. With small pages, the log lasts longer between two syncs, which stop
-/// all processes.
-const PAGE: u32 = 1024;
-
-/// The number of pages of the file, without those that are only in the log.
-pub(super) fn pages(path: &Path) -> u32 {
-    let pages = fs::metadata(path).map_or(0, |file| file.len() / u64::from(PAGE));
-    u32::try_from(pages).unwrap_or(u32::MAX)
-}
-
-/// Gives the file its pages, if it has more than `known` by the log. Returns the number of pages that it has.
-///
-/// So a later checkpoint only writes over pages, and needs no space on the disk. SQLite would leave this to the next
-/// checkpoint, which may find the disk full.
-pub(super) fn fill(db: &Connection, known: u32) -> rusqlite::Result<u32> {
-    let pages = page_count(db)?;
-    if pages <= known {
-        return Ok(known);
-    }
-    let (busy, all, done): (i64, i64, i64) =
-        db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })?;
-    // A reader, or another checkpoint, may have been in the way.
-    Ok(if busy == 0 && all == done {
-        pages
-    } else {
-        known
-    })
-}
-
-/// The number of pages, with those that are only in the log, or in the transaction that is under way.
-pub(super) fn page_count(db: &Connection) -> rusqlite::Result<u32> {
-    db.prepare_cached("PRAGMA page_count")?
-        .query_row([], |row| row.get(0))
-}
-
-/// Makes the next step write to the start of the log, over steps that the file has now. Returns false if that failed.
-pub(super) fn rewind(db: &Connection) -> bool {
-    let busy = db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
-        row.get::<_, i64>(0)
-    });
-    busy == Ok(0)
 }
 
 /// Creates an empty file, which is an empty database. SQLite does not create it, so that it is never accessible to more

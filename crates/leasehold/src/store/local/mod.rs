@@ -20,6 +20,7 @@ mod db;
 mod examine;
 mod fault;
 mod file;
+mod pages;
 mod path;
 mod places;
 mod process;

@@ -46,7 +46,7 @@ impl LocalStore {
     pub(crate) fn open(path: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
         let listener = attach.listener.clone();
         let db = Db::open(path, attach, clock)?;
-        let (label, clock) = (db.label().to_owned(), db.clock().clone());
+        let (label, clock) = (db.label.clone(), db.clock.clone());
         let worker = if clock.is_virtual() {
             Worker::Inline(Box::new(Mutex::new(db)))
         } else {
@@ -69,7 +69,7 @@ impl LocalStore {
     /// Why the file can only be read, if so.
     #[cfg(feature = "doctor")]
     pub(super) async fn refusal(&self) -> Result<Option<String>, StoreError> {
-        let why = |db: &mut Db| Ok(db.refusal().map(|why| why.detail.clone()));
+        let why = |db: &mut Db| Ok(db.refusal.as_ref().map(|why| why.detail.clone()));
         self.ask(why).await
     }
 
@@ -88,23 +88,21 @@ impl LocalStore {
                 let notices = db.notices();
                 drop(db);
                 // Outside the lock: a listener may take a step at once.
-                for notice in notices {
-                    (self.listener)(notice);
-                }
+                notices.into_iter().for_each(&*self.listener);
                 done(outcome);
             }
             Worker::Thread(sender) => {
                 let (asked, listener) = (self.clock.now(), self.listener.clone());
                 let in_time = move |db: &mut Db| {
-                    let waited = db.clock().now().since(asked);
+                    let waited = db.clock.now().since(asked);
                     let outcome = if waited > BUSY_LIMIT {
-                        Err(db.timed_out(waited))
+                        let detail =
+                            format!("other processes kept the file locked for {waited:.1?}");
+                        Err(StoreError::new(&db.label, StoreErrorKind::TimedOut, detail))
                     } else {
                         work(db)
                     };
-                    for notice in db.notices() {
-                        listener(notice);
-                    }
+                    db.notices().into_iter().for_each(&*listener);
                     done(outcome);
                     db.fill();
                 };
