@@ -12,7 +12,7 @@ use leasehold_core::{LockName, Now};
 use rusqlite::{Connection, Row};
 
 use super::fault::Fault;
-use super::rows::{natural, signed};
+use super::lock::{natural, signed};
 
 /// Added to files without it; versions without cache entries ignore it. Times are milliseconds of the boot clock.
 /// `boot_ms` is the wall time of the boot.

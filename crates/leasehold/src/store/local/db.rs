@@ -9,10 +9,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 #[cfg(feature = "entries")]
 use super::cache;
 use super::fault::{Fault, takes_no_writes};
+use super::lock::{self, StoredLock, signed};
 use super::pages::{self, LOG_PAGES, Pages};
 use super::places::Places;
 use super::process::{self, Process, Processes};
-use super::rows::{Rows, signed};
 use super::waiters::LocalWaiters;
 use super::{file, path};
 use crate::clock::{Clock, Moment};
@@ -132,8 +132,7 @@ impl Db {
     pub(super) fn names(&mut self) -> Result<Vec<String>, StoreError> {
         self.reopen_if_replaced()?;
         let now = signed(self.clock.store_now().millis());
-        let sql = "SELECT key FROM holders WHERE expires_at_ms >= ?1 UNION SELECT key FROM waiters WHERE seen_until_ms >= ?1";
-        self.keys(sql, now)
+        self.keys(lock::LIVE, now)
             .map_err(|error| Fault::from(error).of(&self.label))
     }
 
@@ -184,7 +183,7 @@ impl Db {
         }
         self.looked_at = self.clock.now();
         self.waiting.looked();
-        for owner in self.holders_if_changed().unwrap_or_default() {
+        for owner in self.granted_if_changed().unwrap_or_default() {
             if let Some(key) = self.waiting.granted(&owner) {
                 let wake = Wake {
                     owner,
@@ -199,8 +198,9 @@ impl Db {
         self.waiting.forget_silent(self.clock.store_now());
     }
 
-    /// The holders of this client, if another connection has changed the file since the last call.
-    fn holders_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
+    /// The waiters of this client that hold their lock now, if another connection has changed the file since the last
+    /// call.
+    fn granted_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
         let version = self
             .conn
             .prepare_cached("PRAGMA data_version")?
@@ -208,15 +208,17 @@ impl Db {
         if self.waiting.seen_version.replace(version) == Some(version) {
             return Ok(Vec::new());
         }
-        let mut select = self
-            .conn
-            .prepare_cached("SELECT owner FROM holders WHERE client = ?1")?;
-        let tokens = select.query_map([self.attach.client.get().cast_signed()], |row| {
-            row.get::<_, String>(0)
-        })?;
-        Ok(tokens
-            .filter_map(|token| Owner::parse(&token.ok()?))
-            .collect())
+        let holds = |owner: &Owner, key: &str| {
+            StoredLock::load(&self.conn, key).is_ok_and(|lock| {
+                let mut holders = lock.state.holders.iter();
+                holders.any(|holder| holder.owner == *owner)
+            })
+        };
+        let granted = self
+            .waiting
+            .owners()
+            .filter(|&(owner, key)| holds(owner, key));
+        Ok(granted.map(|(owner, _)| owner.clone()).collect())
     }
 
     /// Does `work`, which only reads, on one state of the file. Does not wait for writers.
@@ -271,21 +273,18 @@ impl Db {
         self.pages.fill(&self.conn);
     }
 
-    /// Applies one step of the rules to the rows of `key`, inside a transaction.
+    /// Applies one step of the rules to the lock with this key, inside a transaction.
     fn transition(&self, key: &str, step: &Step) -> Result<Outcome, Fault> {
-        let rows = Rows::load(&self.conn, key)?;
+        let before = StoredLock::load(&self.conn, key)?;
         let presence = Processes {
             db: &self.conn,
             client: self.attach.client,
             observer: &self.process,
         };
-        let mut state = rows.state();
-        let (mut counter, now) = (rows.counter(), self.clock.store_now());
-        let outcome = state.apply(&mut counter, now, step, &presence);
-        // A step that only reads has to work on a file that cannot be written.
-        if !matches!(step, Step::Inspect) {
-            rows.save(&self.conn, key, (&state, counter), now)?;
-        }
+        let (mut lock, now) = (before.clone(), self.clock.store_now());
+        let outcome = lock.state.apply(&mut lock.counter, now, step, &presence);
+        // Writes nothing after an inspection, which has to work on a file that cannot be written.
+        lock.save(&before, &self.conn, key, now)?;
         Ok(outcome)
     }
 
@@ -340,11 +339,9 @@ impl Db {
     /// The names that ended or belong to clients whose process is gone, and these clients.
     fn unused(&self, now: Now) -> Result<(Vec<String>, Vec<i64>), Fault> {
         let gone = process::gone(&self.conn, &self.process)?;
-        let ended = "SELECT key FROM holders WHERE expires_at_ms < ?1 UNION
-            SELECT key FROM waiters WHERE seen_until_ms < ?1 AND key NOT IN (SELECT key FROM holders)";
-        let mut keys = self.keys(ended, signed(now.millis()))?;
+        let mut keys = self.keys(lock::ENDED, signed(now.millis()))?;
         for client in &gone {
-            keys.extend(self.keys("SELECT key FROM holders WHERE client = ?1", *client)?);
+            keys.extend(self.keys(lock::OF_CLIENT, *client)?);
         }
         Ok((keys, gone))
     }

@@ -15,31 +15,24 @@ use leasehold_core::Now;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{self, Fault};
+use super::lock::signed;
 use super::pages::{LOG_PAGES_AT_OPENING, PAGE, checkpoint_at};
 use super::path::FileLocation;
 use super::places::{FileId, Places, beside, identity};
-use super::rows::signed;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Marks the databases of this library: `LHld`.
 const APPLICATION: i64 = 0x4c48_6c64;
 
 /// The version of the layout below. Raise it with every change that older versions would not understand.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
-/// Times are milliseconds of the boot clock. `client` is the client id as a signed number. `counter` has one row: the
-/// last fence drawn, and when a lease was last granted or extended.
+/// `state` is a lock as `lock.rs` writes it, and `until_ms` the last millisecond at which a holder or a waiter
+/// counts. `counter` has one row: the last fence drawn, and when a lease was last granted or extended. Times are
+/// milliseconds of the boot clock. `client` is the client id as a signed number.
 const LAYOUT: &str = "
-    CREATE TABLE holders (
-        key TEXT NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, fence INTEGER NOT NULL, fences INTEGER NOT NULL,
-        expires_at_ms INTEGER NOT NULL, kept INTEGER NOT NULL, client INTEGER NOT NULL,
-        PRIMARY KEY (key, owner)) WITHOUT ROWID;
-    CREATE TABLE waiters (
-        key TEXT NOT NULL, seq INTEGER NOT NULL, owner TEXT NOT NULL, mode TEXT NOT NULL, ttl_ms INTEGER NOT NULL,
-        fences INTEGER NOT NULL, listening INTEGER NOT NULL, seen_until_ms INTEGER NOT NULL, client INTEGER NOT NULL,
-        PRIMARY KEY (key, seq)) WITHOUT ROWID;
-    CREATE TABLE counter (fence INTEGER NOT NULL, used_at_ms INTEGER NOT NULL);
-    CREATE INDEX holders_by_end ON holders (expires_at_ms);
+    CREATE TABLE locks (key TEXT PRIMARY KEY, until_ms INTEGER NOT NULL, state TEXT NOT NULL);
+    CREATE TABLE counter (id INTEGER PRIMARY KEY, fence INTEGER NOT NULL, used_at_ms INTEGER NOT NULL);
     CREATE TABLE clients (client INTEGER PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER, namespace TEXT);
 ";
 
@@ -338,8 +331,8 @@ fn wait_a_little(tries: i32) -> bool {
     patient
 }
 
-/// Deletes all holders, waiters and clients if the system has been booted since the file was last used: all their
-/// processes are gone. Fences continue.
+/// Deletes all locks and clients if the system has been booted since the file was last used: all their processes are
+/// gone. Fences continue.
 ///
 /// A boot shows in the boot clock: after it, the clock is behind the last grant or extension, whose time is stored with
 /// the counter. If it is not behind, no deadline is further away than its lease was long. The kernel's boot id cannot
@@ -351,7 +344,7 @@ pub(super) fn begin_after_boot(db: &Connection, now: Now) -> Result<(), Fault> {
     if now >= db.query_row(last_used, [], |row| row.get::<_, i64>(0))? {
         return Ok(());
     }
-    db.execute_batch("DELETE FROM holders; DELETE FROM waiters; DELETE FROM clients;")?;
+    db.execute_batch("DELETE FROM locks; DELETE FROM clients;")?;
     db.execute("UPDATE counter SET used_at_ms = ?1", [now])?;
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Locks of the processes of one host, in an SQLite file. It must not be used across hosts, nor over a fork.
 //!
-//! Each step is one transaction, in which `leasehold-core` decides on the rows of one name ([`db`]). Time is the boot
-//! clock, which all processes of the host share. A shared kernel allows two more things. A lock whose holder's process
-//! is gone is free at once ([`process`]). A waiting client notices a grant by another process within 5 ms, since it
-//! checks whether the file has changed ([`waiters`]).
+//! Each step is one transaction, in which `leasehold-core` decides on one lock ([`db`]). The file has each lock as one
+//! value ([`lock`]). Time is the boot clock, which all processes of the host share. A shared kernel allows two more
+//! things. A lock whose holder's process is gone is free at once ([`process`]). A waiting client notices a grant by
+//! another process within 5 ms, since it checks whether the file has changed ([`waiters`]).
 //!
 //! # Guarantees
 //!
@@ -20,11 +20,11 @@ mod db;
 mod examine;
 mod fault;
 mod file;
+mod lock;
 mod pages;
 mod path;
 mod places;
 mod process;
-mod rows;
 mod store;
 #[cfg(test)]
 mod tests;

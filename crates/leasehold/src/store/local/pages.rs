@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::fault::{Fault, lacks_space};
 
-/// The size of a page. A step writes two or three. With small pages, the log lasts longer
+/// The size of a page. A step writes two or three, and more if many wait. With small pages, the log lasts longer
 /// between two syncs, which stop all processes.
 pub(super) const PAGE: u32 = 1024;
 

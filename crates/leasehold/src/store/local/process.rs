@@ -8,6 +8,8 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::lock::OF_CLIENT;
+
 /// Identifies a process, and distinguishes it from a later one with its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
@@ -169,9 +171,8 @@ pub(super) fn register(
 
 /// Forgets a client without holds and waiters. While it has a hold, only this row can show that its process is gone.
 pub(super) fn unregister(db: &Connection, client: i64) -> rusqlite::Result<()> {
-    let unused = "DELETE FROM clients WHERE client = ?1
-        AND NOT EXISTS (SELECT 1 FROM holders WHERE client = ?1) AND NOT EXISTS (SELECT 1 FROM waiters WHERE client = ?1)";
-    db.execute(unused, [client]).map(drop)
+    let unused = format!("DELETE FROM clients WHERE client = ?1 AND NOT EXISTS ({OF_CLIENT})");
+    db.execute(&unused, [client]).map(drop)
 }
 
 #[cfg(test)]

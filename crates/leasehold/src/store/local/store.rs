@@ -166,7 +166,7 @@ impl Store for LocalStore {
     }
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        // The rows themselves show every name that is held or waited for.
+        // The file itself shows every name that is held or waited for.
         if remember.is_some() {
             return ready(Ok(Vec::new())).boxed();
         }

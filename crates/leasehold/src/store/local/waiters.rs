@@ -60,6 +60,12 @@ impl LocalWaiters {
         }
     }
 
+    /// The waiters, each with the key that it waits for.
+    pub(super) fn owners(&self) -> impl Iterator<Item = (&Owner, &str)> {
+        let owners = self.owners.iter();
+        owners.map(|(owner, entry)| (owner, entry.key.as_str()))
+    }
+
     /// The pause between two looks at the file; `None` if no request waits.
     pub(super) fn pause(&self) -> Option<Duration> {
         (!self.owners.is_empty()).then_some(self.pause)

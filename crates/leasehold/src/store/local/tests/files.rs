@@ -82,20 +82,20 @@ fn file_of_another_program_is_refused_and_left_alone() {
     fs::remove_file(host.file()).unwrap();
 
     drop(host.peer(1));
-    host.sql("PRAGMA user_version = 3");
+    host.sql("PRAGMA user_version = 4");
     refused("newer version");
 }
 
-/// The first layout has a fence for each name. The program that wrote the file may still use it, by other rules.
+/// The second layout has a row for each holder. The program that wrote the file may still use it, and would not see a
+/// holder of this layout.
 #[test]
-fn a_file_of_the_first_layout_is_refused_and_left_alone() {
+fn a_file_of_an_earlier_layout_is_refused_and_left_alone() {
     let host = Host::new(Clock::system());
     host.sql(
         "CREATE TABLE holders (key TEXT NOT NULL, owner TEXT NOT NULL);
-         CREATE TABLE fences (key TEXT PRIMARY KEY, fence INTEGER NOT NULL, forget_at_ms INTEGER NOT NULL);
-         INSERT INTO fences VALUES ('orders:42', 7, 8);
+         INSERT INTO holders VALUES ('orders:42', 'lh1.');
          PRAGMA application_id = 0x4c486c64;
-         PRAGMA user_version = 1;",
+         PRAGMA user_version = 2;",
     );
     let before = fs::read(host.file()).unwrap();
     let Error::Store(refused) = host.refused(&host.file()) else {
@@ -103,7 +103,7 @@ fn a_file_of_the_first_layout_is_refused_and_left_alone() {
     };
     assert_eq!(refused.kind, StoreErrorKind::Protocol);
     for said in [
-        "earlier version of leasehold (layout 1, this one knows 2)",
+        "earlier version of leasehold (layout 2, this one knows 3)",
         "remove it when no program uses it, or use another file",
     ] {
         assert!(refused.to_string().contains(said), "{refused}");
@@ -119,7 +119,7 @@ fn a_mode_of_a_newer_version_is_refused() {
     let host = Host::new(Clock::system());
     let a = host.peer(1);
     assert!(held(&pollster::block_on(a.acquire(30))));
-    host.sql("UPDATE holders SET mode = 'shared'");
+    host.sql("UPDATE locks SET state = replace(state, 'exclusive', 'shared')");
     let refused = pollster::block_on(a.store.apply(&name(), Step::Inspect)).unwrap_err();
     assert!(
         refused

@@ -105,19 +105,10 @@ fn a_boot_clears_all_locks_and_fences_go_on() {
     // As if the clock had been ahead when the clients took the locks. The fence is above any wall time.
     let high = before.get() + 1_000_000_000_000;
     host.sql(&format!(
-        "UPDATE holders SET expires_at_ms = expires_at_ms + 100000000;
-         UPDATE waiters SET seen_until_ms = seen_until_ms + 100000000;
-         UPDATE counter SET used_at_ms = used_at_ms + 100000000, fence = {high};"
+        "UPDATE counter SET used_at_ms = used_at_ms + 100000000, fence = {high}"
     ));
     let c = host.peer(3);
-    assert_eq!(
-        (
-            host.count("holders"),
-            host.count("waiters"),
-            host.count("clients")
-        ),
-        (0, 0, 1)
-    );
+    assert_eq!((host.count("locks"), host.count("clients")), (0, 1));
     pollster::block_on(async {
         assert!(held(&c.acquire(30).await));
         assert_eq!(c.fence().await.unwrap().get(), high + 1);
@@ -139,7 +130,6 @@ fn a_boot_shows_in_the_last_extension_too() {
     });
     host.sql(
         "UPDATE counter SET used_at_ms = used_at_ms + 100000000 WHERE used_at_ms > 1;
-         UPDATE holders SET expires_at_ms = expires_at_ms + 100000000;
          UPDATE clients SET namespace = 'pid:[1]', pid = 1, started = 1;",
     );
     assert!(held(&pollster::block_on(host.peer(2).acquire(30))));
@@ -165,18 +155,43 @@ async fn unused_entries_are_deleted() {
         reaped()
     ));
     drop(a);
-    assert_eq!(
-        (host.count("holders"), host.count("clients")),
-        (1, 1),
-        "the row tells that the process is gone"
-    );
+    let rows = || ["locks", "clients", "counter"].map(|table| host.count(table));
+    assert_eq!(rows(), [1, 1, 1], "the row tells that the process is gone");
     drop(host.peer(2));
-    assert_eq!(
-        (
-            host.count("holders"),
-            host.count("clients"),
-            host.count("counter")
-        ),
-        (0, 0, 1)
-    );
+    assert_eq!(rows(), [0, 0, 1]);
+}
+
+/// Its client is known by its token in the queue only.
+#[tokio::test(start_paused = true)]
+async fn client_of_a_waiter_is_known_until_it_leaves_the_queue() {
+    let host = Host::new(Clock::virtual_time());
+    // The largest id is a negative number in the file.
+    let (a, b) = (host.peer(1), host.peer(u64::MAX));
+    assert!(held(&a.acquire(30).await) && busy(&b.acquire(30).await));
+    host.sql(&format!(
+        "UPDATE clients SET pid = {} WHERE client = -1",
+        reaped()
+    ));
+    drop(b);
+    drop(host.peer(3));
+    let rows = || ["locks", "clients"].map(|table| host.count(table));
+    assert_eq!(rows(), [1, 2], "others learn that the waiter is gone");
+    assert_eq!(a.release(None).await, Reply::Released);
+    assert_eq!(rows(), [0, 2]);
+    drop(host.peer(3));
+    assert_eq!(rows(), [0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_are_those_that_are_held_or_waited_for() {
+    let host = Host::new(Clock::virtual_time());
+    let (a, b) = (host.peer(1), host.peer(2));
+    assert!(held(&a.acquire(30).await));
+    host.clock.suspend(Duration::from_secs(30));
+    assert_eq!(b.store.index(None).await.unwrap(), ["orders:42"]);
+    host.clock.suspend(Duration::from_millis(1));
+    assert!(b.store.index(None).await.unwrap().is_empty());
+    assert_eq!(host.count("locks"), 1, "not tidied yet");
+    drop(host.peer(3));
+    assert_eq!(host.count("locks"), 0);
 }

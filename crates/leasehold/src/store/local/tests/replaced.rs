@@ -9,13 +9,13 @@ impl Host {
         format!("{}{suffix}", self.file())
     }
 
-    /// The number of holders that a process would find that opens the file now.
-    fn holders_for_others(&self) -> i64 {
+    /// The number of locks that a process would find that opens the file now.
+    fn locks_for_others(&self) -> i64 {
         let other = Host::new(Clock::virtual_time());
         for suffix in ["", "-wal"] {
             fs::copy(self.beside(suffix), other.beside(suffix)).unwrap();
         }
-        other.count("holders")
+        other.count("locks")
     }
 }
 
@@ -52,7 +52,7 @@ async fn a_removed_log_or_memory_is_put_back_at_the_next_step() {
         for suffix in ["-wal", "-shm"] {
             assert!(fs::exists(host.beside(suffix)).unwrap(), "{removed:?}");
         }
-        assert_eq!(host.holders_for_others(), 1, "{removed:?}");
+        assert_eq!(host.locks_for_others(), 1, "{removed:?}");
         assert!(held(&a.extend().await.unwrap()), "{removed:?}");
         assert!(!a.hears_of_a_replacement(), "{removed:?}");
     }
@@ -91,7 +91,7 @@ async fn a_file_put_in_place_of_another_decides() {
         assert_eq!(reply, Reply::NotHeld(None), "{removed:?}");
         assert!(a.hears_of_a_replacement(), "{removed:?}");
         assert!(held(&a.acquire(30).await), "{removed:?}");
-        assert_eq!(host.holders_for_others(), 1, "{removed:?}");
+        assert_eq!(host.locks_for_others(), 1, "{removed:?}");
     }
 }
 

@@ -104,8 +104,7 @@ impl World for Local {
 
     fn remains(&self) -> Vec<String> {
         let db = rusqlite::Connection::open(self.file()).unwrap();
-        let sql = "SELECT key FROM holders UNION ALL SELECT key FROM waiters";
-        let mut select = db.prepare(sql).unwrap();
+        let mut select = db.prepare("SELECT key FROM locks").unwrap();
         let keys = select.query_map([], |row| row.get(0)).unwrap();
         keys.collect::<Result<_, _>>().unwrap()
     }

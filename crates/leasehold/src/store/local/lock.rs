@@ -1,0 +1,275 @@
+//! Keeps a lock as one value: a text with a line for each holder and each waiter, first in line first.
+//!
+//! ```text
+//! hold lh1.… exclusive 1767225600000000 1 31000 0
+//! wait lh1.… exclusive 30000 1 20000 1
+//! ```
+//!
+//! - A holder has its token, mode, first fence, number of fences, last millisecond, and whether it is kept.
+//! - A waiter has its token, mode, TTL in milliseconds, number of fences, last millisecond, and whether it listens.
+//!
+//! A token has no spaces. When a waiter joins or leaves, the store writes all lines, some 110 bytes for each waiter. The
+//! format belongs to the layout of the file, whose version the store checks when it opens it.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Block, Counter, Fence, Fences, Holder, LockState, Mode, Now, Owner, Ttl, Waiter,
+};
+use rusqlite::Connection;
+
+use super::fault::Fault;
+
+/// The keys of the locks that are held or waited for at a time.
+pub(super) const LIVE: &str = "SELECT key FROM locks WHERE until_ms >= ?1 ORDER BY key";
+/// The keys of the locks that ended before a time.
+pub(super) const ENDED: &str = "SELECT key FROM locks WHERE until_ms < ?1";
+/// The keys of the locks that a client holds or waits for. Each token has the client's number in hexadecimal digits.
+pub(super) const OF_CLIENT: &str =
+    "SELECT key FROM locks WHERE instr(state, printf('.%016x.', ?1))";
+
+/// The first words of a line.
+const HOLD: &str = "hold";
+const WAIT: &str = "wait";
+
+/// A lock, and the counter that all locks of the file draw their fences from.
+#[derive(Clone)]
+pub(super) struct StoredLock {
+    pub(super) state: LockState,
+    pub(super) counter: Counter,
+}
+
+impl StoredLock {
+    /// Reads the lock with this key.
+    pub(super) fn load(db: &Connection, key: &str) -> Result<Self, Fault> {
+        let sql = "SELECT (SELECT state FROM locks WHERE key = ?1), (SELECT fence FROM counter)";
+        let (text, fence): (Option<String>, Option<i64>) = db
+            .prepare_cached(sql)?
+            .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let fence = fence.map(natural).transpose()?;
+        Ok(Self {
+            state: parse(&text.unwrap_or_default())?,
+            counter: Counter(fence.map(Fence::new)),
+        })
+    }
+
+    /// Writes what a step at `now` has changed since `before`.
+    pub(super) fn save(
+        &self,
+        before: &Self,
+        db: &Connection,
+        key: &str,
+        now: Now,
+    ) -> Result<(), Fault> {
+        let state = &self.state;
+        if *state != before.state {
+            write(db, key, state)?;
+        }
+        let is_new = |holder: &Holder| !before.state.holders.contains(holder);
+        let is_granted_or_extended = state.holders.iter().any(is_new);
+        if is_granted_or_extended || self.counter != before.counter {
+            let fence = self.counter.0.map_or(0, Fence::get);
+            let sql = "INSERT OR REPLACE INTO counter (id, fence, used_at_ms) VALUES (0, ?1, ?2)";
+            db.prepare_cached(sql)?
+                .execute([signed(fence), signed(now.millis())])?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a lock, or forgets it when it is free without waiters.
+fn write(db: &Connection, key: &str, state: &LockState) -> rusqlite::Result<()> {
+    if state.is_empty() {
+        let mut delete = db.prepare_cached("DELETE FROM locks WHERE key = ?1")?;
+        return delete.execute([key]).map(drop);
+    }
+    // A change leaves the index of the keys as it is.
+    let sql = "INSERT INTO locks (key, until_ms, state) VALUES (?1, ?2, ?3)
+        ON CONFLICT (key) DO UPDATE SET until_ms = excluded.until_ms, state = excluded.state";
+    let row = (key, signed(end(state)), to_text(state));
+    db.prepare_cached(sql)?.execute(row).map(drop)
+}
+
+/// The last millisecond at which a holder or a waiter counts.
+fn end(state: &LockState) -> u64 {
+    let holders = state.holders.iter().map(|holder| holder.expires_at_ms);
+    let waiters = state.queue.iter().map(|waiter| waiter.seen_until_ms);
+    holders.chain(waiters).max().unwrap_or_default()
+}
+
+fn to_text(state: &LockState) -> String {
+    let holders = state.holders.iter().map(|holder| {
+        format!(
+            "{HOLD} {} {} {} {} {} {}",
+            holder.owner.token(),
+            mode_text(holder.mode),
+            holder.fences.first,
+            holder.fences.block.get(),
+            holder.expires_at_ms,
+            u8::from(holder.kept)
+        )
+    });
+    let waiters = state.queue.iter().map(|waiter| {
+        format!(
+            "{WAIT} {} {} {} {} {} {}",
+            waiter.owner.token(),
+            mode_text(waiter.mode),
+            waiter.ttl.millis(),
+            waiter.block.get(),
+            waiter.seen_until_ms,
+            u8::from(waiter.listening)
+        )
+    });
+    holders.chain(waiters).collect::<Vec<_>>().join("\n")
+}
+
+/// Reads the text of a lock. Another process may have written anything.
+fn parse(text: &str) -> Result<LockState, Fault> {
+    let mut state = LockState::default();
+    for line in text.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        let [kind, token, mode, amount, block, until_ms, flag] = words[..] else {
+            return Err(not_ours("a lock", line));
+        };
+        let owner = Owner::parse(token).ok_or_else(|| not_ours("an owner", token))?;
+        let (mode, block) = (parse_mode(mode)?, Block::nearest(number(block)?));
+        let (amount, until_ms, flag) = (number(amount)?, number(until_ms)?, number(flag)? != 0);
+        match kind {
+            HOLD => state.holders.push(Holder {
+                owner,
+                mode,
+                fences: Fences {
+                    first: Fence::new(amount),
+                    block,
+                },
+                expires_at_ms: until_ms,
+                kept: flag,
+            }),
+            WAIT => state.queue.push_back(Waiter {
+                owner,
+                mode,
+                ttl: Ttl::new(Duration::from_millis(amount))
+                    .map_err(|refused| Fault::Content(refused.to_string()))?,
+                block,
+                listening: flag,
+                seen_until_ms: until_ms,
+            }),
+            _ => return Err(not_ours("a lock", line)),
+        }
+    }
+    Ok(state)
+}
+
+/// The name of a mode in the file.
+fn mode_text(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+    }
+}
+
+fn parse_mode(text: &str) -> Result<Mode, Fault> {
+    match text {
+        "exclusive" => Ok(Mode::Exclusive),
+        _ => Err(Fault::Content(format!(
+            "a lock in it has the mode {text:?}; was it written by a newer version?"
+        ))),
+    }
+}
+
+fn number(text: &str) -> Result<u64, Fault> {
+    let number = text.parse::<i64>();
+    natural(number.map_err(|_| not_ours("a number", text))?)
+}
+
+fn not_ours(what: &str, text: &str) -> Fault {
+    Fault::Content(format!(
+        "{what} in it was not written by leasehold: {text:?}"
+    ))
+}
+
+/// Reads a number of the file. SQLite has signed numbers only, and the text of a lock keeps to their range.
+pub(super) fn natural(value: i64) -> Result<u64, Fault> {
+    u64::try_from(value).map_err(|_| Fault::Content(format!("a number in it is negative: {value}")))
+}
+
+/// Converts milliseconds and fences, which are far below the limit.
+pub(super) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ClientId;
+
+    use super::*;
+
+    fn owner(client: u64, note: &str) -> Owner {
+        Owner::new(client.into(), ClientId::new(client), "a@b c", 7, note).unwrap()
+    }
+
+    fn waiter(client: u64, note: &str, listening: bool) -> Waiter {
+        Waiter {
+            owner: owner(client, note),
+            mode: Mode::Exclusive,
+            ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+            block: Block::nearest(client),
+            listening,
+            seen_until_ms: 20_000 + client,
+        }
+    }
+
+    #[test]
+    fn a_lock_is_read_as_it_was_written() {
+        let mut state = LockState {
+            queue: [waiter(5, "", true), waiter(2, "two\nlines", false)].into(),
+            ..LockState::default()
+        };
+        for kept in [false, true] {
+            assert_eq!(parse(&to_text(&state)).unwrap(), state);
+            let fences = Fences {
+                first: Fence::MAX,
+                block: Block::MOST,
+            };
+            state.holders = vec![Holder {
+                owner: owner(u64::MAX, "hold wait"),
+                mode: Mode::Exclusive,
+                fences,
+                expires_at_ms: 31_000,
+                kept,
+            }];
+        }
+        let text = to_text(&state);
+        assert_eq!(parse(&text).unwrap(), state);
+        assert!(
+            text.starts_with("hold lh1.") && text.ends_with(" 20002 0"),
+            "{text}"
+        );
+        assert_eq!((text.lines().count(), end(&state)), (3, 31_000));
+        assert_eq!(parse("").unwrap(), LockState::default());
+    }
+
+    #[test]
+    fn content_of_another_program_is_named() {
+        let newer = "was it written by a newer version?";
+        let not_ours = "was not written by leasehold";
+        for (text, expected) in [
+            ("hold", not_ours),
+            ("\nhold TOKEN exclusive 7 1 9 0", not_ours),
+            ("read TOKEN exclusive 7 1 9 0", not_ours),
+            ("hold TOKEN exclusive 7 1 9 0 more", not_ours),
+            ("hold lh1.x exclusive 7 1 9 0", "an owner in it was not"),
+            ("hold TOKEN shared 7 1 9 0", newer),
+            ("hold TOKEN exclusive -7 1 9 0", "is negative: -7"),
+            ("hold TOKEN exclusive 7 x 9 0", "a number in it was not"),
+            ("hold TOKEN exclusive 7 1 9223372036854775808 0", not_ours),
+            ("hold TOKEN exclusive 7 1 9 no", not_ours),
+            ("wait TOKEN exclusive 9 1 9 0", "from 10 ms to 24 h"),
+        ] {
+            let token = owner(9, "");
+            match parse(&text.replace("TOKEN", token.token())) {
+                Err(Fault::Content(said)) => assert!(said.contains(expected), "{text}: {said}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}
