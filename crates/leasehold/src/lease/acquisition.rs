@@ -1,4 +1,4 @@
-//! The acquisition of a lock by one owner, on behalf of a local queue.
+//! The acquisition of a lock by one owner, on behalf of the callers of its line.
 //!
 //! # Invariants
 //!
@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Block, Busy, CLAIM_WINDOW, LockName, Owner, Ttl, Wake};
+use leasehold_core::{Busy, CLAIM_WINDOW, Ttl, Wake};
 
 use super::terms::{Term, Terms, deadline};
 use super::timers::Ticket;
@@ -30,25 +30,15 @@ pub(super) enum Hint {
     Claim,
 }
 
-/// The first request to the store, on behalf of a queue.
-pub(super) struct FirstRequest {
-    pub(super) owner: Owner,
-    pub(super) terms: Terms,
-    /// How many fences it asks for.
-    pub(super) block: Block,
-    pub(super) waits: bool,
-}
-
-/// A request for a lock that was sent. The answer brings it back, also when no caller wants the lock any more (W1).
+/// A request for a lock that is under way.
 #[derive(Debug)]
 pub(super) struct SentRequest {
-    pub(super) name: LockName,
-    pub(super) owner: Owner,
     pub(super) ttl: Ttl,
     /// When it was made, before it was sent.
     pub(super) sent: Moment,
     /// Whether it joins the store's queue.
     pub(super) waits: bool,
+    /// What the owner may have left in the store before.
     pub(super) left: Leftovers,
 }
 
@@ -75,10 +65,7 @@ impl Leftovers {
 /// The state of an acquisition.
 #[derive(Debug)]
 pub(super) struct Acquisition {
-    pub(super) owner: Owner,
     pub(super) terms: Terms,
-    /// When the request under way was sent.
-    pub(super) under_way: Option<Moment>,
     /// When the first request was sent that has failed since the store last answered.
     in_vain_since: Option<Moment>,
     /// The last answer that the lock is busy, and when that was asked for.
@@ -103,11 +90,9 @@ pub(super) struct Acquisition {
 }
 
 impl Acquisition {
-    pub(super) fn new(owner: Owner, terms: Terms, now: Moment) -> Self {
+    pub(super) fn new(terms: Terms) -> Self {
         Self {
-            owner,
             terms,
-            under_way: Some(now),
             in_vain_since: None,
             busy: None,
             dated: None,
@@ -128,20 +113,20 @@ impl Acquisition {
     }
 
     /// A request is about to be sent.
-    pub(super) fn sends(&mut self, sent: Moment) {
-        (self.under_way, self.unbroken) = (Some(sent), true);
+    pub(super) fn sends(&mut self) {
+        self.unbroken = true;
     }
 
-    /// The request that was sent at `sent` was answered, or failed, and leaves this behind.
-    pub(super) fn ends(&mut self, sent: Moment, answered: bool, left: Leftovers) {
-        self.under_way = None;
-        self.in_vain_since = (!answered).then_some(self.in_vain_since.unwrap_or(sent));
-        self.left = left;
+    /// A request was answered, or failed.
+    pub(super) fn ends(&mut self, request: &SentRequest, answered: bool) {
+        let in_vain_since = self.in_vain_since.unwrap_or(request.sent);
+        self.in_vain_since = (!answered).then_some(in_vain_since);
+        self.left = request.left;
     }
 
     /// Since when an answer is missing, if one is.
-    pub(super) fn silent_since(&self) -> Option<Moment> {
-        self.under_way.or(self.in_vain_since)
+    pub(super) fn silent_since(&self, under_way: Option<&SentRequest>) -> Option<Moment> {
+        under_way.map(|request| request.sent).or(self.in_vain_since)
     }
 
     /// The answer to the request sent at `sent` was that the lock is busy.

@@ -7,10 +7,8 @@ use std::time::Duration;
 use leasehold_core::{Busy, LockName, Owner, Step, Ttl};
 use tokio::sync::oneshot;
 
-use super::acquisition::SentRequest;
 use super::hold::Hold;
-use super::renewal::Renewal;
-use super::renewal_entry::ExtendReply;
+use super::keeper::{ExtendReply, RenewalCause};
 use super::timers::{NextTimer, Ticket, Timers};
 use super::waiter::{OnWaitCall, Waiter};
 use crate::clock::Moment;
@@ -47,14 +45,14 @@ pub(super) enum Effect {
     InLine(LockName, Busy),
 }
 
-/// The part of the machine that sent a step: the answer goes there.
+/// Why an owner sends a step: its answer goes there.
 #[derive(Debug)]
 pub(super) enum To {
-    /// A request for a lock.
-    Acquisition(SentRequest),
-    /// A renewal.
-    Renewal(Renewal),
-    /// The release of this number in the settlement of this owner.
+    /// To ask for a lock.
+    Acquisition(Owner),
+    /// To renew a lease.
+    Renewal(Owner, RenewalCause),
+    /// To release what it left, with the release of this number.
     Settlement(Owner, u32),
 }
 
@@ -62,13 +60,13 @@ pub(super) enum To {
 #[derive(Debug)]
 pub(super) enum Due {
     /// The next poll of this owner.
-    Ask(LockName, Owner),
+    Ask(Owner),
     /// A renewal or a deadline of this owner's lease.
     Lease(Owner),
     /// The time limit of a request.
     Limit(LockName, u64),
-    /// The check of an idle lock.
-    Idle(LockName),
+    /// The check of this owner's idle lock.
+    Idle(Owner),
     /// The next release of this owner.
     Settlement(Owner),
 }
@@ -78,7 +76,7 @@ impl Due {
     fn is_precise(&self) -> bool {
         match self {
             Self::Lease(_) | Self::Limit(..) | Self::Idle(_) => true,
-            Self::Ask(..) | Self::Settlement(_) => false,
+            Self::Ask(_) | Self::Settlement(_) => false,
         }
     }
 }

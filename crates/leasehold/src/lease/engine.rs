@@ -20,14 +20,13 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::alarm::{Alarm, WakePlan};
 #[cfg(feature = "timestamp")]
 use super::beside::Beside;
-use super::effects::{Effect, Effects, ReleaseReply, To};
+use super::effects::{Effect, ReleaseReply, To};
 use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
 use super::indexed::Indexed;
+use super::keeper::{ExtendReply, tell};
 use super::machine::{About, Machine};
-use super::queue::QueueEntry;
-use super::renewal_entry::{ExtendReply, tell};
 use super::settle::Settle;
 use super::timers::NextTimer;
 use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
@@ -66,7 +65,6 @@ pub(crate) struct Engine {
 
 struct EngineState {
     machine: Machine,
-    effects: Effects,
     watch: WakePlan,
     /// Set while releases wait to be repeated (E4). Requests under way have their own engine handle and token.
     alive: Option<(Arc<Engine>, TaskTrackerToken)>,
@@ -117,7 +115,6 @@ impl Engine {
         };
         let state = EngineState {
             machine: Machine::new(about, identity.clone(), plan.clock.clone()),
-            effects: Effects::default(),
             watch: WakePlan::default(),
             alive: None,
         };
@@ -173,20 +170,20 @@ impl Engine {
             let mut state = self.state();
             let EngineState {
                 machine,
-                effects,
                 watch,
                 alive,
             } = &mut *state;
-            effects.make_room(room);
-            machine.handle(self.clock.now(), event, effects);
+            machine.effects.make_room(room);
+            machine.handle(self.clock.now(), event);
             let ended = if machine.is_waiting() {
                 alive.get_or_insert_with(|| (self.clone(), self.tasks.token()));
                 None
             } else {
                 alive.take()
             };
-            let rings = effects.take_added().is_some_and(|next| watch.add(next));
-            (effects.take(), rings, ended)
+            let added = machine.effects.take_added();
+            let rings = added.is_some_and(|next| watch.add(next));
+            (machine.effects.take(), rings, ended)
         };
         if rings {
             self.alarm.ring();
@@ -278,7 +275,7 @@ impl Engine {
         loop {
             {
                 let mut state = self.state();
-                let (first, now) = (state.effects.next(), self.clock.now());
+                let (first, now) = (state.machine.effects.next(), self.clock.now());
                 if first.is_none_or(|first| first.at > now) {
                     return state.watch.sleep(first, now);
                 }
@@ -294,14 +291,8 @@ impl Engine {
         answer: oneshot::Sender<AcquireOutcome>,
     ) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let name = request.name.clone();
-        let entry = QueueEntry {
-            id,
-            terms: request.terms.clone(),
-            once: request.is_once(),
-            caller: Waiter::new(request, self.clock.now(), answer),
-        };
-        self.handle(Event::Asked(name, entry));
+        let waiter = Waiter::new(id, request, self.clock.now(), answer);
+        self.handle(Event::Asked(waiter));
         id
     }
 

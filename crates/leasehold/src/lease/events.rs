@@ -6,8 +6,7 @@ use leasehold_core::{LockName, Owner, Ttl};
 
 use super::effects::{ReleaseReply, To};
 use super::hold::Hold;
-use super::queue::QueueEntry;
-use super::renewal_entry::ExtendReply;
+use super::keeper::ExtendReply;
 use super::settle::Settle;
 use super::waiter::Waiter;
 use crate::store::{Answer, Notice};
@@ -49,7 +48,7 @@ impl Release {
 /// An event.
 pub(super) enum Event {
     /// A request for a lock came in.
-    Asked(LockName, QueueEntry<Waiter>),
+    Asked(Waiter),
     /// The request with this number went away.
     Left(LockName, u64),
     /// Its `on_wait` panicked, and is not called again.

@@ -1,47 +1,67 @@
 //! The state machine of a client: takes events, and returns effects. It does no I/O and never waits. The time comes
 //! with each event; only a lease reads the clock itself, to say whether it is lost (L3).
 //!
-//! Its parts are the local queues, the renewals and the settlements. They do not know each other. The machine passes an event to the parts
-//! that it concerns, and the output of one part to another part.
-//!
 //! # Invariants
 //!
-//! - **E1** Each owner of this client that the store may know is in a queue, has a request under way or a settlement, or is settled at the
-//!   next connection.
-//! - **E2** A wake for an owner that is in no queue begins a settlement, since the lock was granted to a caller that had gone. Not if the
-//!   lock is to stay taken (U3).
-
-mod acquiring;
-mod answers;
-mod ending;
+//! Those of [`owners`](super::owners), of [`keeper`](super::keeper) and of [`settle`](super::settle), and:
+//!
+//! - **E2** A wake for an owner that neither acquires nor holds begins a settlement, since the lock was granted to a caller that had gone.
+//!   Not if the lock is to stay taken (U3).
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LockName, Owner};
+use leasehold_core::{
+    Block, Busy, CLAIM_WINDOW, Fence, Fences, LockName, Mode, Owner, Reply, Session, Step, Ttl,
+    Wait, Wake, block_for,
+};
 
-use super::acquisition::Hint;
+use super::acquisition::{Acquisition, Hint, Leftovers, SentRequest};
 use super::effects::{Due, Effect, Effects, PendingRelease, To};
-use super::events::Event;
-use super::hold::Hold;
+use super::events::{Event, Release};
+use super::hold::{Hold, Start};
 use super::identity::Identity;
-use super::queue::{Action, Actions, QueueEntry};
-use super::queues::LocalQueues;
-use super::renewals::Renewals;
-use super::settle::{Settle, Settlements};
-use super::terms::Terms;
+use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal, RenewalCause};
+use super::owners::{Entry, Holding, OwnerState, Owners, alike, drop_gone, fences_for};
+use super::settle::{Settle, Settlement, Stage};
+use super::terms::{Term, Terms, deadline};
 use super::waiter::Waiter;
+use crate::backoff::jittered;
 use crate::clock::{Clock, Moment};
-use crate::error::Error;
+use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
+use crate::store::{Answer, Notice};
+use crate::telemetry::{How, Said};
+
+/// A store that leaves a request unanswered for longer than an eighth of its time limit, or than this, is not reported as a busy lock.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// How many settlements that were not confirmed are remembered.
+const ABANDONED: usize = 1024;
 
 /// The locks of a client.
 pub(super) struct Machine {
-    queues: LocalQueues<Waiter, Arc<Hold>>,
-    renewals: Renewals,
-    settlements: Settlements,
+    owners: Owners,
+    /// The effects of the events so far, and the timers.
+    pub(super) effects: Effects,
+    /// The time of the event that is handled.
+    now: Moment,
+    /// How many automatic renewals are under way.
+    renewals: usize,
+    /// Leases that are due, but too many renewals are under way (RN5).
+    backlog: VecDeque<Owner>,
+    /// The last replacement of the server, and when the client learned of it.
+    replaced: Option<(Moment, Replaced)>,
+    /// How many settlements wait for their next release.
+    waiting: usize,
+    /// Owners whose settlements ended without an answer, oldest first. A server that was stopped for longer may still execute the requests
+    /// that they should have undone, with a full TTL.
+    abandoned: VecDeque<Owner>,
+    /// Owners whose locks stay taken after the release (U3).
+    kept: VecDeque<Owner>,
     identity: Arc<Identity>,
-    /// For the holds. The machine itself gets the time as an argument.
+    /// For the holds. The machine itself gets the time with each event.
     clock: Clock,
     about: About,
     is_closed: bool,
@@ -60,9 +80,15 @@ pub(super) struct About {
 impl Machine {
     pub(super) fn new(about: About, identity: Arc<Identity>, clock: Clock) -> Self {
         Self {
-            queues: LocalQueues::default(),
-            renewals: Renewals::new(about.store.clone()),
-            settlements: Settlements::default(),
+            owners: Owners::default(),
+            effects: Effects::default(),
+            now: clock.now(),
+            renewals: 0,
+            backlog: VecDeque::new(),
+            replaced: None,
+            waiting: 0,
+            abandoned: VecDeque::new(),
+            kept: VecDeque::new(),
             identity,
             clock,
             about,
@@ -71,223 +97,1188 @@ impl Machine {
     }
 
     /// Handles an event that happened at `now` or a moment before.
-    pub(super) fn handle(&mut self, now: Moment, event: Event, effects: &mut Effects) {
+    pub(super) fn handle(&mut self, now: Moment, event: Event) {
+        self.now = now;
         match event {
-            Event::Asked(name, entry) => self.asked(&name, entry, now, effects),
+            Event::Asked(waiter) => self.asked(waiter),
             Event::Left(name, id) => {
-                if let Some(entry) = self.leave(&name, id, now, effects) {
-                    effects.push(Effect::Gone(entry.caller));
+                if let Some(waiter) = self.leave(&name, id) {
+                    self.effects.push(Effect::Gone(waiter));
                 }
             }
             Event::Deaf(name, id) => {
-                if let Some(entry) = self.entry(&name, id) {
-                    entry.caller.stop_watching();
+                if let Some(line) = self.owners.line(&name)
+                    && let Some(at) = line.position(id)
+                {
+                    line.waiting[at].stop_watching();
                 }
             }
             Event::Answered(to, answer) => match to {
-                To::Acquisition(request) => self.acquire_answered(request, answer, now, effects),
-                To::Renewal(renewal) => self.renewed(renewal, answer, now, effects),
-                To::Settlement(owner, number) => {
-                    self.settlements
-                        .answered(&owner, number, answer, now, effects);
-                }
+                To::Acquisition(owner) => self.acquire_answered(&owner, answer),
+                To::Renewal(owner, why) => self.renewed(&owner, why, answer),
+                To::Settlement(owner, number) => self.release_answered(&owner, number, answer),
             },
-            Event::Noticed(notice) => self.noticed(notice, now, effects),
-            Event::Extended(owner, ttl, caller) => {
-                self.renewals.extend(&owner, ttl, caller, now, effects);
-                self.tell_queues(now, effects);
-            }
-            Event::Released(release) => self.released(release, now, effects),
-            Event::Undone(work) => self.settlements.begin(work, now, effects),
+            Event::Noticed(notice) => self.noticed(notice),
+            Event::Extended(owner, ttl, caller) => self.extend(&owner, ttl, caller),
+            Event::Released(release) => self.released(release),
+            Event::Undone(work) => self.settle(work),
             Event::Passed => {
-                if let Some(due) = effects.pop(now) {
-                    self.due(due, now, effects);
+                if let Some(due) = self.effects.pop(now) {
+                    self.due(due);
                 }
             }
-            Event::Closed => self.close(now, effects),
+            Event::Closed => self.close(),
         }
         #[cfg(test)]
-        self.check();
+        self.owners.check();
     }
 
     /// Whether a release has to be repeated later. Then `Client::close` has to wait.
     pub(super) fn is_waiting(&self) -> bool {
-        self.settlements.is_waiting()
+        self.waiting > 0
     }
 
     /// The held and idle leases, when the client has no users any more.
     pub(super) fn leases(&mut self) -> Vec<(LockName, Owner)> {
-        let leases = self.queues.close().leases;
-        let leases = leases.into_iter().map(|(name, owner, _)| (name, owner));
-        leases.collect()
+        let lines = self.owners.close();
+        let leases = lines.into_iter().map(|(name, line)| (name, line.owner));
+        let is_held = |(_, owner): &(LockName, Owner)| self.owners.holding(owner).is_some();
+        leases.filter(is_held).collect()
     }
 
-    fn due(&mut self, due: Due, now: Moment, effects: &mut Effects) {
+    fn due(&mut self, due: Due) {
         match due {
-            Due::Ask(name, owner) => self.hint(&name, &owner, Hint::Ask, now, effects),
-            Due::Lease(owner) => {
-                self.renewals.due(&owner, now, effects);
-                self.tell_queues(now, effects);
-            }
-            Due::Limit(name, id) => self.limit_passed(&name, id, now, effects),
-            Due::Idle(name) => {
-                let actions = self.queues.tidy(&name, now);
-                self.execute(&name, actions, None, now, effects);
-            }
-            Due::Settlement(owner) => self.settlements.due(&owner, now, effects),
+            Due::Ask(owner) => self.hint(&owner, Hint::Ask),
+            Due::Lease(owner) => self.lease_due(&owner),
+            Due::Limit(name, id) => self.limit_passed(&name, id),
+            Due::Idle(owner) => self.idle_due(&owner),
+            Due::Settlement(owner) => self.settlement_due(&owner),
         }
     }
 
-    /// Executes the actions of a queue. The first release is the one of the lease whose use ends.
-    fn execute(
+    /// Takes a notice of the store.
+    fn noticed(&mut self, notice: Notice) {
+        match notice {
+            Notice::Granted { key, wake } => self.granted(&LockName::from_key(&key), &wake),
+            Notice::Wanted { owner, .. } => self.wanted(&owner),
+            Notice::First { owner, .. } => self.hint(&owner, Hint::Ask),
+            Notice::Cut(_) => {
+                for (_, asking) in self.owners.all_asking() {
+                    asking.broken();
+                }
+            }
+            Notice::Replaced(how) => self.server_replaced(how),
+            Notice::Reconnected => self.reconnected(),
+            // For the listeners of entries.
+            #[cfg(feature = "entries")]
+            Notice::LoadEnded { .. } | Notice::Changed { .. } => {}
+        }
+    }
+
+    /// The store answers again: whatever was missed is asked for.
+    fn reconnected(&mut self) {
+        let mut asks = Vec::new();
+        for (owner, asking) in self.owners.all_asking() {
+            asking.broken();
+            asks.push(owner);
+        }
+        for owner in asks {
+            self.hint(&owner, Hint::Ask);
+        }
+        for owner in mem::take(&mut self.abandoned) {
+            if let Some(entry) = self.owners.get(&owner)
+                && let OwnerState::Abandoned { ttl, .. } = entry.state
+            {
+                let work = Settle::of(entry.name.clone(), owner, ttl, None);
+                self.settle(work);
+            }
+        }
+        // A lease may expire before the next attempt to renew it.
+        for (owner, keeper) in self.owners.all_held() {
+            if keeper.is_tried_again(self.now) {
+                schedule(owner, keeper, &mut self.effects);
+            }
+        }
+    }
+
+    // Requests for a lock.
+
+    fn asked(&mut self, mut waiter: Waiter) {
+        if self.is_closed {
+            return self.refuse([waiter], &StoreError::closed().into());
+        }
+        let name = waiter.name().clone();
+        if let Some(limit) = waiter.limit {
+            let due = Due::Limit(name.clone(), waiter.id);
+            waiter.alarm = Some(self.effects.wake(limit, due));
+        }
+        self.end_outlived(&name);
+        let Some((line, entry)) = self.owners.line_and_owner(&name) else {
+            return self.ask_for(&name, VecDeque::from([waiter]), None);
+        };
+        match &entry.state {
+            OwnerState::Holding(holding) if holding.idle_until.is_some() => {
+                return self.take_idle(&name, waiter);
+            }
+            OwnerState::Holding(_) if waiter.is_once() => return self.tell_busy(waiter),
+            OwnerState::Asking(asking) if waiter.is_once() => {
+                if asking.is_busy() {
+                    return self.tell_busy(waiter);
+                }
+                if let Some(error) = &asking.failure {
+                    let error = Error::from(error.clone());
+                    return self.refuse([waiter], &error);
+                }
+            }
+            _ => {}
+        }
+        let id = waiter.id;
+        line.waiting.push_back(waiter);
+        self.tell_watchers(&name, Some(id));
+    }
+
+    /// Asks the store with a new owner, on behalf of these waiters, after the stay `before` if there was one. Without waiters, the line ends
+    /// (Q2, Q5).
+    fn ask_for(
         &mut self,
         name: &LockName,
-        actions: Actions<Waiter, Arc<Hold>>,
-        mut release: Option<PendingRelease>,
-        now: Moment,
-        effects: &mut Effects,
+        mut waiting: VecDeque<Waiter>,
+        before: Option<&Session>,
     ) {
-        for what in actions {
-            match what {
-                Action::Ask(ask) => Self::send_first_request(name, ask, now, effects),
-                Action::Grant {
-                    entry,
-                    lease,
-                    handed_on,
-                } => self.grant(entry, lease, handed_on, now, effects),
-                Action::Busy(entry) => {
-                    unset_alarm(&entry.caller, effects);
-                    effects.push(Effect::Busy(entry.caller));
-                }
-                Action::Waits(id) => self.tell_watchers(name, Some(id), now, effects),
-                Action::Release { owner, lease } => {
-                    self.give_up(name, owner, lease, release.take(), now, effects);
-                }
-                Action::Undo {
-                    owner,
-                    ttl,
-                    unsettled_until,
-                } => {
-                    let work = Settle::of(name.clone(), owner, ttl, unsettled_until);
-                    self.settlements.clean_up(work, now, effects);
-                }
-                Action::Fail(entry, error) => refuse([entry], &error.into(), effects),
-                Action::Linger(until) => drop(effects.wake(until, Due::Idle(name.clone()))),
-            }
-        }
-        if let Some(release) = release {
-            // The lock was handed on, or is idle: no request is needed.
-            effects.push(Effect::Released(release, Ok(())));
-        }
-        self.tell_queues(now, effects);
-    }
-
-    fn grant(
-        &mut self,
-        entry: QueueEntry<Waiter>,
-        hold: Arc<Hold>,
-        handed_on: bool,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
-        unset_alarm(&entry.caller, effects);
-        if handed_on {
-            self.renewals.hand_on(&hold, entry.terms.ttl, now, effects);
-        } else {
-            self.renewals.keep(&hold, now, effects);
-        }
-        effects.push(Effect::Grant(entry.caller, hold));
-    }
-
-    /// Leases were lost: the next waiter does not wait until their users notice.
-    fn tell_queues(&mut self, now: Moment, effects: &mut Effects) {
-        for hold in self.renewals.take_lost() {
-            let identity = &self.identity;
-            let owner = |terms: &Terms| identity.owner(&terms.note);
-            let actions = self.queues.lost(&hold.name, &hold.owner, owner, now);
-            self.execute(&hold.name, actions, None, now, effects);
-        }
-    }
-
-    /// Calls `on_wait` of all waiters of a queue, or of one.
-    fn tell_watchers(
-        &mut self,
-        name: &LockName,
-        only: Option<u64>,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
-        let Some(queue) = self.queues.get_mut(name) else {
+        drop_gone(&mut waiting);
+        let Some(first) = waiting.front() else {
+            self.owners.ends(name);
             return;
         };
-        for (at, entry) in queue.waiting.iter().enumerate() {
-            if only.is_none_or(|id| id == entry.id)
-                && let Some(told) = entry.caller.watch(&queue.state, at, now)
-            {
-                effects.push(Effect::Watch(name.clone(), entry.id, told));
+        let (terms, waits) = (first.terms().clone(), !first.is_once());
+        let owner = self.identity.owner(&terms.note);
+        let step = acquire(&owner, &terms, fences_for(first, &waiting, before), waits);
+        let asked = SentRequest {
+            ttl: terms.ttl,
+            sent: self.now,
+            waits,
+            left: Leftovers::default(),
+        };
+        let asking = OwnerState::Asking(Box::new(Acquisition::new(terms)));
+        let entry = Entry {
+            asked: Some(asked),
+            ..Entry::new(name, asking)
+        };
+        self.owners.acts(owner.clone(), entry, waiting);
+        self.send(name.clone(), step, To::Acquisition(owner));
+    }
+
+    /// A caller leaves. If no other one wants the lock, the acquisition ends.
+    fn leave(&mut self, name: &LockName, id: u64) -> Option<Waiter> {
+        let line = self.owners.line(name)?;
+        let at = line.position(id)?;
+        let waiter = line.waiting.remove(at)?;
+        let (owner, is_last) = (line.owner.clone(), line.waiting.is_empty());
+        unset_alarm(&waiter, &mut self.effects);
+        if is_last && self.owners.asking(&owner).is_some() {
+            self.owners.ends(name);
+            self.abandon(&owner);
+        }
+        Some(waiter)
+    }
+
+    /// No caller wants the lock any more. The traces in the store are undone; with a request under way, when its answer arrives (W1).
+    fn abandon(&mut self, owner: &Owner) {
+        let Some(OwnerState::Asking(asking)) = self.owners.retire(owner) else {
+            return;
+        };
+        if let Some(ticket) = asking.asks_at {
+            self.effects.unset(ticket);
+        }
+        if let Some(entry) = self.owners.get(owner)
+            && entry.asked.is_none()
+            && asking.left.is_something()
+        {
+            let (name, until) = (entry.name.clone(), asking.left.unsettled_until);
+            let work = Settle::of(name, owner.clone(), asking.terms.ttl, until);
+            self.clean_up(work);
+        }
+        self.owners.tidy(owner);
+    }
+
+    /// The store has answered a request for a lock.
+    fn acquire_answered(&mut self, owner: &Owner, answer: Answer) {
+        let Some(entry) = self.owners.get(owner) else {
+            return;
+        };
+        let Some(mut request) = entry.asked.take() else {
+            return;
+        };
+        match &answer {
+            Ok(Reply::Busy(_)) => request.left.queued |= request.waits,
+            Ok(Reply::Held(_)) => request.left.queued = true,
+            Err(error) if error.may_have_taken_effect => {
+                request.left.unsettled_until = Some(self.now.after(request.ttl.get()));
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let OwnerState::Asking(asking) = &mut entry.state else {
+            // A wake was faster, or no caller wants the lock any more. This request may have taken or queued the owner again.
+            if matches!(answer, Ok(Reply::Held(_))) || answer.is_ok() && request.waits {
+                request.left.unsettle(self.now);
+            }
+            return self.leave_behind(owner, &request);
+        };
+        asking.ends(&request, answer.is_ok());
+        match answer {
+            Ok(Reply::Held(held)) => {
+                let until = deadline(request.sent, request.ttl);
+                match held.fence.filter(|_| until > self.now) {
+                    Some(first) => {
+                        let block = held.block;
+                        let term = Term {
+                            asked_at: request.sent,
+                            until,
+                            lasts: request.ttl,
+                        };
+                        self.taken(owner, Fences { first, block }, held.queued, term);
+                    }
+                    None => {
+                        let why = "the answer came after the lease had ended";
+                        let (label, kind) = (&*self.about.store, StoreErrorKind::TimedOut);
+                        let error = StoreError::new(label, kind, why);
+                        self.failed(owner, &request, error);
+                    }
+                }
+            }
+            Ok(Reply::Busy(busy)) => self.busy(owner, request, busy),
+            // A claim that came too late: back to the end of the queue.
+            Ok(_) => self.ask(owner),
+            Err(error) => self.failed(owner, &request, error),
+        }
+    }
+
+    /// The lock is busy.
+    fn busy(&mut self, owner: &Owner, mut request: SentRequest, busy: Busy) {
+        let Some((line, entry)) = self.owners.line_of(owner) else {
+            return;
+        };
+        let OwnerState::Asking(asking) = &mut entry.state else {
+            return;
+        };
+        let told = asking.busy.is_none().then(|| busy.clone());
+        let pause = if busy.ahead == 0 {
+            busy.poll_after
+        } else {
+            jittered(busy.poll_after)
+        };
+        asking.heard(request.sent, busy);
+        let (name, once) = (entry.name.clone(), line.take_once());
+        let goes_on = !line.waiting.is_empty();
+        for waiter in once {
+            self.tell_busy(waiter);
+        }
+        if !goes_on {
+            if request.waits {
+                // The waiters have gone meanwhile.
+                request.left.unsettle(self.now);
+            }
+            return self.ends(&name, owner, &request);
+        }
+        if let Some(busy) = told {
+            self.effects.push(Effect::InLine(name.clone(), busy));
+            // A lock with waiters is worth showing.
+            self.effects.push(Effect::Index(name.clone()));
+        }
+        if request.waits {
+            self.listen(owner, pause);
+        } else {
+            // A waiter has joined a caller that only tried.
+            self.ask(owner);
+        }
+        // Last, so no request waits for the watchers.
+        self.tell_watchers(&name, None);
+    }
+
+    /// A request failed: retries it, or refuses all waiters of the line.
+    fn failed(&mut self, owner: &Owner, request: &SentRequest, error: StoreError) {
+        let outage_timeout = self.about.outage_timeout;
+        let Some((line, entry)) = self.owners.line_of(owner) else {
+            return;
+        };
+        let OwnerState::Asking(asking) = &mut entry.state else {
+            return;
+        };
+        let name = entry.name.clone();
+        match asking.failed(error.clone(), outage_timeout, self.now) {
+            Err(error) => {
+                let waiting = mem::take(&mut line.waiting);
+                self.refuse(waiting, &error.into());
+                self.ends(&name, owner, request);
+            }
+            Ok(pause) => {
+                if request.left.queued {
+                    // Waiters wait for the end of the outage. Callers that only try are refused.
+                    let once = line.take_once();
+                    let goes_on = !line.waiting.is_empty();
+                    self.refuse(once, &error.into());
+                    if !goes_on {
+                        return self.ends(&name, owner, request);
+                    }
+                }
+                self.listen(owner, pause);
             }
         }
     }
 
-    fn entry(&mut self, name: &LockName, id: u64) -> Option<&mut QueueEntry<Waiter>> {
-        let waiting: &mut VecDeque<_> = &mut self.queues.get_mut(name)?.waiting;
-        waiting.iter_mut().find(|entry| entry.id == id)
+    /// A line ends without the lock, and its owner with it.
+    fn ends(&mut self, name: &LockName, owner: &Owner, request: &SentRequest) {
+        self.owners.ends(name);
+        self.owners.retire(owner);
+        self.leave_behind(owner, request);
     }
 
-    #[cfg(test)]
-    fn check(&self) {
-        self.queues.check(|hold| hold.is_lost());
-        self.renewals.check();
+    /// The acquisition for which `request` was sent is over. Its traces in the store are undone, unless it became a lease (W1).
+    fn leave_behind(&mut self, owner: &Owner, request: &SentRequest) {
+        let Some(entry) = self.owners.get(owner) else {
+            return;
+        };
+        let until = request.left.unsettled_until;
+        if let OwnerState::Holding(holding) = &mut entry.state {
+            if let Some(until) = until {
+                // The release of this lease undoes them.
+                let keeper = &mut holding.keeper;
+                keeper.hold.unsettle(until);
+                keeper.request_may_be_late(request.ttl, self.now);
+                schedule(owner, keeper, &mut self.effects);
+            }
+        } else if request.left.is_something() {
+            let work = Settle::of(entry.name.clone(), owner.clone(), request.ttl, until);
+            self.clean_up(work);
+        }
+        self.owners.tidy(owner);
     }
 
-    /// Whether there is no queue and no lease.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.renewals.len() == 0
+    /// Waits for a hint, for at most `pause`.
+    fn listen(&mut self, owner: &Owner, pause: Duration) {
+        let Some(asking) = self.owners.asking(owner) else {
+            return;
+        };
+        if let Some(hint) = asking.hint.take() {
+            return self.hint(owner, hint);
+        }
+        let at = self.now.after(pause);
+        asking.asks_at = Some(self.effects.wake(at, Due::Ask(owner.clone())));
     }
 
-    /// Whether an owner is being settled.
-    #[cfg(test)]
-    pub(super) fn is_settling(&self) -> bool {
-        !self.settlements.is_empty()
+    /// Takes a hint, now or when the request under way is answered.
+    fn hint(&mut self, owner: &Owner, hint: Hint) {
+        let Some(entry) = self.owners.get(owner) else {
+            return;
+        };
+        let OwnerState::Asking(asking) = &mut entry.state else {
+            return;
+        };
+        if entry.asked.is_some() {
+            asking.hint = asking.hint.max(Some(hint));
+            return;
+        }
+        match hint {
+            Hint::Claim => self.claim(owner),
+            Hint::Ask if asking.is_full() => self.claim(owner),
+            Hint::Ask => self.ask(owner),
+        }
     }
 
-    /// Whether this owner is known to it (E1), requests under way aside.
-    #[cfg(test)]
-    pub(super) fn knows(&mut self, name: &LockName, owner: &Owner) -> bool {
-        self.queues.acquisition(name, owner).is_some()
-            || self.queues.owned_by(name, owner).is_some()
-            || self.settlements.knows(owner)
+    /// Asks the store. Joins the store's queue if any caller waits.
+    fn ask(&mut self, owner: &Owner) {
+        let Some((line, entry)) = self.owners.line_of(owner) else {
+            return;
+        };
+        let OwnerState::Asking(asking) = &entry.state else {
+            return;
+        };
+        let waits = line.waiting.iter().any(|waiter| !waiter.is_once());
+        // The first request, without others in the way, was another one.
+        let block = block_for(alike(&line.waiting, &asking.terms), true);
+        let step = acquire(owner, &asking.terms, block, waits);
+        self.request(owner, step, waits);
     }
 
-    /// How many leases there are.
-    #[cfg(test)]
-    pub(super) fn leases_kept(&self) -> usize {
-        self.renewals.len()
+    /// Claims a lock that may have been granted. Works also on a server that refuses new requests because its memory is full.
+    fn claim(&mut self, owner: &Owner) {
+        let Some(asking) = self.owners.asking(owner) else {
+            return;
+        };
+        let step = Step::Extend {
+            owner: owner.clone(),
+            ttl: asking.terms.ttl,
+            // Whatever it was granted is welcome.
+            fence: None,
+        };
+        self.request(owner, step, true);
     }
 
-    /// Hands on a lease that was made a while ago.
-    #[cfg(test)]
-    pub(super) fn hands_on(&mut self, hold: &Arc<Hold>, now: Moment, effects: &mut Effects) {
-        self.renewals.hand_on(hold, hold.ttl, now, effects);
-        self.tell_queues(now, effects);
+    fn request(&mut self, owner: &Owner, step: Step, waits: bool) {
+        let Some(entry) = self.owners.get(owner) else {
+            return;
+        };
+        let OwnerState::Asking(asking) = &mut entry.state else {
+            return;
+        };
+        if let Some(ticket) = asking.asks_at.take() {
+            self.effects.unset(ticket);
+        }
+        asking.sends();
+        entry.asked = Some(SentRequest {
+            ttl: asking.terms.ttl,
+            sent: self.now,
+            waits,
+            left: asking.left,
+        });
+        let name = entry.name.clone();
+        self.send(name, step, To::Acquisition(owner.clone()));
+    }
+
+    /// The time limit of a request has passed: refuses it with the reason, unless an answer is expected soon. A missing answer gets a moment
+    /// more than the limit, since it may grant the lock or give the reason. After a request that has just failed, the next one may be
+    /// answered: with a short TTL, a stall of some milliseconds makes a request fail.
+    fn limit_passed(&mut self, name: &LockName, id: u64) {
+        let now = self.now;
+        let Some((line, entry)) = self.owners.line_and_owner(name) else {
+            return;
+        };
+        let Some(at) = line.position(id) else {
+            return;
+        };
+        let waiter = &mut line.waiting[at];
+        let error = match &entry.state {
+            OwnerState::Asking(asking) => {
+                // Who has a slow store has given it more time.
+                let patience = SILENCE.max(self.about.request_timeout / 8);
+                let silent_since = asking.silent_since(entry.asked.as_ref());
+                let patient_until = silent_since.map(|since| since.after(patience));
+                if let Some(until) = patient_until.filter(|until| *until > now) {
+                    // The answer may come before.
+                    let at = until.min(now.after(SILENCE));
+                    let due = Due::Limit(name.clone(), id);
+                    waiter.alarm = Some(self.effects.wake(at, due));
+                    return;
+                }
+                let under_way = entry.asked.is_some();
+                let (client, store) = (self.identity.client, &*self.about.store);
+                waiter.not_taken(asking, under_way, client, at, now, store)
+            }
+            OwnerState::Holding(holding) => {
+                waiter.still_busy(holding.keeper.hold.view(), true, at, now)
+            }
+            // No other owner acts for a line.
+            _ => return,
+        };
+        if let Some(waiter) = self.leave(name, id) {
+            self.effects.push(Effect::Refuse(waiter, Box::new(error)));
+        }
+    }
+
+    // Grants, and the end of a lease.
+
+    /// A wake says that the store has granted the lock.
+    fn granted(&mut self, name: &LockName, wake: &Wake) {
+        let owner = &wake.owner;
+        if let Some(asking) = self.owners.asking(owner) {
+            let (Some(first), Some(term)) = (wake.fence, asking.granted_until(wake, self.now))
+            else {
+                return self.hint(owner, Hint::Claim);
+            };
+            if let Some(ticket) = asking.asks_at.take() {
+                self.effects.unset(ticket);
+            }
+            let block = wake.block;
+            self.taken(owner, Fences { first, block }, wake.queued, term);
+        } else if self.owners.holding(owner).is_none()
+            && let Ok(granted) = Ttl::new(CLAIM_WINDOW)
+        {
+            // The acquisition was given up (E2). If the lock was used and released instead, this does nothing.
+            let work = Settle::of(name.clone(), owner.clone(), granted, None);
+            self.clean_up(work);
+        }
+    }
+
+    /// The store has granted the lock. The first waiter gets it; the grant is undone if nobody wants it on these terms.
+    fn taken(&mut self, owner: &Owner, fences: Fences, queued: u32, term: Term) {
+        let now = self.now;
+        let Some((line, entry)) = self.owners.line_of(owner) else {
+            return;
+        };
+        let OwnerState::Asking(asking) = &entry.state else {
+            return;
+        };
+        drop_gone(&mut line.waiting);
+        let is_for_it = |waiter: &Waiter| *waiter.terms() == asking.terms;
+        let unsettled_until = asking.left.unsettled_until;
+        let fits = line.waiting.front().is_some_and(is_for_it);
+        let Some(waiter) = fits.then(|| line.waiting.pop_front()).flatten() else {
+            let (name, waiting) = (entry.name.clone(), mem::take(&mut line.waiting));
+            let ttl = asking.terms.ttl;
+            let work = Settle::of(name.clone(), owner.clone(), ttl, unsettled_until);
+            self.clean_up(work);
+            return self.ask_for(&name, waiting, None);
+        };
+        let start = Start {
+            asked_at: term.asked_at,
+            until: term.until,
+            unsettled_until,
+            lasts: term.lasts,
+            ..waiter.start(owner, fences.first)
+        };
+        let hold = Arc::new(Hold::new(self.clock.clone(), start, now));
+        let mut keeper = Keeper::new(hold.clone(), now);
+        if let Some((at, how)) = self.replaced
+            && hold.asked_at <= at
+        {
+            // The old server may have granted it (L4).
+            keeper.replaced(how, now);
+        }
+        schedule(owner, &mut keeper, &mut self.effects);
+        let mut stay = Session::new(fences);
+        stay.queued(queued.max(asking.wanted.into()), now.as_micros());
+        let heard = asking.wanted.then_some(now);
+        let holding = Holding::new(asking.terms.clone(), stay, keeper, heard);
+        entry.state = OwnerState::Holding(Box::new(holding));
+        let once = line.take_once();
+        unset_alarm(&waiter, &mut self.effects);
+        self.effects.push(Effect::Grant(waiter, hold));
+        for waiter in once {
+            self.tell_busy(waiter);
+        }
+    }
+
+    /// A request finds the lock idle, and gets it if that fits.
+    fn take_idle(&mut self, name: &LockName, waiter: Waiter) {
+        let now = self.now;
+        let Some((line, entry)) = self.owners.line_and_owner(name) else {
+            return;
+        };
+        let (owner, OwnerState::Holding(holding)) = (line.owner.clone(), &mut entry.state) else {
+            return;
+        };
+        let hold = holding.keeper.hold.clone();
+        let fits =
+            *waiter.terms() == holding.terms && hold.is_fit_to_hand_on(holding.terms.ttl, now);
+        if fits && let Ok(fence) = holding.stay.hand_over(now.as_micros()) {
+            holding.idle_until = None;
+            self.hand_on(&owner, waiter, fence);
+        } else {
+            let stay = holding.stay.clone();
+            self.give_up(&owner, &hold, None);
+            self.ask_for(name, VecDeque::from([waiter]), Some(&stay));
+        }
+    }
+
+    /// The lock goes on to this waiter, under the next fence of the stay.
+    fn hand_on(&mut self, owner: &Owner, waiter: Waiter, fence: Fence) {
+        let Some(holding) = self.owners.holding(owner) else {
+            return;
+        };
+        let before = &holding.keeper.hold;
+        let start = Start {
+            grant: before.grant,
+            asked_at: before.asked_at,
+            until: before.deadline(),
+            unsettled_until: before.unsettled_until(),
+            ..waiter.start(owner, fence)
+        };
+        let hold = Arc::new(Hold::new(self.clock.clone(), start, self.now));
+        unset_alarm(&waiter, &mut self.effects);
+        self.keep_on(owner, &hold);
+        self.effects.push(Effect::Grant(waiter, hold));
+    }
+
+    /// The next lease of an owner, after a hand-over. It has the deadline of the lease before it.
+    fn keep_on(&mut self, owner: &Owner, hold: &Arc<Hold>) {
+        let Some(holding) = self.owners.holding(owner) else {
+            // Lost a moment ago.
+            let ended = hold.lose(LossCause::Deadline(None));
+            return self.effects.push(Effect::Ended(hold.clone(), ended));
+        };
+        let keeper = &mut holding.keeper;
+        if let Err(cause) = hold.renew_until(keeper.hold.deadline()) {
+            // Its deadline has passed since it was made, and a reader may have seen that (L3, Q6).
+            keeper.hold = hold.clone();
+            return self.end(owner, Some(cause), None);
+        }
+        let is_short = hold.deadline().since(hold.since) < hold.ttl.get() / 2;
+        if keeper.goes_on_with(hold, is_short) {
+            schedule(owner, keeper, &mut self.effects);
+        }
+        if is_short && keeper.under_way.is_none() {
+            self.renew(owner, RenewalCause::Asked);
+        }
+    }
+
+    /// Ends a lease, which was not ended before.
+    fn released(&mut self, release: Release) {
+        let Release {
+            hold,
+            keep,
+            verdict,
+            tells_wanted,
+        } = release;
+        let (now, lost) = (self.now, hold.loss());
+        let fits = lost.is_none() && hold.is_fit_to_hand_on(hold.ttl, now);
+        // Then no waiter gets the lock, not even one of this client.
+        let keep = keep.max(hold.left_to_keep(now));
+        let stays_here = keep.is_none() && fits && !self.is_closed;
+        let how = match (&lost, &verdict) {
+            (Some(lost), _) => How::Lost(lost.cause.clone()),
+            (None, Some(_)) => How::Released,
+            (None, None) => How::Dropped,
+        };
+        let ended = hold.retire(how);
+        self.effects.push(Effect::Ended(hold.clone(), ended));
+        let owner = &hold.owner;
+        if !tells_wanted {
+            // The store does not notify of waiters, so assume that there are some.
+            self.wanted(owner);
+        }
+        let pending = PendingRelease {
+            hold: hold.clone(),
+            keep,
+            lost,
+            verdict,
+        };
+        let Some((line, entry)) = self.owners.line_of(owner) else {
+            // It was lost, and its line has gone on without it.
+            return self.give_up(owner, &hold, Some(pending));
+        };
+        let OwnerState::Holding(holding) = &mut entry.state else {
+            return self.give_up(owner, &hold, Some(pending));
+        };
+        drop_gone(&mut line.waiting);
+        let is_for_it = |waiter: &Waiter| *waiter.terms() == holding.terms;
+        let fits_next = line.waiting.front().is_some_and(is_for_it);
+        let lingers = !hold.linger.is_zero() && tells_wanted;
+        if stays_here && line.waiting.is_empty() && lingers && !holding.stay.is_wanted() {
+            holding.idle_until = Some(now.after(hold.linger));
+            if let Some(at) = holding.look(now) {
+                self.effects.wake(at, Due::Idle(owner.clone()));
+            }
+            return self.effects.push(Effect::Released(pending, Ok(())));
+        }
+        if stays_here
+            && fits_next
+            && let Ok(fence) = holding.stay.hand_over(now.as_micros())
+            && let Some(waiter) = line.waiting.pop_front()
+        {
+            self.hand_on(owner, waiter, fence);
+            return self.effects.push(Effect::Released(pending, Ok(())));
+        }
+        let (name, stay) = (entry.name.clone(), holding.stay.clone());
+        let waiting = mem::take(&mut line.waiting);
+        self.give_up(owner, &hold, Some(pending));
+        self.ask_for(&name, waiting, Some(&stay));
+    }
+
+    /// Gives the lock of `owner` back to the store; with a use of it that ends now, or else of an idle lease.
+    fn give_up(&mut self, owner: &Owner, hold: &Arc<Hold>, pending: Option<PendingRelease>) {
+        self.forget(owner);
+        let now = self.now;
+        let keep = pending.as_ref().and_then(|release| release.keep);
+        // A lease extended by hand may have longer to go than it was taken for.
+        let left = Ttl::new(hold.deadline().since(now));
+        let lost = pending.as_ref().and_then(|release| release.lost.as_ref());
+        // Another owner may hold a lost lock now, so it must not be kept. A lease lost by closing the client is still this client's.
+        let is_lost = lost.is_some_and(|lost| lost.cause != LossCause::Closed);
+        self.settle(Settle {
+            name: hold.name.clone(),
+            owner: owner.clone(),
+            ttl: left.map_or(hold.ttl, |left| left.max(hold.ttl)),
+            fence: Some(hold.grant),
+            keep: keep.max(hold.left_to_keep(now)).filter(|_| !is_lost),
+            unsettled_until: hold.unsettled_until(),
+            pending_release: pending,
+            is_detached: hold.is_detached(),
+        });
+    }
+
+    /// An idle lock goes back to the store, and its line ends.
+    fn give_up_idle(&mut self, owner: &Owner) {
+        if let Some(holding) = self.owners.holding(owner) {
+            let hold = holding.keeper.hold.clone();
+            self.owners.ends(&hold.name);
+            self.give_up(owner, &hold, None);
+        }
+    }
+
+    /// Another client waits for the lock of `owner`: an idle lease is released at once.
+    fn wanted(&mut self, owner: &Owner) {
+        let now = self.now;
+        if let Some(asking) = self.owners.asking(owner) {
+            asking.wanted = true;
+        } else if let Some(holding) = self.owners.holding(owner) {
+            if holding.idle_until.is_some() {
+                self.give_up_idle(owner);
+            } else {
+                holding.is_wanted(now);
+            }
+        }
+    }
+
+    /// Checks an idle lease: it is released if it has been idle for long enough.
+    fn idle_due(&mut self, owner: &Owner) {
+        let now = self.now;
+        let Some(holding) = self.owners.holding(owner) else {
+            return;
+        };
+        if holding.idle_until.is_some_and(|until| until <= now) {
+            self.give_up_idle(owner);
+        } else if let Some(at) = holding.look(now) {
+            self.effects.wake(at, Due::Idle(owner.clone()));
+        }
+    }
+
+    /// Ends the lease in use of this name if it is seen to be lost (Q6).
+    fn end_outlived(&mut self, name: &LockName) {
+        if let Some((line, entry)) = self.owners.line_and_owner(name)
+            && let OwnerState::Holding(holding) = &entry.state
+            && holding.idle_until.is_none()
+            && let Some(lost) = holding.keeper.hold.loss()
+        {
+            let owner = line.owner.clone();
+            self.end(&owner, Some(lost.cause), None);
+        }
+    }
+
+    /// A lease has ended by itself, for this reason if it was in use. The waiters do not wait until its user notices. With `left_held`, the
+    /// store has a grant of this TTL that no lease uses: it is released before the waiters ask.
+    fn end(&mut self, owner: &Owner, cause: Option<LossCause>, left_held: Option<Ttl>) {
+        let Some((line, entry)) = self.owners.line_of(owner) else {
+            return;
+        };
+        let OwnerState::Holding(holding) = &mut entry.state else {
+            return;
+        };
+        let keeper = &mut holding.keeper;
+        let (name, hold, waiting) = (
+            entry.name.clone(),
+            keeper.hold.clone(),
+            mem::take(&mut line.waiting),
+        );
+        let is_idle = holding.idle_until.is_some();
+        entry.lost_renewal = keeper.under_way.as_ref().map(|renewal| renewal.ttl);
+        if let Some(cause) = cause {
+            let ended = hold.lose(cause);
+            self.effects.push(Effect::Ended(hold.clone(), ended));
+        }
+        if is_idle {
+            // It has no user that would release it.
+            self.give_up(owner, &hold, None);
+        } else {
+            self.forget(owner);
+        }
+        if let Some(ttl) = left_held {
+            self.clean_up(Settle::of(name.clone(), owner.clone(), ttl, None));
+        }
+        self.ask_for(&name, waiting, None);
+    }
+
+    /// The owner does not hold any more: its lease is not renewed.
+    fn forget(&mut self, owner: &Owner) {
+        if self.owners.holding(owner).is_none() {
+            return;
+        }
+        let Some(OwnerState::Holding(holding)) = self.owners.retire(owner) else {
+            return;
+        };
+        let Keeper {
+            ticket,
+            under_way,
+            mut by_hand,
+            ..
+        } = holding.keeper;
+        if let Some(ticket) = ticket {
+            self.effects.unset(ticket);
+        }
+        by_hand.extend(under_way.into_iter().flat_map(|renewal| renewal.callers));
+        if !by_hand.is_empty() {
+            self.effects.push(Effect::Forgotten(by_hand));
+        }
+        self.owners.tidy(owner);
+    }
+
+    /// Ends all waiting and all leases.
+    fn close(&mut self) {
+        self.is_closed = true;
+        let mut owners = Vec::new();
+        for (_, line) in self.owners.close() {
+            self.refuse(line.waiting, &StoreError::closed().into());
+            owners.push(line.owner);
+        }
+        let (asking, held): (Vec<_>, Vec<_>) = owners
+            .into_iter()
+            .partition(|owner| self.owners.asking(owner).is_some());
+        for owner in asking {
+            self.abandon(&owner);
+        }
+        for owner in held {
+            if let Some(holding) = self.owners.holding(&owner) {
+                let hold = holding.keeper.hold.clone();
+                let ended = hold.lose(LossCause::Closed);
+                self.effects.push(Effect::Ended(hold.clone(), ended));
+                // An idle lease was released by its user, but not in the store.
+                hold.give_back();
+                self.give_up(&owner, &hold, None);
+            }
+        }
+    }
+
+    // Renewals.
+
+    /// Renews a lease now, for `ttl`, and uses `ttl` from then on.
+    fn extend(&mut self, owner: &Owner, ttl: Ttl, caller: ExtendReply) {
+        let Some(holding) = self.owners.holding(owner) else {
+            return self.effects.push(Effect::Forgotten(vec![caller]));
+        };
+        holding.keeper.ask_for(ttl);
+        holding.keeper.by_hand.push(caller);
+        if holding.keeper.under_way.is_none() {
+            self.renew(owner, RenewalCause::Asked);
+        }
+    }
+
+    /// The timer of this lease has fired.
+    fn lease_due(&mut self, owner: &Owner) {
+        let now = self.now;
+        let Some(holding) = self.owners.holding(owner) else {
+            return;
+        };
+        let keeper = &mut holding.keeper;
+        if let Some(cause) = keeper.hold.overdue(now) {
+            self.end(owner, Some(cause), None);
+        } else if !keeper.is_due(now) {
+            schedule(owner, keeper, &mut self.effects);
+        } else if self.renewals >= AT_ONCE {
+            keeper.is_in_backlog = true;
+            schedule(owner, keeper, &mut self.effects);
+            self.backlog.push_back(owner.clone());
+        } else {
+            self.renew(owner, RenewalCause::Due);
+        }
+    }
+
+    /// Sends a renewal, unless the lease ended a moment ago.
+    fn renew(&mut self, owner: &Owner, why: RenewalCause) {
+        let Some(holding) = self.owners.holding(owner) else {
+            return;
+        };
+        let keeper = &mut holding.keeper;
+        let hold = keeper.hold.clone();
+        if hold.is_lost() || hold.is_past() {
+            let callers = mem::take(&mut keeper.by_hand);
+            let lost = hold.loss();
+            let cause = lost.as_ref().map(|lost| lost.cause.clone());
+            self.end(owner, cause, None);
+            let verdict = lost.map_or_else(|| StoreError::closed().into(), Error::Lost);
+            self.effects.push(Effect::Extended(callers, Err(verdict)));
+            return;
+        }
+        let step = keeper.begin(self.now);
+        if keeper.is_to_be_indexed(self.now) {
+            self.effects.push(Effect::Index(hold.name.clone()));
+        }
+        schedule(owner, keeper, &mut self.effects);
+        self.renewals += usize::from(why == RenewalCause::Due);
+        self.send(hold.name.clone(), step, To::Renewal(owner.clone(), why));
+    }
+
+    /// A renewal was answered.
+    fn renewed(&mut self, owner: &Owner, why: RenewalCause, answer: Answer) {
+        let holding = self.owners.holding(owner);
+        if let Some(renewal) = holding.and_then(|holding| holding.keeper.under_way.take()) {
+            self.lease_renewed(owner, renewal, answer);
+        } else if let Some(entry) = self.owners.get(owner)
+            && let Some(ttl) = entry.lost_renewal.take()
+        {
+            // Lost while the renewal was under way (RN3). What was released is settled already, and may be kept on purpose.
+            if matches!(answer, Ok(Reply::Held(_))) {
+                let work = Settle::of(entry.name.clone(), owner.clone(), ttl, None);
+                self.clean_up(work);
+            }
+            self.owners.tidy(owner);
+        }
+        if why == RenewalCause::Due {
+            self.renewals -= 1;
+            self.send_from_backlog();
+        }
+    }
+
+    fn lease_renewed(&mut self, owner: &Owner, renewal: Renewal, answer: Answer) {
+        let now = self.now;
+        let Some(holding) = self.owners.holding(owner) else {
+            return;
+        };
+        let (keeper, sent, ttl) = (&mut holding.keeper, renewal.sent, renewal.ttl);
+        let hold = keeper.hold.clone();
+        let answer = keeper.believes(answer, &self.about.store);
+        let said = Said::by(&answer);
+        let (verdict, heard) = match answer.map(|reply| keeper.heard(reply, sent, ttl, now)) {
+            Ok(Ok(held)) => (Ok(()), Ok(Some(held))),
+            Ok(Err((cause, left))) => {
+                let lost = hold.lost(cause.clone());
+                (Err(lost.into()), Err((cause, left)))
+            }
+            Err(error) => {
+                keeper.failed(ttl, &error, now);
+                (Err(error.into()), Ok(None))
+            }
+        };
+        self.effects
+            .push(Effect::Extended(renewal.callers, verdict));
+        let took = now.since(sent);
+        self.effects.push(Effect::Renewed(hold, took, said));
+        match heard {
+            Ok(held) => {
+                if keeper.by_hand.is_empty() {
+                    schedule(owner, keeper, &mut self.effects);
+                } else {
+                    self.renew(owner, RenewalCause::Asked);
+                }
+                match held.map(|held| held.queued) {
+                    Some(0) => {
+                        if let Some(holding) = self.owners.holding(owner) {
+                            holding.is_wanted_by_none(sent, now);
+                        }
+                    }
+                    Some(_) => self.wanted(owner),
+                    None => {}
+                }
+            }
+            Err((cause, left_held)) => {
+                self.end(owner, Some(cause), left_held.then_some(ttl));
+            }
+        }
+    }
+
+    /// Sends the next renewals of the backlog (RN5).
+    fn send_from_backlog(&mut self) {
+        while self.renewals < AT_ONCE
+            && let Some(owner) = self.backlog.pop_front()
+        {
+            let now = self.now;
+            let holding = self.owners.holding(&owner);
+            // If a caller renewed it meanwhile, it has its renewal (RN1).
+            if let Some(keeper) = holding.map(|holding| &mut holding.keeper)
+                && mem::take(&mut keeper.is_in_backlog)
+            {
+                if keeper.is_due(now) {
+                    self.renew(&owner, RenewalCause::Due);
+                } else {
+                    schedule(&owner, keeper, &mut self.effects);
+                }
+            }
+        }
+    }
+
+    /// Another server answers. It is asked for each lease at once, the lease with the earliest deadline first (L4).
+    fn server_replaced(&mut self, how: Replaced) {
+        self.backlog.clear();
+        self.replaced = Some((self.now, how));
+        for (owner, keeper) in self.owners.all_held() {
+            keeper.replaced(how, self.now);
+            schedule(owner, keeper, &mut self.effects);
+        }
+    }
+
+    // Settlements.
+
+    /// Releases an owner, and repeats that until it is confirmed (U1).
+    fn settle(&mut self, work: Settle) {
+        let (now, owner) = (self.now, work.owner.clone());
+        let entry = self.owners.entry(&work.name, &owner);
+        let open = match &mut entry.state {
+            OwnerState::Settling(open) => {
+                self.waiting -= usize::from(open.is_waiting());
+                open.join(work, now);
+                open
+            }
+            state => {
+                *state = OwnerState::Settling(Box::new(Settlement::new(work, now)));
+                let OwnerState::Settling(open) = state else {
+                    return;
+                };
+                open
+            }
+        };
+        open.release(now, &mut self.effects);
+    }
+
+    /// Releases an unused owner, unless its lock is to stay taken (U3).
+    fn clean_up(&mut self, work: Settle) {
+        let now = self.now;
+        match self.owners.get(&work.owner).map(|entry| &mut entry.state) {
+            Some(
+                OwnerState::Kept(until)
+                | OwnerState::Abandoned {
+                    kept_until: Some(until),
+                    ..
+                },
+            ) if *until > now => {}
+            Some(OwnerState::Settling(open)) if open.kept_until(now).is_some() => {
+                open.may_be_late(work.unsettled_until);
+            }
+            _ => self.settle(work),
+        }
+    }
+
+    /// The release of this number was answered.
+    fn release_answered(&mut self, owner: &Owner, number: u32, answer: Answer) {
+        let now = self.now;
+        let Some(entry) = self.owners.get(owner) else {
+            return;
+        };
+        let OwnerState::Settling(open) = &mut entry.state else {
+            return;
+        };
+        self.waiting -= usize::from(open.is_waiting());
+        let stage = open.answered(number, answer, now, &mut self.effects);
+        let kept_until = open.kept_until(now);
+        match stage {
+            Stage::GoesOn => self.waiting += usize::from(open.is_waiting()),
+            Stage::Settled => self.settled(owner, kept_until),
+            Stage::Abandoned(ttl) => {
+                entry.state = OwnerState::Abandoned { ttl, kept_until };
+                self.abandoned.push_back(owner.clone());
+                if self.abandoned.len() > ABANDONED
+                    && let Some(oldest) = self.abandoned.pop_front()
+                    && let Some(entry) = self.owners.get(&oldest)
+                    && let OwnerState::Abandoned { kept_until, .. } = entry.state
+                {
+                    self.settled(&oldest, kept_until.filter(|until| *until > now));
+                }
+            }
+        }
+    }
+
+    /// A settlement is over. The owner is used no more, or its lock stays taken, which is remembered until `kept_until` (U3).
+    fn settled(&mut self, owner: &Owner, kept_until: Option<Moment>) {
+        if let Some(entry) = self.owners.get(owner) {
+            entry.state = kept_until.map_or(OwnerState::Left, OwnerState::Kept);
+        }
+        if kept_until.is_some() {
+            self.remember_kept(owner);
+        } else {
+            self.owners.tidy(owner);
+        }
+    }
+
+    /// Remembers that the lock of this owner stays taken, and forgets those for which that is over.
+    fn remember_kept(&mut self, owner: &Owner) {
+        for owner in mem::take(&mut self.kept) {
+            match self.owners.get(&owner).map(|entry| &mut entry.state) {
+                Some(OwnerState::Kept(until)) if *until > self.now => self.kept.push_back(owner),
+                Some(state @ OwnerState::Kept(_)) => {
+                    *state = OwnerState::Left;
+                    self.owners.tidy(&owner);
+                }
+                _ => {}
+            }
+        }
+        self.kept.push_back(owner.clone());
+    }
+
+    /// It may be time for the next release of this owner.
+    fn settlement_due(&mut self, owner: &Owner) {
+        if let Some(open) = self.owners.settling(owner) {
+            self.waiting -= usize::from(open.is_waiting());
+            open.due(self.now, &mut self.effects);
+            self.waiting += usize::from(open.is_waiting());
+        }
+    }
+
+    // What callers are told.
+
+    fn send(&mut self, name: LockName, step: Step, to: To) {
+        self.effects.push(Effect::Send { name, step, to });
+    }
+
+    fn tell_busy(&mut self, waiter: Waiter) {
+        unset_alarm(&waiter, &mut self.effects);
+        self.effects.push(Effect::Busy(waiter));
+    }
+
+    /// Tells these waiters why they get no lease.
+    fn refuse(&mut self, waiters: impl IntoIterator<Item = Waiter>, error: &Error) {
+        for waiter in waiters {
+            unset_alarm(&waiter, &mut self.effects);
+            let refused = Effect::Refuse(waiter, Box::new(error.clone()));
+            self.effects.push(refused);
+        }
+    }
+
+    /// Calls `on_wait` of all waiters of a line, or of one.
+    fn tell_watchers(&mut self, name: &LockName, only: Option<u64>) {
+        let Some((line, entry)) = self.owners.line_and_owner(name) else {
+            return;
+        };
+        for (at, waiter) in line.waiting.iter().enumerate() {
+            if only.is_none_or(|id| id == waiter.id)
+                && let Some(told) = waiter.watch(|| entry.seen(), at, self.now)
+            {
+                self.effects
+                    .push(Effect::Watch(name.clone(), waiter.id, told));
+            }
+        }
     }
 }
 
-/// Tells these waiters why they get no lease.
-fn refuse(
-    entries: impl IntoIterator<Item = QueueEntry<Waiter>>,
-    error: &Error,
-    effects: &mut Effects,
-) {
-    for entry in entries {
-        unset_alarm(&entry.caller, effects);
-        effects.push(Effect::Refuse(entry.caller, Box::new(error.clone())));
+/// The step that asks for the lock.
+fn acquire(owner: &Owner, terms: &Terms, block: Block, waits: bool) -> Step {
+    Step::Acquire {
+        owner: owner.clone(),
+        mode: Mode::Exclusive,
+        ttl: terms.ttl,
+        block,
+        wait: waits.then_some(Wait { listening: true }),
     }
+}
+
+/// Sets the timer of a lease (RN2).
+fn schedule(owner: &Owner, keeper: &mut Keeper, effects: &mut Effects) {
+    if let Some(ticket) = keeper.ticket.take() {
+        effects.unset(ticket);
+    }
+    keeper.ticket = Some(effects.wake(keeper.next_event(), Due::Lease(owner.clone())));
 }
 
 fn unset_alarm(waiter: &Waiter, effects: &mut Effects) {
     if let Some(alarm) = waiter.alarm {
         effects.unset(alarm);
+    }
+}
+
+#[cfg(test)]
+impl Machine {
+    /// Whether there is no line and no lease.
+    pub(super) fn is_empty(&self) -> bool {
+        self.owners.is_idle()
+    }
+
+    /// Whether an owner is being settled.
+    pub(super) fn is_settling(&self) -> bool {
+        let waiting = self.owners.waiting_settlements();
+        assert_eq!(waiting.iter().filter(|waits| **waits).count(), self.waiting);
+        !waiting.is_empty()
+    }
+
+    /// Whether this owner is known to it (E1), requests under way aside.
+    pub(super) fn knows(&mut self, owner: &Owner) -> bool {
+        let entry = self.owners.get(owner);
+        entry.is_some_and(|entry| !matches!(entry.state, OwnerState::Left))
+    }
+
+    /// How many leases there are.
+    pub(super) fn leases_kept(&mut self) -> usize {
+        self.owners.all_held().len()
+    }
+
+    /// Hands on a lease that was made a while ago.
+    pub(super) fn hands_on(&mut self, hold: &Arc<Hold>, now: Moment) {
+        self.now = now;
+        self.keep_on(&hold.owner, hold);
     }
 }

@@ -4,19 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Fence, HolderIdentity, HolderView, LockName, Owner};
+use leasehold_core::{ClientId, Fence, HolderIdentity, HolderView, LockName, Owner};
 use tokio::sync::oneshot;
 
 use super::acquisition::Acquisition;
 use super::hold::{Hold, Start};
-use super::queue::{QueueState, Requester};
 use super::terms::Terms;
 use super::timers::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, StoreError, StoreErrorKind, Timeout};
-
-/// A store that leaves a request unanswered for longer than an eighth of its time limit, or than this, is not reported as a busy lock.
-const SILENCE: Duration = Duration::from_millis(250);
 
 /// How long the caller waits for a busy lock.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +59,9 @@ pub struct WaitStatus {
 /// The result of a request. Its receiver hands the lease on, or releases it (W2).
 pub(super) type AcquireOutcome = Result<Option<Arc<Hold>>, Error>;
 
-/// The caller of a request in a queue.
+/// A request in a line, and its caller.
 pub(super) struct Waiter {
+    pub(super) id: u64,
     request: AcquireRequest,
     begun: Moment,
     /// The time limit of the request.
@@ -73,18 +70,9 @@ pub(super) struct Waiter {
     answer: oneshot::Sender<AcquireOutcome>,
 }
 
-impl Requester for Waiter {
-    fn is_gone(&self) -> bool {
-        self.answer.is_closed()
-    }
-
-    fn lingers(&self) -> bool {
-        !self.request.linger.is_zero()
-    }
-}
-
 impl Waiter {
     pub(super) fn new(
+        id: u64,
         request: AcquireRequest,
         begun: Moment,
         answer: oneshot::Sender<AcquireOutcome>,
@@ -94,6 +82,7 @@ impl Waiter {
             WaitLimit::Once | WaitLimit::Forever => None,
         };
         Self {
+            id,
             request,
             begun,
             limit,
@@ -102,8 +91,31 @@ impl Waiter {
         }
     }
 
+    pub(super) fn name(&self) -> &LockName {
+        &self.request.name
+    }
+
+    pub(super) fn terms(&self) -> &Terms {
+        &self.request.terms
+    }
+
+    /// Whether it only tries, and does not wait for a busy lock.
+    pub(super) fn is_once(&self) -> bool {
+        self.request.is_once()
+    }
+
+    /// Whether its caller has gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    /// Whether its lock may stay idle in this client after the release.
+    pub(super) fn lingers(&self) -> bool {
+        !self.request.linger.is_zero()
+    }
+
     /// The initial values of its lease, as far as they depend on the request.
-    pub(super) fn start(&self, owner: &Owner, fence: Fence, terms: &Terms) -> Start {
+    pub(super) fn start(&self, owner: &Owner, fence: Fence) -> Start {
         Start {
             name: self.request.name.clone(),
             owner: owner.clone(),
@@ -115,8 +127,8 @@ impl Waiter {
             max_hold: self.request.max_hold,
             linger: self.request.linger,
             auto_renew: self.request.auto_renew,
-            ttl: terms.ttl,
-            lasts: terms.ttl,
+            ttl: self.request.terms.ttl,
+            lasts: self.request.terms.ttl,
         }
     }
 
@@ -136,48 +148,19 @@ impl Waiter {
         drop(self.answer.send(Err(error.clone())));
     }
 
-    /// The error when the time limit has passed, for the entry at this place; or when to check again. A missing answer gets a moment more
-    /// than the limit, since it may grant the lock or give the reason. After a request that has just failed, the next one may be answered:
-    /// with a short TTL, a stall of some milliseconds makes a request fail.
-    pub(super) fn out_of_time(
-        &self,
-        state: &QueueState<Arc<Hold>>,
-        place: usize,
-        now: Moment,
-        store: &str,
-        request_timeout: Duration,
-    ) -> Result<Error, Moment> {
-        match state {
-            QueueState::Asking(acquisition) => {
-                // Who has a slow store has given it more time.
-                let patience = SILENCE.max(request_timeout / 8);
-                let patient_until = acquisition
-                    .silent_since()
-                    .map(|since| since.after(patience));
-                match patient_until.filter(|until| *until > now) {
-                    // The answer may come before.
-                    Some(until) => Err(until.min(now.after(SILENCE))),
-                    None => Ok(self.not_taken(acquisition, place, now, store)),
-                }
-            }
-            QueueState::Held(session) | QueueState::Idle(session, _) => {
-                Ok(self.still_busy(session.lease.view(), true, place, now))
-            }
-        }
-    }
-
-    /// A busy lock, or a store that gave no verdict, maybe on a request that is still under way (W3).
-    fn not_taken(
+    /// The error when the time limit has passed and the store was asked: a busy lock, or a store that gave no verdict, maybe on a request
+    /// that is still under way (W3).
+    pub(super) fn not_taken(
         &self,
         acquisition: &Acquisition,
+        under_way: bool,
+        client: ClientId,
         place: usize,
         now: Moment,
         store: &str,
     ) -> Error {
-        let under_way = acquisition.under_way.is_some();
         match (&acquisition.failure, &acquisition.busy) {
             (None, Some((_, busy))) if !under_way => {
-                let client = acquisition.owner.client();
                 let by_this_client = matches!(&busy.holder.who, HolderIdentity::Owner(owner) if owner.client() == client);
                 let ahead = ahead(busy.ahead, place);
                 self.still_busy(busy.holder.clone(), by_this_client, ahead, now)
@@ -197,7 +180,8 @@ impl Waiter {
         }
     }
 
-    fn still_busy(
+    /// The error when the time limit has passed and the lock is busy.
+    pub(super) fn still_busy(
         &self,
         holder: HolderView,
         by_this_client: bool,
@@ -214,23 +198,16 @@ impl Waiter {
         .into()
     }
 
-    /// The call of the caller's `on_wait`, if it has one and the holder is known.
+    /// The call of the caller's `on_wait`, if it has one and the holder is known: `seen` says who holds, and how many wait in the store.
     pub(super) fn watch(
         &self,
-        state: &QueueState<Arc<Hold>>,
+        seen: impl FnOnce() -> Option<(HolderView, u32)>,
         place: usize,
         now: Moment,
     ) -> Option<OnWaitCall> {
         let on_wait = self.request.on_wait.clone()?;
-        let (holder, ahead) = match state {
-            QueueState::Asking(acquisition) => {
-                let (_, busy) = acquisition.busy.as_ref()?;
-                (busy.holder.clone(), ahead(busy.ahead, place))
-            }
-            QueueState::Held(session) | QueueState::Idle(session, _) => {
-                (session.lease.view(), place)
-            }
-        };
+        let (holder, in_store) = seen()?;
+        let ahead = ahead(in_store, place);
         let waiting = WaitStatus {
             name: self.request.name.as_str().to_owned(),
             holder,

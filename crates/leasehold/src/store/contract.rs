@@ -22,9 +22,9 @@ pub(crate) enum Notice {
     Granted { key: String, wake: Wake },
     /// Another client waits for the lock with this key, which this owner holds.
     Wanted { key: String, owner: Owner },
-    /// This waiter is now first in the queue for the lock with this key, and should ask at once. The holder is a
-    /// foreign program, or has a grant that may end soon.
-    First { key: String, owner: Owner },
+    /// This waiter is now first in its queue, and should ask at once. The holder is a foreign program, or has a grant
+    /// that may end soon.
+    First { owner: Owner },
     /// The connection ended, for this reason. Another one will follow.
     Cut(&'static str),
     /// The next connection leads to another server than the last one. That server may not know the previous one's

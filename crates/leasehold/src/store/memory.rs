@@ -261,7 +261,7 @@ impl MemoryStore {
         if let Some(owner) = outcome.first
             && let Some(listener) = clients.get(&owner.client())
         {
-            notices.push((listener.clone(), Notice::First { key: key(), owner }));
+            notices.push((listener.clone(), Notice::First { owner }));
         }
         drop(state);
         // Outside the lock: a listener may take a step at once.

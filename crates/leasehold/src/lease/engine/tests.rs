@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, EngineState};
+use super::Engine;
 use crate::lease::hold::Hold;
 
 impl Engine {
@@ -20,11 +20,8 @@ impl Engine {
     pub(in crate::lease) fn hands_on(self: &Arc<Self>, hold: &Arc<Hold>) {
         let effects = {
             let mut state = self.state();
-            let EngineState {
-                machine, effects, ..
-            } = &mut *state;
-            machine.hands_on(hold, self.clock.now(), effects);
-            effects.take()
+            state.machine.hands_on(hold, self.clock.now());
+            state.machine.effects.take()
         };
         for effect in effects {
             self.carry_out(effect);

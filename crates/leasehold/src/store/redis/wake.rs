@@ -53,10 +53,12 @@ pub(super) fn parse(payload: &[u8]) -> Option<Notice> {
         "wanted" | "first" => {
             let (token, key) = rest.split_once(' ')?;
             let owner = Owner::parse(token)?;
-            let key = key.to_owned();
             Some(match verb {
-                "wanted" => Notice::Wanted { key, owner },
-                _ => Notice::First { key, owner },
+                "wanted" => {
+                    let key = key.to_owned();
+                    Notice::Wanted { key, owner }
+                }
+                _ => Notice::First { owner },
             })
         }
         #[cfg(feature = "entries")]
@@ -93,7 +95,7 @@ mod tests {
             };
             let number = |text: &str| text.parse::<u64>().unwrap();
             verbs.push(verb);
-            let (key, owner) = match parse(message.as_bytes()) {
+            let owner = match parse(message.as_bytes()) {
                 Some(Notice::Granted { key, wake }) if verb == "granted" => {
                     let said = (fence != "none").then(|| Fence::new(number(fence)));
                     assert_eq!(wake.fence, said);
@@ -101,13 +103,17 @@ mod tests {
                         (wake.at_us, wake.queued.into()),
                         (number(at), number(queued))
                     );
-                    (key, wake.owner)
+                    assert_eq!(key, name);
+                    wake.owner
                 }
-                Some(Notice::Wanted { key, owner }) if verb == "wanted" => (key, owner),
-                Some(Notice::First { key, owner }) if verb == "first" => (key, owner),
+                Some(Notice::Wanted { key, owner }) if verb == "wanted" => {
+                    assert_eq!(key, name);
+                    owner
+                }
+                Some(Notice::First { owner }) if verb == "first" => owner,
                 other => panic!("{row}: {other:?}"),
             };
-            assert_eq!((key.as_str(), owner.client().get()), (name, number(client)));
+            assert_eq!(owner.client().get(), number(client));
         }
         assert_eq!(verbs, ["granted", "granted", "wanted", "first"]);
     }

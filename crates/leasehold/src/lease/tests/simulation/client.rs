@@ -12,13 +12,12 @@ use tokio::sync::oneshot;
 
 use super::user::{End, Stage, User, end, request};
 use crate::clock::{Clock, Moment};
-use crate::lease::effects::{Effect, Effects, ReleaseReply, To};
+use crate::lease::effects::{Effect, ReleaseReply, To};
 use crate::lease::events::{Event, Release};
 use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
+use crate::lease::keeper::tell;
 use crate::lease::machine::{About, Machine};
-use crate::lease::queue::QueueEntry;
-use crate::lease::renewal_entry::tell;
 use crate::lease::settle::Settle;
 use crate::lease::waiter::{WaitLimit, Waiter};
 use crate::telemetry::Telemetry;
@@ -60,7 +59,6 @@ impl Pace {
 pub(super) struct Client {
     pub(super) id: ClientId,
     pub(super) machine: Machine,
-    pub(super) effects: Effects,
     pub(super) users: Vec<User>,
     /// For each user that detaches its lease: until when the store may carry out a late request for that lease.
     unsettled: Vec<Option<Moment>>,
@@ -102,7 +100,6 @@ impl Client {
         Self {
             id: identity.client,
             machine: Machine::new(about, identity, clock.clone()),
-            effects: Effects::default(),
             detached: HashSet::new(),
             unsettled: vec![None; users.len()],
             users,
@@ -131,9 +128,8 @@ impl Client {
 
     /// Gives an event to the machine and carries out the effects.
     pub(super) fn handle(&mut self, event: Event) {
-        self.machine
-            .handle(self.clock.now(), event, &mut self.effects);
-        for effect in self.effects.take() {
+        self.machine.handle(self.clock.now(), event);
+        for effect in self.machine.effects.take() {
             let outbox = &mut self.outbox;
             let send = |name, step, to| outbox.push((name, step, to));
             if let Some(hold) = carry_out(effect, &self.telemetry, send) {
@@ -233,13 +229,7 @@ impl Client {
         let (answer, answered) = oneshot::channel();
         let (id, once) = (self.next_id, request.is_once());
         self.next_id += 1;
-        let name = request.name.clone();
-        let entry = QueueEntry {
-            id,
-            terms: request.terms.clone(),
-            once,
-            caller: Waiter::new(request, self.clock.now(), answer),
-        };
+        let waiter = Waiter::new(id, request, self.clock.now(), answer);
         self.users[user].left -= 1;
         self.users[user].becomes(Stage::Asks {
             id,
@@ -247,7 +237,7 @@ impl Client {
             waits: !once,
             leaves: rng.u32(0..5) == 0,
         });
-        self.handle(Event::Asked(name, entry));
+        self.handle(Event::Asked(waiter));
     }
 
     fn ends(&mut self, user: usize, hold: Arc<Hold>, rng: &mut Rng) -> &'static str {

@@ -31,7 +31,7 @@ mod user;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use leasehold_core::{LockName, Owner, World};
+use leasehold_core::{Owner, World};
 
 use self::sim::Simulation;
 use crate::backoff::seeds;
@@ -70,14 +70,13 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// All holders and waiters, except holders whose lock only stays taken after a release.
-fn left_in(world: &World) -> impl Iterator<Item = (&LockName, &Owner)> {
+fn left_in(world: &World) -> impl Iterator<Item = &Owner> {
     world.names().flat_map(|name| {
         let lock = world.get(name);
-        lock.into_iter().flat_map(move |lock| {
+        lock.into_iter().flat_map(|lock| {
             let holders = lock.holders.iter().filter(|holder| !holder.kept);
             let holders = holders.map(|holder| &holder.owner);
-            let all = holders.chain(lock.queue.iter().map(|waiter| &waiter.owner));
-            all.map(move |owner| (name, owner))
+            holders.chain(lock.queue.iter().map(|waiter| &waiter.owner))
         })
     })
 }

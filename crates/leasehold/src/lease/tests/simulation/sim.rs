@@ -316,7 +316,7 @@ impl Simulation {
         for (name, step, to) in std::mem::take(&mut self.clients[client].outbox) {
             self.send(client, name, step, to);
         }
-        if let Some(first) = self.clients[client].effects.next() {
+        if let Some(first) = self.clients[client].machine.effects.next() {
             let mut at = self.clients[client].pace.at(first.at).max(self.at);
             if self.at < self.calm_at && self.rng.u32(0..10) == 0 {
                 // The client's thread is busy, so the timer fires late.

@@ -1,7 +1,7 @@
 //! Requests and messages that overtake each other, or arrive after the client has changed its state.
 
 use super::*;
-use crate::lease::renewals::AT_ONCE;
+use crate::lease::keeper::AT_ONCE;
 
 /// A wake grants the lock to a waiter while its poll is on its way. The waiter releases the lock before the poll arrives.
 async fn overtaken(scene: &Scene) {

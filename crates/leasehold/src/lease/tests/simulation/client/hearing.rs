@@ -124,7 +124,7 @@ impl Client {
         match &result {
             Ok(()) => {
                 let freed = about.was_freed || about.is_excused;
-                if !freed && !self.machine.knows(&hold.name, &hold.owner) {
+                if !freed && !self.machine.knows(&hold.owner) {
                     self.fault = Some(format!("U2: {who} was lost"));
                 }
                 if let Some(until) = self.users[at].keep.take() {

@@ -169,10 +169,8 @@ impl QuorumSimulation {
         let now = self.at;
         for node in 0..self.nodes.len() {
             let world = self.nodes[node].look(now);
-            let kept: Vec<_> = left_in(world)
-                .map(|(name, owner)| (name.clone(), owner.clone()))
-                .collect();
-            for (name, owner) in kept {
+            let kept: Vec<_> = left_in(world).cloned().collect();
+            for owner in kept {
                 let Some(client) = self
                     .members
                     .iter()
@@ -185,10 +183,7 @@ impl QuorumSimulation {
                     || member.client.paused_until > now
                     || !member.links[node].connected;
                 let is_stale = self.stale.contains(&owner);
-                if is_away
-                    || is_stale
-                    || member.client.knows(&name, &owner)
-                    || member.quorum.knows(&owner)
+                if is_away || is_stale || member.client.knows(&owner) || member.quorum.knows(&owner)
                 {
                     continue;
                 }

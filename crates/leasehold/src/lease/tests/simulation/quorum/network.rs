@@ -118,7 +118,7 @@ impl QuorumSimulation {
             notices.push((owner.client(), Notice::Wanted { key: key(), owner }));
         }
         if let Some(owner) = outcome.first {
-            notices.push((owner.client(), Notice::First { key: key(), owner }));
+            notices.push((owner.client(), Notice::First { owner }));
         }
         for (to, notice) in notices {
             let to = self

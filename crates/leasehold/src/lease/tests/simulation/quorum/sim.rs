@@ -327,7 +327,7 @@ impl QuorumSimulation {
         }
         let is_calm = self.at >= self.calm_at;
         let member = &mut self.members[client];
-        if let Some(first) = member.client.effects.next() {
+        if let Some(first) = member.client.machine.effects.next() {
             let mut at = member.client.pace.at(first.at).max(self.at);
             if !is_calm && self.rng.u32(0..10) == 0 {
                 // The client's thread is busy, so the timer fires late.

@@ -73,7 +73,7 @@ impl QuorumSimulation {
 
     /// A node has other data than before.
     fn loaded(&mut self, node: usize) {
-        let owners = left_in(&self.nodes[node].world).map(|(_, owner)| owner.clone());
+        let owners = left_in(&self.nodes[node].world).cloned();
         self.stale.extend(owners);
         self.has_lost = true;
         self.cut_all(node);

@@ -116,11 +116,8 @@ impl Simulation {
         if client.is_dead || client.paused_until > self.at || !self.links[at].connected {
             return Ok(());
         }
-        for (name, owner) in left_in(world) {
-            if client.id != owner.client()
-                || client.knows(name, owner)
-                || self.stale.contains(owner)
-            {
+        for owner in left_in(world) {
+            if client.id != owner.client() || client.knows(owner) || self.stale.contains(owner) {
                 continue;
             }
             let epoch = self.links[at].epoch;
@@ -157,11 +154,9 @@ impl Simulation {
                 return Err(format!("{at} remembers something"));
             }
             let id = client.id;
-            let mut left = left_in(&world).filter(|(_, owner)| owner.client() == id);
-            let forgot = |(name, owner): &(&LockName, &Owner)| {
-                !self.stale.contains(*owner) && !client.knows(name, owner)
-            };
-            if let Some((_, owner)) = left.find(forgot) {
+            let mut left = left_in(&world).filter(|owner| owner.client() == id);
+            let forgot = |owner: &&Owner| !self.stale.contains(*owner) && !client.knows(owner);
+            if let Some(owner) = left.find(forgot) {
                 return Err(format!("{} is left", owner.id()));
             }
         }
@@ -171,20 +166,14 @@ impl Simulation {
 
 impl Client {
     /// True if the machine or a user knows this owner, or if its lease is detached: then the holder of the token must release it.
-    pub(in crate::lease::tests::simulation) fn knows(
-        &mut self,
-        name: &LockName,
-        owner: &Owner,
-    ) -> bool {
+    pub(in crate::lease::tests::simulation) fn knows(&mut self, owner: &Owner) -> bool {
         // A user releases a lost lease when it notices the loss.
         let has = |hold: &Arc<Hold>| hold.owner == *owner;
         let in_hand = |user: &User| match &user.stage {
             Stage::Detaches(hold, ..) => has(hold),
             _ => user.hold().is_some_and(has),
         };
-        self.machine.knows(name, owner)
-            || self.detached.contains(owner)
-            || self.users.iter().any(in_hand)
+        self.machine.knows(owner) || self.detached.contains(owner) || self.users.iter().any(in_hand)
     }
 }
 

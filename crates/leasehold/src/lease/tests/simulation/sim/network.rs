@@ -87,7 +87,7 @@ impl Simulation {
             notices.push((owner.client(), Notice::Wanted { key: key(), owner }));
         }
         if let Some(owner) = outcome.first {
-            notices.push((owner.client(), Notice::First { key: key(), owner }));
+            notices.push((owner.client(), Notice::First { owner }));
         }
         for (to, notice) in notices {
             let to = self.clients.iter().position(|client| client.id == to);

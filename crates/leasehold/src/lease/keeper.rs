@@ -1,9 +1,21 @@
-//! One renewed lease: the time of its next renewal, and the latest deadline that is certain (RN4).
+//! The keeper of a lease: when it is renewed next, and the latest deadline that is certain.
+//!
+//! # Invariants
+//!
+//! - **RN1** A lease has at most one renewal under way, so answers cannot overtake each other.
+//! - **RN2** Each lease has one timer, at its next event and never later than its deadline. So a loss is reported on time, even if a renewal
+//!   hangs.
+//! - **RN3** An answer for a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was executed after the
+//!   client had given the lease up.
+//! - **RN4** While an unanswered request may still be executed, no deadline is later than its TTL allows: executed after a longer renewal, it
+//!   would shorten the lease without notice.
+//! - **RN5** At most [`AT_ONCE`] automatic renewals are under way, so many renewals that are due together do not delay other requests.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Held, HolderView, Reply, Ttl};
+use leasehold_core::{Held, HolderView, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
 use super::hold::Hold;
@@ -12,20 +24,27 @@ use super::timers::Ticket;
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Replaced, StoreError};
+use crate::store::Answer;
+
+/// The limit of automatic renewals under way: one batch, so another request does not wait for more than that.
+pub(super) const AT_ONCE: usize = 32;
 
 /// One lease and its renewals.
-pub(super) struct RenewalEntry {
+pub(super) struct Keeper {
     pub(super) hold: Arc<Hold>,
     /// The TTL of each renewal.
     pub(super) ttl: Ttl,
     /// The grant was shorter than the requested TTL: the lease is renewed once, also if it does not renew itself.
     owed: bool,
-    /// When the next renewal is due, unless one is under way (RN1).
+    /// When the next renewal is due, unless one is under way.
     renew_at: Moment,
-    pub(super) progress: Progress,
+    /// The renewal under way (RN1).
+    pub(super) under_way: Option<Renewal>,
+    /// Due, but too many renewals are under way (RN5).
+    pub(super) is_in_backlog: bool,
     /// The last renewal failed.
     failed: bool,
-    pub(super) confirmed: Confirmed,
+    confirmed: Confirmed,
     /// Callers of `extend` while a renewal was under way: they share the next one.
     pub(super) by_hand: Vec<ExtendReply>,
     backoff: Backoff,
@@ -37,20 +56,26 @@ pub(super) struct RenewalEntry {
     late_request: Option<LateRequest>,
 }
 
-/// The progress of the next renewal.
+/// A renewal under way.
+pub(super) struct Renewal {
+    /// When it was made, before it is sent.
+    pub(super) sent: Moment,
+    pub(super) ttl: Ttl,
+    pub(super) callers: Vec<ExtendReply>,
+}
+
+/// Why a renewal is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
-    /// A timer is set.
-    Planned,
-    /// Due, but too many renewals are under way (RN5).
-    Queued,
-    /// Sent, and not answered yet (RN1).
-    UnderWay,
+pub(super) enum RenewalCause {
+    /// It is due.
+    Due,
+    /// A caller asked for it.
+    Asked,
 }
 
 /// Whether the current server has confirmed the lease (L4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Confirmed {
+enum Confirmed {
     Yes,
     /// The server was replaced. The new one is asked, also if the lease does not renew itself.
     No,
@@ -90,7 +115,7 @@ impl LateRequest {
     }
 }
 
-impl RenewalEntry {
+impl Keeper {
     pub(super) fn new(hold: Arc<Hold>, now: Moment) -> Self {
         let ttl = hold.ttl;
         Self {
@@ -101,7 +126,8 @@ impl RenewalEntry {
             late_request: hold.unsettled_until().map(|_| LateRequest::of(ttl, now)),
             hold,
             ttl,
-            progress: Progress::Planned,
+            under_way: None,
+            is_in_backlog: false,
             by_hand: Vec::new(),
             backoff: backoff(ttl),
             ticket: None,
@@ -109,9 +135,20 @@ impl RenewalEntry {
         }
     }
 
-    /// Its time left is shorter than its holder asked for.
-    pub(super) fn owe(&mut self) {
-        self.owed = true;
+    /// Goes on with the next lease of the same owner. Its time left may be shorter than its holder asked for (`is_short`). Returns whether
+    /// another event is next.
+    pub(super) fn goes_on_with(&mut self, hold: &Arc<Hold>, is_short: bool) -> bool {
+        let same_plan = self.hold.max_until.is_none()
+            && hold.max_until.is_none()
+            && self.hold.auto_renew == hold.auto_renew;
+        // The doubt may be newer than the lease.
+        hold.doubt_like(&self.hold);
+        self.hold = hold.clone();
+        if self.ttl != hold.ttl {
+            self.ask_for(hold.ttl);
+        }
+        self.owed |= is_short;
+        !same_plan
     }
 
     /// A request for `ttl` was not answered and may still arrive.
@@ -151,7 +188,7 @@ impl RenewalEntry {
         let counted = self.counted(ttl, now);
         // A renewal that was only a confirmation does not change this.
         self.owed = ttl < self.ttl && (self.owed || !self.is_only_confirmed());
-        (self.progress, self.failed) = (Progress::Planned, false);
+        self.failed = false;
         self.confirmed = Confirmed::Yes;
         self.renew_at = sent.after(counted.get() / 3);
         self.backoff.reset();
@@ -161,7 +198,7 @@ impl RenewalEntry {
 
     /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.
     pub(super) fn failed(&mut self, ttl: Ttl, error: &StoreError, now: Moment) {
-        (self.progress, self.failed) = (Progress::Planned, true);
+        self.failed = true;
         self.renew_at = if self.confirmed == Confirmed::AskedBefore {
             now
         } else {
@@ -178,7 +215,7 @@ impl RenewalEntry {
 
     /// Plans the next attempt for now if the last one failed.
     pub(super) fn is_tried_again(&mut self, now: Moment) -> bool {
-        let is_planned = self.failed && self.progress == Progress::Planned;
+        let is_planned = self.failed && self.is_planned();
         if is_planned {
             self.renew_at = self.renew_at.min(now);
         }
@@ -188,11 +225,11 @@ impl RenewalEntry {
     /// The server was replaced. The new one is asked for this lease now, or after the renewal under way (RN1).
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment) {
         self.hold.replaced(how);
-        if self.progress == Progress::UnderWay {
+        if self.under_way.is_some() {
             self.confirmed = Confirmed::AskedBefore;
         } else {
             self.confirmed = Confirmed::No;
-            (self.progress, self.renew_at) = (Progress::Planned, now);
+            (self.is_in_backlog, self.renew_at) = (false, now);
         }
     }
 
@@ -202,10 +239,40 @@ impl RenewalEntry {
     }
 
     /// The TTL of the next renewal. A request that is only a confirmation, without `callers`, does not prolong the lease.
-    pub(super) fn asks_for(&self, callers: &[ExtendReply], now: Moment) -> Ttl {
+    fn asks_for(&self, callers: &[ExtendReply], now: Moment) -> Ttl {
         let left = || Ttl::new(self.hold.deadline().since(now).max(Ttl::MIN)).ok();
         let only_confirmed = self.is_only_confirmed() && callers.is_empty();
         only_confirmed.then(left).flatten().unwrap_or(self.ttl)
+    }
+
+    /// The trusted part of an answer to a renewal. If the old server has confirmed the lease, the new server may not have it (L4).
+    pub(super) fn believes(&self, answer: Answer, store: &str) -> Answer {
+        match answer {
+            Ok(Reply::Held(_)) if self.confirmed == Confirmed::AskedBefore => {
+                Err(StoreError::replaced_meanwhile(store))
+            }
+            answer => answer,
+        }
+    }
+
+    /// A renewal is about to be sent, for the callers of `extend` and for the lease itself. Returns the step.
+    pub(super) fn begin(&mut self, now: Moment) -> Step {
+        let callers = mem::take(&mut self.by_hand);
+        let ttl = self.asks_for(&callers, now);
+        // The deadline is at most the one that this renewal would set, whatever its outcome (L1). Set it first, since the loss is reported
+        // then (RN2).
+        self.hold.before_renewal(deadline(now, ttl));
+        self.is_in_backlog = false;
+        self.under_way = Some(Renewal {
+            sent: now,
+            ttl,
+            callers,
+        });
+        Step::Extend {
+            owner: self.hold.owner.clone(),
+            ttl,
+            fence: Some(self.hold.grant),
+        }
     }
 
     /// Whether its name has to be put into the index at this renewal. Remembers it.
@@ -225,7 +292,11 @@ impl RenewalEntry {
 
     /// Whether a renewal has to be sent.
     pub(super) fn is_due(&self, now: Moment) -> bool {
-        self.renews() && self.progress != Progress::UnderWay && self.renew_at <= now
+        self.renews() && self.under_way.is_none() && self.renew_at <= now
+    }
+
+    fn is_planned(&self) -> bool {
+        self.under_way.is_none() && !self.is_in_backlog
     }
 
     fn renews(&self) -> bool {
@@ -243,7 +314,7 @@ impl RenewalEntry {
 
     pub(super) fn next_event(&self) -> Moment {
         let end = self.hold.valid_until();
-        if self.renews() && self.progress == Progress::Planned {
+        if self.renews() && self.is_planned() {
             end.min(self.renew_at)
         } else {
             end

@@ -1,0 +1,378 @@
+//! The owners of a client, and its callers in line: one table.
+//!
+//! The tasks of one client that want the same lock form a line. One owner asks the store for all of them, and holds the lock for one after
+//! the other. The store sees one owner of a client at a time.
+//!
+//! # Invariants
+//!
+//! - **E1** Each owner of this client that the store may know is in the table. It stays there until no answer can give it anything more, and
+//!   the store has confirmed its release. If too many settlements are abandoned, the oldest are forgotten.
+//! - **Q1** For each name at most one owner of this client asks for the lock or holds it through its line.
+//! - **Q2** While a line has waiters, its owner asks the store or holds the lock, so no wake-up is lost.
+//! - **Q3** Waiters are served in the order in which they came. Only waiters that have gone are skipped.
+//! - **Q4** Each request is answered once, or leaves.
+//! - **Q5** A line ends with its last waiter, unless its owner holds the lock.
+//! - **Q6** A lost lease does not delay the waiters of its line, even if the line learns of the loss last: the store decides.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::time::Duration;
+
+use leasehold_core::{Block, HolderView, LockName, Owner, Session, Ttl, block_for};
+
+use super::acquisition::{Acquisition, SentRequest};
+use super::keeper::Keeper;
+use super::settle::Settlement;
+use super::terms::Terms;
+use super::waiter::Waiter;
+use crate::clock::Moment;
+
+/// The longest time between two checks of an idle lock.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+
+/// The first block of fences for a lock that may stay idle and be taken again.
+const LINGERING: u64 = 4;
+
+/// All owners of a client, and its callers.
+#[derive(Default)]
+pub(super) struct Owners {
+    lines: HashMap<LockName, Line>,
+    entries: HashMap<Owner, Entry>,
+}
+
+/// The callers of this client that wait for a lock, and the owner that asks for it or holds it (Q1).
+pub(super) struct Line {
+    pub(super) owner: Owner,
+    pub(super) waiting: VecDeque<Waiter>,
+}
+
+/// One owner.
+pub(super) struct Entry {
+    pub(super) name: LockName,
+    pub(super) state: OwnerState,
+    /// The request for the lock that is under way. It can outlive the acquisition: a wake was faster, or all callers left.
+    pub(super) asked: Option<SentRequest>,
+    /// The lease was lost while a renewal for this TTL was under way. The store may still carry it out (RN3).
+    pub(super) lost_renewal: Option<Ttl>,
+}
+
+/// What an owner does.
+pub(super) enum OwnerState {
+    /// It acquires the lock from the store, on behalf of all waiters of its line.
+    Asking(Box<Acquisition>),
+    /// It holds the lock. A lease is in use, or the lock is idle.
+    Holding(Box<Holding>),
+    /// It releases what it may have in the store.
+    Settling(Box<Settlement>),
+    /// It was released, and the lock stays taken: until when the client remembers that (U3).
+    Kept(Moment),
+    /// Its settlement for a lease of this TTL ended without an answer, and begins anew at the next connection. Until then, the lock may
+    /// have to stay taken (U3).
+    Abandoned {
+        ttl: Ttl,
+        kept_until: Option<Moment>,
+    },
+    /// It is used no more.
+    Left,
+}
+
+/// One grant of the store: one owner there, and one lease after the other in this client (a stay).
+pub(super) struct Holding {
+    pub(super) terms: Terms,
+    pub(super) stay: Session,
+    /// The lease in use, or the last one, and its renewals.
+    pub(super) keeper: Keeper,
+    /// The lock is idle, and is kept until this moment in case a task wants it again.
+    pub(super) idle_until: Option<Moment>,
+    /// The last notice that other clients wait. An answer to an earlier request does not count them.
+    heard: Option<Moment>,
+    /// When the next check for idleness is due.
+    looked_at: Option<Moment>,
+}
+
+impl Owners {
+    pub(super) fn line(&mut self, name: &LockName) -> Option<&mut Line> {
+        self.lines.get_mut(name)
+    }
+
+    /// The line of this name, and the owner that acts for it.
+    pub(super) fn line_and_owner(&mut self, name: &LockName) -> Option<(&mut Line, &mut Entry)> {
+        let line = self.lines.get_mut(name)?;
+        let entry = self.entries.get_mut(&line.owner)?;
+        Some((line, entry))
+    }
+
+    /// The line for which this owner asks or holds.
+    pub(super) fn line_of(&mut self, owner: &Owner) -> Option<(&mut Line, &mut Entry)> {
+        let entry = self.entries.get_mut(owner)?;
+        let line = self.lines.get_mut(&entry.name)?;
+        (line.owner == *owner).then_some((line, entry))
+    }
+
+    /// The owner in the table; one that is used no more if it is not there.
+    pub(super) fn entry(&mut self, name: &LockName, owner: &Owner) -> &mut Entry {
+        self.entries
+            .entry(owner.clone())
+            .or_insert_with(|| Entry::new(name, OwnerState::Left))
+    }
+
+    pub(super) fn get(&mut self, owner: &Owner) -> Option<&mut Entry> {
+        self.entries.get_mut(owner)
+    }
+
+    /// The acquisition of this owner, if it still acquires.
+    pub(super) fn asking(&mut self, owner: &Owner) -> Option<&mut Acquisition> {
+        match &mut self.entries.get_mut(owner)?.state {
+            OwnerState::Asking(asking) => Some(asking),
+            _ => None,
+        }
+    }
+
+    /// What this owner holds.
+    pub(super) fn holding(&mut self, owner: &Owner) -> Option<&mut Holding> {
+        match &mut self.entries.get_mut(owner)?.state {
+            OwnerState::Holding(holding) => Some(holding),
+            _ => None,
+        }
+    }
+
+    pub(super) fn settling(&mut self, owner: &Owner) -> Option<&mut Settlement> {
+        match &mut self.entries.get_mut(owner)?.state {
+            OwnerState::Settling(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// From now on, `owner` acts for these waiters (Q1).
+    pub(super) fn acts(&mut self, owner: Owner, entry: Entry, waiting: VecDeque<Waiter>) {
+        let line = Line {
+            owner: owner.clone(),
+            waiting,
+        };
+        self.lines.insert(entry.name.clone(), line);
+        self.entries.insert(owner, entry);
+    }
+
+    /// The line of this name ends (Q5).
+    pub(super) fn ends(&mut self, name: &LockName) {
+        self.lines.remove(name);
+    }
+
+    /// Takes out what an owner has done so far: it is used no more.
+    pub(super) fn retire(&mut self, owner: &Owner) -> Option<OwnerState> {
+        let entry = self.entries.get_mut(owner)?;
+        Some(mem::replace(&mut entry.state, OwnerState::Left))
+    }
+
+    /// Forgets an owner that is used no more, once no answer for it is to come (E1).
+    pub(super) fn tidy(&mut self, owner: &Owner) {
+        let is_done = |entry: &Entry| {
+            matches!(entry.state, OwnerState::Left)
+                && entry.asked.is_none()
+                && entry.lost_renewal.is_none()
+        };
+        if self.entries.get(owner).is_some_and(is_done) {
+            self.entries.remove(owner);
+        }
+    }
+
+    /// Ends all lines. Returns their owners and waiters, in an order that depends on nothing else.
+    pub(super) fn close(&mut self) -> Vec<(LockName, Line)> {
+        let mut lines: Vec<_> = self.lines.drain().collect();
+        lines.sort_by(|(a, _), (b, _)| a.cmp(b));
+        lines
+    }
+
+    /// All owners that acquire, in the order of their names.
+    pub(super) fn all_asking(&mut self) -> Vec<(Owner, &mut Acquisition)> {
+        let entries = self.entries.iter_mut();
+        let mut all: Vec<_> = entries
+            .filter_map(|(owner, entry)| match &mut entry.state {
+                OwnerState::Asking(asking) => Some((&entry.name, owner, &mut **asking)),
+                _ => None,
+            })
+            .collect();
+        all.sort_by_key(|(name, ..)| *name);
+        all.into_iter()
+            .map(|(_, owner, asking)| (owner.clone(), asking))
+            .collect()
+    }
+
+    /// All leases, the one with the earliest deadline first.
+    pub(super) fn all_held(&mut self) -> Vec<(&Owner, &mut Keeper)> {
+        let entries = self.entries.iter_mut();
+        let mut all: Vec<_> = entries
+            .filter_map(|(owner, entry)| match &mut entry.state {
+                OwnerState::Holding(holding) => Some((owner, &mut holding.keeper)),
+                _ => None,
+            })
+            .collect();
+        all.sort_by_cached_key(|(owner, keeper)| (keeper.hold.deadline(), owner.id().to_owned()));
+        all
+    }
+}
+
+impl Line {
+    /// Takes out the callers that only try.
+    pub(super) fn take_once(&mut self) -> VecDeque<Waiter> {
+        if self.waiting.iter().all(|waiter| !waiter.is_once()) {
+            return VecDeque::new();
+        }
+        let (once, rest) = mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(Waiter::is_once);
+        self.waiting = rest;
+        once
+    }
+
+    pub(super) fn position(&self, id: u64) -> Option<usize> {
+        self.waiting.iter().position(|waiter| waiter.id == id)
+    }
+}
+
+/// Drops the callers at the head that have gone (Q3).
+pub(super) fn drop_gone(waiting: &mut VecDeque<Waiter>) {
+    while waiting.front().is_some_and(Waiter::is_gone) {
+        waiting.pop_front();
+    }
+}
+
+/// The number of waiters at the head that want these terms. The lock may be handed on to them.
+pub(super) fn alike(waiting: &VecDeque<Waiter>, terms: &Terms) -> usize {
+    let most = usize::try_from(Block::MOST.get()).unwrap_or(usize::MAX);
+    let alike = waiting.iter().take_while(|waiter| waiter.terms() == terms);
+    alike.take(most).count()
+}
+
+/// How many fences to request for the first waiter and those behind it, after the stay `before` if there was one.
+pub(super) fn fences_for(
+    first: &Waiter,
+    waiting: &VecDeque<Waiter>,
+    before: Option<&Session>,
+) -> Block {
+    let tasks = alike(waiting, first.terms());
+    let wanted = before.map_or_else(|| block_for(tasks, false), |stay| stay.next_block(tasks));
+    if first.lingers() && !before.is_some_and(Session::is_wanted) {
+        wanted.max(Block::nearest(LINGERING))
+    } else {
+        wanted
+    }
+}
+
+impl Entry {
+    pub(super) fn new(name: &LockName, state: OwnerState) -> Self {
+        Self {
+            name: name.clone(),
+            state,
+            asked: None,
+            lost_renewal: None,
+        }
+    }
+
+    /// Who holds the lock, as this owner knows it, and how many of other clients wait in front of it.
+    pub(super) fn seen(&self) -> Option<(HolderView, u32)> {
+        match &self.state {
+            OwnerState::Asking(asking) => {
+                let (_, busy) = asking.busy.as_ref()?;
+                Some((busy.holder.clone(), busy.ahead))
+            }
+            OwnerState::Holding(holding) => Some((holding.keeper.hold.view(), 0)),
+            _ => None,
+        }
+    }
+}
+
+impl Holding {
+    pub(super) fn new(terms: Terms, stay: Session, keeper: Keeper, heard: Option<Moment>) -> Self {
+        Self {
+            terms,
+            stay,
+            keeper,
+            idle_until: None,
+            heard,
+            looked_at: None,
+        }
+    }
+
+    /// Another client waits, as of now.
+    pub(super) fn is_wanted(&mut self, now: Moment) {
+        self.heard = Some(now);
+        self.stay.queued(1, now.as_micros());
+    }
+
+    /// The answer to the request of `sent` says that nobody waits. That is outdated if a notice of a waiter came since.
+    pub(super) fn is_wanted_by_none(&mut self, sent: Moment, now: Moment) {
+        if self.heard.is_none_or(|heard| heard < sent) {
+            self.stay.queued(0, now.as_micros());
+        }
+    }
+
+    /// When to check the idle lock: at its end, or within [`LOOK_WITHIN`], so late checks do not pile up. `None` if that is planned already.
+    pub(super) fn look(&mut self, now: Moment) -> Option<Moment> {
+        self.looked_at.take_if(|at| *at <= now);
+        let at = self.idle_until?.min(now.after(LOOK_WITHIN));
+        let is_sooner = self.looked_at.is_none_or(|planned| planned > at);
+        is_sooner.then(|| *self.looked_at.insert(at))
+    }
+}
+
+#[cfg(test)]
+impl Owners {
+    /// Checks Q2, Q5, Q6 and RN2. (Q1 and RN1 cannot be said otherwise.)
+    pub(super) fn check(&self) {
+        for line in self.lines.values() {
+            match self.entries.get(&line.owner).map(|entry| &entry.state) {
+                Some(OwnerState::Asking(_)) => assert!(!line.waiting.is_empty(), "asks for nobody"),
+                Some(OwnerState::Holding(holding)) => {
+                    let (waits, is_idle) = (!line.waiting.is_empty(), holding.idle_until.is_some());
+                    assert!(!(waits && is_idle), "idle, and waited for");
+                    assert!(
+                        !(waits && holding.keeper.hold.is_lost()),
+                        "Q6: waits behind a loss"
+                    );
+                }
+                _ => panic!("Q2: nobody acts for a line"),
+            }
+        }
+        for (owner, entry) in &self.entries {
+            let acts = self
+                .lines
+                .get(&entry.name)
+                .is_some_and(|line| line.owner == *owner);
+            match &entry.state {
+                OwnerState::Asking(_) => assert!(acts, "Q1"),
+                OwnerState::Holding(holding) => {
+                    let due = holding.keeper.ticket.map(super::timers::Ticket::at);
+                    let in_time = |at: Moment| at <= holding.keeper.hold.valid_until();
+                    assert!(acts, "Q1");
+                    assert!(due.is_some_and(in_time), "RN2");
+                }
+                OwnerState::Left => assert!(
+                    entry.asked.is_some() || entry.lost_renewal.is_some(),
+                    "nothing is to come for an owner that is used no more"
+                ),
+                OwnerState::Settling(_) | OwnerState::Kept(_) | OwnerState::Abandoned { .. } => {}
+            }
+        }
+    }
+
+    /// Whether nobody asks or holds, and no answer is to come but for a settlement.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_settled = |entry: &Entry| {
+            matches!(
+                entry.state,
+                OwnerState::Settling(_) | OwnerState::Kept(_) | OwnerState::Abandoned { .. }
+            )
+        };
+        self.lines.is_empty() && self.entries.values().all(is_settled)
+    }
+
+    /// Of each settlement: whether it waits for its next release.
+    pub(super) fn waiting_settlements(&self) -> Vec<bool> {
+        let waits = |entry: &Entry| match &entry.state {
+            OwnerState::Settling(open) => Some(open.is_waiting()),
+            _ => None,
+        };
+        self.entries.values().filter_map(waits).collect()
+    }
+}

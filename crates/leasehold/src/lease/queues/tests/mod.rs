@@ -1,3 +1,0 @@
-//! Tests of the local wait queues.
-
-mod spent;
