@@ -11,19 +11,15 @@
 //! - **L4** Only the server that keeps the lock now can confirm a lease. After the server was replaced, the lease is doubtful and is not
 //!   handed on, until the new server has confirmed it.
 
-mod at_least;
-mod doubt;
-mod end;
-mod seen;
-
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Fence, LockName, Owner, Ttl};
+use leasehold_core::{CLAIM_WINDOW, Fence, HolderIdentity, HolderView, LockName, Owner, Ttl};
 use tokio::sync::Notify;
 
-pub use self::end::LeaseEnd;
+use super::terms::rounded_up;
 use crate::clock::{Clock, Moment};
 use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
@@ -38,6 +34,17 @@ pub(crate) enum LeaseState {
     Lost(LossCause),
     /// Released.
     Retired,
+}
+
+/// How a lease ended, as a [`LossWatch`](crate::LossWatch) sees it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum LeaseEnd {
+    /// Its user released, dropped or detached it. Only [`Lease::release`](crate::Lease::release) says whether the store confirmed the
+    /// release.
+    Released,
+    /// It was lost before that.
+    Lost(Lost),
 }
 
 /// The doubt since the last confirmed renewal.
@@ -342,6 +349,122 @@ impl Hold {
             fence: Some(self.fence),
             cause,
             replaced: self.state().doubt.as_ref().and_then(|doubt| doubt.replaced),
+        }
+    }
+
+    // The least time that the lock stays taken.
+
+    /// The lock stays taken for at least this time from the beginning of the lease. Called once the user has the lease.
+    pub(crate) fn keep_at_least(&self, at_least: Duration) {
+        let until = self.since.after(at_least);
+        self.keep_until.store(until.as_micros(), Ordering::SeqCst);
+    }
+
+    /// For how much longer the lock has to stay taken if the lease ends at `now`. Nothing is kept of a lease that was lost,
+    /// which may be another's by now; one that is closed is still this client's. A detached one has a time of its own.
+    pub(crate) fn left_to_keep(&self, now: Moment) -> Option<Ttl> {
+        let until = Moment::from_micros(self.keep_until.load(Ordering::SeqCst));
+        let is_lost = match &self.state().standing {
+            LeaseState::Lost(cause) => *cause != LossCause::Closed,
+            LeaseState::Held | LeaseState::Retired => false,
+        };
+        if is_lost || self.is_detached() || self.valid_until() <= now {
+            return None;
+        }
+        rounded_up(until.since(now))
+    }
+
+    // Doubt: a failed renewal, or a replaced server that has not confirmed the lease.
+
+    /// The server was replaced (L4).
+    pub(crate) fn replaced(&self, how: Replaced) {
+        self.doubt_because(how.to_string(), Some(how));
+    }
+
+    /// A renewal failed (L2).
+    pub(crate) fn doubt(&self, reason: String) {
+        self.doubt_because(reason, None);
+    }
+
+    fn doubt_because(&self, reason: String, replaced: Option<Replaced>) {
+        let mut state = self.state();
+        if matches!(state.standing, LeaseState::Lost(_)) {
+            // The reported cause of a loss never changes (L3).
+            return;
+        }
+        let before = state.doubt.take().and_then(|doubt| doubt.replaced);
+        let replaced = replaced.or(before);
+        state.doubt = Some(Doubt { reason, replaced });
+    }
+
+    /// Copies the doubt of the lease before this one.
+    pub(crate) fn doubt_like(&self, before: &Self) {
+        let doubt = before.state().doubt.clone();
+        if let Some(Doubt { reason, replaced }) = doubt {
+            self.doubt_because(reason, replaced);
+        }
+    }
+
+    /// Why the last renewal failed, if it did, or how the server was replaced since.
+    pub(crate) fn doubted(&self) -> Option<String> {
+        match &*self.state() {
+            HoldState {
+                standing: LeaseState::Held,
+                doubt: Some(doubt),
+                ..
+            } => Some(doubt.reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the lock may be handed on in this client: enough of its time is certain, and the last renewal did not fail.
+    pub(crate) fn is_fit_to_hand_on(&self, ttl: Ttl, now: Moment) -> bool {
+        let certain = {
+            let state = self.state();
+            state.doubt.is_none() && !matches!(state.standing, LeaseState::Lost(_))
+        };
+        certain && self.deadline().since(now) > ttl.get().min(CLAIM_WINDOW) / 4
+    }
+
+    // Views of the lease, and waiting for its end.
+
+    /// The view of this holder for other tasks of this client.
+    pub(crate) fn view(&self) -> HolderView {
+        HolderView::new(
+            HolderIdentity::Owner(self.owner.clone()),
+            Some(self.fence),
+            Some(self.clock.now().since(self.since)),
+            Some(self.valid_until().since(self.clock.now())),
+        )
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn end(&self) -> Option<LeaseEnd> {
+        // First, since an end is final (L3).
+        let is_over = self.is_over();
+        let lost = self.loss().map(LeaseEnd::Lost);
+        lost.or(is_over.then_some(LeaseEnd::Released))
+    }
+
+    /// Waits until it is lost.
+    pub(crate) async fn wait_lost(&self) -> Lost {
+        self.wait_for(Self::loss).await
+    }
+
+    /// Waits until it is lost or given back.
+    pub(crate) async fn wait_end(&self) -> LeaseEnd {
+        self.wait_for(Self::end).await
+    }
+
+    async fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Listen first, or a change between the check and the wait would be missed.
+            changed.as_mut().enable();
+            if let Some(seen) = look(self) {
+                return seen;
+            }
+            changed.await;
         }
     }
 }
