@@ -1,14 +1,22 @@
-//! The handle of a held lock.
+//! The handle of a held lock, the future that waits for one, and a watch on it.
+//!
+//! # Invariants
+//!
+//! - **W2** Either the caller receives the lease, or the lease is released. At each moment one of the two is certain: the engine or the
+//!   dropped future releases a lease that cannot be delivered.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use leasehold_core::{Fence, Owner, Ttl};
+use leasehold_core::{Fence, LockName, Owner, Ttl};
 use tokio::sync::oneshot;
 
 use super::engine::EngineHandle;
-use super::hold::Hold;
+use super::hold::{Hold, LeaseEnd};
+use super::waiter::{AcquireOutcome, AcquireRequest};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
 use crate::telemetry::{Asked, Observation};
@@ -209,6 +217,63 @@ impl Lease {
         self.give_back(Some(keep)).await
     }
 
+    /// Runs `work` under the lease, then releases the lease. If the lease is lost first, `work` is cancelled at its next `.await`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("invoices").acquire().await?;
+    /// let ran = lease.run(async |lease| format!("invoice 42 under fence {}", lease.fence())).await?;
+    /// println!("{}", ran.output);                          // also if the release failed
+    /// if let Err(error) = ran.released {
+    ///     eprintln!("the lock may still be taken: {error}");
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// If the work can fail, its output is a `Result`, and [`RunOutcome::transpose`] takes the error out. Name the error type at an `Ok`, as
+    /// here. Without that, the compiler refuses `?` in the closure with E0277, "cannot use the `?` operator in an async closure".
+    ///
+    /// ```
+    /// # async fn count(fence: leasehold::Fence) -> Result<u32, std::io::Error> { Ok(7) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("stock").acquire().await?;
+    /// let ran = lease
+    ///     .run(async |lease| {
+    ///         let left = count(lease.fence()).await?;
+    ///         Ok::<_, std::io::Error>(left + 1)
+    ///     })
+    ///     .await?                                          // the lease was lost, and the work cancelled
+    ///     .transpose()?;                                   // the work failed
+    /// assert_eq!(ran.confirmed()?, 8);                     // the release failed
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`] when the lease was lost while the work ran: the work was cancelled, so there is no output. Every other failure is
+    /// in [`RunOutcome::released`], beside the output.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work` at its current `.await` and releases the lease in the background.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
+        let output = tokio::select! {
+            // Loss first: work that goes on beside it may be unprotected.
+            biased;
+            lost = self.lost() => return Err(lost),
+            output = work(&self) => output,
+        };
+        let released = self.release().await;
+        Ok(RunOutcome::new(output, released))
+    }
+
+    /// A watch on this lease for other tasks, threads and structs: see [`LossWatch`]. It does not keep the lease.
+    pub fn watch(&self) -> LossWatch {
+        LossWatch {
+            hold: self.hold.clone(),
+        }
+    }
+
     /// The lock stays taken for this long from its grant. Called once the user has the lease: an undelivered lease is not kept.
     pub(crate) fn keep_at_least(&self, at_least: Duration) {
         self.hold.keep_at_least(at_least);
@@ -244,5 +309,215 @@ impl fmt::Debug for Lease {
             .field("fence", &self.fence())
             .field("valid_for", &self.valid_for());
         debug.finish_non_exhaustive()
+    }
+}
+
+/// The value that work under a lease returned, and the result of the release after it.
+///
+/// They are separate, so a failed release does not cost the value: see [`Lease::run`].
+#[derive(Debug, Clone)]
+#[must_use = "`released` says whether the lease lasted to the end of the work; `confirmed` makes that an error"]
+#[non_exhaustive]
+pub struct RunOutcome<T> {
+    /// The value that the work returned.
+    pub output: T,
+    /// The result of the release.
+    ///
+    /// - `Ok`: the lease was held until the release.
+    /// - [`Error::Lost`]: the work ended, but the lease had been lost before. Some of it may have been unprotected.
+    /// - [`Error::Store`]: the store did not confirm. The release goes on in the background, and the TTL ends the lease at the
+    ///   latest.
+    pub released: Result<(), Error>,
+}
+
+impl<T> RunOutcome<T> {
+    pub(crate) fn new(output: T, released: Result<(), Error>) -> Self {
+        Self { output, released }
+    }
+
+    /// The output, if the release was confirmed. Otherwise the output is dropped.
+    ///
+    /// # Errors
+    /// The error in [`RunOutcome::released`].
+    pub fn confirmed(self) -> Result<T, Error> {
+        self.released.map(|()| self.output)
+    }
+}
+
+impl<T, E> RunOutcome<Result<T, E>> {
+    /// For work that can fail: takes the work's error out, so one `?` is enough.
+    ///
+    /// # Errors
+    /// The error of the work. The result in [`RunOutcome::released`] is dropped then.
+    pub fn transpose(self) -> Result<RunOutcome<T>, E> {
+        let released = self.released;
+        self.output.map(|output| RunOutcome { output, released })
+    }
+}
+
+/// Watches a [`Lease`] from another task, thread or struct. It is `Clone + Send + Sync + 'static`.
+///
+/// A watch does not keep the lease: the lock is released when the [`Lease`] is released or dropped. A watch belongs to one lease. It
+/// does not follow the lock to the next task of the same client.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// use leasehold::LeaseEnd;
+/// # let client = leasehold::Client::embedded()?;
+/// let lease = client.mutex("reports").acquire().await?;
+/// let watch = lease.watch();
+/// let alarm = tokio::spawn(async move {
+///     match watch.ended().await {
+///         LeaseEnd::Lost(lost) => eprintln!("stop: {lost}"),
+///         _ => println!("given back"),
+///     }
+/// });
+/// lease.release().await?;
+/// alarm.await.expect("no panic");
+/// # client.close().await; Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a watch does nothing until it is asked"]
+pub struct LossWatch {
+    hold: Arc<Hold>,
+}
+
+impl LossWatch {
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.hold.name.as_str()
+    }
+
+    /// The fencing token of the lease.
+    pub fn fence(&self) -> Fence {
+        self.hold.fence
+    }
+
+    /// The deadline of the lease, unless it is renewed before. `None` once the lease has ended.
+    pub fn valid_until(&self) -> Option<Moment> {
+        // First: after the end, the deadline is that of the next lease.
+        let until = self.hold.valid_until();
+        self.hold.end().is_none().then_some(until)
+    }
+
+    /// The time from now to the deadline, by a clock that counts suspend. Zero once the lease has ended.
+    pub fn valid_for(&self) -> Duration {
+        self.hold.valid_for()
+    }
+
+    /// Whether the lease was lost. A lease that was released is not lost later.
+    pub fn is_lost(&self) -> bool {
+        self.loss().is_some()
+    }
+
+    /// Why the lease was lost, if it was.
+    pub fn loss(&self) -> Option<Lost> {
+        self.hold.loss()
+    }
+
+    /// How the lease ended, if it has.
+    pub fn end(&self) -> Option<LeaseEnd> {
+        self.hold.end()
+    }
+
+    /// Waits until the lease is lost. If the lease is released, this never returns: put it in a `select!` beside the work, and use
+    /// [`LossWatch::ended`] in a spawned task.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("reports").acquire().await?;
+    /// let watch = lease.watch();
+    /// tokio::select! {
+    ///     lost = watch.lost() => eprintln!("stop: {lost}"),
+    ///     () = async { println!("the work") } => lease.release().await?,
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing. A loss is final, so the next call returns it at once.
+    pub async fn lost(&self) -> Lost {
+        self.hold.wait_lost().await
+    }
+
+    /// Waits until the lease is lost or released.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("reports").acquire().await?;
+    /// let watch = lease.watch();
+    /// lease.release().await?;
+    /// assert!(matches!(watch.ended().await, leasehold::LeaseEnd::Released));
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing. An end is final, so the next call returns it at once.
+    pub async fn ended(&self) -> LeaseEnd {
+        self.hold.wait_end().await
+    }
+}
+
+impl fmt::Debug for LossWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LossWatch")
+            .field("name", &self.name())
+            .field("fence", &self.fence())
+            .field("end", &self.end())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An acquisition under way. Dropping it ends the acquisition and leaves nothing behind.
+#[must_use = "dropping it ends the acquisition"]
+pub(crate) struct Pending {
+    engine: EngineHandle,
+    name: LockName,
+    id: u64,
+    answered: oneshot::Receiver<AcquireOutcome>,
+    over: bool,
+}
+
+impl Pending {
+    /// Begins an acquisition.
+    pub(crate) fn begin(engine: &EngineHandle, request: AcquireRequest) -> Self {
+        let (answer, answered) = oneshot::channel();
+        let name = request.name.clone();
+        Self {
+            id: engine.ask(request, answer),
+            engine: engine.clone(),
+            name,
+            answered,
+            over: false,
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Option<Lease>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(Pin::new(&mut self.answered).poll(context));
+        self.over = true;
+        let outcome = outcome.unwrap_or_else(|_| Err(StoreError::closed().into()));
+        let lease = |hold| Lease::new(hold, self.engine.clone());
+        Poll::Ready(outcome.map(|held| held.map(lease)))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // From here on no lease can be delivered.
+        self.answered.close();
+        match self.answered.try_recv() {
+            Ok(Ok(Some(hold))) => self.engine.release(&hold, None, None),
+            Ok(_) => {}
+            Err(_) => self.engine.leave(&self.name, self.id),
+        }
     }
 }

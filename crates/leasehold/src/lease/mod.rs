@@ -15,28 +15,23 @@ mod indexed;
 mod keeper;
 mod machine;
 mod owners;
-mod pending;
-mod run;
 mod settle;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod waiter;
-mod watch;
 
 #[cfg(feature = "timestamp")]
 pub(crate) use self::beside::Doubtful;
 pub use self::detached::{Detached, LeaseStatus};
 pub(crate) use self::engine::{Engine, EngineConfig, EngineHandle, NoticeSink};
-pub use self::handle::Lease;
+pub(crate) use self::handle::Pending;
+pub use self::handle::{Lease, LossWatch, RunOutcome};
 pub use self::hold::LeaseEnd;
 pub(crate) use self::identity::Identity;
-pub(crate) use self::pending::Pending;
-pub use self::run::RunOutcome;
 pub(crate) use self::terms::Terms;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::terms::certain_until;
 pub use self::waiter::WaitStatus;
 pub(crate) use self::waiter::{AcquireRequest, OnWait, WaitLimit};
-pub use self::watch::LossWatch;
