@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -24,13 +25,12 @@ use super::effects::{Effect, ReleaseReply, To};
 use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
-use super::indexed::Indexed;
 use super::keeper::{ExtendReply, tell};
 use super::machine::{About, Machine};
 use super::settle::Settle;
 use super::timers::NextTimer;
 use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 #[cfg(any(feature = "entries", feature = "timestamp"))]
 use crate::error::StoreError;
 use crate::runtime::Tasks;
@@ -39,6 +39,12 @@ use crate::store::entries::EntryListeners;
 use crate::store::{Answer, Done, Listener, Notice, Store};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Observation, Telemetry};
+
+/// How often a name with waiters is put into the index again.
+const INDEX_AGAIN: Duration = Duration::from_secs(10);
+
+/// How many names are remembered to be in the index.
+const INDEXED: usize = 1024;
 
 /// The engine behind a client.
 pub(crate) struct Engine {
@@ -414,6 +420,26 @@ impl Drop for Engine {
             };
             self.request(&name, step, move |_| drop((store, last, token)));
         }
+    }
+}
+
+/// The names that were put into the index recently. If a name is forgotten, it is only put there again.
+#[derive(Default)]
+struct Indexed(Mutex<HashMap<LockName, Moment>>);
+
+impl Indexed {
+    /// Whether this name has to be put into the index at `now`. Remembers it.
+    fn is_new(&self, name: &LockName, now: Moment) -> bool {
+        let mut indexed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |at: &Moment| now.since(*at) < INDEX_AGAIN;
+        if indexed.get(name).is_some_and(is_known) {
+            return false;
+        }
+        if indexed.len() >= INDEXED {
+            indexed.clear();
+        }
+        indexed.insert(name.clone(), now);
+        true
     }
 }
 

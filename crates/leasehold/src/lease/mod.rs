@@ -11,7 +11,6 @@ mod events;
 mod handle;
 mod hold;
 mod identity;
-mod indexed;
 mod keeper;
 mod machine;
 mod owners;
