@@ -22,11 +22,10 @@ use super::alarm::{Alarm, WakePlan};
 #[cfg(feature = "timestamp")]
 use super::beside::Beside;
 use super::effects::{Effect, ReleaseReply, To};
-use super::events::{Event, Release};
 use super::hold::Hold;
 use super::identity::Identity;
 use super::keeper::{ExtendReply, tell};
-use super::machine::{About, Machine};
+use super::machine::{About, Event, Machine, Release};
 use super::settle::Settle;
 use super::timers::NextTimer;
 use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};

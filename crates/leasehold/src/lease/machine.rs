@@ -19,8 +19,7 @@ use leasehold_core::{
 };
 
 use super::acquisition::{Acquisition, Hint, Leftovers, SentRequest};
-use super::effects::{Due, Effect, Effects, PendingRelease, To};
-use super::events::{Event, Release};
+use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply, To};
 use super::hold::{Hold, Start};
 use super::identity::Identity;
 use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal, RenewalCause};
@@ -39,6 +38,64 @@ const SILENCE: Duration = Duration::from_millis(250);
 
 /// How many settlements that were not confirmed are remembered.
 const ABANDONED: usize = 1024;
+
+/// An event.
+pub(super) enum Event {
+    /// A request for a lock came in.
+    Asked(Waiter),
+    /// The request with this number went away.
+    Left(LockName, u64),
+    /// Its `on_wait` panicked, and is not called again.
+    Deaf(LockName, u64),
+    /// The store has answered.
+    Answered(To, Answer),
+    /// The store sent a notice.
+    Noticed(Notice),
+    /// A caller renews a lease, for this TTL from now.
+    Extended(Owner, Ttl, ExtendReply),
+    /// A lease is given back.
+    Released(Release),
+    /// Undo the requests of an owner, whether its lock stays taken or not.
+    Undone(Settle),
+    /// The first timer is due.
+    Passed,
+    /// The client is being closed.
+    Closed,
+}
+
+/// A lease that is given back.
+pub(super) struct Release {
+    pub(super) hold: Arc<Hold>,
+    /// How long the lock stays taken.
+    pub(super) keep: Option<Ttl>,
+    pub(super) verdict: Option<ReleaseReply>,
+    /// Whether the store currently notifies the client of waiters. If not, the client assumes that there are some.
+    pub(super) tells_wanted: bool,
+}
+
+impl Release {
+    /// Releases a lease, if it was not released before. `tells_wanted` is called at that moment.
+    pub(super) fn once(
+        hold: &Arc<Hold>,
+        keep: Option<Ttl>,
+        verdict: Option<ReleaseReply>,
+        tells_wanted: impl FnOnce() -> bool,
+    ) -> Option<Self> {
+        if hold.give_back() {
+            return Some(Self {
+                hold: hold.clone(),
+                keep,
+                verdict,
+                tells_wanted: tells_wanted(),
+            });
+        }
+        if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
+            // The client was closed meanwhile: report the loss to the caller.
+            drop(verdict.send(Err(lost.into())));
+        }
+        None
+    }
+}
 
 /// The locks of a client.
 pub(super) struct Machine {
@@ -328,22 +385,21 @@ impl Machine {
         match answer {
             Ok(Reply::Held(held)) => {
                 let until = deadline(request.sent, request.ttl);
-                match held.fence.filter(|_| until > self.now) {
-                    Some(first) => {
-                        let block = held.block;
-                        let term = Term {
-                            asked_at: request.sent,
-                            until,
-                            lasts: request.ttl,
-                        };
-                        self.taken(owner, Fences { first, block }, held.queued, term);
-                    }
-                    None => {
-                        let why = "the answer came after the lease had ended";
-                        let (label, kind) = (&*self.about.store, StoreErrorKind::TimedOut);
-                        let error = StoreError::new(label, kind, why);
-                        self.failed(owner, &request, error);
-                    }
+                if let Some(first) = held.fence
+                    && until > self.now
+                {
+                    let block = held.block;
+                    let term = Term {
+                        asked_at: request.sent,
+                        until,
+                        lasts: request.ttl,
+                    };
+                    self.taken(owner, Fences { first, block }, held.queued, term);
+                } else {
+                    let why = "the answer came after the lease had ended";
+                    let (label, kind) = (&*self.about.store, StoreErrorKind::TimedOut);
+                    let error = StoreError::new(label, kind, why);
+                    self.failed(owner, &request, error);
                 }
             }
             Ok(Reply::Busy(busy)) => self.busy(owner, request, busy),
@@ -909,13 +965,12 @@ impl Machine {
             self.refuse(line.waiting, &StoreError::closed().into());
             owners.push(line.owner);
         }
-        let (asking, held): (Vec<_>, Vec<_>) = owners
-            .into_iter()
-            .partition(|owner| self.owners.asking(owner).is_some());
-        for owner in asking {
-            self.abandon(&owner);
+        for owner in &owners {
+            if self.owners.asking(owner).is_some() {
+                self.abandon(owner);
+            }
         }
-        for owner in held {
+        for owner in owners {
             if let Some(holding) = self.owners.holding(&owner) {
                 let hold = holding.keeper.hold.clone();
                 let ended = hold.lose(LossCause::Closed);
@@ -1013,13 +1068,13 @@ impl Machine {
             return;
         };
         let (keeper, sent, ttl) = (&mut holding.keeper, renewal.sent, renewal.ttl);
-        let hold = keeper.hold.clone();
+        let lease = keeper.hold.clone();
         let answer = keeper.believes(answer, &self.about.store);
         let said = Said::by(&answer);
         let (verdict, heard) = match answer.map(|reply| keeper.heard(reply, sent, ttl, now)) {
-            Ok(Ok(held)) => (Ok(()), Ok(Some(held))),
+            Ok(Ok(held)) => (Ok(()), Ok(Some(held.queued))),
             Ok(Err((cause, left))) => {
-                let lost = hold.lost(cause.clone());
+                let lost = lease.lost(cause.clone());
                 (Err(lost.into()), Err((cause, left)))
             }
             Err(error) => {
@@ -1030,15 +1085,15 @@ impl Machine {
         self.effects
             .push(Effect::Extended(renewal.callers, verdict));
         let took = now.since(sent);
-        self.effects.push(Effect::Renewed(hold, took, said));
+        self.effects.push(Effect::Renewed(lease, took, said));
         match heard {
-            Ok(held) => {
+            Ok(queued) => {
                 if keeper.by_hand.is_empty() {
                     schedule(owner, keeper, &mut self.effects);
                 } else {
                     self.renew(owner, RenewalCause::Asked);
                 }
-                match held.map(|held| held.queued) {
+                match queued {
                     Some(0) => {
                         if let Some(holding) = self.owners.holding(owner) {
                             holding.is_wanted_by_none(sent, now);

@@ -7,7 +7,6 @@ mod beside;
 mod detached;
 mod effects;
 mod engine;
-mod events;
 mod handle;
 mod hold;
 mod identity;

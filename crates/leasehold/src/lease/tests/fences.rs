@@ -10,10 +10,9 @@ use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::lease::effects::{Effect, To};
-use crate::lease::events::{Event, Release};
 use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
-use crate::lease::machine::{About, Machine};
+use crate::lease::machine::{About, Event, Machine, Release};
 use crate::lease::terms::Terms;
 use crate::lease::waiter::{AcquireOutcome, AcquireRequest, WaitLimit, Waiter};
 

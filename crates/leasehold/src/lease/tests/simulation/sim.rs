@@ -16,8 +16,8 @@ use super::server::Server;
 use super::user::{Stage, while_};
 use crate::backoff;
 use crate::lease::effects::To;
-use crate::lease::events::Event;
 use crate::lease::hold::Hold;
+use crate::lease::machine::Event;
 use crate::store::{Answer, Notice};
 
 pub(super) const MS: u64 = 1_000;
