@@ -18,7 +18,6 @@ use leasehold_core::{Invalid, LockName, Owner, Step, Ttl};
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::alarm::{Alarm, WakePlan};
 #[cfg(feature = "timestamp")]
 use super::beside::Beside;
 use super::effects::{Effect, ReleaseReply, To};
@@ -27,7 +26,7 @@ use super::identity::Identity;
 use super::keeper::{ExtendReply, tell};
 use super::machine::{About, Event, Machine, Release};
 use super::settle::Settle;
-use super::timers::NextTimer;
+use super::timers::{Alarm, NextTimer, WakePlan};
 use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
 use crate::clock::{Clock, Moment};
 #[cfg(any(feature = "entries", feature = "timestamp"))]

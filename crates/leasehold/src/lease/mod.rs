@@ -1,7 +1,6 @@
 //! Leases: from the first request for a lock to the confirmation of its release.
 
 mod acquisition;
-mod alarm;
 #[cfg(feature = "timestamp")]
 mod beside;
 mod detached;

@@ -1,8 +1,21 @@
-//! Timers, in the order of their times. They read no clock: each caller passes the time.
+//! Timers in the order of their times, and the alarm that wakes the client's task when one is due. The timers read no clock: each caller
+//! passes the time.
+//!
+//! The task sleeps until the first timer is due. A timer that is due later wakes no thread. After a quiet moment the task wakes once
+//! more before it sleeps without a limit. So a client that acquires and releases all the time, and each time adds and removes a renewal
+//! far ahead, never pays for a wake-up.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use crate::clock::Moment;
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Moment};
+use crate::sync::AtomicBool;
+
+/// How long the task goes on waking up after the last timer was added.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Things of type `T`, each due at some moment.
 #[derive(Debug)]
@@ -79,9 +92,168 @@ impl<T> Timers<T> {
     }
 }
 
+/// When the task wakes next. It is stored beside the timers, under one lock.
+#[derive(Debug, Default)]
+pub(super) struct WakePlan {
+    /// `None` while it sleeps without a limit.
+    looks_at: Option<NextTimer>,
+    /// A timer was added since it last looked.
+    added: bool,
+}
+
+impl WakePlan {
+    /// Adds a timer. Returns whether the task has to be woken for it.
+    pub(super) fn add(&mut self, next: NextTimer) -> bool {
+        self.added = true;
+        let sooner = self.looks_at.map_or(next, |at| at.and(next));
+        let is_late = self.looks_at != Some(sooner);
+        self.looks_at = Some(sooner);
+        is_late
+    }
+
+    /// The task is about to sleep, and `first` is the first timer. Returns until when it sleeps.
+    pub(super) fn sleep(&mut self, first: Option<NextTimer>, now: Moment) -> Option<NextTimer> {
+        let active = std::mem::take(&mut self.added);
+        let quiet = || NextTimer {
+            at: now.after(QUIET),
+            is_precise: true,
+        };
+        self.looks_at = first.or_else(|| active.then(quiet));
+        self.looks_at
+    }
+}
+
+/// Wakes the task.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    bell: Notify,
+    closed: AtomicBool,
+}
+
+impl Alarm {
+    pub(super) fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// No timer is of interest any more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Calls `look` each time a timer may be due; `look` returns until when to sleep. Ends when the alarm is closed.
+    pub(super) async fn run(&self, clock: &Clock, mut look: impl FnMut() -> Option<NextTimer>) {
+        while !self.closed.load(Ordering::SeqCst) {
+            let until = look();
+            tokio::select! {
+                () = sleep_until(clock, until) => {}
+                () = self.bell.notified() => {}
+            }
+        }
+    }
+}
+
+async fn sleep_until(clock: &Clock, next: Option<NextTimer>) {
+    match next {
+        Some(next) if next.is_precise => clock.sleep_until(next.at).await,
+        Some(next) => clock.sleep_until_about(next.at).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+
     use super::*;
+
+    fn precise(at: Moment) -> NextTimer {
+        NextTimer {
+            at,
+            is_precise: true,
+        }
+    }
+
+    /// The timers of a test, with their times.
+    #[derive(Default)]
+    struct Scene {
+        alarm: Alarm,
+        timers: std::sync::Mutex<(Timers<&'static str>, WakePlan)>,
+        seen: std::sync::Mutex<Vec<(&'static str, Moment)>>,
+    }
+
+    impl Scene {
+        fn add(&self, at: Moment, what: &'static str) -> bool {
+            let (timers, watch) = &mut *self.timers.lock().unwrap();
+            timers.add(at, what);
+            let rings = watch.add(precise(at));
+            if rings {
+                self.alarm.ring();
+            }
+            rings
+        }
+
+        fn look(&self, now: Moment) -> Option<NextTimer> {
+            let (timers, watch) = &mut *self.timers.lock().unwrap();
+            while let Some(what) = timers.pop(now) {
+                self.seen.lock().unwrap().push((what, now));
+            }
+            watch.sleep(timers.first().map(precise), now)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn alarm_looks_at_timer_added_while_it_slept() {
+        let clock = Clock::virtual_time();
+        let begun = clock.now();
+        let second = Duration::from_secs(1);
+        let scene = Arc::new(Scene::default());
+        scene.add(begun.after(second * 3), "late");
+        let looks = scene.alarm.run(&clock, || scene.look(clock.now()));
+        let adds = async {
+            clock.sleep(second / 2).await;
+            assert!(scene.add(begun.after(second), "soon"));
+            clock.sleep(second * 4).await;
+            scene.alarm.close();
+        };
+        tokio::join!(looks, adds);
+        let seen = scene.seen.lock().unwrap();
+        let (soon, late) = (begun.after(second), begun.after(second * 3));
+        assert_eq!(*seen, [("soon", soon), ("late", late)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_later_wakes_nobody() {
+        let clock = Clock::virtual_time();
+        let begun = clock.now();
+        let scene = Scene::default();
+        let mut run = std::pin::pin!(scene.alarm.run(&clock, || scene.look(clock.now())));
+        assert!((&mut run).now_or_never().is_none());
+        assert!(
+            scene.add(begun.after(QUIET * 2), "first"),
+            "it slept for good"
+        );
+        assert!((&mut run).now_or_never().is_none());
+        let mut later = (0..100).map(|at| begun.after(QUIET * 2 + Duration::from_millis(at)));
+        assert!(!later.any(|at| scene.add(at, "later")));
+    }
+
+    #[test]
+    fn it_sleeps_once_more_for_a_quiet_moment_and_then_for_good() {
+        let now = Moment::from_micros(5_000_000);
+        let mut watch = WakePlan::default();
+        assert!(watch.add(precise(now.after(QUIET * 9))));
+        // Removed meanwhile.
+        assert_eq!(watch.sleep(None, now), Some(precise(now.after(QUIET))));
+        assert!(
+            !watch.add(precise(now.after(QUIET * 9))),
+            "it looks before that"
+        );
+        assert_eq!(watch.sleep(None, now), Some(precise(now.after(QUIET))));
+        assert_eq!(watch.sleep(None, now), None);
+    }
 
     #[test]
     fn things_come_when_they_are_due_and_what_was_removed_does_not() {
