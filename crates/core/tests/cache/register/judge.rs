@@ -94,3 +94,12 @@ impl Seen {
         .unwrap_or_default()
     }
 }
+
+#[test]
+fn a_value_from_before_an_invalidation_is_not_fresh() {
+    let mut judge = Judge::default();
+    judge.fresh("GET", 0).unwrap();
+    judge.invalidated(2);
+    judge.fresh("GET", 1).unwrap_err();
+    judge.fresh("GET", 2).unwrap();
+}

@@ -8,6 +8,7 @@ mod foreign;
 mod given_back;
 mod histories;
 mod repair;
+mod steps;
 mod verbs;
 mod votes;
 

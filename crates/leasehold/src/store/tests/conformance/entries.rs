@@ -118,6 +118,14 @@ pub(super) async fn an_invalidated_value_is_stale_and_the_next_one_is_loaded(wor
     assert_eq!(b.looks().await, Some(fresh("2")));
 }
 
+pub(super) async fn a_load_from_before_an_invalidation_fills_as_stale(world: &impl World) {
+    let (a, b) = two(world).await;
+    let first = a.loads().await;
+    b.invalidates(false).await;
+    assert_eq!(a.commits(first, "1").await, CommitOutcome::Stale);
+    assert_eq!(b.looks().await, Some(stale("1")));
+}
+
 pub(super) async fn failed_load_causes_back_off(world: &impl World) {
     let (a, b) = two(world).await;
     for failures_before in 0..3 {

@@ -72,6 +72,7 @@ macro_rules! entries_row {
                 listening_waiter_is_woken_when_load_ends
                 value_is_fresh_until_soft_expiry_then_stale_for_a_while
                 an_invalidated_value_is_stale_and_the_next_one_is_loaded
+                a_load_from_before_an_invalidation_fills_as_stale
                 failed_load_causes_back_off
                 entries_do_not_touch_each_other_nor_the_lock_of_their_name
                 many_are_looked_up_at_once;
