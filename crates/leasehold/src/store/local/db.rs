@@ -1,5 +1,6 @@
 //! Executes steps as transactions, one after another. The rules are core's, called in [`Db::transition`].
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::time::Duration;
 
@@ -183,7 +184,7 @@ impl Db {
         }
         self.looked_at = self.clock.now();
         self.waiting.looked();
-        for owner in self.granted_if_changed().unwrap_or_default() {
+        for owner in self.holders_if_changed().unwrap_or_default() {
             if let Some(key) = self.waiting.granted(&owner) {
                 let wake = Wake {
                     owner,
@@ -198,9 +199,9 @@ impl Db {
         self.waiting.forget_silent(self.clock.store_now());
     }
 
-    /// The waiters of this client that hold their lock now, if another connection has changed the file since the last
+    /// The holders of the locks that this client waits for, if another connection has changed the file since the last
     /// call.
-    fn granted_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
+    fn holders_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
         let version = self
             .conn
             .prepare_cached("PRAGMA data_version")?
@@ -208,17 +209,14 @@ impl Db {
         if self.waiting.seen_version.replace(version) == Some(version) {
             return Ok(Vec::new());
         }
-        let holds = |owner: &Owner, key: &str| {
-            StoredLock::load(&self.conn, key).is_ok_and(|lock| {
-                let mut holders = lock.state.holders.iter();
-                holders.any(|holder| holder.owner == *owner)
-            })
-        };
-        let granted = self
-            .waiting
-            .owners()
-            .filter(|&(owner, key)| holds(owner, key));
-        Ok(granted.map(|(owner, _)| owner.clone()).collect())
+        // Many waiters may wait for one lock, which is read once.
+        let keys: BTreeSet<&str> = self.waiting.keys().collect();
+        let load = |key| StoredLock::load(&self.conn, key).ok();
+        let holders = keys
+            .into_iter()
+            .filter_map(load)
+            .flat_map(|lock| lock.state.holders);
+        Ok(holders.map(|holder| holder.owner).collect())
     }
 
     /// Does `work`, which only reads, on one state of the file. Does not wait for writers.

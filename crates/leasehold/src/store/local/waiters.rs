@@ -60,10 +60,9 @@ impl LocalWaiters {
         }
     }
 
-    /// The waiters, each with the key that it waits for.
-    pub(super) fn owners(&self) -> impl Iterator<Item = (&Owner, &str)> {
-        let owners = self.owners.iter();
-        owners.map(|(owner, entry)| (owner, entry.key.as_str()))
+    /// The key of each waiter.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.owners.values().map(|entry| entry.key.as_str())
     }
 
     /// The pause between two looks at the file; `None` if no request waits.
