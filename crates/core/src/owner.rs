@@ -1,6 +1,7 @@
 //! The owner of an acquisition. Two acquisitions never compare equal.
 
 use std::fmt::{self, Write as _};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::fence::Fence;
@@ -71,8 +72,15 @@ impl Label {
 /// Its text is `lh1.<32 hex>.<16 hex client id>.<host>:<pid>:<note>`. The value of the lock's key begins with it, followed by
 /// the fence. Owners are compared as whole texts.
 /// In host and note, `%`, `:`, `#`, spaces, control characters and all characters outside ASCII are percent-encoded.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
+
+/// The identity is enough, and much shorter than the whole text.
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id().hash(state);
+    }
+}
 
 impl Owner {
     /// The longest host and the longest note, in bytes.

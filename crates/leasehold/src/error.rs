@@ -229,7 +229,8 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// Memory or disk is full.
     Full,
-    /// The store is up and refuses writes for now: it is loading, saving failed, replicas are missing, a script hogs it.
+    /// The store is up and refuses requests for now: it is loading, has no connection to spare, saving failed, replicas are missing, a script
+    /// hogs it.
     Unavailable,
     /// The other side does not speak the protocol, or a key beside the lock holds something else.
     Protocol,
@@ -251,7 +252,7 @@ impl StoreErrorKind {
             Self::Denied => "access denied",
             Self::ReadOnly => "takes no writes (a replica?)",
             Self::Full => "out of space",
-            Self::Unavailable => "refuses writes for now",
+            Self::Unavailable => "refuses requests for now",
             Self::Protocol => "unexpected answer",
             Self::Misconfigured => "is not set up for this",
             Self::Closed => "the client is closed",

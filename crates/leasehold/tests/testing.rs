@@ -194,7 +194,7 @@ fn virtual_time_without_a_runtime_is_refused_with_what_to_do() {
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
     let said = refused.to_string();
     assert!(said.contains("tokio::test(start_paused"), "{said}");
-    assert!(!said.contains("refuses writes"), "{said}");
+    assert!(!said.contains("refuses requests"), "{said}");
 }
 
 #[test]

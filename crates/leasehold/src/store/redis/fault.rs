@@ -78,8 +78,8 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
         ),
         ErrorKind::AuthenticationFailed => (said(StoreErrorKind::Denied, &error.to_string()), true),
         _ => {
-            let text = error.to_string();
             // redis-rs rewrites the codes that it knows. `code` is the server's own.
+            let text = error.to_string().replacen("ResponseError: ", "ERR ", 1);
             let code = error.code().unwrap_or_default();
             let kind = (REFUSALS.iter().find(|(word, _)| *word == code))
                 .or_else(|| REFUSALS.iter().find(|(word, _)| text.contains(word)))
