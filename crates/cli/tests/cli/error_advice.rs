@@ -138,7 +138,11 @@ fn what_a_server_says_before_it_closes_comes_with_a_step_that_fits() {
     let mut only = full.connection();
     only.command(&["CONFIG", "SET", "maxclients", "1"]);
     let step = "next    close connections that nobody uses";
-    both(&full.url(), 69, &["and said: ERR max number of clients reached", step]);
+    both(
+        &full.url(),
+        69,
+        &["and said: ERR max number of clients reached", step],
+    );
     for (said, code, step) in [
         (
             "DENIED Redis is running in protected mode because ...",

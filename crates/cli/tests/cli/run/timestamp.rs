@@ -154,7 +154,9 @@ fn a_store_that_refuses_for_a_while_does_not_end_the_waiting() {
     writes("1");
     let run = |option: &[&str]| store.run(&TIMESTAMP).words(option).words(&["x", "true"]);
     // A run with `--try` reports the reason. A run that waited without success does not report a busy lock.
-    run(&["--try"]).output().is(69, &["refuses requests for now"]);
+    run(&["--try"])
+        .output()
+        .is(69, &["refuses requests for now"]);
     run(&["--wait", "1"])
         .output()
         .is(69, &["refuses requests for now"]);

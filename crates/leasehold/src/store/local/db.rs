@@ -211,11 +211,8 @@ impl Db {
         }
         // Many waiters may wait for one lock, which is read once.
         let keys: BTreeSet<&str> = self.waiting.keys().collect();
-        let load = |key| StoredLock::load(&self.conn, key).ok();
-        let holders = keys
-            .into_iter()
-            .filter_map(load)
-            .flat_map(|lock| lock.state.holders);
+        let holders = |key| StoredLock::holders(&self.conn, key).unwrap_or_default();
+        let holders = keys.into_iter().flat_map(holders);
         Ok(holders.map(|holder| holder.owner).collect())
     }
 

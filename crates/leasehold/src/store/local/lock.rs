@@ -16,7 +16,7 @@ use std::time::Duration;
 use leasehold_core::{
     Block, Counter, Fence, Fences, Holder, LockState, Mode, Now, Owner, Ttl, Waiter,
 };
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::fault::Fault;
 
@@ -49,9 +49,20 @@ impl StoredLock {
             .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let fence = fence.map(natural).transpose()?;
         Ok(Self {
-            state: text.map_or_else(|| Ok(LockState::default()), |text| parse(&text))?,
+            state: text.map_or_else(|| Ok(LockState::default()), |text| parse(text.split('\n')))?,
             counter: Counter(fence.map(Fence::new)),
         })
+    }
+
+    /// Reads only the holders of the lock with this key: of a long queue, most is not looked at.
+    pub(super) fn holders(db: &Connection, key: &str) -> Result<Vec<Holder>, Fault> {
+        let text: Option<String> = db
+            .prepare_cached("SELECT state FROM locks WHERE key = ?1")?
+            .query_row([key], |row| row.get(0))
+            .optional()?;
+        let lines = text.iter().flat_map(|text| text.split('\n'));
+        let held = parse(lines.take_while(|line| line.starts_with(HOLD)))?;
+        Ok(held.holders)
     }
 
     /// Writes what a step at `now` has changed since `before`.
@@ -125,9 +136,9 @@ fn to_text(state: &LockState) -> String {
 }
 
 /// Reads the text of a lock. Another process may have written anything, also nothing, which is no free lock.
-fn parse(text: &str) -> Result<LockState, Fault> {
+fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<LockState, Fault> {
     let mut state = LockState::default();
-    for line in text.split('\n') {
+    for line in lines {
         let words: Vec<_> = line.split(' ').collect();
         let [kind, token, mode, amount, block, until_ms, flag] = words[..] else {
             return Err(not_ours("a lock", line));
@@ -226,7 +237,7 @@ mod tests {
             ..LockState::default()
         };
         for kept in [false, true] {
-            assert_eq!(parse(&to_text(&state)).unwrap(), state);
+            assert_eq!(parse(to_text(&state).split('\n')).unwrap(), state);
             let fences = Fences {
                 first: Fence::MAX,
                 block: Block::MOST,
@@ -240,7 +251,7 @@ mod tests {
             }];
         }
         let text = to_text(&state);
-        assert_eq!(parse(&text).unwrap(), state);
+        assert_eq!(parse(text.split('\n')).unwrap(), state);
         assert!(
             text.starts_with("hold lh1.") && text.ends_with(" 20002 0"),
             "{text}"
@@ -267,7 +278,7 @@ mod tests {
             ("wait TOKEN exclusive 9 1 9 0", "from 10 ms to 24 h"),
         ] {
             let token = owner(9, "");
-            match parse(&text.replace("TOKEN", token.token())) {
+            match parse(text.replace("TOKEN", token.token()).split('\n')) {
                 Err(Fault::Content(said)) => assert!(said.contains(expected), "{text}: {said}"),
                 other => panic!("{text}: {other:?}"),
             }
