@@ -151,6 +151,11 @@ impl Keeper {
         !same_plan
     }
 
+    /// A request for `ttl` is under way since before the grant. The server may execute it after a renewal (RN4).
+    pub(super) fn request_is_under_way(&mut self, ttl: Ttl, now: Moment) {
+        self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
+    }
+
     /// A request for `ttl` was not answered and may still arrive.
     pub(super) fn request_may_be_late(&mut self, ttl: Ttl, now: Moment) {
         self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));

@@ -684,6 +684,10 @@ impl Machine {
         };
         let hold = Arc::new(Hold::new(self.clock.clone(), start, now));
         let mut keeper = Keeper::new(hold.clone(), now);
+        if let Some(asked) = &entry.asked {
+            // A wake was faster than the answer.
+            keeper.request_is_under_way(asked.ttl, now);
+        }
         if let Some((at, how)) = self.replaced
             && hold.asked_at <= at
         {
