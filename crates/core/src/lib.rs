@@ -3,7 +3,8 @@
 //! This crate does no I/O, reads no clock, draws no random number and depends on no other crate (the features `serde` and
 //! `rusqlite` only add conversions). Time arrives as a [`Now`], random bits arrive inside an [`Owner`], and knowledge about
 //! crashed clients arrives as a [`Presence`]. Therefore one function, [`LockState::apply`], decides for the embedded stores, is
-//! the oracle for the Redis scripts, and is the next-state function of a model checker. [`World::apply`] calls it for a lock by name.
+//! the oracle for the Redis scripts, and is the next-state function of a model checker. [`World::apply`] calls it for a lock by name;
+//! what a node of a quorum is proposed is decided by the rules of [`quorum`].
 //!
 //! ```
 //! use leasehold_core::{Block, ClientId, LockName, Mode, UnknownPresence, Now, Owner, Reply, Step, Ttl, World};

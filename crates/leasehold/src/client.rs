@@ -375,8 +375,12 @@ impl Client {
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
         self.run(|engine| async move {
-            let answer = engine.store.apply(&name, step).await;
-            engine.telemetry.answered(answer)
+            // A failure counts also if the caller has gone.
+            let (reply, answer) = oneshot::channel();
+            engine.request(&name, step, move |answer| drop(reply.send(answer)));
+            answer
+                .await
+                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
         })
         .await
     }

@@ -1,8 +1,9 @@
 //! Private redis-servers as child processes: for `leasehold dev`, the lab and tests. The kit knows nothing of locks and leases.
 //!
 //! The feature `testing` adds real faults: a server that is paused, killed and restarted, a virtual clock for it, and a TCP
-//! proxy that loses, holds, delays and cuts. The command does not have it. Everything in it blocks and uses only `std`, so it
-//! serves sync and async tests alike. A failure panics with the expected outcome and the server's message.
+//! proxy that loses, holds, delays and cuts. The command is built without it. Everything in it blocks and needs no runtime, so
+//! it serves sync and async tests alike. A failure panics with the expected outcome and the server's message, but for what
+//! begins with `try_`.
 //!
 //! A server of a test or of the lab ends with their process, however that ends, and also while the server is paused.
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use leasehold_testkit::{RedisServer, Reply, RespConn, eventually};
+use leasehold_testkit::{Directory, RedisServer, Reply, RespConn, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(150);
@@ -312,9 +312,12 @@ fn server_ends_with_a_killed_owner_even_while_it_is_paused() {
         return;
     }
     let name = "server_ends_with_a_killed_owner_even_while_it_is_paused";
+    // What the owner leaves behind is removed here.
+    let directory = Directory::make("leasehold-owner-").expect("a directory");
     let mut owner = Command::new(env::current_exe().expect("this test"))
         .args(["--exact", name, "--nocapture"])
         .env(IS_OWNER, "1")
+        .env("TMPDIR", directory.path())
         .stdout(Stdio::piped())
         .spawn()
         .expect("run this test");

@@ -65,7 +65,8 @@ impl WorkerPool {
             return Ok(false);
         };
         let member = &mut self.members[index];
-        member.process.pause()?;
+        let stopped = member.process.pause();
+        stopped.map_err(|why| format!("worker-{}: {why}", member.proc))?;
         // Both times are read while it is stopped: a line between them shows that it is not.
         let from_ns = host_time::up_ns();
         member.stopped = Some(Stop { from_ns, until });

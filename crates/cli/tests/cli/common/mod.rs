@@ -279,10 +279,11 @@ pub(crate) use on_each_store_of_entries;
 
 /// Ignores the variables of the user who runs the tests. Those that a test sets come later.
 pub(crate) fn without_settings(command: &mut Command) {
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LEASEHOLD_")) {
-        command.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("LEASEHOLD_") || name == "REDIS_URL" {
+            command.env_remove(name);
+        }
     }
-    command.env_remove("REDIS_URL");
 }
 
 /// A `leasehold run` before its start.

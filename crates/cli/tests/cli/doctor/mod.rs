@@ -178,6 +178,27 @@ fn what_a_restart_forgets_is_told() {
 }
 
 #[test]
+fn a_save_that_failed_stops_locks() {
+    let server = RedisServer::builder()
+        .option("enable-protected-configs", "yes")
+        .start();
+    let dir = tempfile::tempdir().expect("a directory");
+    set(&server, "dir", dir.path().to_str().expect("text"));
+    drop(dir);
+    set(&server, "save", "3600 1");
+    server.cli(&["BGSAVE"]);
+    eventually(LIMIT, "the save fails", || {
+        let info = server.cli(&["INFO", "persistence"]).text();
+        info.contains("rdb_last_bgsave_status:err")
+    });
+    let report = Report::quick(&server.url(), &[]);
+    report.has("dur.health", "fail/fail", &["MISCONF", "refuses"]);
+    assert_eq!(report.code, 78);
+    set(&server, "stop-writes-on-bgsave-error", "no");
+    Report::quick(&server.url(), &[]).has("dur.health", "warn/fail", &["rdb_last_bgsave_status"]);
+}
+
+#[test]
 fn replicas_missing_unneeded_or_used_as_primary() {
     let server = RedisServer::start();
     Report::quick(&server.url(), &[]).has("rep.count", "info/warn", &["no replica"]);
