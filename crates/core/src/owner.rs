@@ -220,6 +220,8 @@ fn decode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher, RandomState};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -243,6 +245,7 @@ mod tests {
             "lh1.00000000000000000000000000000005.0000000000000009.deploy@web-3.example:41:v2.3%3a%20roll%20out"
         );
         assert_eq!((owner.client(), owner.pid()), (ClientId::new(9), 41));
+        assert_eq!(owner.id(), "00000000000000000000000000000005");
         Owner::new(5, ClientId::new(9), "h", 1, &"n".repeat(129)).unwrap_err();
     }
 
@@ -253,6 +256,8 @@ mod tests {
             "lh1.",
             "lh1.x.y.z",
             "d2f1c9a08c3b11ef9d3c0242ac120002",
+            "lh1.05.0000000000000009.h:1:",
+            "lh1.0000000000000000000000000000000g.0000000000000009.h:1:",
             "lh1.00000000000000000000000000000005.0000000000000009.h",
             "lh1.00000000000000000000000000000005.0000000000000009.h:+1:",
             "lh1.00000000000000000000000000000005.0000000000000009.h::",
@@ -261,6 +266,22 @@ mod tests {
         ] {
             assert_eq!(Owner::parse(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn a_token_is_shorter_than_what_is_read_of_a_value() {
+        let short = Owner::new(5, ClientId::new(9), "h", 1, "").unwrap();
+        let of = |length| format!("{:n<length$}", short.token());
+        Owner::parse(&of(VALUE_SHOWN - 1)).unwrap();
+        assert_eq!(Owner::parse(&of(VALUE_SHOWN)), None);
+    }
+
+    #[test]
+    fn owners_are_told_apart_by_their_hash() {
+        let of = |random| Owner::new(random, ClientId::new(9), "h", 1, "").unwrap();
+        let hasher = RandomState::new();
+        assert_ne!(hasher.hash_one(of(5)), hasher.hash_one(of(6)));
+        assert_eq!(hasher.hash_one(of(5)), hasher.hash_one(of(5)));
     }
 
     #[test]

@@ -1,3 +1,5 @@
+use std::hash::{BuildHasher, RandomState};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -28,6 +30,8 @@ fn invalid_key_is_refused_and_named() {
         "a}b",
         "{a}",
         "{a}{b}x",
+        "{a}}x",
+        "{{a}x",
         "x:lh-queue",
         "leasehold:index",
         "leasehold:fence",
@@ -66,6 +70,22 @@ proptest! {
             prop_assert_ne!(left.beside(":lh-queue"), right.beside(":lh-queue"));
         }
     }
+}
+
+#[test]
+fn names_differ_as_their_keys_do() {
+    let [a, b] = ["a", "b"].map(|name| LockName::new(name).unwrap());
+    assert_ne!(a, b);
+    assert_eq!(a.partial_cmp(&b), Some(Ordering::Less));
+    let random = RandomState::new();
+    assert_ne!(random.hash_one(&a), random.hash_one(&b));
+    assert_eq!(a.to_string(), "a");
+}
+
+#[test]
+fn namespace_and_template_are_shown_as_written() {
+    assert_eq!(Namespace::new("prod").unwrap().as_str(), "prod");
+    assert_eq!(KeyTemplate::new("lock:{}").unwrap().as_str(), "lock:{}");
 }
 
 fn naming(template: Option<&str>, namespace: Option<&str>) -> Naming {
