@@ -37,6 +37,8 @@ mod init;
 mod node;
 mod queue;
 mod quorum;
+#[expect(dead_code, reason = "the connection will use it")]
+mod resp;
 mod router;
 mod scripts;
 mod seats;
