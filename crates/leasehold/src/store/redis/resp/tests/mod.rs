@@ -1,5 +1,7 @@
 //! The codec beside the parser and the commands of redis-rs.
 
+mod random;
+
 use redis::{ErrorKind, Parser};
 
 use super::*;
