@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::Ttl;
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, apply, has_passed, is_ahead};
+use leasehold_core::{Ttl, VALUE_SHOWN};
 use proptest::prelude::*;
 
 const NOW: u64 = 1_767_225_600;
@@ -94,6 +94,14 @@ fn t3_no_number_is_a_time_in_both_units() {
         assert!(Unit::Millis.read(value.as_bytes()).is_some(), "{value}");
         assert_eq!(Unit::Seconds.read(value.as_bytes()), None, "{value}");
     }
+}
+
+#[test]
+fn t3_value_longer_than_others_are_shown_is_no_time() {
+    let of_length = |length| format!("{NOW}.{}", "0".repeat(length - 11));
+    let read = |length| Unit::Seconds.read(of_length(length).as_bytes());
+    assert_eq!(read(VALUE_SHOWN), Some(NOW));
+    assert_eq!(read(VALUE_SHOWN + 1), None);
 }
 
 #[test]

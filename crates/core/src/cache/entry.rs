@@ -296,6 +296,13 @@ mod tests {
     }
 
     #[test]
+    fn largest_version_counts_as_lost() {
+        let after = |last| Version::after(Version::new(last), 7).get();
+        let most = Version::MAX.get();
+        assert_eq!([6, 7, most - 1, most].map(after), [7, 8, most, 7]);
+    }
+
+    #[test]
     fn fresh_until_soft_expiry_and_stale_if_the_clock_went_back() {
         let header = header();
         let standing = |now_ms| header.standing(now_ms);

@@ -167,7 +167,7 @@ impl Round {
         if certain >= self.majority() {
             return Verdict::Certified;
         }
-        if let Some(bounds) = self.next_bounds(false).filter(|_| behind > 0) {
+        if let Some(bounds) = self.next_bounds(false) {
             return Verdict::Again(bounds);
         }
         let higher = number(|vote| matches!(vote, Count::Higher(_)));
@@ -175,7 +175,7 @@ impl Round {
         if open > 0 && certain + behind + open >= self.majority() {
             return Verdict::Open;
         }
-        if let Some(bounds) = self.next_bounds(true).filter(|_| higher > 0) {
+        if let Some(bounds) = self.next_bounds(true) {
             return Verdict::Again(bounds);
         }
         if certain + behind >= self.majority() {

@@ -6,8 +6,8 @@ use leasehold_core::quorum::{
     Mark, NoVote, Proposal, Proposer, QuorumTerms, Refusal, Round, Verdict, bucket, quarantine,
 };
 use leasehold_core::{
-    Acceptable, Block, ClientId, Fence, Fences, Held, LockName, Now, Owner, Reply, Step, Ttl,
-    UnknownPresence, World,
+    Acceptable, Block, ClientId, Counter, Fence, Fences, Held, LockName, Now, Owner, Reply, Step,
+    Ttl, UnknownPresence, World,
 };
 
 const NOW_US: u64 = 1_790_000_000_000_000;
@@ -187,6 +187,14 @@ fn clients_of_another_quorum_are_refused() {
         Reply::NoVote(NoVote::OtherTerms(terms(3))),
         "a used bucket"
     );
+    // They get no other step either.
+    let (now, name) = (Now::at_micros(NOW_US), LockName::new("stock").unwrap());
+    let mut reply = |nodes| {
+        let step = Step::Inspect;
+        (node.apply_by(terms(nodes), now, &name, &step, &UnknownPresence)).reply
+    };
+    assert_eq!(reply(5), Reply::NoVote(NoVote::OtherTerms(terms(3))));
+    assert!(matches!(reply(3), Reply::Seen(_)));
 }
 
 #[test]
@@ -235,6 +243,20 @@ fn nodes_that_are_behind_name_the_next_number() {
     assert_eq!(round.heard(1, six, &behind), Verdict::Open);
     let apart = Verdict::Refused(Refusal::ClocksApart);
     assert_eq!(round.heard(2, six, &far), apart);
+}
+
+#[test]
+fn the_next_number_is_one_that_most_nodes_accept() {
+    let six = Fence::new(6);
+    let mut round = Round::new(5, from(6));
+    let mut hear = |node, least, most| {
+        let behind = NoVote::Behind(bounds(least, most));
+        round.heard(node, six, &Reply::NoVote(behind))
+    };
+    assert_eq!(hear(0, 10, 100), Verdict::Open);
+    assert_eq!(hear(1, 50, 200), Verdict::Open);
+    assert_eq!(hear(2, 60, 200), Verdict::Again(bounds(60, 100)));
+    assert_eq!(hear(3, 90, 300), Verdict::Again(bounds(90, 100)));
 }
 
 /// How many rounds a lone client needs if each message takes half a millisecond.
@@ -311,6 +333,20 @@ fn a_round_is_refused_as_soon_as_no_majority_can_be_had() {
     assert_eq!(round.heard(1, six, &busy), Verdict::Open);
     assert_eq!(round.heard(2, six, &busy), Verdict::Refused(Refusal::Busy));
 
+    // With the node that is busy, the one that voted would have been a majority.
+    let mut round = Round::new(3, from(6));
+    assert_eq!(round.heard(0, six, &held(six)), Verdict::Open);
+    assert_eq!(round.silent(1), Verdict::Open);
+    assert_eq!(round.heard(2, six, &busy), Verdict::Refused(Refusal::Busy));
+
+    let mut round = Round::new(5, from(6));
+    for down in [0, 1] {
+        assert_eq!(round.silent(down), Verdict::Open);
+    }
+    assert_eq!(round.heard(2, six, &held(six)), Verdict::Open);
+    assert_eq!(round.heard(3, six, &busy), Verdict::Open);
+    assert_eq!(round.heard(4, six, &busy), Verdict::Refused(Refusal::Busy));
+
     let mut round = Round::new(3, from(6));
     assert_eq!(round.silent(0), Verdict::Open);
     let unavailable = Verdict::Refused(Refusal::Unavailable);
@@ -339,6 +375,12 @@ fn a_client_learns_how_far_its_clock_is_off() {
         3_000
     );
     assert_eq!(propose(&mut proposer, 10_000), 4_000);
+}
+
+#[test]
+fn clock_far_ahead_proposes_a_number_that_counts() {
+    let proposed = Proposer::default().propose(Block::MOST, u64::MAX, None);
+    assert!(!Counter(Some(proposed.last())).is_lost());
 }
 
 #[test]

@@ -269,3 +269,21 @@ fn behind_another_program_up_to_32_dead_in_front_cost_100_ms() {
         assert!(*poll * 11 / 10 < Duration::from_millis(100), "{poll:?}");
     }
 }
+
+#[test]
+fn poll_interval_grows_with_the_place_and_ends_at_15_s() {
+    for (foreign, listening, ahead, ms) in [
+        (false, true, 0, 1_000),
+        (false, true, 2, 3_000),
+        (false, true, 15, 15_000),
+        (false, false, 0, 250),
+        (false, false, 2, 750),
+        (false, false, 60, 15_000),
+        (true, true, 32, 90),
+        (true, true, 33, 150),
+        (true, true, 331, 15_000),
+    ] {
+        let found = poll_after(ahead, None, foreign, listening).as_millis();
+        assert_eq!(found, ms, "{foreign} {listening} {ahead}");
+    }
+}

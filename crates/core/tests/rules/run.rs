@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, CLAIM_WINDOW, ClientId, Fence, Fences, LockName, LockState, Mode, Now, Outcome, Owner,
-    Reply, Step, Ttl, Wait, World,
+    Block, CLAIM_WINDOW, ClientId, Fence, Fences, Holder, LockName, LockState, Mode, Now, Outcome,
+    Owner, Reply, Step, Ttl, Wait, World,
 };
 use proptest::prelude::*;
 
@@ -117,7 +117,7 @@ impl Run {
         before.expire(self.now);
         before
             .holders
-            .retain(|holder| !self.clients.crashed(&holder.owner));
+            .retain(|holder| holder.kept || !self.clients.crashed(&holder.owner));
         let outcome = self.world.apply(self.now, &self.name, step, &self.clients);
         let after = self.state();
 
@@ -147,6 +147,11 @@ impl Run {
                 .holders
                 .iter()
                 .all(|holder| holder.expires_at_ms >= self.now.millis())
+        );
+        let lasts = |holder: &Holder| holder.kept || !self.clients.crashed(&holder.owner);
+        prop_assert!(
+            after.holders.iter().all(lasts),
+            "C3: a hold ends with its process, unless it is kept"
         );
         let passed_over = |waiter| self.clients.passed_over(waiter, self.now);
         prop_assert!(

@@ -277,6 +277,8 @@ fn all_names_of_a_store_draw_from_one_counter() {
     stage.name = LockName::new("orders:43").unwrap();
     let there = fence(&stage.acquires("bob", 30_000, false));
     assert_eq!(there.get(), here.get() + 64);
+    let names: Vec<_> = stage.world.names().map(LockName::to_string).collect();
+    assert_eq!(names, ["orders:42", "orders:43"]);
     stage.releases("bob", None);
     stage.name = LockName::new("orders:42").unwrap();
     stage.releases("ann", None);

@@ -71,7 +71,7 @@ fn a_load_that_the_store_has_forgotten_fills_as_stale() {
         let mut play = Play::new();
         let version = play.load(1);
         if by_age {
-            play.pass(LEASE_MS + u64::try_from(MEMORY.as_millis()).unwrap());
+            play.pass(LEASE_MS + 15 * 60 * 1_000);
             let remembered = &mut play.state.clone();
             let kept = remembered
                 .apply(play.now, &Step::Commit(brings(1, version)))
@@ -170,6 +170,32 @@ fn no_number_ahead_of_the_clock_is_given_out_twice() {
         assert!(old > stored && new > old, "K2");
         assert_eq!(play.commit(2, old).0, CommitOutcome::Overtaken, "K3");
         assert_eq!(play.commit(3, new).0, play.fresh());
+    }
+}
+
+/// A lost control may have counted on from the stored version, by less than an hour. The token keeps two of them apart.
+#[test]
+fn numbers_past_a_stored_version_ahead_leap_by_hour_and_token() {
+    const HOUR_US: u64 = 3_600_000_000;
+    for (ahead_us, token, leap) in [
+        (0, 3, None),
+        (1, 1 << 20, Some(HOUR_US)),
+        (1, 3, Some(HOUR_US + 3 * 1_024)),
+        (1, (1 << 20) + 3, Some(HOUR_US + 3 * 1_024)),
+    ] {
+        let mut play = Play::new();
+        let stored = play.load(1);
+        play.commit(1, stored);
+        play.invalidate(false);
+        play.state.control = None;
+        play.now.wall_us = stored.get() - ahead_us;
+        // One number each for the value that leaps, the new control and the load.
+        let next = leap.map_or(2, |leap| leap + 3);
+        assert_eq!(
+            play.load(token).get(),
+            stored.get() + next,
+            "{ahead_us} {token}"
+        );
     }
 }
 
