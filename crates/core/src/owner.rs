@@ -83,6 +83,9 @@ impl Hash for Owner {
 }
 
 impl Owner {
+    /// The most bytes of a token beside host and note.
+    const FIXED_BYTES: usize = PREFIX.len() + 32 + 1 + 16 + 1 + 1 + 10 + 1;
+
     /// The longest host and the longest note, in bytes.
     pub const MAX_META_BYTES: usize = 128;
 
@@ -104,7 +107,19 @@ impl Owner {
     /// An owner made of labels that were checked before.
     pub fn labelled(random: u128, client: ClientId, host: &Label, pid: u32, note: &Label) -> Self {
         let (host, note) = (&host.0, &note.0);
-        Self(format!("{PREFIX}{random:032x}.{client}.{host}:{pid}:{note}").into())
+        // Each acquisition makes one: without `fmt`, in one allocation and that of the result.
+        let mut text = String::with_capacity(Self::FIXED_BYTES + host.len() + note.len());
+        text.push_str(PREFIX);
+        push_hex(&mut text, random.to_be_bytes());
+        text.push('.');
+        push_hex(&mut text, client.0.to_be_bytes());
+        text.push('.');
+        text.push_str(host);
+        text.push(':');
+        push_digits(&mut text, pid);
+        text.push(':');
+        text.push_str(note);
+        Self(text.into())
     }
 
     /// Parses a token; `None` if it is not a token of this protocol.
@@ -191,6 +206,21 @@ impl fmt::Display for Owner {
         }
         f.write_char(')')
     }
+}
+
+/// Appends the hexadecimal digits of these bytes.
+fn push_hex<const N: usize>(into: &mut String, bytes: [u8; N]) {
+    let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
+    let digits = bytes.map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
+    into.push_str(std::str::from_utf8(digits.as_flattened()).unwrap_or_default());
+}
+
+/// Appends the decimal digits of a number.
+fn push_digits(into: &mut String, number: u32) {
+    if number > 9 {
+        push_digits(into, number / 10);
+    }
+    into.push(char::from(b"0123456789"[(number % 10) as usize]));
 }
 
 fn encode(text: &str, into: &mut String) {

@@ -48,6 +48,7 @@ pub mod doctor;
 #[doc(hidden)]
 pub mod entries;
 pub mod error;
+mod fold;
 mod foreign;
 pub mod gate;
 mod lease;

@@ -31,6 +31,7 @@ use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
 use crate::clock::{Clock, Moment};
 #[cfg(any(feature = "entries", feature = "timestamp"))]
 use crate::error::StoreError;
+use crate::fold::Folding;
 use crate::runtime::Tasks;
 #[cfg(feature = "entries")]
 use crate::store::entries::EntryListeners;
@@ -423,7 +424,7 @@ impl Drop for Engine {
 
 /// The names that were put into the index recently. If a name is forgotten, it is only put there again.
 #[derive(Default)]
-struct Indexed(Mutex<HashMap<LockName, Moment>>);
+struct Indexed(Mutex<HashMap<LockName, Moment, Folding>>);
 
 impl Indexed {
     /// Whether this name has to be put into the index at `now`. Remembers it.

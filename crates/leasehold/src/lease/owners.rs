@@ -26,6 +26,7 @@ use super::settle::Settlement;
 use super::terms::Terms;
 use super::waiter::Waiter;
 use crate::clock::Moment;
+use crate::fold::Folding;
 
 /// The longest time between two checks of an idle lock.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
@@ -36,8 +37,8 @@ const LINGERING: u64 = 4;
 /// All owners of a client, and its callers.
 #[derive(Default)]
 pub(super) struct Owners {
-    lines: HashMap<LockName, Line>,
-    entries: HashMap<Owner, Entry>,
+    lines: HashMap<LockName, Line, Folding>,
+    entries: HashMap<Owner, Entry, Folding>,
 }
 
 /// The callers of this client that wait for a lock, and the owner that asks for it or holds it (Q1).

@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 8] = [
     &["telemetry"],
     &["doctor", "error"],
     &[
-        "access", "backoff", "clock", "foreign", "runtime", "sync", "tls",
+        "access", "backoff", "clock", "fold", "foreign", "runtime", "sync", "tls",
     ],
 ];
 
