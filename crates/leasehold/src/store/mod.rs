@@ -196,9 +196,7 @@ pub(crate) fn open(
 ) -> Result<Opened, Error> {
     Ok(match target {
         #[cfg(feature = "redis")]
-        Target::Redis(address) => {
-            redis::RedisStore::open(*address, attach, clock, tasks, limit).opened()
-        }
+        Target::Redis(address) => redis::open(*address, attach, clock, tasks, limit),
         #[cfg(feature = "redis")]
         Target::Quorum(address) => {
             let quorum = redis::open_quorum(*address, &attach, &clock, tasks, limit);

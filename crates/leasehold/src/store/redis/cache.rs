@@ -3,22 +3,19 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use leasehold_core::LockName;
 use leasehold_core::cache::{
     Begin, Commit, CommitOutcome, Reply, Step, Token, Value as Entry, Version,
 };
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, cmd, pipe};
+use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
 
-use super::codec::reply::{array, integer, integers, text};
-use super::codec::words::POLL_ONLY;
-use super::connection::current::Connected;
+use super::RedisStore;
+use super::connection::Connected;
+use super::connection::link::Wire;
 use super::fault::is_forbidden;
-use super::node::Node;
+use super::protocol::{POLL_ONLY, array, integers, millis, no_known_form, number, text};
 use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
@@ -28,7 +25,7 @@ use crate::store::entries::{EntryStore, Looked, Taken};
 /// The most keys of one MGET: enough to cost little beside the values, few enough not to delay other clients.
 const MOST_KEYS: usize = 512;
 
-impl EntryStore for Node {
+impl EntryStore for RedisStore {
     fn look<'a>(
         &'a self,
         keys: &'a [LockName],
@@ -39,7 +36,7 @@ impl EntryStore for Node {
             let sent = clock.now();
             let asks_time = connected.time.is_to_be_asked(sent);
             // Started one after the other, so that both leave in one packet.
-            let time = async |mut connection: MultiplexedConnection| {
+            let time = async |mut connection: Wire| {
                 if asks_time {
                     // If TIME is refused, the values are still returned: see `ServerTime::now_ms`.
                     let answer = cmd("TIME").query_async(&mut connection).await;
@@ -48,11 +45,8 @@ impl EntryStore for Node {
                     None
                 }
             };
-            let (time, values) = join(
-                time(connected.connection.clone()),
-                values(connected, keys, watch),
-            )
-            .await;
+            let (time, values) =
+                join(time(connected.wire.clone()), values(connected, keys, watch)).await;
             let values = values?;
             if let Some(server_us) = time {
                 connected.time.learn(server_us, sent);
@@ -69,7 +63,7 @@ impl EntryStore for Node {
         step: &'a Step,
     ) -> BoxFuture<'a, Result<Taken, StoreError>> {
         let take = async |connected: &Connected| {
-            let mut connection = connected.connection.clone();
+            let mut connection = connected.wire.clone();
             let sent = self.connection.clock().now();
             let listens = self.connection.is_listening();
             let taken = by_script(&self.scripts, &mut connection, key, step, listens).await?;
@@ -108,7 +102,7 @@ async fn values(
 
 /// Sends a read. With `watch`, the server reports the next change of these keys, unless this user may not ask for that.
 async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Value> {
-    let mut connection = connected.connection.clone();
+    let mut connection = connected.wire.clone();
     let tracks = connected.tracking.get();
     if !watch || tracks == Some(&false) {
         return look.query_async(&mut connection).await;
@@ -140,7 +134,7 @@ async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Valu
 /// Executes a step as one script. A client that is not subscribed receives no message and polls instead.
 pub(super) async fn by_script(
     scripts: &Scripts,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     key: &LockName,
     step: &Step,
     listens: bool,
@@ -286,14 +280,6 @@ fn is_wrong_type(error: &RedisError) -> bool {
     error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
 }
 
-fn no_known_form(value: &Value) -> RedisError {
-    // Only the first word is shown, since values may be confidential.
-    let word = array(value).and_then(<[_]>::first).and_then(text);
-    let detail = word.unwrap_or("no word").to_owned();
-    let what = "the answer of a script has an unknown form";
-    (ErrorKind::UnexpectedReturnType, what, detail).into()
-}
-
 /// Reads the stale value at the end of an answer, if there is one.
 #[allow(
     clippy::option_option,
@@ -305,12 +291,4 @@ fn stale(rest: &[Value]) -> Option<Option<Entry>> {
         [stored] => entry(stored).map(Some),
         _ => None,
     }
-}
-
-fn number(value: &Value) -> Option<u64> {
-    u64::try_from(integer(value)?).ok()
-}
-
-fn millis(value: &Value) -> Option<Duration> {
-    number(value).map(Duration::from_millis)
 }

@@ -3,9 +3,11 @@
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
+use super::address::Address;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The errors by which a server refuses a request before it begins, and their meaning. In scripts of Redis 6.2 the word
@@ -98,6 +100,31 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
     }
 }
 
+/// Why an attempt to connect failed. No step was sent, so none can have taken effect.
+pub(super) fn refusal(address: &Address, error: &RedisError) -> StoreError {
+    let (mut refusal, _) = classify(&address.to_string(), error);
+    if refusal.kind == StoreErrorKind::TimedOut {
+        return silent(address, None);
+    }
+    let is_closed = error.is_connection_dropped() && !error.is_connection_refusal();
+    if is_closed && refusal.kind == StoreErrorKind::Unreachable {
+        refusal.detail += WRONG_DOOR;
+    }
+    refusal.may_have_taken_effect = false;
+    refusal
+}
+
+const WRONG_DOOR: &str = "; is it the right port, and with or without TLS?";
+
+/// The server did not answer an attempt to connect in time.
+pub(super) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
+    let waited = limit.map_or_else(String::new, |limit| format!(" for {limit:.1?}"));
+    let detail = format!(
+        "it did not answer{waited}; is it the right host and port, and with or without TLS?"
+    );
+    StoreError::new(address.to_string(), StoreErrorKind::TimedOut, detail)
+}
+
 /// True if the server denied a command, or one of a script.
 pub(super) fn is_denied(refusal: &RedisError) -> bool {
     classify("", refusal).0.kind == StoreErrorKind::Denied
@@ -133,7 +160,7 @@ fn is_cut_short(error: &RedisError) -> bool {
         .is_some_and(|detail| detail.contains("end of input"))
 }
 
-/// The error of the operating system, if there is one. redis-rs shares it among all requests.
+/// The error of the operating system, if there is one.
 fn of_system(error: &RedisError) -> Option<&io::Error> {
     let cause = Error::source(error)?;
     let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
@@ -142,49 +169,7 @@ fn of_system(error: &RedisError) -> Option<&io::Error> {
 
 #[cfg(test)]
 mod tests {
-    use redis::AsyncConnectionConfig;
-    use redis::aio::MultiplexedConnection;
-    use tokio::net::UnixStream;
-
     use super::*;
-
-    /// The error of a connection whose other side sends these bytes and closes.
-    async fn after(said: &[u8]) -> StoreError {
-        let (near, far) = UnixStream::pair().unwrap();
-        let url = redis::IntoConnectionInfo::into_connection_info("redis://there/").unwrap();
-        let settings = url.redis_settings().clone();
-        let settings = settings.set_protocol(redis::ProtocolVersion::RESP3);
-        let answering = async move {
-            far.readable().await.unwrap();
-            // Reads the whole request, or closing would reset the connection.
-            let mut asked = [0; 1024];
-            assert!(far.try_read(&mut asked).unwrap() < asked.len());
-            if !said.is_empty() {
-                assert_eq!(far.try_write(said).unwrap(), said.len());
-            }
-            drop(far);
-        };
-        let config = AsyncConnectionConfig::new();
-        let connecting = MultiplexedConnection::new_with_config(&settings, near, config);
-        let (connected, ()) = tokio::join!(connecting, answering);
-        classify("store", &connected.err().unwrap()).0
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_cut_anywhere_is_a_lost_connection() {
-        let hello = b"%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:8\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n";
-        for bytes in 0..=hello.len() {
-            let error = after(&hello[..bytes]).await;
-            assert_eq!(error.kind, StoreErrorKind::Unreachable, "{bytes}: {error}");
-        }
-        for other in [
-            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
-            b"\x15\x03\x01\x00\x02\x02\x0a",
-        ] {
-            let error = after(other).await;
-            assert_eq!(error.kind, StoreErrorKind::Protocol, "{error}");
-        }
-    }
 
     /// An error line of a server.
     fn line(text: &str) -> RedisError {

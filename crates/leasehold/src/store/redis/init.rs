@@ -1,24 +1,24 @@
 //! Marks the servers of a quorum. A marked server remembers since when it votes, and whose clients it serves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::quorum::{BUCKETS, Mark, QuorumTerms, quarantine};
 use leasehold_core::{Now, Ttl};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisResult, pipe};
+use redis::{FromRedisValue, Pipeline, RedisResult, pipe};
 
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
-use super::codec::words::{MARK, counter_in};
-use super::connection::dial;
-use super::connection::login::login;
-use super::connection::refusal::{closed, refusal, silent};
-use super::connection::server::start_of;
+use super::connection::dial::Dial;
+use super::connection::handshake::start_of;
+use super::fault::{refusal, silent};
+use super::protocol::{MARK, counter_in};
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{ClockFacts, MarkFacts};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::contract::Listener;
 use crate::store::quorum::QuorumInit;
 
 /// A server as it is found.
@@ -275,22 +275,23 @@ async fn ask_noting<T: FromRedisValue>(
     clock: &Clock,
     limit: Duration,
 ) -> Result<(Now, T), StoreError> {
-    let settings = login(node, clock, limit).await?;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None);
-    let asking = async {
-        let (mut connection, driver): (MultiplexedConnection, _) =
-            dial::open(node, &settings, config, None, clock).await?;
-        let sent = clock.store_now();
-        tokio::select! {
-            answer = questions.query_async(&mut connection) => {
-                let answer: RedisResult<T> = answer;
-                answer.map(|answer| (sent, answer)).map_err(|error| refusal(node, &error))
-            }
-            () = driver => Err(closed(node)),
-        }
+    let (scripts, listener): (_, Listener) = (Arc::default(), Arc::new(drop));
+    let dial = Dial {
+        address: node,
+        limit,
+        clock,
+        scripts: &scripts,
+        listener: &listener,
+        placement: None,
     };
-    let answered = clock.within(limit, asking).await;
-    answered.unwrap_or_else(|| Err(silent(node, Some(limit))))
+    let (mut link, mut wire) = dial.open().await?;
+    let sent = clock.store_now();
+    let asked = link.until(questions.query_async(&mut wire));
+    let Some(answer) = clock.within(limit, asked).await else {
+        return Err(silent(node, Some(limit)));
+    };
+    let answer: RedisResult<T> = answer.and_then(|answer| answer);
+    answer
+        .map(|answer| (sent, answer))
+        .map_err(|error| refusal(node, &error))
 }

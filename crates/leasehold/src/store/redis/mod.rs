@@ -1,59 +1,262 @@
 //! Locks on Redis or Valkey, on one server or on a quorum of them. No module outside this folder knows a Redis command
 //! (`tests/structure/layers.rs`).
 //!
-//! The rules of locks are in the scripts under `lua/`, which are compared with `leasehold-core` step by step.
+//! The rules of locks are in the scripts under `lua/`, which are compared with `leasehold-core` step by step. [`RedisStore`] is the one door:
+//! steps, cache entries, keys of the timestamp protocol, and the index of names for operators. The index is only a hint: a name may be
+//! missing, or remain for too long.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`quorum`] | opens a quorum of servers |
-//! | [`router`] | chooses the server of a lock; today there is one |
 //! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
 //! | [`doctor`] | whether a server is fit for locks |
 //! | [`init`] | marks the servers of a new quorum |
-//! | [`node`] | one server: its connection, its scripts, the time limits of requests, and the index of names |
 //! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
-//! | [`queue`] | the submission queue: steps until a connection takes them, and until they are answered |
-//! | [`wake`] | the messages of scripts on a client's channel |
-//! | [`codec`] | steps as arguments of scripts, and answers as replies |
-//! | [`scripts`] | the scripts, and how one is sent |
+//! | [`pipeline`] | steps until a connection takes them, and until they are answered; requests in flight |
+//! | [`protocol`] | what scripts and clients share: keys, words, steps as arguments, answers as replies, messages |
+//! | [`scripts`] | the scripts, and in which form one is sent |
+//! | [`resp`] | Redis' protocol, as bytes |
 //! | [`fault`] | maps the errors of redis-rs to those of this library |
 //! | `server_time` | an estimate of the server's clock |
-//! | [`seats`] | the servers behind the nodes of a quorum: one node for each |
 //! | [`address`] | the address of a server and the login, read from a URL |
 //! | `tests` | the scripts do the same as core on real servers, and as `docs/reference/protocol.md` says |
 //!
-//! A module imports only those below it in the table. [`codec`] imports neither [`queue`] nor [`connection`]. [`queue`]
-//! imports the forms of [`codec`], but not [`connection`], which imports both.
+//! A module imports only those below it in the table, and this one.
 
 mod address;
 #[cfg(feature = "entries")]
 mod cache;
-mod codec;
 mod connection;
 #[cfg(feature = "doctor")]
 mod doctor;
 mod fault;
 mod init;
-mod node;
-mod queue;
-mod quorum;
-#[expect(dead_code, reason = "the connection will use it")]
+mod pipeline;
+mod protocol;
 mod resp;
-mod router;
 mod scripts;
-mod seats;
 #[cfg(feature = "entries")]
 mod server_time;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "timestamp")]
 mod timestamp;
-mod wake;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::{LockName, Step, Ttl};
+use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 pub(crate) use self::address::Address;
 pub(crate) use self::address::quorum::QuorumAddress;
+use self::connection::handshake::{Seat, Seats};
+use self::connection::{Connected, Connection};
 #[cfg(feature = "doctor")]
 pub(super) use self::doctor::{examine, examine_quorum};
+use self::fault::is_denied;
 pub(super) use self::init::init;
-pub(super) use self::quorum::open_quorum;
-pub(crate) use self::router::RedisStore;
+use self::protocol::{INDEX, QUEUE};
+use self::scripts::{Counters, NodeTerms, Scripts};
+use super::contract::{Attach, Capabilities, Done, Store};
+use super::opened::Opened;
+use super::quorum::QuorumStore;
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::runtime::Tasks;
+
+/// The locks, entries and other keys on one server.
+pub(crate) struct RedisStore {
+    connection: Connection,
+    scripts: Arc<Scripts>,
+    /// The longest time limit of a request.
+    limit: Duration,
+}
+
+/// Begins to connect to a server. [`Store::ready`] returns the outcome.
+pub(super) fn open(
+    address: Address,
+    attach: Attach,
+    clock: Clock,
+    tasks: &Tasks,
+    limit: Duration,
+) -> Opened {
+    let scripts = Scripts::new(Counters::Shared);
+    let store = RedisStore::open(address, attach, scripts, clock, tasks, limit, None);
+    let store = Arc::new(store);
+    Opened {
+        #[cfg(feature = "entries")]
+        entries: Some(store.clone()),
+        #[cfg(feature = "timestamp")]
+        timestamps: Some(store.clone()),
+        store,
+    }
+}
+
+/// Begins to connect to all servers of a quorum. [`Store::ready`] returns the outcome.
+pub(super) fn open_quorum(
+    address: QuorumAddress,
+    attach: &Attach,
+    clock: &Clock,
+    tasks: &Tasks,
+    limit: Duration,
+) -> QuorumStore {
+    let (label, terms, durable) = (address.to_string(), address.terms(), address.durable);
+    let seats = Arc::new(Seats::default());
+    let open = |address: Address, listener| -> Arc<dyn Store> {
+        let scripts = Scripts::new(Counters::ByBucket(NodeTerms { terms, durable }));
+        let seat = Some(Seat::new(seats.clone(), &address.to_string()));
+        let client = attach.client;
+        let attach = Attach { client, listener };
+        Arc::new(RedisStore::open(
+            address,
+            attach,
+            scripts,
+            clock.clone(),
+            tasks,
+            limit,
+            seat,
+        ))
+    };
+    QuorumStore::open(
+        terms,
+        label,
+        clock.clone(),
+        tasks,
+        &attach.listener,
+        address.nodes,
+        open,
+    )
+}
+
+impl RedisStore {
+    fn open(
+        address: Address,
+        attach: Attach,
+        scripts: Scripts,
+        clock: Clock,
+        tasks: &Tasks,
+        limit: Duration,
+        seat: Option<Seat>,
+    ) -> Self {
+        let scripts = Arc::new(scripts);
+        let connection =
+            Connection::open(address, attach, scripts.clone(), clock, tasks, limit, seat);
+        Self {
+            connection,
+            scripts,
+            limit,
+        }
+    }
+
+    /// A third of the TTL, so that a lease survives two requests without an answer.
+    fn limit_within(&self, ttl: Ttl) -> Duration {
+        (ttl.get() / 3).min(self.limit)
+    }
+
+    fn limit_of(&self, step: &Step) -> Duration {
+        match step {
+            Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => self.limit_within(*ttl),
+            Step::Propose(proposal) => self.limit_within(proposal.ttl),
+            Step::Release { .. } | Step::GiveBack { .. } | Step::Break { .. } | Step::Inspect => {
+                self.limit
+            }
+        }
+    }
+
+    /// Adds a name to the index.
+    async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
+        let add = async |connected: &Connected| {
+            let mut connection = connected.wire.clone();
+            let write = |command: &mut Cmd| {
+                command.arg(1).arg(INDEX).arg(name.key());
+            };
+            self.scripts
+                .run(scripts::INDEX, &mut connection, write)
+                .await
+        };
+        self.connection.call(self.limit, add).await.map(drop)
+    }
+
+    /// Reads the index. Removes the names that have neither a lock nor a queue. A name that this user may not look at stays.
+    async fn names(&self) -> Result<Vec<String>, StoreError> {
+        let list = async |connected: &Connected| {
+            cmd("ZRANGE")
+                .arg(INDEX)
+                .arg(0)
+                .arg(-1)
+                .query_async(&mut connected.wire.clone())
+                .await
+        };
+        let names = protocol::texts(&self.connection.call(self.limit, list).await?);
+        if names.is_empty() {
+            return Ok(names);
+        }
+        let mut exist = pipe();
+        for name in &names {
+            exist
+                .cmd("EXISTS")
+                .arg(name)
+                .arg(LockName::from_key(name).beside(QUEUE));
+        }
+        exist.ignore_errors();
+        let look = async |connected: &Connected| {
+            let mut connection = connected.wire.clone();
+            let said: Vec<RedisResult<Value>> = exist.query_async(&mut connection).await?;
+            let is_gone = |said: RedisResult<Value>| match said {
+                Err(error) if is_denied(&error) => Ok(false),
+                said => Ok(redis::from_redis_value::<u64>(said?)? == 0),
+            };
+            said.into_iter().map(is_gone).collect::<RedisResult<_>>()
+        };
+        let is_gone: Vec<bool> = self.connection.call(self.limit, look).await?;
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            names.into_iter().zip(is_gone).partition(|(_, gone)| !gone);
+        if !gone.is_empty() {
+            let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
+            let forget = async |connected: &Connected| {
+                cmd("ZREM")
+                    .arg(INDEX)
+                    .arg(&gone)
+                    .query_async::<Value>(&mut connected.wire.clone())
+                    .await
+            };
+            // Ignored: reading also has to work on a read-only server, and without permission to write.
+            let _forgotten: Result<Value, StoreError> =
+                self.connection.call(self.limit, forget).await;
+        }
+        Ok(kept.into_iter().map(|(name, _)| name).collect())
+    }
+}
+
+impl Store for RedisStore {
+    fn label(&self) -> &str {
+        self.connection.label()
+    }
+
+    fn send(&self, name: &LockName, step: Step, done: Done) {
+        let limit = self.limit_of(&step);
+        self.connection.send(name, step, done, limit);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            tells_wanted: self.connection.is_listening(),
+        }
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.connection.ready().boxed()
+    }
+
+    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        async move {
+            match remember {
+                Some(name) => self.remember(&name).await.map(|()| Vec::new()),
+                None => self.names().await,
+            }
+        }
+        .boxed()
+    }
+}

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use leasehold_core::quorum::QuorumTerms;
-use redis::aio::MultiplexedConnection;
+use redis::aio::ConnectionLike;
 use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
 };
 
 use super::fault::is_passing;
+use super::resp::Command;
 
 pub(super) const TAKE: usize = 0;
 pub(super) const SETTLE: usize = 1;
@@ -142,6 +143,15 @@ impl ScriptSource {
     }
 }
 
+/// How a script is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    /// By its text, not its hash.
+    by_text: bool,
+    /// Without flags.
+    plain: bool,
+}
+
 /// What a client agrees on with all clients of a quorum, and what it was told about its nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeTerms {
@@ -249,6 +259,17 @@ impl Scripts {
         }
     }
 
+    /// The script with this hash or text, and whether that is the one without flags.
+    #[cfg(test)]
+    pub(super) fn find(&self, word: &str) -> Option<(usize, bool)> {
+        let scripts = 0..self.sources.len();
+        let mut forms = scripts.flat_map(|script| [(script, false), (script, true)]);
+        forms.find(|(script, plain)| {
+            let text = self.sources[*script].text(*plain);
+            text.sha == word || text.code == word
+        })
+    }
+
     /// Asks whether the server knows the scripts that every lock needs, in both forms: see [`Scripts::to_load`].
     pub(super) fn known(&self) -> Cmd {
         let mut exist = cmd("SCRIPT");
@@ -286,78 +307,71 @@ impl Scripts {
         (!load.is_empty()).then_some(load)
     }
 
-    /// Runs a script by its hash only. [`Scripts::run`] can handle some of the errors.
-    pub(super) async fn run_known(
-        &self,
-        script: usize,
-        connection: &mut MultiplexedConnection,
-        write: impl Fn(&mut Cmd),
-    ) -> RedisResult<Value> {
-        let text = self.sources[script].text(self.plain.load(Ordering::Relaxed));
-        if self.by_text.load(Ordering::Relaxed) {
-            return in_full(text, connection, write).await;
+    /// The form in which the server takes scripts, as far as it is known.
+    pub(super) fn form(&self) -> Form {
+        Form {
+            by_text: self.by_text.load(Ordering::Relaxed),
+            plain: self.plain.load(Ordering::Relaxed),
         }
-        let mut by_hash = cmd("EVALSHA");
-        write(by_hash.arg(&text.sha));
-        by_hash.query_async(connection).await
     }
 
-    /// Runs a script by its hash, by its text if the server does not know the hash, and without flags if the server is
-    /// too old for them. A refused script has changed nothing, so each attempt is safe. `write` writes the number of
-    /// keys, the keys and the arguments.
+    /// The form that follows this one when the server has refused a script with this error, without a begin. `None` if no other one helps.
+    pub(super) fn next_form(&self, form: Form, error: &RedisError) -> Option<Form> {
+        if !form.by_text && is_unknown(error) {
+            self.by_text.store(takes_no_hash(error), Ordering::Relaxed);
+            let by_text = true;
+            return Some(Form { by_text, ..form });
+        }
+        if !form.plain && is_too_old_for_flags(error) {
+            self.plain.store(true, Ordering::Relaxed);
+            return Some(self.form());
+        }
+        None
+    }
+
+    /// Begins the command that runs a script. The number of keys, the keys and the arguments follow.
+    pub(super) fn begin(&self, script: usize, form: Form, into: &mut Command) {
+        let (verb, text) = self.verb(script, form);
+        into.word(verb).word(text);
+    }
+
+    fn verb(&self, script: usize, form: Form) -> (&'static str, &str) {
+        let text = self.sources[script].text(form.plain);
+        if form.by_text {
+            ("EVAL", &text.code)
+        } else {
+            ("EVALSHA", &text.sha)
+        }
+    }
+
+    /// Runs a script in the form that the server takes. A refused script has changed nothing, so each attempt is safe. `write` writes the
+    /// number of keys, the keys and the arguments.
     pub(super) async fn run(
         &self,
         script: usize,
-        connection: &mut MultiplexedConnection,
+        connection: &mut impl ConnectionLike,
         write: impl Fn(&mut Cmd),
     ) -> RedisResult<Value> {
-        let plain = self.plain.load(Ordering::Relaxed);
-        let answer = self.send(script, plain, connection, &write).await;
-        match answer {
-            Err(error) if !plain && is_too_old_for_flags(&error) => {
-                self.plain.store(true, Ordering::Relaxed);
-                self.send(script, true, connection, &write).await
+        let mut form = self.form();
+        loop {
+            let (verb, text) = self.verb(script, form);
+            let mut command = cmd(verb);
+            write(command.arg(text));
+            let answer = command.query_async(connection).await;
+            match answer
+                .as_ref()
+                .err()
+                .map(|error| self.next_form(form, error))
+            {
+                Some(Some(next)) => form = next,
+                _ => return answer,
             }
-            answer => answer,
         }
     }
-
-    async fn send(
-        &self,
-        script: usize,
-        plain: bool,
-        connection: &mut MultiplexedConnection,
-        write: &impl Fn(&mut Cmd),
-    ) -> RedisResult<Value> {
-        let text = self.sources[script].text(plain);
-        if self.by_text.load(Ordering::Relaxed) {
-            return in_full(text, connection, write).await;
-        }
-        let mut by_hash = cmd("EVALSHA");
-        write(by_hash.arg(&text.sha));
-        match by_hash.query_async(connection).await {
-            Err(error) if is_unknown(&error) => {
-                self.by_text.store(takes_no_hash(&error), Ordering::Relaxed);
-                in_full(text, connection, write).await
-            }
-            answer => answer,
-        }
-    }
-}
-
-/// Runs a script by its text.
-async fn in_full(
-    text: &Text,
-    connection: &mut MultiplexedConnection,
-    write: impl Fn(&mut Cmd),
-) -> RedisResult<Value> {
-    let mut by_text = cmd("EVAL");
-    write(by_text.arg(&text.code));
-    by_text.query_async(connection).await
 }
 
 /// True if the server does not know the script by its hash, or takes no script by a hash. It has executed nothing.
-pub(super) fn is_unknown(error: &RedisError) -> bool {
+fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) || takes_no_hash(error)
 }
 

@@ -11,12 +11,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is_mine};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 
-use super::codec::reply;
-use super::connection::current::Connected;
-use super::node::Node;
+use super::RedisStore;
+use super::connection::Connected;
+use super::connection::link::Wire;
+use super::protocol::{self, no_known_form, number};
 use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
 use crate::store::opened::{TimestampRequest, Timestamps};
@@ -24,14 +24,14 @@ use crate::store::opened::{TimestampRequest, Timestamps};
 /// How often to begin again without scripts when the lock became free meanwhile.
 const TRIES: usize = 3;
 
-impl Timestamps for Node {
+impl Timestamps for RedisStore {
     fn take<'a>(
         &'a self,
         name: &'a LockName,
         ask: &'a TimestampRequest,
     ) -> BoxFuture<'a, Result<Reply, StoreError>> {
         let take = async move |connected: &Connected| {
-            let mut connection = connected.connection.clone();
+            let mut connection = connected.wire.clone();
             if ask.by_script {
                 by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
             } else {
@@ -51,7 +51,7 @@ impl Timestamps for Node {
 /// Executes a step as one script.
 pub(super) async fn by_script(
     scripts: &Scripts,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     name: &LockName,
     unit: Unit,
     step: &Step,
@@ -75,11 +75,10 @@ pub(super) async fn by_script(
 
 /// Reads the answer of a script; `None` if it has an unknown form.
 fn decode(value: &Value) -> Option<Reply> {
-    let Some(parts) = reply::array(value) else {
-        return (reply::text(value)? == "released").then_some(Reply::Released);
+    let Some(parts) = protocol::array(value) else {
+        return (protocol::text(value)? == "released").then_some(Reply::Released);
     };
-    let number = |value| u64::try_from(reply::integer(value)?).ok();
-    Some(match (reply::text(parts.first()?)?, &parts[1..]) {
+    Some(match (protocol::text(parts.first()?)?, &parts[1..]) {
         ("held", [deadline, now]) => Reply::Held {
             deadline: number(deadline)?,
             at_us: number(now)?,
@@ -104,7 +103,7 @@ fn decode(value: &Value) -> Option<Reply> {
 }
 
 fn content(kind: &Value, value: &Value) -> Option<Content> {
-    Some(match (reply::text(kind)?, value) {
+    Some(match (protocol::text(kind)?, value) {
         ("none", _) => Content::Nothing,
         ("string", Value::BulkString(value)) => Content::Text(value.clone()),
         ("string", _) => return None,
@@ -112,19 +111,9 @@ fn content(kind: &Value, value: &Value) -> Option<Content> {
     })
 }
 
-fn no_known_form(value: &Value) -> RedisError {
-    let detail = format!("{value:?}");
-    (
-        ErrorKind::UnexpectedReturnType,
-        "an answer has an unknown form",
-        detail,
-    )
-        .into()
-}
-
 /// Executes a step with several commands. Only the last one may change the key.
 pub(super) async fn by_commands(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     name: &LockName,
     unit: Unit,
     step: &Step,
@@ -168,7 +157,7 @@ pub(super) async fn by_commands(
             // DEL may arrive late. With less than a second left, the deadline frees the lock as well.
             if is_mine(unit, now + 1_000_000 / unit.micros(), &content, mine) {
                 let deleted = key.ask(cmd("DEL").arg(key.key)).await?;
-                if reply::integer(&deleted) == Some(0) {
+                if number(&deleted) == Some(0) {
                     let content = Content::Nothing;
                     return Ok(Reply::NotHeld { content, at_us });
                 }
@@ -179,7 +168,7 @@ pub(super) async fn by_commands(
 }
 
 struct PlainKey<'a> {
-    connection: &'a mut MultiplexedConnection,
+    connection: &'a mut Wire,
     key: &'a str,
 }
 
@@ -235,7 +224,7 @@ impl PlainKey<'_> {
     /// The server's clock, in microseconds.
     async fn time(&mut self) -> RedisResult<u64> {
         let time = self.ask(&cmd("TIME")).await?;
-        match reply::integers(&time)[..] {
+        match protocol::integers(&time)[..] {
             [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
             _ => None,
         }
@@ -252,7 +241,7 @@ impl PlainKey<'_> {
     /// Reads the type of a key that is not a string.
     async fn other(&mut self) -> RedisResult<Content> {
         let kind = self.ask(cmd("TYPE").arg(self.key)).await?;
-        let kind = reply::text(&kind).unwrap_or("unknown");
+        let kind = protocol::text(&kind).unwrap_or("unknown");
         Ok(Content::Other(kind.to_owned()))
     }
 

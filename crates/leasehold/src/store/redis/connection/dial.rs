@@ -1,146 +1,263 @@
-//! Makes one connection that is fit for use: it leads to a primary.
+//! Makes one connection that is fit for use: it leads to a primary, and its user is logged in.
 //!
-//! The runner polls the driver of a connection. When the runner ends, nothing more is sent.
+//! No step was sent before a connection is fit, so no error of a failed attempt says that one may have taken effect. Such an error has the
+//! server's own words if there are any, else a hint. If the source of credentials fails, the error says so and does not blame the server.
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisConnectionInfo, RedisResult,
-    Value,
+    ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
+    Value, cmd, pipe,
 };
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::handshake::{Handshake, HandshakeResult};
+use super::link::{Duplex, Link, Wire};
 use super::placement::Placement;
-use super::refusal::{Duplex, LastWords, closed, refusal};
+use crate::access::{Credentials, Source};
 use crate::clock::Clock;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
 use crate::store::redis::address::Address;
-use crate::store::redis::wake;
-
-/// Requests in flight at once. Further ones wait.
-const PIPELINE: usize = 1024;
+use crate::store::redis::address::quorum::QuorumAddress;
+use crate::store::redis::fault::{refusal, silent};
+use crate::store::redis::pipeline::Flight;
+use crate::store::redis::scripts::Scripts;
 
 /// How long an address of a name may be silent before the next one is tried as well: the Connection Attempt Delay of RFC 8305.
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
-/// An established connection, its driver and the result of the handshake.
+/// How soon a server that refuses a connection closes it.
+const CLOSES_WITHIN: Duration = Duration::from_millis(100);
+
+/// An established connection and the result of the handshake.
 pub(super) struct EstablishedConnection {
-    pub(super) connection: MultiplexedConnection,
-    /// Moves the bytes of the connection. It ends when the connection does.
-    pub(super) driver: BoxFuture<'static, ()>,
+    pub(super) link: Link,
+    pub(super) wire: Wire,
     pub(super) agreed: HandshakeResult,
 }
 
-/// Connects, checks that the server is a primary, and subscribes to wakes.
-pub(super) async fn dial(
-    handshake: Handshake<'_>,
-    settings: &RedisConnectionInfo,
-    listener: &Listener,
-    placement: &Placement,
-    clock: &Clock,
-) -> Result<EstablishedConnection, StoreError> {
-    let address = handshake.address;
-    let hears = listener.clone();
-    let config = AsyncConnectionConfig::new()
-        // The caller of `dial` has a time limit, and so has each request.
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(PIPELINE)
-        .set_push_sender(move |push: PushInfo| {
-            match push.kind {
-                PushKind::Message => {
-                    if let Some(Value::BulkString(payload)) = push.data.get(1)
-                        && let Some(notice) = wake::parse(payload)
-                    {
-                        hears(notice);
-                    }
-                }
-                #[cfg(feature = "entries")]
-                PushKind::Invalidate => hears(wake::changed(&push.data)),
-                _ => {}
-            }
-            Ok::<(), redis::aio::SendError>(())
-        });
-    let (mut connection, mut driver) =
-        open(address, settings, config, Some(placement), clock).await?;
-    let agreed = tokio::select! {
-        agreed = handshake.exchange(&mut connection) => agreed?,
-        () = &mut driver => return Err(closed(address)),
-    };
-    Ok(EstablishedConnection {
-        connection,
-        driver,
-        agreed,
-    })
+/// Where to connect, and what the connection is for.
+#[derive(Clone, Copy)]
+pub(in crate::store::redis) struct Dial<'a> {
+    pub(in crate::store::redis) address: &'a Address,
+    /// The time limit of the login and of what follows, each.
+    pub(in crate::store::redis) limit: Duration,
+    pub(in crate::store::redis) clock: &'a Clock,
+    /// The scripts that will be sent.
+    pub(in crate::store::redis) scripts: &'a Arc<Scripts>,
+    /// Hears the notices of the server.
+    pub(in crate::store::redis) listener: &'a Listener,
+    /// Without one, the current runtime does the work.
+    pub(in crate::store::redis) placement: Option<&'a Placement>,
 }
 
-/// A connection and its driver.
-pub(in crate::store::redis) type RawConnection = (MultiplexedConnection, BoxFuture<'static, ()>);
+impl Dial<'_> {
+    /// Connects, checks that the server is a primary, and subscribes to wakes on this channel.
+    pub(super) async fn establish(
+        &self,
+        channel: &str,
+    ) -> Result<EstablishedConnection, StoreError> {
+        let settings = self.credentials().await?;
+        let dialing = async {
+            let (mut link, mut wire) = self.connect(&settings).await?;
+            let handshake = Handshake {
+                address: self.address,
+                scripts: self.scripts,
+                channel,
+            };
+            let agreed = link.until(handshake.exchange(&mut wire)).await;
+            let agreed = agreed.map_err(|error| refusal(self.address, &error))??;
+            Ok(EstablishedConnection { link, wire, agreed })
+        };
+        let established = self.clock.within(self.limit, dialing).await;
+        established.unwrap_or_else(|| Err(silent(self.address, Some(self.limit))))
+    }
 
-/// Connects without a check of the server. Without a placement, the current runtime does the work.
-pub(in crate::store::redis) async fn open(
-    address: &Address,
-    settings: &RedisConnectionInfo,
-    config: AsyncConnectionConfig,
-    placement: Option<&Placement>,
-    clock: &Clock,
-) -> Result<RawConnection, StoreError> {
-    let last_words = LastWords::default();
-    let opened = async {
-        let stream = last_words.of(stream(address, placement, clock).await?);
+    /// Connects and logs in, to whatever server it is.
+    pub(in crate::store::redis) async fn open(&self) -> Result<(Link, Wire), StoreError> {
+        let settings = self.credentials().await?;
+        let opened = self.clock.within(self.limit, self.connect(&settings)).await;
+        opened.unwrap_or_else(|| Err(silent(self.address, Some(self.limit))))
+    }
+
+    async fn connect(&self, settings: &RedisConnectionInfo) -> Result<(Link, Wire), StoreError> {
+        let (address, begun) = (self.address, self.clock.now());
+        let refused = |error| refusal(address, &error);
+        let stream: Box<dyn Duplex> = Box::new(Outlived(self.stream().await.map_err(refused)?));
         let stream: Box<dyn Duplex> = match address.info().addr() {
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, .. } => {
-                Box::new(address.tls().over(stream, host).await?)
+                let over = address.tls().over(stream, host).await;
+                Box::new(over.map_err(|error| refusal(address, &error.into()))?)
             }
             _ => stream,
         };
-        MultiplexedConnection::new_with_config(settings, stream, config).await
-    };
-    match opened.await {
-        Ok((connection, driver)) => {
-            last_words.end();
-            Ok((connection, driver.boxed()))
+        // Scripts publish on a channel that the handshake names.
+        let flight = Flight::new(self.scripts.clone(), String::new());
+        let (mut link, wire) = Link::new(stream, flight, self.listener.clone(), self.clock.clone());
+        let (refused, is_closed) = match link.until(log_in(wire.clone(), settings)).await {
+            Ok(Ok(())) => return Ok((link, wire)),
+            // A server that takes no more clients, or none from other hosts, says so first of all, and closes.
+            Ok(Err(said)) if !is_about_login(&said) => {
+                let left = self.limit.saturating_sub(self.clock.now().since(begun));
+                let closes = self.clock.within(CLOSES_WITHIN.min(left / 2), link.run());
+                (said, closes.await.is_some())
+            }
+            Ok(Err(said)) => (said, false),
+            Err(error) => (error, false),
+        };
+        let error = refusal(address, &refused);
+        if !is_closed || error.kind == StoreErrorKind::Unreachable {
+            return Err(error);
         }
-        Err(error) => Err(last_words.explain(refusal(address, &error))),
+        let detail = format!("it closed the connection, and said: {}", error.detail);
+        // Words that are not known may be about an outage that passes.
+        let kind = match error.kind {
+            StoreErrorKind::Protocol => StoreErrorKind::Unreachable,
+            kind => kind,
+        };
+        Err(StoreError::new(error.store, kind, detail))
+    }
+
+    /// The login. Asks the address's source of credentials, if it has one.
+    async fn credentials(&self) -> Result<RedisConnectionInfo, StoreError> {
+        let Self { address, limit, .. } = *self;
+        let settings = address.info().redis_settings().clone();
+        let ask = match address.source() {
+            None => return Ok(settings),
+            Some(Source::Urls(read)) => {
+                // A panic must not end the dialing task.
+                let urls = catch_unwind(AssertUnwindSafe(|| read())).unwrap_or_default();
+                let found = urls.iter().find_map(|url| credentials_in(url, address));
+                return Ok(found.unwrap_or(settings));
+            }
+            Some(Source::Credentials(ask)) => ask,
+        };
+        let (kind, why) = match self.clock.within(limit, ask()).await {
+            Some(Ok(Credentials { user, password })) => {
+                let settings = settings.set_password(password);
+                return Ok(match user {
+                    Some(user) => settings.set_username(user),
+                    None => settings,
+                });
+            }
+            Some(Err(why)) => (
+                StoreErrorKind::Unreachable,
+                format!("no credentials: {why}"),
+            ),
+            None => (
+                StoreErrorKind::TimedOut,
+                format!("the source of credentials did not answer for {limit:.1?}"),
+            ),
+        };
+        Err(StoreError::new(address.to_string(), kind, why))
+    }
+
+    async fn stream(&self) -> RedisResult<Box<dyn Duplex>> {
+        let Self {
+            address,
+            placement,
+            clock,
+            ..
+        } = *self;
+        Ok(match address.info().addr() {
+            ConnectionAddr::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                match placement {
+                    Some(placement) => Box::new(placement.socket(stream.into_std()?)),
+                    None => Box::new(stream),
+                }
+            }
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                let addresses: Vec<_> = lookup_host((host.as_str(), *port)).await?.collect();
+                let stream = first_of(in_turns(&addresses), TcpStream::connect, clock).await?;
+                Address::tune(&stream)?;
+                match placement {
+                    Some(placement) => Box::new(placement.socket(stream.into_std()?)),
+                    None => Box::new(stream),
+                }
+            }
+            _ => {
+                let kind = redis::ErrorKind::InvalidClientConfig;
+                return Err((kind, "an address of an unknown kind").into());
+            }
+        })
     }
 }
 
-async fn stream(
-    address: &Address,
-    placement: Option<&Placement>,
-    clock: &Clock,
-) -> RedisResult<Box<dyn Duplex>> {
-    Ok(match address.info().addr() {
-        ConnectionAddr::Unix(path) => {
-            let stream = UnixStream::connect(path).await?;
-            match placement {
-                Some(placement) => Box::new(placement.socket(stream.into_std()?)),
-                None => Box::new(stream),
+/// Logs in, chooses the protocol and the database, and says which library this is.
+async fn log_in(mut wire: Wire, settings: &RedisConnectionInfo) -> RedisResult<()> {
+    let mut hello = cmd("HELLO");
+    hello.arg(3);
+    if let Some(password) = settings.password() {
+        let user = settings.username().unwrap_or("default");
+        hello.arg("AUTH").arg(user).arg(password);
+    }
+    let mut rest = pipe();
+    let library = [
+        ("LIB-NAME", settings.lib_name()),
+        ("LIB-VER", settings.lib_ver()),
+    ];
+    for (what, value) in library {
+        let words = &["SETINFO", what, value.unwrap_or_default()];
+        rest.cmd("CLIENT").arg(words);
+    }
+    if settings.db() != 0 {
+        rest.cmd("SELECT").arg(settings.db());
+    }
+    let mut same = wire.clone();
+    let hello = async {
+        let said = hello.query_async::<Value>(&mut wire).await;
+        said.map_err(|error| {
+            let detail = error.detail().unwrap_or_default();
+            // Its words quote the arguments: the password.
+            if detail.to_lowercase().starts_with("unknown command") {
+                let what = "the server does not know HELLO";
+                return (ErrorKind::RESP3NotSupported, what).into();
             }
-        }
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            let addresses: Vec<_> = lookup_host((host.as_str(), *port)).await?.collect();
-            let stream = first_of(in_turns(&addresses), TcpStream::connect, clock).await?;
-            Address::tune(&stream)?;
-            match placement {
-                Some(placement) => Box::new(placement.socket(stream.into_std()?)),
-                None => Box::new(stream),
-            }
-        }
-        _ => {
-            let kind = redis::ErrorKind::InvalidClientConfig;
-            return Err((kind, "an address of an unknown kind").into());
-        }
-    })
+            error
+        })
+    };
+    // Some servers don't know CLIENT SETINFO.
+    let rest = async { rest.ignore_errors().query_async(&mut same).await };
+    // Started one after the other, so that all leave in one packet.
+    let (_, mut answers): (_, Vec<RedisResult<Value>>) = futures_util::try_join!(hello, rest)?;
+    if let Some(Err(error)) = answers.split_off(library.len()).pop() {
+        let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
+        let what = "Redis server refused to switch database";
+        let detail = error.detail().unwrap_or_default().to_owned();
+        return Err((kind, what, detail).into());
+    }
+    Ok(())
+}
+
+/// True if the server refuses this login or this protocol, and may take another one.
+fn is_about_login(refused: &RedisError) -> bool {
+    refused.kind() == ErrorKind::RESP3NotSupported
+        || matches!(refused.code(), Some("WRONGPASS" | "NOAUTH" | "NOPERM"))
+}
+
+/// The credentials that a URL has for this server; `None` if it names other servers only.
+fn credentials_in(url: &str, address: &Address) -> Option<RedisConnectionInfo> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    let named = if QuorumAddress::has_scheme(scheme) {
+        QuorumAddress::parse(url).ok()?.nodes
+    } else {
+        vec![Address::parse(url).ok()?]
+    };
+    let shown = address.to_string();
+    let this = named.into_iter().find(|other| other.to_string() == shown)?;
+    Some(this.info().redis_settings().clone())
 }
 
 /// The addresses of a name, the two families by turns. The system's order says which family comes first (RFC 8305, section 4).
@@ -189,11 +306,50 @@ where
     }
 }
 
+/// A stream whose other side may close it. To a side that has closed, nothing can be written, and no error says so: reading goes on instead. It
+/// first gets what that side said before (an error line, or an alert of TLS), and then the end.
+struct Outlived(Box<dyn Duplex>);
+
+impl AsyncRead for Outlived {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Outlived {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+
+        let written = ready!(Pin::new(&mut self.0).poll_write(context, bytes));
+        Poll::Ready(written.or_else(|error| match error.kind() {
+            BrokenPipe | ConnectionReset | ConnectionAborted => Ok(bytes.len()),
+            _ => Err(error),
+        }))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::store::redis::fault::classify;
 
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -275,5 +431,56 @@ mod tests {
         let refused = Err(io::ErrorKind::ConnectionRefused);
         assert_eq!(race(&[Refuses, Refuses]).await, (refused, 0, 2));
         assert_eq!(race(&[]).await.0, Err(io::ErrorKind::NotFound));
+    }
+
+    /// The error of a connection whose other side sends these bytes and closes.
+    async fn after(said: &[u8]) -> StoreError {
+        let (near, far) = UnixStream::pair().unwrap();
+        let answering = async move {
+            far.readable().await.unwrap();
+            // Reads the whole request, or closing would reset the connection.
+            let mut asked = [0; 1024];
+            assert!(far.try_read(&mut asked).unwrap() < asked.len());
+            if !said.is_empty() {
+                assert_eq!(far.try_write(said).unwrap(), said.len());
+            }
+            drop(far);
+        };
+        let flight = Flight::new(Arc::default(), String::new());
+        let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
+        let address = Address::parse("redis://there/").unwrap();
+        let connecting = link.until(log_in(wire, address.info().redis_settings()));
+        let (answer, ()) = tokio::join!(connecting, answering);
+        let error = answer.map_or_else(|lost| lost, Result::unwrap_err);
+        classify("store", &error).0
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_anywhere_is_a_lost_connection() {
+        let hello = b"%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:8\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n";
+        for bytes in 0..=hello.len() {
+            let error = after(&hello[..bytes]).await;
+            assert_eq!(error.kind, StoreErrorKind::Unreachable, "{bytes}: {error}");
+        }
+        for other in [
+            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+            b"\x15\x03\x01\x00\x02\x02\x0a",
+        ] {
+            let error = after(other).await;
+            assert_eq!(error.kind, StoreErrorKind::Protocol, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_error_of_an_unknown_hello_shows_its_arguments() {
+        for quote in ["'", "`"] {
+            let said = format!(
+                "-ERR unknown command {quote}HELLO{quote}, with args beginning with: '3' 'AUTH' 'user' 'S3CR3T'\r\n"
+            );
+            let error = after(said.as_bytes()).await;
+            assert_eq!(error.kind, StoreErrorKind::Protocol);
+            assert!(!error.detail.contains("S3CR3T"), "{error}");
+            assert!(error.detail.contains("too old"), "{error}");
+        }
     }
 }

@@ -1,30 +1,448 @@
-//! The connection to one server: makes it, keeps it alive and replaces it.
+//! The connection to one server: makes it, keeps it alive and replaces it. Nothing here knows what a step means.
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`handle`] | the connection, as its users see it |
-//! | [`current`] | the current connection, for out-of-band requests |
-//! | [`runner`] | connects, sends queued steps, delivers the answers, and reconnects |
-//! | [`context`], [`batch_limit`] | the state that handle and runner share; how many batches are in flight |
-//! | [`in_flight`], [`batch`] | the batches in flight, and in which order refused ones are sent again; sends one batch |
-//! | [`dial`] | makes a connection, encrypted or not |
-//! | [`login`] | the credentials of a connection |
-//! | [`handshake`], [`server`] | the first requests over a connection; the identity of its server |
-//! | [`refusal`] | the errors of a failed attempt to connect, with a hint |
+//! | [`dial`] | makes a connection, encrypted or not, and logs in |
+//! | [`handshake`] | the first requests over a connection; the identity of its server |
+//! | [`link`] | moves the bytes of one connection |
 //! | [`placement`] | which thread does the work of a connection |
 //!
-//! These modules know the form of a step, but not its meaning.
+//! A connection does not notice by itself that its peer has stopped answering. Therefore:
+//!
+//! - If a request times out, the connection sends PING. Without a reply, it is replaced.
+//! - If the server has become a replica, it is replaced at once, since the host name may now lead to another server.
+//! - After each new connection, all waiters ask again, since wakes may have been missed.
 
-mod batch;
-mod batch_limit;
-mod context;
-pub(super) mod current;
 pub(super) mod dial;
-pub(super) mod handle;
 pub(super) mod handshake;
-mod in_flight;
-pub(super) mod login;
+pub(super) mod link;
 mod placement;
-pub(super) mod refusal;
-mod runner;
-pub(super) mod server;
+
+#[cfg(feature = "entries")]
+use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, poll_fn};
+use leasehold_core::{LockName, Step};
+use redis::{RedisError, RedisResult, Value, cmd};
+use tokio::sync::watch;
+
+use self::dial::{Dial, EstablishedConnection};
+use self::handshake::{Seat, ServerId, replaced};
+use self::link::{Link, Wire};
+use self::placement::Placement;
+use super::address::Address;
+use super::fault::classify;
+use super::pipeline::{Action, CompletedBatch, ConnectionState, DisconnectReason, Queue};
+use super::protocol::{self, POLL_ONLY};
+use super::scripts::Scripts;
+#[cfg(feature = "entries")]
+use super::server_time::ServerTime;
+use crate::backoff::Backoff;
+use crate::clock::Clock;
+use crate::error::{Replaced, StoreError, StoreErrorKind};
+use crate::runtime::Tasks;
+use crate::store::contract::{Attach, Done, Listener, Notice};
+
+/// How long a server may take to answer PING after a request timed out.
+const PING_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long a connection must have lived for the next attempt to be made without a longer pause.
+const MIN_LIFETIME: Duration = Duration::from_secs(1);
+
+/// The longest pause after a connection that broke soon. It is no longer than the poll that replaces a missed wake,
+/// because waiters and leases whose renewal failed ask again after each new connection.
+const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(250);
+
+/// The connection to one server, as its users see it. Each call ends within its time limit. Dropping it closes the connection.
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    current: watch::Receiver<CurrentConnection>,
+}
+
+/// The state that users of a connection share with its work.
+struct Shared {
+    address: Address,
+    channel: String,
+    listener: Listener,
+    clock: Clock,
+    limit: Duration,
+    scripts: Arc<Scripts>,
+    queue: Queue,
+    current: watch::Sender<CurrentConnection>,
+    /// The server of the last connection, if it identified itself; `None` before the first connection.
+    #[allow(
+        clippy::option_option,
+        reason = "the inner one says that it did not say"
+    )]
+    last: Mutex<Option<Option<ServerId>>>,
+    placement: Placement,
+    /// The place of a node of a quorum.
+    seat: Option<Seat>,
+}
+
+/// An established connection. A caller must fetch it anew for each call, since the next one may lead to another server.
+#[derive(Clone)]
+pub(super) struct Connected {
+    pub(super) wire: Wire,
+    /// The clock of this connection's server.
+    #[cfg(feature = "entries")]
+    pub(super) time: Arc<ServerTime>,
+    /// Whether the server reports changes of the cache entries that were read (client tracking). The first read that asks for that sets it.
+    #[cfg(feature = "entries")]
+    pub(super) tracking: Arc<OnceLock<bool>>,
+}
+
+/// The connection that calls use.
+#[derive(Clone)]
+enum CurrentConnection {
+    Connecting,
+    Up(Connected),
+    Down(StoreError),
+}
+
+impl Connection {
+    pub(super) fn open(
+        address: Address,
+        attach: Attach,
+        scripts: Arc<Scripts>,
+        clock: Clock,
+        tasks: &Tasks,
+        limit: Duration,
+        seat: Option<Seat>,
+    ) -> Self {
+        let (status, current) = watch::channel(CurrentConnection::Connecting);
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
+            queue: Queue::new(address.to_string()),
+            address,
+            channel: protocol::channel(attach.client),
+            listener: contention_listener(shared.clone(), attach.listener),
+            clock,
+            limit,
+            scripts,
+            current: status,
+            last: Mutex::default(),
+            // A connection with a seat is one of several.
+            placement: Placement::new(seat.is_none()),
+            seat,
+        });
+        let work = shared.clone();
+        let run = move || run(work.clone());
+        // Spins and ticks are about the threads of this host, whatever clock the leases have.
+        shared.placement.run(tasks, Clock::system(), run);
+        tasks.spawn_aside(sweep(shared.clone()));
+        Self { shared, current }
+    }
+
+    /// The name of the server in error messages.
+    pub(super) fn label(&self) -> &str {
+        self.shared.queue.label()
+    }
+
+    /// Submits a step. The answer comes within `limit`.
+    pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
+        let now = self.shared.clock.now();
+        self.shared.queue.push(name, step, done, now, limit);
+    }
+
+    /// The clock that measures the time limits.
+    #[cfg(feature = "entries")]
+    pub(super) fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// True if the connection is subscribed to the client's channel.
+    pub(super) fn is_listening(&self) -> bool {
+        self.shared.queue.is_listening()
+    }
+
+    /// Waits for the first connection, or returns why there is none.
+    pub(super) async fn ready(&self) -> Result<(), StoreError> {
+        // Each attempt to connect has a time limit already.
+        self.connected(self.shared.limit * 2).await.map(drop)
+    }
+
+    /// Sends a call over the current connection and waits for the reply, for at most `limit` in all.
+    pub(super) async fn call<T>(
+        &self,
+        limit: Duration,
+        request: impl AsyncFnOnce(&Connected) -> RedisResult<T>,
+    ) -> Result<T, StoreError> {
+        let Shared { clock, queue, .. } = &*self.shared;
+        let begun = clock.now();
+        let connected = self.connected(limit).await?;
+        let left = limit.saturating_sub(clock.now().since(begun));
+        match clock.within(left, request(&connected)).await {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => {
+                let (error, in_step) = classify(self.label(), &error);
+                if error.kind == StoreErrorKind::ReadOnly {
+                    queue.report_demoted();
+                } else if !in_step {
+                    queue.report_silent();
+                }
+                Err(error)
+            }
+            None => {
+                queue.report_silent();
+                let detail = format!("waited {limit:.1?}");
+                Err(StoreError::new(self.label(), StoreErrorKind::TimedOut, detail).unknown())
+            }
+        }
+    }
+
+    /// Returns the current connection. Fails at once while the server is known to be down.
+    async fn connected(&self, limit: Duration) -> Result<Connected, StoreError> {
+        let mut current = self.current.clone();
+        let settled = current.wait_for(|current| !matches!(current, CurrentConnection::Connecting));
+        let settled = self.shared.clock.within(limit, settled).await;
+        match settled.map(|current| current.map(|current| current.clone())) {
+            Some(Ok(CurrentConnection::Up(connected))) => Ok(connected),
+            Some(Ok(CurrentConnection::Down(error))) => Err(error),
+            Some(Ok(CurrentConnection::Connecting)) | None => Err(StoreError::new(
+                self.label(),
+                StoreErrorKind::TimedOut,
+                format!("still connecting after {limit:.1?}"),
+            )),
+            Some(Err(_)) => Err(StoreError::closed()),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+    }
+}
+
+/// Wraps a listener. Remembers which locks have other waiters, so that their next steps use the long form at once.
+fn contention_listener(shared: Weak<Shared>, listener: Listener) -> Listener {
+    Arc::new(move |notice| {
+        let said = match &notice {
+            Notice::Wanted { key, .. } => Some((key, true)),
+            Notice::Granted { key, wake } => Some((key, wake.queued > 0)),
+            _ => None,
+        };
+        if let Some(((key, contended), shared)) = said.zip(shared.upgrade()) {
+            shared.queue.set_contended(key, contended);
+        }
+        listener(notice);
+    })
+}
+
+/// Ends the steps whose time limit has passed, until the queue is closed.
+async fn sweep(shared: Arc<Shared>) {
+    while !shared.queue.is_closed() {
+        let next = shared.queue.sweep(shared.clock.now());
+        let woken = shared.queue.sweeper_wake.notified();
+        match next {
+            Some(next) => tokio::select! {
+                () = woken => {}
+                () = shared.clock.sleep_until(next) => {}
+            },
+            None => woken.await,
+        }
+    }
+}
+
+/// Connects, sends queued steps, delivers the answers, and connects again, until the queue is closed.
+async fn run(shared: Arc<Shared>) {
+    let mut work = std::pin::pin!(shared.work());
+    poll_fn(|context| {
+        shared.queue.wakes(context.waker());
+        if shared.queue.is_closed() {
+            return Poll::Ready(());
+        }
+        work.as_mut().poll(context)
+    })
+    .await;
+}
+
+impl Shared {
+    async fn work(&self) {
+        let first = Duration::from_millis(20);
+        let mut refused = Backoff::new(first, Duration::from_secs(1));
+        let mut cut = Backoff::new(first, MAX_RECONNECT_PAUSE);
+        if self.queue.is_up() {
+            // The previous future that did this work panicked.
+            self.disconnect(DisconnectReason::Lost);
+        }
+        loop {
+            let begun = self.clock.now();
+            match self.dial().await {
+                Ok(established) => {
+                    refused.reset();
+                    let end = self.serve(established).await;
+                    self.disconnect(end);
+                    if self.clock.now().since(begun) >= MIN_LIFETIME {
+                        cut.reset();
+                    } else {
+                        self.clock.sleep(cut.pause()).await;
+                    }
+                }
+                Err(error) => {
+                    let current = CurrentConnection::Down(error.clone());
+                    let down = ConnectionState::Down(error);
+                    self.queue.set(down, || self.publish(current));
+                    self.clock.sleep(refused.pause()).await;
+                }
+            }
+        }
+    }
+
+    async fn dial(&self) -> Result<EstablishedConnection, StoreError> {
+        let dial = Dial {
+            address: &self.address,
+            limit: self.limit,
+            clock: &self.clock,
+            scripts: &self.scripts,
+            listener: &self.listener,
+            placement: Some(&self.placement),
+        };
+        let established = dial.establish(&self.channel).await?;
+        self.take_seat(established.agreed.server.as_ref())?;
+        Ok(established)
+    }
+
+    /// Takes the place of a node of a quorum. A server that does not say which one it is cannot be told from others.
+    ///
+    /// # Errors
+    /// The server has a place already, by another address.
+    fn take_seat(&self, server: Option<&ServerId>) -> Result<(), StoreError> {
+        let (Some(seat), Some(server)) = (&self.seat, server) else {
+            return Ok(());
+        };
+        seat.take(server.run()).map_err(|other| {
+            let why = format!(
+                "it is the server of {other}; each vote must come from a server of its own"
+            );
+            StoreError::new(self.address.to_string(), StoreErrorKind::Misconfigured, why)
+        })
+    }
+
+    /// Gives the connection up. The outcome of its steps is unknown. The listener is told first.
+    fn disconnect(&self, why: DisconnectReason) {
+        if let Some(seat) = &self.seat {
+            seat.leave();
+        }
+        (self.listener)(Notice::Cut(why.describe().1));
+        self.queue
+            .disconnect(why, || self.publish(CurrentConnection::Connecting));
+    }
+
+    fn publish(&self, current: CurrentConnection) {
+        self.current.send_replace(current);
+    }
+
+    /// Records the server of a new connection. Returns how it replaced the previous server, if it is another one.
+    fn record_server(&self, server: Option<&ServerId>) -> Option<Replaced> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.replace(server.cloned())?;
+        replaced(before.as_ref(), server)
+    }
+
+    /// Sends steps and delivers answers until the connection is given up. Returns the reason.
+    async fn serve(&self, established: EstablishedConnection) -> DisconnectReason {
+        let EstablishedConnection {
+            mut link,
+            wire,
+            agreed,
+        } = established;
+        let listening = agreed.listening;
+        let current = CurrentConnection::Up(Connected {
+            wire: wire.clone(),
+            #[cfg(feature = "entries")]
+            time: Arc::default(),
+            #[cfg(feature = "entries")]
+            tracking: Arc::default(),
+        });
+        let state = ConnectionState::Up { listening };
+        self.queue.set(state, || self.publish(current));
+        if let Some(how) = self.record_server(agreed.server.as_ref()) {
+            (self.listener)(Notice::Replaced(how));
+        }
+        (self.listener)(Notice::Reconnected);
+        let channel = if listening { &self.channel } else { POLL_ONLY };
+        link.flight.publishes_on(channel);
+        let mut check = None;
+        let end = poll_fn(|context| self.poll_serve(&mut link, &wire, &mut check, context)).await;
+        // The replies that arrived together with the end of the connection.
+        while let Some(completed) = link.flight.next_completed() {
+            self.deliver(completed);
+        }
+        end
+    }
+
+    /// Moves what can be moved now. Ready when the connection is to be given up.
+    fn poll_serve<'a>(
+        &'a self,
+        link: &mut Link,
+        wire: &Wire,
+        check: &mut Option<BoxFuture<'a, bool>>,
+        context: &mut Context<'_>,
+    ) -> Poll<DisconnectReason> {
+        loop {
+            let arrived = link.poll_read(context);
+            if matches!(arrived, Poll::Ready(Err(_))) {
+                return Poll::Ready(DisconnectReason::Lost);
+            }
+            while let Some(action) = self.queue.take(link.flight.has_room()) {
+                match action {
+                    Action::Send(batches) => {
+                        let now = self.clock.now();
+                        for batch in batches {
+                            link.flight.begin(batch, now);
+                        }
+                    }
+                    Action::CheckLiveness => {
+                        check.get_or_insert_with(|| self.is_alive(wire.clone()).boxed());
+                    }
+                    Action::Reconnect => return Poll::Ready(DisconnectReason::Lost),
+                }
+            }
+            // Before answers are delivered: the server works meanwhile.
+            if link.write(context).is_err() {
+                return Poll::Ready(DisconnectReason::Lost);
+            }
+            if let Some(Poll::Ready(alive)) = check.as_mut().map(|check| check.poll_unpin(context))
+            {
+                *check = None;
+                if !alive {
+                    return Poll::Ready(DisconnectReason::Silent);
+                }
+            }
+            if let Some(completed) = link.flight.next_completed() {
+                if !self.deliver(completed) {
+                    return Poll::Ready(DisconnectReason::Lost);
+                }
+            } else if arrived.is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Delivers the answers. Returns whether the connection can still be used.
+    fn deliver(&self, completed: CompletedBatch) -> bool {
+        let mut is_reliable = true;
+        let mut verdict = |error: RedisError| {
+            let (error, in_step) = classify(&self.address.to_string(), &error);
+            is_reliable &= in_step && error.kind != StoreErrorKind::ReadOnly;
+            error
+        };
+        let answers = completed.answers.into_iter();
+        let answers = answers.map(|answer| answer.map_err(&mut verdict)).collect();
+        self.queue.answer(&completed.batch, answers);
+        is_reliable
+    }
+
+    /// Any reply is a sign of life: a busy server answers PING with an error.
+    async fn is_alive(&self, mut wire: Wire) -> bool {
+        let ping = cmd("PING");
+        let answer = ping.query_async::<Value>(&mut wire);
+        let answer = self.clock.within(PING_TIMEOUT, answer).await;
+        answer.is_some_and(|answer| answer.map_or_else(|error| classify("", &error).1, |_| true))
+    }
+}

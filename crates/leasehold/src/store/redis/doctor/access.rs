@@ -1,6 +1,6 @@
 //! The commands that a user must be allowed to use: those that this library sends, and no others.
 
-use super::super::codec::words::INDEX;
+use super::super::protocol::INDEX;
 use crate::doctor::Part;
 use crate::doctor::Without::{self, NoLocks, Unseen, Worse};
 

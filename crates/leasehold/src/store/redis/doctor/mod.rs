@@ -13,29 +13,27 @@ mod talk;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{
-    AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, Value, cmd, from_redis_value_ref,
-    pipe,
-};
+use redis::{ConnectionAddr, Value, cmd, from_redis_value_ref, pipe};
 use tokio::sync::mpsc;
 
 use self::probe::Messages;
 use self::talk::{Talk, Told};
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
-use super::codec::words::INDEX;
-use super::connection::dial;
-use super::connection::login::login;
-use super::connection::refusal::{closed, silent};
+use super::connection::dial::Dial;
+use super::fault::refusal;
 use super::init;
+use super::protocol::INDEX;
 use crate::clock::Clock;
 use crate::doctor::{
     Examination, Examined, Facts, Fields, IndexedKey, NodeFacts, QuorumFacts, ServerFacts,
     Transport,
 };
 use crate::error::StoreError;
+use crate::store::contract::Listener;
 
 /// The pause between two readings of the counters.
 const BETWEEN: Duration = Duration::from_secs(2);
@@ -122,24 +120,21 @@ async fn gather(
     limit: Duration,
 ) -> Result<ServerFacts, StoreError> {
     let (sender, mut messages) = mpsc::unbounded_channel();
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Message
-                && let Some(Value::BulkString(payload)) = push.data.get(1)
-            {
-                // Fails after the receiver is gone.
-                drop(sender.send(payload.clone()));
-            }
-            Ok::<(), redis::aio::SendError>(())
-        });
-    let settings = login(address, clock, limit).await?;
-    let dialed = dial::open(address, &settings, config, None, clock);
-    let dialed = clock.within(limit, dialed).await;
-    let (connection, mut driver) = dialed.ok_or_else(|| silent(address, Some(limit)))??;
+    // Sending fails after the receiver is gone.
+    let listener: Listener = Arc::new(move |notice| drop(sender.send(notice)));
+    let scripts = Arc::default();
+    let dial = Dial {
+        address,
+        limit,
+        clock,
+        scripts: &scripts,
+        listener: &listener,
+        placement: None,
+    };
+    let (mut link, wire) = dial.open().await?;
     let talk = Talk {
-        connection,
+        wire,
+        scripts,
         address,
         clock,
         limit,
@@ -152,10 +147,8 @@ async fn gather(
         tokio::try_join!(talk.step(), stall)
     };
     let all = async { tokio::try_join!(ask(&talk, how, &mut messages), measured) };
-    let (mut facts, (step, stall)) = tokio::select! {
-        facts = all => facts?,
-        () = &mut driver => return Err(closed(address)),
-    };
+    let facts = link.until(all).await;
+    let (mut facts, (step, stall)) = facts.map_err(|error| refusal(address, &error))??;
     (facts.step, facts.stall) = (step, stall);
     facts.ttl = how.ttl;
     facts.transport = transport(address);
@@ -263,11 +256,11 @@ async fn locks(talk: &Talk<'_>, facts: &mut ServerFacts) -> Result<(), StoreErro
         look.cmd("TYPE").arg(name);
         look.cmd("PTTL").arg(name);
     }
-    let mut connection = talk.connection.clone();
+    let mut wire = talk.wire.clone();
     let answers = if names.is_empty() {
         Vec::new()
     } else {
-        let answers = look.query_async::<Vec<Value>>(&mut connection);
+        let answers = look.query_async::<Vec<Value>>(&mut wire);
         talk.answered(answers).await?.unwrap_or_default()
     };
     let seen = |(name, answer): (&Vec<u8>, &[Value])| {

@@ -6,13 +6,10 @@ use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Step, Ttl, W
 use redis::{Cmd, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc;
 
-use super::super::codec::form::{Batch, Contended};
-use super::super::codec::words::{COUNTER, QUEUE, WAITERS};
 use super::super::connection::handshake::Handshake;
-use super::super::connection::refusal::silent;
-use super::super::fault::{classify, is_denied};
-use super::super::scripts::{self, Scripts};
-use super::super::wake;
+use super::super::fault::{classify, is_denied, silent};
+use super::super::protocol::{COUNTER, Contended, QUEUE, WAITERS, channel};
+use super::super::scripts;
 use super::access::{CHANNEL, COUNTER_PLACE, DIRECT, HASH, KEY, NEEDS, SET, place};
 use super::talk::Talk;
 use crate::doctor::{Part, Probe};
@@ -28,8 +25,8 @@ const HEAR: Duration = Duration::from_secs(1);
 /// What means something else in a pattern of keys.
 const WILD: [char; 4] = ['*', '?', '[', '\\'];
 
-/// The messages of the connection's channels.
-pub(super) type Messages = mpsc::UnboundedReceiver<Vec<u8>>;
+/// The messages of the connection's channel.
+pub(super) type Messages = mpsc::UnboundedReceiver<Notice>;
 
 /// Tries all commands one by one, then a connection as clients make it, then a lock. `pattern` is that of the locks.
 pub(super) async fn probe(
@@ -78,7 +75,7 @@ impl<'a> Trial<'a> {
             talk,
             pattern,
             name: LockName::from_key(&format!("{prefix}leasehold:doctor:{:016x}", bits()?)),
-            channel: wake::channel(client),
+            channel: channel(client),
             client,
             found: Probe::default(),
         })
@@ -140,8 +137,7 @@ impl<'a> Trial<'a> {
     }
 
     async fn try_channel(&mut self) -> Result<(), StoreError> {
-        let mut connection = self.talk.connection.clone();
-        let subscribed = connection.subscribe(&self.channel);
+        let subscribed = self.talk.wire.subscribe(&self.channel);
         let subscribed = self.talk.answered(subscribed).await?;
         let subscribe = NEEDS.iter().find(|need| need.part.name == "subscribe");
         if let (Err(error), Some(need)) = (subscribed, subscribe) {
@@ -196,14 +192,13 @@ impl<'a> Trial<'a> {
             limit,
             ..
         } = *self.talk;
-        let scripts = Scripts::default();
         let handshake = Handshake {
             address,
-            scripts: &scripts,
+            scripts: &self.talk.scripts,
             channel: &self.channel,
         };
-        let mut connection = self.talk.connection.clone();
-        let agreed = clock.within(limit, handshake.exchange(&mut connection));
+        let mut wire = self.talk.wire.clone();
+        let agreed = clock.within(limit, handshake.exchange(&mut wire));
         match agreed.await {
             Some(Ok(agreed)) => Ok(Some(agreed.listening)),
             Some(Err(error)) => {
@@ -240,8 +235,7 @@ impl<'a> Trial<'a> {
             ttl,
             fence: Some(Fence::MAX),
         };
-        let scripts = Scripts::default();
-        let mut connection = self.talk.connection.clone();
+        let Talk { wire, scripts, .. } = self.talk;
         for (what, step) in [
             ("acquire", acquire(&holder, None)),
             ("wait", acquire(&waiter, Some(wait))),
@@ -250,12 +244,9 @@ impl<'a> Trial<'a> {
             ("release", release(&holder)),
             ("release", release(&waiter)),
         ] {
-            let batch = Batch {
-                id: 0,
-                kind: Contended::default().kind(&self.name, &step),
-                steps: vec![(self.name.clone(), step)],
-            };
-            let request = scripts.run_batch(&mut connection, &self.channel, &batch);
+            let kind = Contended::default().kind(&self.name, &step);
+            let steps = vec![(self.name.clone(), step)];
+            let request = wire.run_batch(scripts, &self.channel, kind, steps);
             let said = self.talk.answered(request).await?;
             self.count(what, said.and_then(|mut replies| replies.pop().transpose()));
         }
@@ -263,7 +254,8 @@ impl<'a> Trial<'a> {
         let write = |command: &mut Cmd| {
             command.arg(1).arg(&keys[1]).arg(&keys[0]);
         };
-        let request = scripts.run(scripts::INDEX, &mut connection, write);
+        let mut wire = wire.clone();
+        let request = scripts.run(scripts::INDEX, &mut wire, write);
         let said = self.talk.answered(request).await?;
         self.count("index", said);
         self.talk.told::<Value>(cmd("DEL").arg(&keys)).await?;
@@ -312,7 +304,7 @@ fn words_of(error: &RedisError) -> String {
 async fn hear(talk: &Talk<'_>, messages: &mut Messages) -> bool {
     let heard = async {
         while let Some(message) = messages.recv().await {
-            if let Some(Notice::Wanted { .. } | Notice::Granted { .. }) = wake::parse(&message) {
+            if let Notice::Wanted { .. } | Notice::Granted { .. } = message {
                 return true;
             }
         }

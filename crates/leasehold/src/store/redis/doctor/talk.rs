@@ -1,12 +1,14 @@
 //! Asks the examined server over one connection, and measures its delays and its clock. A server that refuses a request has answered it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, cmd};
 
 use super::super::address::Address;
+use super::super::connection::link::Wire;
 use super::super::fault::classify;
+use super::super::scripts::Scripts;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -28,7 +30,9 @@ pub(super) type Told<T> = Result<Option<T>, StoreError>;
 
 /// A connection to ask over.
 pub(super) struct Talk<'a> {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) wire: Wire,
+    /// The scripts that are tried.
+    pub(super) scripts: Arc<Scripts>,
     pub(super) address: &'a Address,
     pub(super) clock: &'a Clock,
     /// How long an answer may take.
@@ -49,8 +53,8 @@ struct Look {
 impl Talk<'_> {
     /// Asks, and waits for the answer.
     pub(super) async fn ask<T: FromRedisValue>(&self, request: &Cmd) -> Answered<T> {
-        let mut connection = self.connection.clone();
-        let answer = request.query_async::<Value>(&mut connection);
+        let mut wire = self.wire.clone();
+        let answer = request.query_async::<Value>(&mut wire);
         let value = self.answered(answer).await?;
         // An answer of another form is none.
         Ok(value.and_then(|value| T::from_redis_value(value).map_err(RedisError::from)))

@@ -4,14 +4,21 @@
 use std::env;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::LockName;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Value};
+use redis::{Cmd, Value};
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
+use super::super::Address;
+use super::super::connection::dial::Dial;
+use super::super::connection::link::Wire;
 use super::super::scripts::{ACQUIRE_MANY, BREAK, INSPECT, SETTLE, SETTLE_MANY, Scripts, TAKE};
+use crate::clock::Clock;
+use crate::runtime::Tasks;
+use crate::store::Listener;
 
 const PAGE: &str = include_str!("../../../../../../docs/reference/protocol.md");
 
@@ -123,7 +130,7 @@ fn read(request: &str) -> (&str, Vec<&str>, Vec<String>) {
 struct Scene {
     runtime: Runtime,
     scripts: Scripts,
-    connection: MultiplexedConnection,
+    wire: Wire,
     commands: RespConn,
     subscriber: RespConn,
     server: RedisServer,
@@ -131,11 +138,21 @@ struct Scene {
     at: u64,
 }
 
-/// Settings of a connection for a slow machine: by default redis-rs waits for half a second only.
-pub(in crate::store::redis) fn patient() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
+/// A connection to the server at this URL, for the tests of one thread.
+pub(in crate::store::redis) async fn wire_to(url: &str) -> Wire {
+    let dial = Dial {
+        address: &Address::parse(url).unwrap(),
+        limit: Duration::from_secs(60),
+        clock: &Clock::system(),
+        scripts: &Arc::default(),
+        listener: &(Arc::new(drop) as Listener),
+        placement: None,
+    };
+    let (mut link, wire) = dial.open().await.unwrap();
+    Tasks::here()
+        .unwrap()
+        .spawn_aside(async move { drop(link.run().await) });
+    wire
 }
 
 impl Scene {
@@ -146,11 +163,8 @@ impl Scene {
             None => builder.start(),
         };
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let client = redis::Client::open(server.url()).unwrap();
-        let settings = patient();
-        let connecting = client.get_multiplexed_async_connection_with_config(&settings);
         Self {
-            connection: runtime.block_on(connecting).unwrap(),
+            wire: runtime.block_on(wire_to(&server.url())),
             commands: server.connection(),
             subscriber: server.connection(),
             scripts: Scripts::default(),
@@ -230,7 +244,7 @@ impl Scene {
         let write = |command: &mut Cmd| {
             command.arg(keys.len()).arg(&keys).arg(&arguments);
         };
-        let sending = self.scripts.run(number, &mut self.connection, write);
+        let sending = self.scripts.run(number, &mut self.wire, write);
         match self.runtime.block_on(sending) {
             Ok(value) => shown(&value),
             Err(error) => format!("error {error}"),

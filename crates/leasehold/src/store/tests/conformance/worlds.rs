@@ -125,12 +125,12 @@ impl World for OnRedis {
     }
 
     fn open(&self, attach: Attach) -> Opened {
-        use crate::store::redis::{Address, RedisStore};
+        use crate::store::redis::{Address, open};
 
         let address = Address::parse(&self.0.url()).unwrap();
         let tasks = crate::runtime::Tasks::here().unwrap();
         let limit = Duration::from_secs(20);
-        RedisStore::open(address, attach, Clock::system(), &tasks, limit).opened()
+        open(address, attach, Clock::system(), &tasks, limit)
     }
 
     fn advance(&self, by: Duration) {

@@ -11,6 +11,7 @@ use leasehold_core::cache::{
 use leasehold_core::{ClientId, LockName, Ttl};
 use testkit::RedisServer;
 
+use super::super::scripts::Scripts;
 use super::super::{Address, RedisStore};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -27,7 +28,15 @@ fn open(url: &str) -> RedisStore {
     };
     let address = Address::parse(url).unwrap();
     let tasks = Tasks::here().unwrap();
-    RedisStore::open(address, attach, Clock::system(), &tasks, LIMIT)
+    RedisStore::open(
+        address,
+        attach,
+        Scripts::default(),
+        Clock::system(),
+        &tasks,
+        LIMIT,
+        None,
+    )
 }
 
 fn key(name: &str) -> LockName {
@@ -35,13 +44,13 @@ fn key(name: &str) -> LockName {
 }
 
 async fn takes(store: &RedisStore, name: &str, step: Step) -> Result<Reply, StoreError> {
-    let taken = store.node.take(&key(name), &step).await;
+    let taken = store.take(&key(name), &step).await;
     taken.map(|taken| taken.reply)
 }
 
 async fn looks(store: &RedisStore, names: &[&str]) -> Looked {
     let names: Vec<_> = names.iter().map(|name| key(name)).collect();
-    store.node.look(&names, false).await.unwrap()
+    store.look(&names, false).await.unwrap()
 }
 
 fn begin(token: u128) -> Step {
@@ -260,7 +269,7 @@ async fn the_clock_is_that_of_the_server_at_the_other_end() {
     server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
     server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let found = loop {
-        match store.node.look(&[key("a")], false).await {
+        match store.look(&[key("a")], false).await {
             // Still on the old connection.
             Ok(found) if found.now_ms < server_ms() => tokio::task::yield_now().await,
             Ok(found) => break found,

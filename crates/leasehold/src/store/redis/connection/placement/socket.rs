@@ -58,15 +58,20 @@ impl<S: AsRawFd> Socket<S> {
         let (connected, chunk, signals) = (&*self.connected, &mut self.chunk, &*self.signals);
         let reactor_listens = signals.reactor_listens.load(SeqCst);
         let at_caller = signals.listens_at_caller.load(SeqCst);
-        // Removed from a reactor that is not the right one now, so that the next reply does not wake its thread.
-        let stays = |listening: &Listening<S>| reactor_listens && listening.at_caller == at_caller;
+        // Removed from a reactor that is not the right one now, so that the next reply does not wake its thread. The thread of the
+        // caller's runtime is awake while it spins.
+        let stays = |listening: &Listening<S>| {
+            listening.at_caller == at_caller && (reactor_listens || at_caller)
+        };
         self.listening = self.listening.take().filter(stays);
         let is_heard = |listening: &Listening<S>| listening.to_write || !to_write;
         let is_heard = self.listening.as_ref().is_some_and(is_heard);
         // A busy runtime may run many tasks before its reactor reports a reply.
         let may_be_late = at_caller && !to_write;
         // One attempt in a poll is enough to know that there is nothing to read.
-        if (!is_heard || may_be_late) && (to_write || !signals.nothing_to_read.load(SeqCst)) {
+        if (!is_heard || may_be_late || !reactor_listens)
+            && (to_write || !signals.nothing_to_read.load(SeqCst))
+        {
             match attempt(|| io(connected, chunk)) {
                 Some(done) => return Poll::Ready(done),
                 None if !to_write => signals.nothing_to_read.store(true, SeqCst),

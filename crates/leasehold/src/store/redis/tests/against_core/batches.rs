@@ -6,10 +6,8 @@ use leasehold_core::{Block, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl
 use super::model::START_US;
 use super::server::Redis;
 use crate::error::StoreErrorKind;
-use crate::store::redis::codec::form::MOST;
-use crate::store::redis::codec::form::{Contended, Kind};
-use crate::store::redis::codec::words::COUNTER;
 use crate::store::redis::fault::classify;
+use crate::store::redis::protocol::{COUNTER, Contended, Kind, MOST};
 
 fn names() -> Vec<LockName> {
     let name = |at: usize| LockName::new(&format!("lock-{at}")).unwrap();
@@ -153,9 +151,8 @@ fn a_key_that_is_not_allowed_is_the_trouble_of_its_step_only() {
         assert!(in_step && !error.may_have_taken_effect, "{error:?}");
         assert_eq!(error.kind, StoreErrorKind::Denied);
     }
-    let refused = redis
-        .batch(Kind::Acquire, &acquires(&names)[2..3])
-        .unwrap_err();
+    let alone = redis.batch(Kind::Acquire, &acquires(&names)[2..3]);
+    let refused = alone.unwrap().pop().unwrap().unwrap_err();
     assert_eq!(classify("", &refused).0.kind, StoreErrorKind::Denied);
 }
 

@@ -7,8 +7,7 @@ use leasehold_core::{Block, Fence, LockName, Mode, Owner, Reply, Step, Ttl};
 
 use super::model::START_US;
 use super::server::Redis;
-use crate::store::redis::codec::form::Kind;
-use crate::store::redis::codec::words::COUNTER;
+use crate::store::redis::protocol::{COUNTER, Kind};
 
 fn acquire(block: u64) -> (LockName, Step) {
     let step = Step::Acquire {

@@ -19,7 +19,7 @@ use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRn
 use self::events::{Event, KEYS, MEMBERS, NO_FENCES, OWNERS, RECORDS, SCORES, events};
 use super::model::START_US;
 use super::server::Redis;
-use crate::store::redis::codec::words::COUNTER;
+use crate::store::redis::protocol::COUNTER;
 
 /// Seeds tried in each run, besides a random one. Add a seed here when it has failed.
 const KEPT: [u64; 4] = [1, 7, 20_261, 1_795_316_158];

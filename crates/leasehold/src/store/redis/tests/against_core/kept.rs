@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Block, Fence, Fences, Mode, Owner, Ttl, Waiter};
 
-use crate::store::redis::codec::words::mode_word;
+use crate::store::redis::protocol::mode_word;
 
 /// Reads a holder's value: its owner, its fences, and whether it has the mark of waiters.
 pub(super) fn holder(value: &str) -> Option<(Owner, Fences, bool)> {

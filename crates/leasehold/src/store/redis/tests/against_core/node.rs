@@ -7,7 +7,7 @@ use leasehold_core::{Counter, Fence, Fences, LockName, LockState, Owner, Step, T
 
 use super::server::Redis;
 use super::steps::Number;
-use crate::store::redis::codec::words::{COUNTER, MARK, counter_of};
+use crate::store::redis::protocol::{COUNTER, MARK, counter_of};
 
 /// Whether the server is alone or a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

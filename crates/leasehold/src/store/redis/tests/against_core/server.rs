@@ -18,12 +18,10 @@ use super::steps::{FOREIGN_VALUES, Intrusion};
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::Attach;
-use crate::store::redis::codec::form::Batch;
-use crate::store::redis::codec::form::{Contended, Kind};
-use crate::store::redis::connection::current::Connected;
-use crate::store::redis::node::Node;
+use crate::store::redis::connection::Connected;
+use crate::store::redis::connection::handshake::Seat;
+use crate::store::redis::protocol::{Contended, Kind};
 use crate::store::redis::scripts::{Counters, NodeTerms, Scripts};
-use crate::store::redis::seats::Seat;
 use crate::store::redis::{Address, RedisStore};
 
 /// In real time; only a hang takes this long.
@@ -118,10 +116,7 @@ impl Redis {
                 }
             };
             let scripts = scripts(counters);
-            let node = Node::open(address, attach, clock, &tasks, LIMIT, scripts, seat);
-            RedisStore {
-                node: Arc::new(node),
-            }
+            RedisStore::open(address, attach, scripts, clock, &tasks, LIMIT, seat)
         };
         let (store, others) = (open(false), open(true));
         Self {
@@ -204,19 +199,13 @@ impl Redis {
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
         let store = if others { &self.others } else { &self.store };
-        let batch = Batch {
-            id: 0,
-            kind,
-            steps: steps.to_vec(),
-        };
         let channel = wants(&steps[0].1).map(|owner| format!("leasehold:wake:{}", owner.client()));
         let channel = channel.unwrap_or_default();
         let request = async |connected: &Connected| {
-            let scripts = &store.node.scripts;
-            let mut connection = connected.connection.clone();
-            Ok(scripts.run_batch(&mut connection, &channel, &batch).await)
+            let (wire, steps) = (&connected.wire, steps.to_vec());
+            Ok(wire.run_batch(&store.scripts, &channel, kind, steps).await)
         };
-        let answered = store.node.connection.call(LIMIT, request);
+        let answered = store.connection.call(LIMIT, request);
         self.runtime.block_on(answered).unwrap()
     }
 

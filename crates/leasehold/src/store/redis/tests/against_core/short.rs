@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::{Fence, LockName, Owner, Step};
 
 use super::server::Redis;
-use crate::store::redis::codec::form::Kind;
-use crate::store::redis::codec::words::counter_of;
+use crate::store::redis::protocol::{Kind, counter_of};
 
 impl Redis {
     /// Which of these steps the short form fits, given the stored state and the effects of earlier steps.

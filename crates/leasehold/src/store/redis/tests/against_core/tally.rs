@@ -8,7 +8,7 @@ use leasehold_core::{Busy, Fence, Fences, HolderIdentity, LockState, Outcome, Ow
 use super::CASES;
 use super::model::passed_over;
 use super::node::{Role, wants};
-use crate::store::redis::codec::form::Kind;
+use crate::store::redis::protocol::Kind;
 
 /// How often each outcome occurred.
 #[derive(Debug, Default, Clone)]

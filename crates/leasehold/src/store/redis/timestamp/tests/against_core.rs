@@ -8,13 +8,13 @@ use leasehold_core::timestamp::{Content, Reply, Step, Unit, apply, is_mine};
 use leasehold_core::{LockName, Ttl};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use redis::aio::MultiplexedConnection;
 use testkit::{RedisServer, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::{by_commands, by_script};
+use crate::store::redis::connection::link::Wire;
 use crate::store::redis::scripts::Scripts;
-use crate::store::redis::tests::vectors::patient;
+use crate::store::redis::tests::vectors::wire_to;
 
 const START_US: u64 = 1_767_225_600_123_456;
 const KEY: &str = "{orders} 42";
@@ -75,7 +75,7 @@ struct Redis {
     server: RedisServer,
     commands: RespConn,
     runtime: Runtime,
-    connection: MultiplexedConnection,
+    wire: Wire,
     scripts: Scripts,
     seen: BTreeMap<&'static str, usize>,
 }
@@ -84,15 +84,12 @@ impl Redis {
     fn start() -> Self {
         let server = RedisServer::builder().virtual_clock().start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let client = redis::Client::open(server.url()).unwrap();
-        let connection = runtime
-            .block_on(client.get_multiplexed_async_connection_with_config(&patient()))
-            .unwrap();
+        let wire = runtime.block_on(wire_to(&server.url()));
         Self {
             commands: server.connection(),
             server,
             runtime,
-            connection,
+            wire,
             scripts: Scripts::default(),
             seen: BTreeMap::new(),
         }
@@ -100,7 +97,7 @@ impl Redis {
 
     fn take(&mut self, unit: Unit, step: &Step, scripts: bool) -> Reply {
         let name = LockName::new(KEY).unwrap();
-        let connection = &mut self.connection;
+        let connection = &mut self.wire;
         self.runtime
             .block_on(async {
                 if scripts {
@@ -292,7 +289,7 @@ fn full_server_refuses_acquire_but_extends_and_releases() {
             Reply::Released
         );
         let name = LockName::new(KEY).unwrap();
-        let asked = by_script(&redis.scripts, &mut redis.connection, &name, unit, &acquire);
+        let asked = by_script(&redis.scripts, &mut redis.wire, &name, unit, &acquire);
         let refused = redis.runtime.block_on(asked).unwrap_err();
         assert!(refused.to_string().contains("OOM"), "{refused}");
     }

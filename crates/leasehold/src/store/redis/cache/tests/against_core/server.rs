@@ -6,19 +6,19 @@ use leasehold_core::cache::{
     BackOff, Begin, Control, EntryState, Loader, Step, Token, Value, Version,
 };
 use leasehold_core::{ClientId, LockName};
-use redis::aio::MultiplexedConnection;
 use testkit::{RedisServer, Reply, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::super::{Scripts, by_script};
 use crate::store::entries::Taken;
-use crate::store::redis::tests::vectors::patient;
+use crate::store::redis::connection::link::Wire;
+use crate::store::redis::tests::vectors::wire_to;
 
 const CHANNELS: &str = "leasehold:wake:";
 
 pub(super) struct Redis {
     runtime: Runtime,
-    connection: MultiplexedConnection,
+    wire: Wire,
     scripts: Scripts,
     commands: RespConn,
     subscriber: RespConn,
@@ -40,16 +40,13 @@ impl Redis {
     pub(super) fn start() -> Self {
         let server = RedisServer::builder().virtual_clock().start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let client = redis::Client::open(server.url()).unwrap();
-        let connection = runtime
-            .block_on(client.get_multiplexed_async_connection_with_config(&patient()))
-            .unwrap();
+        let wire = runtime.block_on(wire_to(&server.url()));
         let mut subscriber = server.connection();
         subscriber.send(&["PSUBSCRIBE", "*"]).unwrap();
         subscriber.receive().unwrap();
         Self {
             runtime,
-            connection,
+            wire,
             scripts: Scripts::default(),
             commands: server.connection(),
             subscriber,
@@ -101,7 +98,7 @@ impl Redis {
         step: &Step,
         listens: bool,
     ) -> Result<Taken, String> {
-        let taken = by_script(&self.scripts, &mut self.connection, key, step, listens);
+        let taken = by_script(&self.scripts, &mut self.wire, key, step, listens);
         self.runtime
             .block_on(taken)
             .map_err(|error| error.to_string())

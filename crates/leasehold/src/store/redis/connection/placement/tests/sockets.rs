@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::super::super::dial::open;
+use super::super::super::dial::Dial;
 use super::*;
 use crate::store::redis::Address;
 
@@ -239,9 +239,15 @@ fn tls_connection_uses_a_placed_socket() {
     let placement = Placement::new(true);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let config = redis::AsyncConnectionConfig::new();
-        let (settings, clock) = (address.info().redis_settings(), Clock::system());
-        let mut opening = pin!(open(&address, settings, config, Some(&placement), &clock));
+        let dial = Dial {
+            address: &address,
+            limit: PLENTY,
+            clock: &Clock::system(),
+            scripts: &Arc::default(),
+            listener: &(Arc::new(drop) as crate::store::Listener),
+            placement: Some(&placement),
+        };
+        let mut opening = pin!(dial.open());
         let greeted = poll_fn(|context| {
             let opened = opening.as_mut().poll(context);
             if placement.signals.wrote.load(SeqCst) {

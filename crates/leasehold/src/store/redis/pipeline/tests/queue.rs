@@ -1,16 +1,17 @@
-//! The submission queue without a server: the tests play the runner and the sweeper.
+//! The queue without a server: the tests play the connection and the sweeper.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::{Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl};
+use leasehold_core::{Block, Fence, Held, LockName, Reply, Step};
 
-use super::{ConnectionState, DisconnectReason, FEW, RunnerAction, SubmissionQueue};
+use super::{acquire, at, number, release, release_under};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
-use crate::store::redis::codec::form::{Batch, Kind, MOST};
+use crate::store::redis::pipeline::{Action, Batch, ConnectionState, DisconnectReason, FEW, Queue};
+use crate::store::redis::protocol::{Kind, MOST};
 
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -18,43 +19,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 type Answers = Arc<Mutex<Vec<(u64, Answer)>>>;
 
 struct Scene {
-    queue: SubmissionQueue,
+    queue: Queue,
     answers: Answers,
-}
-
-fn at(millis: u64) -> Moment {
-    Moment::from_micros(1_000_000 + millis * 1_000)
-}
-
-fn owner(number: u64) -> Owner {
-    Owner::new(u128::from(number), ClientId::new(1), "host", 1, "").unwrap()
-}
-
-fn acquire(number: u64) -> Step {
-    Step::Acquire {
-        owner: owner(number),
-        mode: Mode::Exclusive,
-        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
-        block: Block::ONE,
-        wait: None,
-    }
-}
-
-fn release(number: u64) -> Step {
-    Step::Release {
-        owner: owner(number),
-        keep: None,
-        fence: None,
-    }
-}
-
-/// A release by an owner that knows its fence, which the short form compares.
-fn release_under(number: u64) -> Step {
-    Step::Release {
-        owner: owner(number),
-        keep: None,
-        fence: Some(Fence::new(number)),
-    }
 }
 
 fn held(queued: u32) -> Reply {
@@ -65,20 +31,11 @@ fn held(queued: u32) -> Reply {
     })
 }
 
-fn number(step: &Step) -> u64 {
-    match step {
-        Step::Acquire { owner, .. } | Step::Release { owner, .. } => {
-            u64::from_str_radix(&owner.token()[4..36], 16).unwrap()
-        }
-        _ => 0,
-    }
-}
-
 impl Scene {
     /// The connection works.
     fn up() -> Self {
         let scene = Self {
-            queue: SubmissionQueue::new("redis://there/".into()),
+            queue: Queue::new("redis://there/".into()),
             answers: Answers::default(),
         };
         scene
@@ -94,14 +51,14 @@ impl Scene {
         self.queue.push(&name, step, done, now, limit);
     }
 
-    /// The next action for the runner, if there is one.
-    fn next_action(&self, has_room: bool) -> Option<RunnerAction> {
-        self.queue.next_action(has_room).now_or_never()
+    /// The next action of the connection, if there is one.
+    fn next_action(&self, has_room: bool) -> Option<Action> {
+        self.queue.take(has_room)
     }
 
     fn batches(&self) -> Vec<Batch> {
         match self.next_action(true) {
-            Some(RunnerAction::Send(batches)) => batches,
+            Some(Action::Send(batches)) => batches,
             _ => Vec::new(),
         }
     }
@@ -133,7 +90,7 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
     assert_eq!(sent, [vec![2], vec![1], vec![0]]);
     assert!(scene.batches().is_empty());
     for batch in batches {
-        scene.queue.answer(batch.id, [Ok(Reply::Released)]);
+        scene.queue.answer(&batch, vec![Ok(Reply::Released)]);
     }
     assert_eq!(scene.answered(), [(2, None), (1, None), (3, None)]);
 }
@@ -176,7 +133,7 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
         scene.push(2, release_under(2), at(0), LIMIT);
         let batches = scene.batches();
         for batch in &batches {
-            scene.queue.answer(batch.id, [Ok(Reply::Released)]);
+            scene.queue.answer(batch, vec![Ok(Reply::Released)]);
         }
         batches.iter().map(|batch| batch.kind).collect::<Vec<_>>()
     };
@@ -188,10 +145,16 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
     assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
 
     // Answers show it, too.
-    let steps = [(LockName::new("m").unwrap(), release_under(2))];
+    let steps = vec![(LockName::new("m").unwrap(), release_under(2))];
     let taken = Reply::NotHeld(None);
     for (reply, kind) in [(held(2), Kind::SettleLong), (taken, Kind::Settle)] {
-        scene.queue.learn(&steps, &[Ok(reply)]);
+        let (id, kind_of, steps) = (u64::MAX, Kind::Settle, steps.clone());
+        let batch = Batch {
+            id,
+            kind: kind_of,
+            steps,
+        };
+        scene.queue.answer(&batch, vec![Ok(reply)]);
         assert_eq!(kinds(&scene)[0], kind);
     }
 }
@@ -237,23 +200,23 @@ fn step_is_answered_once_by_time_limit_or_server() {
     scene.push(2, acquire(2), at(0), short);
     let sent = scene.batches();
     scene.push(3, acquire(3), at(0), short);
-    scene.queue.sweep(at(99)).answer();
+    scene.queue.sweep(at(99));
     assert!(scene.answered().is_empty());
-    scene.queue.sweep(at(100)).answer();
+    scene.queue.sweep(at(100));
     let mut late = scene.answered();
     late.sort_by_key(|(sequence, _)| *sequence);
     let timed_out = |sent| Some((StoreErrorKind::TimedOut, sent));
     assert_eq!(late, [(2, timed_out(true)), (3, timed_out(false))]);
     assert!(matches!(
         scene.next_action(true),
-        Some(RunnerAction::CheckLiveness)
+        Some(Action::CheckLiveness)
     ));
 
-    let replies = [Ok(Reply::Released), Ok(Reply::Released)];
-    scene.queue.answer(sent[0].id, replies);
+    let replies = vec![Ok(Reply::Released), Ok(Reply::Released)];
+    scene.queue.answer(&sent[0], replies);
     assert_eq!(scene.answered(), [(1, None)]);
     scene.queue.disconnect(DisconnectReason::Lost, || {});
-    scene.queue.sweep(at(60_000)).answer();
+    scene.queue.sweep(at(60_000));
     assert!(scene.answered().is_empty() && scene.batches().is_empty());
 }
 
@@ -281,7 +244,7 @@ fn lost_connection_leaves_sent_steps_unknown_and_others_queued() {
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
     assert!(told && !scene.queue.is_listening());
-    scene.queue.answer(sent[0].id, [Ok(Reply::Released)]);
+    scene.queue.answer(&sent[0], vec![Ok(Reply::Released)]);
     assert!(scene.answered().is_empty());
 
     assert!(
@@ -299,12 +262,7 @@ fn lost_connection_leaves_sent_steps_unknown_and_others_queued() {
 fn the_sweeper_sleeps_until_the_next_time_limit() {
     let scene = Scene::up();
     let rings = || scene.queue.sweeper_wake.notified().now_or_never().is_some();
-    let next = |now| {
-        let swept = scene.queue.sweep(at(now));
-        let next = swept.next;
-        swept.answer();
-        next
-    };
+    let next = |now| scene.queue.sweep(at(now));
     assert_eq!(next(0), None);
     scene.push(1, acquire(1), at(0), LIMIT);
     assert!(rings());
@@ -316,10 +274,10 @@ fn the_sweeper_sleeps_until_the_next_time_limit() {
     scene.push(100, acquire(100), at(100), LIMIT / 2);
     assert!(rings());
     assert_eq!(next(100), Some(at(1_100)));
-    while let Some(RunnerAction::Send(batches)) = scene.next_action(true) {
+    while let Some(Action::Send(batches)) = scene.next_action(true) {
         for batch in batches {
             let replies = batch.steps.iter().map(|_| Ok(Reply::Released));
-            scene.queue.answer(batch.id, replies);
+            scene.queue.answer(&batch, replies.collect());
         }
     }
     // Nothing is under way, and nothing wakes it any more.

@@ -1,0 +1,320 @@
+//! One connection: moves the bytes of the requests in flight. Nothing is sent or read unless it is polled.
+
+use std::io;
+use std::pin::{Pin, pin};
+#[cfg(any(test, feature = "doctor"))]
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::FutureExt;
+use futures_util::future::poll_fn;
+#[cfg(any(test, feature = "doctor"))]
+use leasehold_core::{LockName, Reply, Step};
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, Pipeline, PushKind, RedisError, RedisFuture, RedisResult, Value, cmd};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+#[cfg(any(test, feature = "doctor"))]
+use crate::clock::Moment;
+use crate::store::contract::Listener;
+#[cfg(any(test, feature = "doctor"))]
+use crate::store::redis::pipeline::Batch;
+use crate::store::redis::pipeline::{Call, Flight};
+use crate::store::redis::protocol;
+#[cfg(any(test, feature = "doctor"))]
+use crate::store::redis::protocol::Kind;
+use crate::store::redis::resp::Reader;
+#[cfg(any(test, feature = "doctor"))]
+use crate::store::redis::scripts::Scripts;
+
+/// A stream that carries bytes both ways.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// One connection, and the requests in flight over it.
+pub(in crate::store::redis) struct Link {
+    stream: Box<dyn Duplex>,
+    reader: Reader,
+    calls: mpsc::UnboundedReceiver<Call>,
+    pub(super) flight: Flight,
+    /// Hears the notices of the server.
+    listener: Listener,
+    clock: Clock,
+    /// Written bytes may still be in a buffer of the stream.
+    is_flushed: bool,
+}
+
+/// Sends calls over a connection. They fail once the connection has ended.
+#[derive(Clone)]
+pub(in crate::store::redis) struct Wire(mpsc::UnboundedSender<Call>);
+
+impl Link {
+    pub(super) fn new(
+        stream: Box<dyn Duplex>,
+        flight: Flight,
+        listener: Listener,
+        clock: Clock,
+    ) -> (Self, Wire) {
+        let (sender, calls) = mpsc::unbounded_channel();
+        let link = Self {
+            stream,
+            reader: Reader::default(),
+            calls,
+            flight,
+            listener,
+            clock,
+            is_flushed: true,
+        };
+        (link, Wire(sender))
+    }
+
+    /// Moves bytes until the connection ends. Returns why.
+    pub(in crate::store::redis) async fn run(&mut self) -> RedisError {
+        poll_fn(|context| {
+            loop {
+                if let Err(error) = ready!(self.poll_read(context)) {
+                    return Poll::Ready(error);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Moves bytes until `asked` is answered. The error: the connection has ended without an answer.
+    pub(in crate::store::redis) async fn until<T>(
+        &mut self,
+        asked: impl Future<Output = T>,
+    ) -> Result<T, RedisError> {
+        let mut asked = pin!(asked);
+        tokio::select! {
+            biased;
+            answer = &mut asked => Ok(answer),
+            // The answer may have come together with the end.
+            error = self.run() => asked.now_or_never().ok_or(error),
+        }
+    }
+
+    /// Writes what is to be sent, and reads once. Ready if something has arrived.
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<()>> {
+        while let Poll::Ready(Some(call)) = self.calls.poll_recv(context) {
+            if !call.caller.is_closed() {
+                self.flight.call(call);
+            }
+        }
+        self.write(context)?;
+        let mut space = ReadBuf::new(self.reader.space());
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut space))?;
+        let count = space.filled().len();
+        if count == 0 {
+            return Poll::Ready(Err(self.end()));
+        }
+        self.reader.filled(count);
+        let now = self.clock.now();
+        while let Some(value) = self.reader.next()? {
+            match value {
+                Value::Push { kind, data } => self.hear(&kind, &data)?,
+                reply => self.flight.hear(reply, now)?,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what is to be sent, as far as the stream takes it now.
+    pub(super) fn write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while !self.flight.out().is_empty() {
+            let out = self.flight.out();
+            match Pin::new(&mut self.stream).poll_write(context, out) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => self.flight.is_out(count),
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => return Ok(()),
+            }
+            self.is_flushed = false;
+        }
+        if !self.is_flushed && Pin::new(&mut self.stream).poll_flush(context)?.is_ready() {
+            self.is_flushed = true;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, kind: &PushKind, data: &[Value]) -> RedisResult<()> {
+        match kind {
+            PushKind::Message => {
+                if let Some(Value::BulkString(payload)) = data.get(1)
+                    && let Some(notice) = protocol::notice(payload)
+                {
+                    (self.listener)(notice);
+                }
+            }
+            #[cfg(feature = "entries")]
+            PushKind::Invalidate => (self.listener)(protocol::changed(data)),
+            // It answers the request to subscribe.
+            PushKind::Subscribe => self.flight.hear(Value::Okay, self.clock.now())?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> RedisError {
+        if self.reader.is_inside_reply() {
+            let (what, detail) = ("the connection was closed", "unexpected end of input");
+            (ErrorKind::Parse, what, detail.to_owned()).into()
+        } else {
+            let what = "it closed the connection";
+            io::Error::new(io::ErrorKind::UnexpectedEof, what).into()
+        }
+    }
+}
+
+/// The connection ended before an answer came.
+fn lost() -> RedisError {
+    let what = "the connection was lost";
+    io::Error::new(io::ErrorKind::UnexpectedEof, what).into()
+}
+
+impl Wire {
+    /// Subscribes the connection to a channel.
+    pub(in crate::store::redis) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
+        let mut subscribe = cmd("SUBSCRIBE");
+        subscribe.arg(channel);
+        let reply = self.send(subscribe.get_packed_command(), 1).await?.pop();
+        reply.unwrap_or(Value::Okay).extract_error().map(drop)
+    }
+
+    /// Executes the steps of one batch, each with its own answer. The error: there is no reply.
+    #[cfg(any(test, feature = "doctor"))]
+    pub(in crate::store::redis) async fn run_batch(
+        &self,
+        scripts: &Arc<Scripts>,
+        channel: &str,
+        kind: Kind,
+        steps: Vec<(LockName, Step)>,
+    ) -> RedisResult<Vec<RedisResult<Reply>>> {
+        let at = Moment::from_micros(0);
+        let mut flight = Flight::new(scripts.clone(), channel.to_owned());
+        let id = 0;
+        flight.begin(Batch { id, kind, steps }, at);
+        loop {
+            if let Some(completed) = flight.next_completed() {
+                return Ok(completed.answers);
+            }
+            let request = flight.out().to_vec();
+            flight.is_out(request.len());
+            let reply = self.send(request, 1).await?.pop();
+            flight.hear(reply.unwrap_or(Value::Nil), at)?;
+        }
+    }
+
+    async fn send(&self, bytes: Vec<u8>, replies: usize) -> RedisResult<Vec<Value>> {
+        if replies == 0 {
+            return Ok(Vec::new());
+        }
+        let (caller, heard) = oneshot::channel();
+        let call = Call {
+            bytes,
+            replies,
+            heard: Vec::with_capacity(replies),
+            caller,
+        };
+        self.0.send(call).map_err(|_| lost())?;
+        heard.await.map_err(|_| lost())
+    }
+}
+
+impl ConnectionLike for Wire {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        let reply = self.send(command.get_packed_command(), 1);
+        reply
+            .map(|replies| Ok(replies?.pop().unwrap_or(Value::Nil)))
+            .boxed()
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        commands: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        let replies = self.send(commands.get_packed_pipeline(), offset + count);
+        replies
+            .map(move |replies| Ok(replies?.split_off(offset)))
+            .boxed()
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// A connection, and how many times its server has answered PING.
+    fn connect() -> (Wire, Arc<AtomicU32>) {
+        let (near, mut far) = duplex(1 << 20);
+        let flight = Flight::new(Arc::default(), String::new());
+        let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
+        let answered = Arc::<AtomicU32>::default();
+        let counter = answered.clone();
+        let tasks = crate::runtime::Tasks::here().unwrap();
+        tasks.spawn_aside(async move { drop(link.run().await) });
+        tasks.spawn_aside(async move {
+            let mut ping = [0; b"*1\r\n$4\r\nPING\r\n".len()];
+            while far.read_exact(&mut ping).await.is_ok() {
+                counter.fetch_add(1, Ordering::Relaxed);
+                far.write_all(b"+PONG\r\n").await.unwrap();
+            }
+        });
+        (wire, answered)
+    }
+
+    async fn ping(mut wire: Wire) {
+        let answer: String = cmd("PING").query_async(&mut wire).await.unwrap();
+        assert_eq!(answer, "PONG");
+    }
+
+    /// As many calls as a task may take in one turn of tokio, and one less and more.
+    #[tokio::test]
+    async fn call_after_many_at_once_is_sent() {
+        for count in 126..=130 {
+            let (wire, _) = connect();
+            let all = (0..count).map(|_| ping(wire.clone()));
+            futures_util::future::join_all(all).await;
+            let one_more = tokio::time::timeout(Duration::from_secs(20), ping(wire));
+            one_more.await.expect("the call is sent");
+        }
+    }
+
+    #[tokio::test]
+    async fn caller_that_has_gone_costs_the_server_nothing() {
+        let (wire, answered) = connect();
+        let mut gone = Box::pin(ping(wire.clone()));
+        assert!(futures_util::poll!(gone.as_mut()).is_pending());
+        drop(gone);
+        ping(wire).await;
+        assert_eq!(answered.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn calls_fail_when_the_connection_ends() {
+        let (near, far) = duplex(64);
+        let flight = Flight::new(Arc::default(), String::new());
+        let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
+        let asked = wire.send(b"*1\r\n$4\r\nPING\r\n".to_vec(), 1);
+        drop(far);
+        let ended = link.until(asked).await;
+        assert!(ended.is_err(), "{ended:?}");
+        drop(link);
+        let refused = wire.send(b"*1\r\n$4\r\nPING\r\n".to_vec(), 1).await;
+        assert!(refused.unwrap_err().is_connection_dropped());
+    }
+}

@@ -1,0 +1,789 @@
+//! The way of requests to one server and of their answers back, without I/O.
+//!
+//! - [`Queue`] is shared by the callers and the connection. Steps wait there until a connection takes them, and their callers until
+//!   they are answered.
+//! - [`Flight`] belongs to one connection: the requests in flight, their order, and what has to be sent again. A server executes requests
+//!   in the order in which it receives them. But it may refuse a batch as a whole: it does not know the script by its hash, or the user
+//!   has no permission for one of the keys. Such a batch is sent again in another form, while later batches are already in flight.
+//!
+//! # Invariants
+//!
+//! - **SQ1** A step is answered once: by the server, by its time limit, or when its connection is given up. A step that
+//!   may have taken effect is never reported as refused.
+//! - **SQ2** A step is taken out once, so that two connections never carry it.
+//! - **SQ3** No lock is held while an answer is delivered: the caller may send the next step at once.
+//! - **F1** After a refusal no new batch is sent until all refused batches have been sent again: one at a time, in
+//!   their order, each after the reply to the previous one.
+//! - **F2** If a batch after a refused one found a lock busy, it is sent again too, because the refused batch may have
+//!   been the one that frees the lock. Every step is safe to repeat.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use leasehold_core::{LockName, Reply, Step};
+use redis::{ErrorKind, RedisError, RedisResult, Value};
+use tokio::sync::{Notify, oneshot};
+
+use super::fault::is_denied;
+use super::protocol::{Contended, Kind, MOST, decode, no_known_form, script_of, write};
+use super::resp::Command;
+use super::scripts::{Form, Scripts};
+use crate::clock::Moment;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::contract::{Answer, Done};
+
+/// Up to this many steps are sent at once, of all kinds. More steps are sent kind by kind, so that the server
+/// works on one batch while the client works on the answers to another.
+const FEW: usize = 16;
+
+/// Batches in flight at once. The next batches fill up meanwhile.
+const BATCHES: usize = 4;
+
+/// If replies come faster than this, only one batch is in flight: the next one fills up meanwhile.
+const AT_ONCE: Duration = Duration::from_micros(100);
+
+/// The room for bytes to be sent that a connection keeps.
+const USUAL_OUT: usize = 64 * 1024;
+
+/// The shortest pause between two sweeps.
+const LEAST_PAUSE: Duration = Duration::from_millis(2);
+
+/// Steps to be sent together, all of one kind.
+pub(super) struct Batch {
+    pub(super) id: u64,
+    pub(super) kind: Kind,
+    pub(super) steps: Vec<(LockName, Step)>,
+}
+
+/// The next action of a connection.
+pub(super) enum Action {
+    /// Send these batches: at most one of each kind.
+    Send(Vec<Batch>),
+    /// A request timed out: check whether the server still answers.
+    CheckLiveness,
+    /// The server has become a replica: leave it and connect again.
+    Reconnect,
+}
+
+/// The state of the connection.
+#[derive(Debug, Clone, Default)]
+pub(super) enum ConnectionState {
+    #[default]
+    Connecting,
+    /// It works. `listening` says whether it is subscribed to wakes.
+    Up {
+        listening: bool,
+    },
+    Down(StoreError),
+}
+
+/// Why a connection was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DisconnectReason {
+    Lost,
+    Silent,
+}
+
+impl DisconnectReason {
+    /// The error for the callers of its steps.
+    pub(super) const fn describe(self) -> (StoreErrorKind, &'static str) {
+        match self {
+            Self::Lost => (StoreErrorKind::Unreachable, "the connection was lost"),
+            Self::Silent => (StoreErrorKind::TimedOut, "the server stopped answering"),
+        }
+    }
+}
+
+/// The steps on their way to one server.
+pub(super) struct Queue {
+    shown: String,
+    contents: Mutex<Contents>,
+    closed: AtomicBool,
+    /// A copy of `ConnectionState::Up { listening }`, readable without the lock.
+    listening: AtomicBool,
+    connection: AtomicWaker,
+    /// Wakes the sweeper.
+    pub(super) sweeper_wake: Notify,
+}
+
+/// The queued steps, the callers of the steps in flight, and the state of the connection. No step is in both places.
+#[derive(Default)]
+struct Contents {
+    state: ConnectionState,
+    /// Steps to be sent: one queue for each kind, since a batch has steps of one kind only.
+    queues: [VecDeque<QueuedStep>; Kind::ALL.len()],
+    next_sequence: u64,
+    contended: Contended,
+    in_flight: Vec<PendingBatch>,
+    next_batch_id: u64,
+    /// A request was not answered in time.
+    silent: bool,
+    /// The server answered a call as a replica does.
+    demoted: bool,
+    /// When the sweeper runs next. No time limit passes before then.
+    sweep_at: Option<Moment>,
+}
+
+/// A step and its caller.
+struct QueuedStep {
+    /// The order of arrival, over all kinds.
+    sequence: u64,
+    name: LockName,
+    step: Step,
+    waiting: PendingReply,
+}
+
+/// The callers of a batch in flight.
+struct PendingBatch {
+    id: u64,
+    kind: Kind,
+    waiting: Vec<PendingReply>,
+}
+
+/// The caller that waits for the answer to a step.
+struct PendingReply {
+    /// Taken when the step is answered (SQ1).
+    done: Option<Done>,
+    until: Moment,
+    limit: Duration,
+}
+
+impl Queue {
+    /// `shown` names the server in errors.
+    pub(super) fn new(shown: String) -> Self {
+        Self {
+            shown,
+            contents: Mutex::default(),
+            closed: AtomicBool::new(false),
+            listening: AtomicBool::new(false),
+            connection: AtomicWaker::new(),
+            sweeper_wake: Notify::new(),
+        }
+    }
+
+    /// Queues a step. Fails it at once while the server is known to be down.
+    pub(super) fn push(
+        &self,
+        name: &LockName,
+        step: Step,
+        done: Done,
+        now: Moment,
+        limit: Duration,
+    ) {
+        let until = now.after(limit);
+        let refused = {
+            let mut contents = self.lock();
+            if let ConnectionState::Down(error) = &contents.state {
+                Some((error.clone(), done))
+            } else {
+                let sequence = contents.next_sequence;
+                let kind = contents.kind(name, &step);
+                contents.next_sequence += 1;
+                let waiting = PendingReply {
+                    done: Some(done),
+                    until,
+                    limit,
+                };
+                contents.queues[kind as usize].push_back(QueuedStep {
+                    sequence,
+                    name: name.clone(),
+                    step,
+                    waiting,
+                });
+                if contents.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
+                    contents.sweep_at = Some(until);
+                    self.sweeper_wake.notify_one();
+                }
+                None
+            }
+        };
+        match refused {
+            Some((error, done)) => done.answer(Err(error)),
+            None => self.connection.wake(),
+        }
+    }
+
+    /// The connection is woken by this waker whenever there may be another action, or the queue is closed.
+    pub(super) fn wakes(&self, connection: &Waker) {
+        self.connection.register(connection);
+    }
+
+    /// The next action of the connection. Batches are sent only if there is room for one.
+    pub(super) fn take(&self, has_room: bool) -> Option<Action> {
+        let mut contents = self.lock();
+        if std::mem::take(&mut contents.demoted) {
+            return Some(Action::Reconnect);
+        }
+        if std::mem::take(&mut contents.silent) {
+            return Some(Action::CheckLiveness);
+        }
+        if !has_room || !matches!(contents.state, ConnectionState::Up { .. }) {
+            return None;
+        }
+        let waiting: usize = contents.queues.iter().map(VecDeque::len).sum();
+        if waiting == 0 {
+            return None;
+        }
+        let batches = if waiting > FEW {
+            contents.next_batch().into_iter().collect()
+        } else {
+            let kinds = Kind::ALL.into_iter();
+            kinds
+                .filter_map(|kind| contents.take_batch(kind, u64::MAX))
+                .collect::<Vec<_>>()
+        };
+        (!batches.is_empty()).then_some(Action::Send(batches))
+    }
+
+    /// Delivers the answers to a batch, in its order. Learns from them whether its locks have other waiters.
+    pub(super) fn answer(&self, batch: &Batch, answers: Vec<Answer>) {
+        let waiting = {
+            let mut contents = self.lock();
+            for ((name, _), answer) in batch.steps.iter().zip(&answers) {
+                if let Ok(reply) = answer {
+                    contents.contended.learn(name, reply);
+                }
+            }
+            let batches = &mut contents.in_flight;
+            let place = batches.iter().position(|pending| pending.id == batch.id);
+            // None if the connection was given up before.
+            place.map(|place| batches.swap_remove(place).waiting)
+        };
+        for (waiting, answer) in waiting.into_iter().flatten().zip(answers) {
+            if let Some(done) = waiting.done {
+                done.answer(answer);
+            }
+        }
+    }
+
+    /// Records whether the lock with this key has other waiters.
+    pub(super) fn set_contended(&self, key: &str, contended: bool) {
+        self.lock().contended.is(key, contended);
+    }
+
+    /// Sets the state of the connection, and calls `tell` under the lock. If the server is down, fails all queued
+    /// steps.
+    pub(super) fn set(&self, state: ConnectionState, tell: impl FnOnce()) {
+        let mut refused = Vec::new();
+        let error = {
+            let mut contents = self.lock();
+            tell();
+            (contents.silent, contents.demoted) = (false, false);
+            if let ConnectionState::Down(_) = &state {
+                for queue in &mut contents.queues {
+                    refused.extend(queue.drain(..).filter_map(|item| item.waiting.done));
+                }
+            }
+            let listening = matches!(state, ConnectionState::Up { listening: true });
+            self.listening.store(listening, Ordering::Relaxed);
+            contents.state = state;
+            match &contents.state {
+                ConnectionState::Down(error) => error.clone(),
+                ConnectionState::Connecting | ConnectionState::Up { .. } => return,
+            }
+        };
+        for done in refused {
+            done.answer(Err(error.clone()));
+        }
+    }
+
+    /// Gives the connection up, and calls `tell` under the lock. The outcome of its steps in flight is unknown.
+    pub(super) fn disconnect(&self, why: DisconnectReason, tell: impl FnOnce()) {
+        let unanswered = {
+            let mut contents = self.lock();
+            tell();
+            self.listening.store(false, Ordering::Relaxed);
+            contents.state = ConnectionState::Connecting;
+            (contents.silent, contents.demoted) = (false, false);
+            std::mem::take(&mut contents.in_flight)
+        };
+        let (kind, detail) = why.describe();
+        let callers = unanswered.into_iter().flat_map(|batch| batch.waiting);
+        for done in callers.filter_map(|waiting| waiting.done) {
+            let error = StoreError::new(&self.shown, kind, detail).unknown();
+            done.answer(Err(error));
+        }
+    }
+
+    /// Answers the steps whose time limit has passed. Returns when to sweep next, unless woken before.
+    pub(super) fn sweep(&self, now: Moment) -> Option<Moment> {
+        let (late, next, is_silent) = {
+            let mut contents = self.lock();
+            let late = contents.sweep(now, &self.shown);
+            (late, contents.sweep_at, contents.silent)
+        };
+        if is_silent {
+            self.connection.wake();
+        }
+        for (done, error) in late {
+            done.answer(Err(error));
+        }
+        next.map(|next| next.max(now.after(LEAST_PAUSE)))
+    }
+
+    /// A call timed out.
+    pub(super) fn report_silent(&self) {
+        self.lock().silent = true;
+        self.connection.wake();
+    }
+
+    /// The server refused a call because it is read-only.
+    pub(super) fn report_demoted(&self) {
+        self.lock().demoted = true;
+        self.connection.wake();
+    }
+
+    /// The name of the server in error messages.
+    pub(super) fn label(&self) -> &str {
+        &self.shown
+    }
+
+    /// True if the connection is subscribed to wakes.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Relaxed)
+    }
+
+    /// True if there is a working connection.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.lock().state, ConnectionState::Up { .. })
+    }
+
+    /// Ends the connection and the sweeper.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.connection.wake();
+        self.sweeper_wake.notify_one();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        // Code under the lock only moves steps from one place to another; a panic loses none.
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    /// Chooses the form of a step. Extend and release of one lock keep their order. The second step takes the form of
+    /// the first while the first one waits, or while a long form may still follow it.
+    fn kind(&self, name: &LockName, step: &Step) -> Kind {
+        let names_fence = matches!(
+            step,
+            Step::Extend { fence: Some(_), .. } | Step::Release { fence: Some(_), .. }
+        );
+        let carries_short = || {
+            let mut batches = self.in_flight.iter();
+            batches.any(|batch| batch.kind == Kind::Settle)
+        };
+        match self.contended.kind(name, step) {
+            Kind::Settle if self.waits(Kind::SettleLong, name) => Kind::SettleLong,
+            Kind::SettleLong
+                if names_fence && (carries_short() || self.waits(Kind::Settle, name)) =>
+            {
+                Kind::Settle
+            }
+            kind => kind,
+        }
+    }
+
+    fn waits(&self, kind: Kind, name: &LockName) -> bool {
+        self.queues[kind as usize]
+            .iter()
+            .any(|item| item.name == *name)
+    }
+
+    /// The next batch: of the kind whose first step has waited longest. A step that frees a lock may go before an
+    /// acquire that came earlier, but an acquire never goes before such a step that came earlier.
+    fn next_batch(&mut self) -> Option<Batch> {
+        let first = |queue: &VecDeque<QueuedStep>| queue.front().map(|item| item.sequence);
+        let fronts = Kind::ALL
+            .into_iter()
+            .filter_map(|kind| Some((first(&self.queues[kind as usize])?, kind)));
+        let (_, kind) = fronts.min_by_key(|(sequence, _)| *sequence)?;
+        let before = if kind.settles() {
+            u64::MAX
+        } else {
+            let settle = Kind::ALL.into_iter().filter(|kind| kind.settles());
+            let fronts = settle.filter_map(|kind| first(&self.queues[kind as usize]));
+            fronts.min().unwrap_or(u64::MAX)
+        };
+        self.take_batch(kind, before)
+    }
+
+    /// The next batch of a kind, with only those steps that came before this sequence number.
+    fn take_batch(&mut self, kind: Kind, before: u64) -> Option<Batch> {
+        let queue = &mut self.queues[kind as usize];
+        queue.front().filter(|item| item.sequence < before)?;
+        let fits = queue.iter().take(kind.most());
+        let count = fits.take_while(|item| item.sequence < before).count();
+        let (mut steps, mut waiting) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for item in queue.drain(..count) {
+            steps.push((item.name, item.step));
+            waiting.push(item.waiting);
+        }
+        let id = self.next_batch_id;
+        self.next_batch_id += 1;
+        self.in_flight.push(PendingBatch { id, kind, waiting });
+        Some(Batch { id, kind, steps })
+    }
+
+    /// Takes the callers of the steps whose time limit has passed, each with its error. `shown` names the server.
+    #[must_use = "steps whose time limit has passed have to be answered"]
+    fn sweep(&mut self, now: Moment, shown: &str) -> Vec<(Done, StoreError)> {
+        let mut late = Vec::new();
+        if self.sweep_at.is_none_or(|sweep_at| sweep_at > now) {
+            return late;
+        }
+        let mut soonest: Option<Moment> = None;
+        let mut look = |waiting: &mut PendingReply| {
+            let is_late = waiting.until <= now;
+            if !is_late {
+                soonest = Some(soonest.map_or(waiting.until, |soonest| soonest.min(waiting.until)));
+            }
+            is_late.then(|| waiting.done.take()).flatten()
+        };
+        let timed_out = |detail: String| StoreError::new(shown, StoreErrorKind::TimedOut, detail);
+        let not_sent = match self.state {
+            ConnectionState::Connecting => "still connecting",
+            ConnectionState::Up { .. } | ConnectionState::Down(_) => "not sent",
+        };
+        for queue in &mut self.queues {
+            queue.retain_mut(|item| match look(&mut item.waiting) {
+                None => true,
+                Some(done) => {
+                    let limit = item.waiting.limit;
+                    late.push((done, timed_out(format!("{not_sent} after {limit:.1?}"))));
+                    false
+                }
+            });
+        }
+        for waiting in self
+            .in_flight
+            .iter_mut()
+            .flat_map(|batch| &mut batch.waiting)
+        {
+            if waiting.done.is_some()
+                && let Some(done) = look(waiting)
+            {
+                let limit = waiting.limit;
+                late.push((done, timed_out(format!("waited {limit:.1?}")).unknown()));
+                self.silent = true;
+            }
+        }
+        self.sweep_at = soonest;
+        late
+    }
+}
+
+/// A batch and its answers: an error concerns one step.
+pub(super) struct CompletedBatch {
+    pub(super) batch: Batch,
+    pub(super) answers: Vec<RedisResult<Reply>>,
+}
+
+/// A request beside the steps: for cache entries, timestamps or the index, or of a handshake.
+pub(super) struct Call {
+    pub(super) bytes: Vec<u8>,
+    /// How many replies it has. None is missing when they are delivered.
+    pub(super) replies: usize,
+    pub(super) heard: Vec<Value>,
+    pub(super) caller: oneshot::Sender<Vec<Value>>,
+}
+
+/// The requests in flight over one connection.
+pub(super) struct Flight {
+    scripts: Arc<Scripts>,
+    /// Scripts publish wakes for waiters on this channel.
+    channel: String,
+    /// In the order of sending, which is also the order of the replies.
+    sent: VecDeque<Sent>,
+    /// How many of them are batches.
+    batches: usize,
+    /// Batches to be sent again.
+    refused: BTreeMap<u64, BatchInFlight>,
+    /// Only one batch at a time is in flight (F1).
+    serial: bool,
+    completed: VecDeque<CompletedBatch>,
+    command: Command,
+    /// The bytes to be sent, from this place on.
+    out: Vec<u8>,
+    out_from: usize,
+    /// A batch was sent while no other batch was in flight.
+    began: Option<Moment>,
+    is_fast: bool,
+}
+
+enum Sent {
+    Batch(BatchInFlight),
+    Call(Call),
+}
+
+/// A batch on its way through one request after the other, until each step has an answer.
+struct BatchInFlight {
+    batch: Batch,
+    answers: Vec<Option<RedisResult<Reply>>>,
+    /// In flight.
+    part: Part,
+    /// To be sent after it, the last one first.
+    left: Vec<Part>,
+    /// It was refused before, and no other batch is in flight.
+    is_alone: bool,
+}
+
+/// Steps of a batch, in one request.
+struct Part {
+    kind: Kind,
+    form: Form,
+    /// Their places in the batch.
+    steps: Vec<usize>,
+}
+
+impl Flight {
+    pub(super) fn new(scripts: Arc<Scripts>, channel: String) -> Self {
+        Self {
+            scripts,
+            channel,
+            sent: VecDeque::new(),
+            batches: 0,
+            refused: BTreeMap::new(),
+            serial: false,
+            completed: VecDeque::new(),
+            command: Command::default(),
+            out: Vec::new(),
+            out_from: 0,
+            began: None,
+            is_fast: false,
+        }
+    }
+
+    /// From now on scripts publish wakes on this channel.
+    pub(super) fn publishes_on(&mut self, channel: &str) {
+        channel.clone_into(&mut self.channel);
+    }
+
+    /// True if another batch may be sent.
+    pub(super) fn has_room(&self) -> bool {
+        !self.serial && self.batches < if self.is_fast { 1 } else { BATCHES }
+    }
+
+    /// Sends a batch. Its steps are executed in order and atomically, and the failure of one does not affect the others. A step that its
+    /// short form does not fit has changed nothing, and is sent again in the long form; other steps may run in between.
+    pub(super) fn begin(&mut self, batch: Batch, now: Moment) {
+        if self.batches == 0 {
+            self.began = Some(now);
+        }
+        let attempt = BatchInFlight::new(batch, self.scripts.form());
+        self.send(attempt);
+    }
+
+    /// Sends a call. Its caller hears the replies.
+    pub(super) fn call(&mut self, mut call: Call) {
+        self.out.append(&mut std::mem::take(&mut call.bytes));
+        self.sent.push_back(Sent::Call(call));
+    }
+
+    /// The bytes to be sent.
+    pub(super) fn out(&self) -> &[u8] {
+        &self.out[self.out_from..]
+    }
+
+    /// So many of these bytes were sent.
+    pub(super) fn is_out(&mut self, count: usize) {
+        self.out_from += count;
+        if self.out_from == self.out.len() {
+            self.out_from = 0;
+            self.out.clear();
+            // A large value was sent.
+            self.out.shrink_to(USUAL_OUT);
+        }
+    }
+
+    /// Takes the next reply.
+    ///
+    /// # Errors
+    /// It answers nothing: the server's last words, or no server.
+    pub(super) fn hear(&mut self, reply: Value, now: Moment) -> RedisResult<()> {
+        match self.sent.pop_front() {
+            Some(Sent::Batch(attempt)) => {
+                self.batches -= 1;
+                if let Some(began) = self.began.take() {
+                    self.is_fast = now.since(began) <= AT_ONCE;
+                }
+                self.hear_part(attempt, reply);
+                Ok(())
+            }
+            Some(Sent::Call(mut call)) => {
+                call.heard.push(reply);
+                if call.heard.len() < call.replies {
+                    self.sent.push_front(Sent::Call(call));
+                } else {
+                    // Fails if the caller has gone.
+                    let _heard = call.caller.send(call.heard);
+                }
+                Ok(())
+            }
+            None => {
+                reply.extract_error()?;
+                let what = "an answer to no request";
+                Err((ErrorKind::Parse, what).into())
+            }
+        }
+    }
+
+    /// The next batch with all its answers.
+    pub(super) fn next_completed(&mut self) -> Option<CompletedBatch> {
+        self.completed.pop_front()
+    }
+
+    fn hear_part(&mut self, mut attempt: BatchInFlight, reply: Value) {
+        let is_first = attempt.part.kind == attempt.batch.kind;
+        let is_refused = match reply {
+            Value::ServerError(error) => attempt.refuse(&self.scripts, &error.into()),
+            reply => {
+                attempt.take(&reply, self.scripts.form());
+                false
+            }
+        };
+        if is_refused && is_first && !attempt.is_alone {
+            self.serial = true;
+            self.refused.insert(attempt.batch.id, attempt);
+        } else if let Some(part) = attempt.left.pop() {
+            attempt.part = part;
+            self.send(attempt);
+        } else {
+            self.complete(attempt);
+        }
+        if self.batches == 0 {
+            match self.refused.pop_first() {
+                Some((_, mut attempt)) => {
+                    attempt.is_alone = true;
+                    if let Some(part) = attempt.left.pop() {
+                        attempt.part = part;
+                    }
+                    self.send(attempt);
+                }
+                None => self.serial = false,
+            }
+        }
+    }
+
+    fn complete(&mut self, attempt: BatchInFlight) {
+        let BatchInFlight { batch, answers, .. } = attempt;
+        let refused_before = self.refused.range(..batch.id).next().is_some();
+        let is_busy = |answer: &Option<_>| matches!(answer, Some(Ok(Reply::Busy(_))));
+        if refused_before && answers.iter().any(is_busy) {
+            // (F2)
+            let mut again = BatchInFlight::new(batch, self.scripts.form());
+            // (SQ1) They stand if the server refuses the repetition.
+            again.answers = answers;
+            self.refused.insert(again.batch.id, again);
+        } else {
+            let answers = answers.into_iter().flatten().collect();
+            self.completed.push_back(CompletedBatch { batch, answers });
+        }
+    }
+
+    fn send(&mut self, attempt: BatchInFlight) {
+        let Part { kind, form, .. } = attempt.part;
+        let steps = attempt.part_steps();
+        debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
+        self.command.clear();
+        let script = script_of(kind, steps.clone().next().map(|(_, step)| step));
+        self.scripts.begin(script, form, &mut self.command);
+        let (counters, counts) = (self.scripts.counters, self.scripts.counts());
+        write(
+            kind,
+            counters,
+            &counts,
+            &self.channel,
+            steps,
+            &mut self.command,
+        );
+        self.command.write(&mut self.out);
+        self.batches += 1;
+        self.sent.push_back(Sent::Batch(attempt));
+    }
+}
+
+impl BatchInFlight {
+    fn new(batch: Batch, form: Form) -> Self {
+        let (kind, count) = (batch.kind, batch.steps.len());
+        let mut answers = Vec::new();
+        answers.resize_with(count, || None);
+        let steps = (0..count).collect();
+        Self {
+            batch,
+            answers,
+            part: Part { kind, form, steps },
+            left: Vec::new(),
+            is_alone: false,
+        }
+    }
+
+    fn part_steps(&self) -> impl ExactSizeIterator<Item = &(LockName, Step)> + Clone {
+        let steps = self.part.steps.iter();
+        steps.map(|place| &self.batch.steps[*place])
+    }
+
+    /// The server refused the request as a whole, and executed none of it. True if it is to be sent again, in another form.
+    fn refuse(&mut self, scripts: &Scripts, error: &RedisError) -> bool {
+        let Part { kind, form, steps } = &mut self.part;
+        let (kind, steps) = (*kind, std::mem::take(steps));
+        if let Some(form) = scripts.next_form(*form, error) {
+            self.left.push(Part { kind, form, steps });
+            return true;
+        }
+        // Redis checks the permissions for all keys at once, so this error does not tell which step was denied.
+        if steps.len() > 1 && is_denied(error) {
+            let form = *form;
+            let alone = |place| Part {
+                kind,
+                form,
+                steps: vec![place],
+            };
+            self.left.extend(steps.into_iter().rev().map(alone));
+            return true;
+        }
+        for place in steps {
+            self.answers[place].get_or_insert_with(|| Err(error.clone()));
+        }
+        false
+    }
+
+    /// Takes the answers of a script. What the short form does not fit is to be sent in the long one.
+    fn take(&mut self, reply: &Value, form: Form) {
+        let replies = decode(self.part.kind, reply, self.part_steps());
+        let steps = std::mem::take(&mut self.part.steps);
+        let Some(replies) = replies else {
+            let error = no_known_form(reply);
+            for place in steps {
+                self.answers[place] = Some(Err(error.clone()));
+            }
+            return;
+        };
+        let mut unfit = Vec::new();
+        for (place, reply) in steps.into_iter().zip(replies) {
+            match reply {
+                // (SQ1) An answer stands if the repetition of its step fails.
+                Some(Err(error)) => {
+                    self.answers[place].get_or_insert(Err(error));
+                }
+                Some(reply) => self.answers[place] = Some(reply),
+                None => unfit.push(place),
+            }
+        }
+        if !unfit.is_empty() {
+            let (kind, steps) = (self.part.kind.long(), unfit);
+            self.left.push(Part { kind, form, steps });
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The pipeline without I/O: the tests play the callers, the connection, the sweeper and the server.
+
+mod queue;
+
+use std::time::Duration;
+
+use leasehold_core::{Block, ClientId, Fence, Mode, Owner, Step, Ttl};
+
+use crate::clock::Moment;
+
+fn at(millis: u64) -> Moment {
+    Moment::from_micros(1_000_000 + millis * 1_000)
+}
+
+fn owner(number: u64) -> Owner {
+    Owner::new(u128::from(number), ClientId::new(1), "host", 1, "").unwrap()
+}
+
+fn acquire(number: u64) -> Step {
+    Step::Acquire {
+        owner: owner(number),
+        mode: Mode::Exclusive,
+        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        block: Block::ONE,
+        wait: None,
+    }
+}
+
+fn release(number: u64) -> Step {
+    Step::Release {
+        owner: owner(number),
+        keep: None,
+        fence: None,
+    }
+}
+
+/// A release by an owner that knows its fence, which the short form compares.
+fn release_under(number: u64) -> Step {
+    Step::Release {
+        owner: owner(number),
+        keep: None,
+        fence: Some(Fence::new(number)),
+    }
+}
+
+/// The number of a step's owner.
+fn number(step: &Step) -> u64 {
+    match step {
+        Step::Acquire { owner, .. } | Step::Extend { owner, .. } | Step::Release { owner, .. } => {
+            number_in(owner.token())
+        }
+        _ => 0,
+    }
+}
+
+/// The number of the owner with this token.
+fn number_in(token: &str) -> u64 {
+    u64::from_str_radix(&token[4..36], 16).unwrap()
+}

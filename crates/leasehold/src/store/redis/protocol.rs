@@ -1,0 +1,608 @@
+//! The protocol between the scripts in `lua/` and this client; `docs/reference/protocol.md` describes it.
+//!
+//! | part | content |
+//! |---|---|
+//! | keys and words | the names that both sides use |
+//! | kinds | in which form a step is sent, and with which others |
+//! | arguments | writes steps as the keys and arguments of their script |
+//! | answers | reads the answer of a script; an unknown form is an error, never a guess |
+//! | messages | reads the messages on a client's channel; an unknown form is ignored |
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use leasehold_core::quorum::{NoVote, QuorumTerms, bucket};
+use leasehold_core::{
+    Acceptable, Block, Busy, ClientId, Fence, Fences, Held, HolderIdentity, HolderView, LockName,
+    Mode, Owner, Reply, Snapshot, Step, Ttl, Wait, WaiterView, Wake,
+};
+use redis::{ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
+
+use super::resp::{Command, digits};
+use super::scripts::{
+    ACQUIRE_MANY, BREAK, Counters, INSPECT, PROPOSE, PROPOSE_MANY, SETTLE, SETTLE_MANY, TAKE,
+};
+use crate::fold::Folding;
+use crate::store::contract::Notice;
+
+// Keys and words.
+
+/// The counter of all fences. The only key that remains when a lock is free.
+pub(super) const COUNTER: &str = "leasehold:fence";
+
+/// The mark of a node of a quorum.
+pub(super) const MARK: &str = "leasehold:quorum";
+
+/// The length of the name of a server in a mark: the begin of its `run_id`, in hexadecimal digits.
+pub(super) const MARK_ID: usize = 16;
+
+/// The key of the counter of a name's bucket. A client that counts another quorum finds no counter there.
+pub(super) fn counter_of(terms: QuorumTerms, name: &LockName) -> String {
+    counter_in(terms, bucket(name))
+}
+
+/// The key of the counter of a bucket.
+pub(super) fn counter_in(terms: QuorumTerms, bucket: u16) -> String {
+    let QuorumTerms { nodes, longest_ttl } = terms;
+    format!("{MARK}:{nodes}:{}:{bucket}", longest_ttl.millis())
+}
+
+/// The index of names for operators.
+pub(super) const INDEX: &str = "leasehold:index";
+
+/// The suffix of the key of a lock's queue.
+pub(super) const QUEUE: &str = ":lh-queue";
+
+/// The suffix of the key of its waiters' records.
+pub(super) const WAITERS: &str = ":lh-waiters";
+
+/// Stands for the channel of a client that is not subscribed: its waiters only poll.
+pub(super) const POLL_ONLY: &str = "-";
+
+/// The name of a mode in scripts and records.
+pub(super) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+    }
+}
+
+// Kinds.
+
+/// The most steps in one batch: long enough for the request to cost little beside its steps, short enough (half a
+/// millisecond) not to delay other clients of the server.
+pub(super) const MOST: usize = 32;
+
+/// Which steps may share a batch: those of one script, which a full server treats alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Extends or releases. A full server executes them too.
+    Settle,
+    /// Extends or releases, for locks that may have other waiters.
+    SettleLong,
+    /// Acquires. A full server refuses them.
+    Acquire,
+    /// Acquires, for locks that may have another holder or waiters.
+    AcquireLong,
+    /// Breaks or inspects: rare, and always alone.
+    Alone,
+}
+
+impl Kind {
+    /// In the order of sending: steps that free a lock go before steps that take one.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Settle,
+        Self::SettleLong,
+        Self::Acquire,
+        Self::AcquireLong,
+        Self::Alone,
+    ];
+
+    /// True for kinds that extend or release.
+    pub(super) const fn settles(self) -> bool {
+        matches!(self, Self::Settle | Self::SettleLong)
+    }
+
+    /// How many steps of this kind may share a batch.
+    pub(super) const fn most(self) -> usize {
+        match self {
+            Self::Alone => 1,
+            _ => MOST,
+        }
+    }
+
+    /// True if no other form follows.
+    pub(super) fn is_long(self) -> bool {
+        self == self.long()
+    }
+
+    /// The form that follows where this one does not fit.
+    pub(super) const fn long(self) -> Self {
+        match self {
+            Self::Settle | Self::SettleLong => Self::SettleLong,
+            Self::Acquire | Self::AcquireLong => Self::AcquireLong,
+            Self::Alone => Self::Alone,
+        }
+    }
+}
+
+/// How many contended locks are remembered: enough for all locks that a client uses at once. A forgotten lock only
+/// costs a second request.
+const KNOWN: usize = 1_024;
+
+/// The locks that had another holder or waiters when the client last heard of them.
+#[derive(Debug, Default)]
+pub(super) struct Contended(HashSet<String, Folding>);
+
+impl Contended {
+    /// The kind of a step.
+    pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {
+        let kind = match step {
+            Step::Acquire { .. } | Step::Propose(_) => Kind::Acquire,
+            // The short form compares the whole value, which contains the fence.
+            Step::Extend { fence: None, .. } | Step::Release { fence: None, .. } => {
+                Kind::SettleLong
+            }
+            Step::Extend { .. } | Step::Release { .. } | Step::GiveBack { .. } => Kind::Settle,
+            Step::Break { .. } | Step::Inspect => Kind::Alone,
+        };
+        if !self.0.is_empty() && self.0.contains(name.key()) {
+            kind.long()
+        } else {
+            kind
+        }
+    }
+
+    /// Learns from a reply whether the lock is contended.
+    pub(super) fn learn(&mut self, name: &LockName, reply: &Reply) {
+        match reply {
+            Reply::Held(held) => self.is(name.key(), held.queued > 0),
+            Reply::Busy(_) => self.is(name.key(), true),
+            Reply::NotHeld(holder) => self.is(name.key(), holder.is_some()),
+            Reply::NoVote(_) | Reply::Released | Reply::Seen(_) => {}
+        }
+    }
+
+    /// Records whether the lock with this key has another holder or waiters.
+    pub(super) fn is(&mut self, key: &str, contended: bool) {
+        if !contended {
+            if !self.0.is_empty() {
+                self.0.remove(key);
+            }
+        } else if !self.0.contains(key) {
+            if self.0.len() >= KNOWN {
+                self.0.clear();
+            }
+            self.0.insert(key.to_owned());
+        }
+    }
+}
+
+// Arguments.
+
+/// The script that executes steps of one kind; `first` is the first of them.
+pub(super) fn script_of(kind: Kind, first: Option<&Step>) -> usize {
+    match (kind, first) {
+        (Kind::Settle, _) => SETTLE,
+        (Kind::SettleLong, _) => SETTLE_MANY,
+        (Kind::Acquire, Some(Step::Propose(_))) => PROPOSE,
+        (Kind::AcquireLong, Some(Step::Propose(_))) => PROPOSE_MANY,
+        (Kind::Acquire, _) => TAKE,
+        (Kind::AcquireLong, _) => ACQUIRE_MANY,
+        (Kind::Alone, Some(Step::Break { .. })) => BREAK,
+        (Kind::Alone, _) => INSPECT,
+    }
+}
+
+/// Writes the number of keys, the keys and the arguments for these steps of one kind. Scripts publish wakes for waiters on
+/// `channel`. A node of a quorum compares `counts` with its mark: how this client counts, and the server.
+pub(super) fn write<'a>(
+    kind: Kind,
+    counters: Counters,
+    counts: &str,
+    channel: &str,
+    steps: impl ExactSizeIterator<Item = &'a (LockName, Step)> + Clone,
+    into: &mut Command,
+) {
+    let suffixes: &[&str] = match kind {
+        Kind::Settle => &[],
+        Kind::Acquire => &[QUEUE],
+        Kind::SettleLong | Kind::AcquireLong | Kind::Alone => &[QUEUE, WAITERS],
+    };
+    // The key before all others, and the terms of the counters before each name.
+    let (first, terms) = match (kind, counters) {
+        (Kind::Settle, Counters::Shared) => (None, None),
+        (Kind::Settle, Counters::ByBucket(_)) => (Some(MARK), None),
+        (_, Counters::Shared) => (Some(COUNTER), None),
+        (_, Counters::ByBucket(node)) => (Some(MARK), Some(node.terms)),
+    };
+    let each = 1 + suffixes.len() + usize::from(terms.is_some());
+    into.number((usize::from(first.is_some()) + steps.len() * each) as u64);
+    if let Some(first) = first {
+        into.word(first);
+    }
+    for (name, _) in steps.clone() {
+        if let Some(terms) = terms {
+            into.word(counter_of(terms, name));
+        }
+        into.word(name.key());
+        for suffix in suffixes {
+            into.word(name.beside(suffix));
+        }
+    }
+    for (_, step) in steps {
+        encode(kind, channel, step, into);
+    }
+    if matches!(counters, Counters::ByBucket(_)) {
+        into.word(counts);
+    }
+}
+
+/// Writes the arguments of a step.
+fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
+    let is_long = kind.is_long();
+    let (verb, owner, ms, fence) = match step {
+        Step::Acquire {
+            owner,
+            mode,
+            ttl,
+            block,
+            wait,
+        } => {
+            into.word(owner.token()).number(ttl.millis());
+            if is_long {
+                into.word(mode_word(*mode));
+            }
+            into.number(block.get());
+            if is_long {
+                into.word(waits_on(*wait, channel));
+            }
+            return;
+        }
+        Step::Propose(proposal) => {
+            let (owner, fences) = (&proposal.owner, proposal.fences);
+            into.word(owner.token()).number(proposal.ttl.millis());
+            into.number(fences.first.get()).number(fences.block.get());
+            if is_long {
+                into.word(waits_on(proposal.wait, channel));
+            }
+            return;
+        }
+        Step::Break { fence } => {
+            into.number(fence.get());
+            return;
+        }
+        Step::Inspect => return,
+        Step::Extend { owner, ttl, fence } => ("extend", owner, ttl.millis(), *fence),
+        Step::Release { owner, keep, fence } => {
+            ("release", owner, keep.map_or(0, Ttl::millis), *fence)
+        }
+        Step::GiveBack { owner, fence } if is_long => ("give-back", owner, 0, Some(*fence)),
+        // The short form of a release compares the fence.
+        Step::GiveBack { owner, fence } => ("release", owner, 0, Some(*fence)),
+    };
+    let mut buffer = [0; 20];
+    let fence = fence.map_or(&b""[..], |fence| digits(fence.get(), &mut buffer));
+    if kind == Kind::Settle {
+        into.joined(&[owner.token().as_bytes(), b"#", fence]);
+        into.word(verb).number(ms);
+    } else {
+        into.word(verb).word(owner.token()).number(ms).word(fence);
+    }
+}
+
+/// How a request waits: not at all, on a channel, or by polls only.
+fn waits_on(wait: Option<Wait>, channel: &str) -> &str {
+    match wait {
+        None => "",
+        Some(wait) if wait.listening => channel,
+        Some(_) => POLL_ONLY,
+    }
+}
+
+// Answers.
+
+/// Reads the answer to these steps of one kind: for each step a reply or an error, or `None` if its short form did not
+/// fit. Returns `None` if the answer has an unknown form.
+pub(super) fn decode<'a>(
+    kind: Kind,
+    value: &Value,
+    steps: impl ExactSizeIterator<Item = &'a (LockName, Step)>,
+) -> Option<Vec<Option<RedisResult<Reply>>>> {
+    let replies = array(value).filter(|replies| replies.len() == steps.len())?;
+    let each = replies.iter().zip(steps);
+    if kind.is_long() {
+        return each
+            .map(|(reply, (name, _))| long_reply(reply, name).map(Some))
+            .collect();
+    }
+    each.map(|(reply, (_, step))| match text(reply)? {
+        "other" | "contended" => Some(None),
+        said => short_reply(said, step).map(|reply| Some(Ok(reply))),
+    })
+    .collect()
+}
+
+/// Reads the answer of a short form that fitted.
+fn short_reply(said: &str, step: &Step) -> Option<Reply> {
+    let (fence, block) = match step {
+        Step::Acquire { block, .. } => (Some(fence_in(said)?), *block),
+        Step::Propose(proposal) if said == "done" => {
+            let Fences { first, block } = proposal.fences;
+            (Some(first), block)
+        }
+        Step::Release { .. } | Step::GiveBack { .. } => {
+            return said.starts_with("done").then_some(Reply::Released);
+        }
+        Step::Extend { fence, .. } => (*fence, block_of(said.strip_prefix("done")?)?),
+        Step::Propose(_) | Step::Break { .. } | Step::Inspect => return None,
+    };
+    Some(Reply::Held(Held {
+        fence,
+        block,
+        queued: 0,
+    }))
+}
+
+/// Reads the answer of a long form.
+fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
+    let Some(parts) = array(value) else {
+        return brief(text(value)?).map(Ok);
+    };
+    let reply = match (text(parts.first()?)?, &parts[1..]) {
+        ("busy", [ahead, poll_after, at_us, holder]) => Reply::Busy(Busy {
+            ahead: u32::try_from(integer(ahead)?).ok()?,
+            poll_after: millis(poll_after)?,
+            at_us: number(at_us)?,
+            holder: view(holder)??,
+        }),
+        ("behind", [least, most]) => Reply::NoVote(NoVote::Behind(bounds(least, most)?)),
+        ("not-raised", [least, most]) => Reply::NoVote(NoVote::NotRaised(bounds(least, most)?)),
+        ("quarantined", [left]) => Reply::NoVote(NoVote::Quarantined(millis(left)?)),
+        ("other-terms", [nodes, longest]) => Reply::NoVote(NoVote::OtherTerms(QuorumTerms {
+            nodes: u8::try_from(integer(nodes)?).ok()?,
+            longest_ttl: Ttl::new(millis(longest)?).ok()?,
+        })),
+        ("not-held", [holder]) => Reply::NotHeld(view(holder)?),
+        ("seen", [holder, queue, now]) => {
+            let now = number(now)?;
+            let queue = array(queue)?
+                .chunks_exact(2)
+                .filter_map(|pair| waiter(&pair[0], &pair[1], now))
+                .collect();
+            Reply::Seen(Snapshot::new(view(holder)?, queue))
+        }
+        ("error", [said]) => return Some(Err(error(said, name)?)),
+        _ => return None,
+    };
+    Some(Ok(reply))
+}
+
+/// The error for an answer of an unknown form.
+pub(super) fn no_known_form(value: &Value) -> RedisError {
+    // Only the first word is shown, since values may be confidential.
+    let word = array(value).and_then(<[_]>::first).and_then(text);
+    let detail = word.unwrap_or("no word").to_owned();
+    let what = "the answer of a script has an unknown form";
+    (ErrorKind::UnexpectedReturnType, what, detail).into()
+}
+
+/// Reads the number of fences that were drawn, which follows the first fence: `/<how many>`, or nothing for one.
+fn block_of(text: &str) -> Option<Block> {
+    if text.is_empty() {
+        return Some(Block::ONE);
+    }
+    let wanted = text.strip_prefix('/')?.parse().ok()?;
+    Some(Block::nearest(wanted)).filter(|block| block.get() == wanted)
+}
+
+/// Reads the bounds of the fences that a node accepts.
+fn bounds(least: &Value, most: &Value) -> Option<Acceptable> {
+    let fence = |value| number(value).map(Fence::new);
+    Some(Acceptable {
+        least: fence(least)?,
+        most: fence(most)?,
+    })
+}
+
+/// Reads a reply that is one text: `released` or `held <fence> <how many> <queued>`.
+fn brief(text: &str) -> Option<Reply> {
+    if text == "released" {
+        return Some(Reply::Released);
+    }
+    let (fence, rest) = text.strip_prefix("held ")?.split_once(' ')?;
+    let (block, queued) = rest.split_once(' ')?;
+    Some(Reply::Held(Held {
+        fence: Some(fence_in(fence)?),
+        block: Block::nearest(block.parse().ok()?),
+        queued: queued.parse().ok()?,
+    }))
+}
+
+/// The error of one step, as the server would have sent it for that step alone. The word `script:` says that a command
+/// in the script failed. The server does not say which key has the wrong type.
+fn error(said: &Value, name: &LockName) -> Option<RedisError> {
+    let Value::BulkString(said) = said else {
+        return None;
+    };
+    let said = String::from_utf8_lossy(said).replace(['\r', '\n'], " ");
+    // Older servers put the script's name and line before the code.
+    let has_code = said.starts_with(|first: char| first.is_ascii_uppercase());
+    let code = if has_code { "" } else { "ERR " };
+    let which = if said.contains("WRONGTYPE") {
+        let [queue, waiters] = [QUEUE, WAITERS].map(|suffix| name.beside(suffix));
+        format!("; look at {COUNTER}, {queue} and {waiters}")
+    } else {
+        String::new()
+    };
+    let line = format!("-{code}{said} script: one of its steps{which}\r\n");
+    parse_redis_value(line.as_bytes())
+        .and_then(Value::extract_error)
+        .err()
+}
+
+/// The texts of an array.
+pub(super) fn texts(value: &Value) -> Vec<String> {
+    let items = array(value).unwrap_or_default().iter();
+    items.filter_map(text).map(str::to_owned).collect()
+}
+
+/// The integers of an array.
+#[cfg(any(feature = "entries", feature = "timestamp"))]
+pub(super) fn integers(value: &Value) -> Vec<i64> {
+    let items = array(value).unwrap_or_default().iter();
+    items.filter_map(integer).collect()
+}
+
+/// Reads a holder; the inner `None` says that there is none.
+#[allow(
+    clippy::option_option,
+    reason = "the outer one says that the answer has another form"
+)]
+fn view(value: &Value) -> Option<Option<HolderView>> {
+    let [kind, value, expires_in, fence, held_for] = array(value)? else {
+        return None;
+    };
+    let kind = text(kind)?;
+    if kind == "none" {
+        return Some(None);
+    }
+    let Value::BulkString(token) = value else {
+        return None;
+    };
+    let fence = match text(fence)? {
+        "" => None,
+        fence => Some(fence_in(fence)?),
+    };
+    // A token without a fence is not written by this protocol.
+    let owner = std::str::from_utf8(token)
+        .ok()
+        .and_then(Owner::parse)
+        .filter(|_| fence.is_some());
+    let who = owner.map_or_else(
+        || HolderIdentity::Foreign {
+            kind: kind.into(),
+            value: token.clone(),
+        },
+        HolderIdentity::Owner,
+    );
+    // A negative number stands for an unknown time, or for no end.
+    let time = |value| integer(value).map(|time| u64::try_from(time).ok());
+    let held_for = time(held_for)?.map(Duration::from_micros);
+    let expires_in = time(expires_in)?.map(Duration::from_millis);
+    Some(Some(HolderView::new(who, fence, held_for, expires_in)))
+}
+
+/// Reads a waiter in the queue; `None` for a record of another form, which no current client writes.
+fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
+    let owner = Owner::parse(text(token)?)?;
+    let mut words = text(record)?.split(' ');
+    let mut next = || words.next();
+    let (mode, ttl, _block, _channel, seen_until) = (next()?, next()?, next()?, next()?, next()?);
+    let mode = (mode == mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
+    let ttl = Ttl::new(Duration::from_millis(ttl.parse().ok()?)).ok()?;
+    let seen_for = Duration::from_millis(seen_until.parse::<u64>().ok()?.saturating_sub(now_ms));
+    Some(WaiterView::new(owner, mode, ttl, seen_for))
+}
+
+/// Reads a fence.
+fn fence_in(text: &str) -> Option<Fence> {
+    let fence = text.parse().ok().map(Fence::new);
+    fence.filter(|fence| *fence <= Fence::MAX)
+}
+
+pub(super) fn millis(value: &Value) -> Option<Duration> {
+    number(value).map(Duration::from_millis)
+}
+
+/// Reads a number that is not negative.
+pub(super) fn number(value: &Value) -> Option<u64> {
+    u64::try_from(integer(value)?).ok()
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        other => text(other)?.parse().ok(),
+    }
+}
+
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+pub(super) fn array(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(items) => Some(items),
+        _ => None,
+    }
+}
+
+// Messages.
+
+/// The channel of a client. `acquire.lua` builds this name from the holder's token.
+pub(super) fn channel(client: ClientId) -> String {
+    format!("leasehold:wake:{client}")
+}
+
+/// Reads an invalidation message for cache entries: an array of keys, or nil for all keys. A message of another form
+/// counts as one for all keys.
+#[cfg(feature = "entries")]
+pub(super) fn changed(pushed: &[Value]) -> Notice {
+    let keys = match pushed {
+        [Value::Array(keys)] => (keys.iter())
+            .map(|key| text(key).map(str::to_owned))
+            .collect(),
+        _ => None,
+    };
+    Notice::Changed { keys }
+}
+
+/// Reads `granted <fence>[/<how many>] <at us> <queued after the grant> <token> <key>`, `wanted <holder's token>
+/// <key>`, `first <waiter's token> <key>` and `loaded <key>`. The key comes last, since it may contain spaces. `-`
+/// stands for an unknown fence.
+pub(super) fn notice(payload: &[u8]) -> Option<Notice> {
+    let (verb, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    match verb {
+        "granted" => {
+            let mut words = rest.splitn(5, ' ');
+            let mut next = || words.next();
+            let (fences, at_us, queued) = (next()?, next()?, next()?);
+            let (fence, block) = if fences == "-" {
+                (None, Block::ONE)
+            } else {
+                let (fence, more) = fences.split_at(fences.find('/').unwrap_or(fences.len()));
+                (Some(fence_in(fence)?), block_of(more)?)
+            };
+            let wake = Wake {
+                fence,
+                block,
+                at_us: at_us.parse().ok()?,
+                queued: queued.parse().ok()?,
+                owner: Owner::parse(next()?)?,
+            };
+            let key = next()?.to_owned();
+            Some(Notice::Granted { key, wake })
+        }
+        "wanted" | "first" => {
+            let (token, key) = rest.split_once(' ')?;
+            let (owner, key) = (Owner::parse(token)?, key.to_owned());
+            Some(match verb {
+                "wanted" => Notice::Wanted { key, owner },
+                _ => Notice::First { owner },
+            })
+        }
+        #[cfg(feature = "entries")]
+        "loaded" => {
+            let key = rest.to_owned();
+            Some(Notice::LoadEnded { key })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,103 @@
+//! Contended locks, and the messages of scripts. Arguments and answers are compared with core on real servers.
+
+use super::*;
+
+const TOKEN: &str = "lh1.00000000000000000000000000000005.0000000000000009.h:1:";
+
+#[test]
+fn contended_lock_uses_long_form_until_others_are_gone() {
+    let name = LockName::new("orders:42").unwrap();
+    let extend = |fence| Step::Extend {
+        owner: Owner::new(1, ClientId::new(1), "h", 1, "").unwrap(),
+        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        fence,
+    };
+    let known = extend(Some(Fence::new(7)));
+    let held = |queued| {
+        Reply::Held(Held {
+            fence: None,
+            block: Block::ONE,
+            queued,
+        })
+    };
+    let mut contended = Contended::default();
+    assert_eq!(contended.kind(&name, &known), Kind::Settle);
+    assert_eq!(contended.kind(&name, &extend(None)), Kind::SettleLong);
+    contended.learn(&name, &held(1));
+    assert_eq!(contended.kind(&name, &known), Kind::SettleLong);
+    contended.learn(&name, &held(0));
+    assert_eq!(contended.kind(&name, &known), Kind::Settle);
+    for number in 0..=KNOWN {
+        contended.is(&format!("n{number}"), true);
+    }
+    assert!(contended.0.len() <= KNOWN, "it forgets");
+}
+
+#[test]
+fn the_messages_of_the_document_are_understood() {
+    let text = include_str!("../../../../../../docs/reference/protocol.md");
+    let table = text.split("<!-- vectors:messages ").nth(1).unwrap();
+    let rows = table.split("<!-- end -->").next().unwrap().lines();
+    let rows = rows.filter(|line| line.starts_with('|')).skip(2);
+    let mut verbs = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row
+            .split('|')
+            .map(|cell| cell.trim().trim_matches('`'))
+            .collect();
+        let [_, message, verb, fence, at, queued, client, name, _] = cells[..] else {
+            panic!("{row}")
+        };
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        verbs.push(verb);
+        let owner = match notice(message.as_bytes()) {
+            Some(Notice::Granted { key, wake }) if verb == "granted" => {
+                let said = (fence != "none").then(|| Fence::new(number(fence)));
+                assert_eq!(wake.fence, said);
+                assert_eq!(
+                    (wake.at_us, wake.queued.into()),
+                    (number(at), number(queued))
+                );
+                assert_eq!(key, name);
+                wake.owner
+            }
+            Some(Notice::Wanted { key, owner }) if verb == "wanted" => {
+                assert_eq!(key, name);
+                owner
+            }
+            Some(Notice::First { owner }) if verb == "first" => owner,
+            other => panic!("{row}: {other:?}"),
+        };
+        assert_eq!(owner.client().get(), number(client));
+    }
+    assert_eq!(verbs, ["granted", "granted", "wanted", "first"]);
+}
+
+#[cfg(feature = "entries")]
+#[test]
+fn the_end_of_a_load_names_its_key() {
+    match notice("loaded größe 7 %".as_bytes()) {
+        Some(Notice::LoadEnded { key }) => assert_eq!(key, "größe 7 %"),
+        other => panic!("{other:?}"),
+    }
+    assert!(notice(b"loaded").is_none());
+}
+
+#[test]
+fn what_has_another_form_is_no_notice() {
+    for other in [
+        "",
+        "granted",
+        &format!("granted 64 7000001 2 {TOKEN}"),
+        &format!("granted x 7000001 2 {TOKEN} key"),
+        "granted 64 7000001 2 someone key",
+        "wanted someone key",
+        "first someone key",
+        &format!("granted -1 7000001 2 {TOKEN} key"),
+        // The form before the verbs were introduced.
+        &format!("64 {TOKEN} key"),
+    ] {
+        assert!(notice(other.as_bytes()).is_none(), "{other}");
+    }
+    assert!(notice(b"wanted \xff key").is_none());
+}
