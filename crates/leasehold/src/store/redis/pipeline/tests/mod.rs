@@ -1,6 +1,9 @@
 //! The pipeline without I/O: the tests play the callers, the connection, the sweeper and the server.
 
+mod flight;
+mod interleavings;
 mod queue;
+mod server;
 
 use std::time::Duration;
 

@@ -1,0 +1,410 @@
+//! The requests in flight, with a server that is played.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Fence, LockName, Reply, Step, Ttl};
+use redis::{ErrorKind, RedisResult, Value, parse_redis_value};
+use tokio::sync::oneshot;
+
+use super::server::{Request, Server};
+use super::{acquire, at, owner, release_under};
+use crate::clock::Moment;
+use crate::store::redis::fault::classify;
+use crate::store::redis::pipeline::{AT_ONCE, BATCHES, Batch, Call, Flight};
+use crate::store::redis::protocol::Kind;
+use crate::store::redis::resp::Command;
+use crate::store::redis::scripts::{ACQUIRE_MANY, SETTLE, SETTLE_MANY, Scripts};
+
+struct Scene {
+    flight: Flight,
+    server: Server,
+    now: Moment,
+}
+
+/// A batch by its number, and the word for each answer.
+type Completed = (u64, Vec<String>);
+
+impl Scene {
+    fn new() -> Self {
+        let scripts = Arc::<Scripts>::default();
+        Self {
+            flight: Flight::new(scripts.clone(), "channel".into()),
+            server: Server::new(scripts),
+            now: at(0),
+        }
+    }
+
+    fn begin(&mut self, id: u64, kind: Kind, steps: &[(&str, Step)]) {
+        let steps = steps.iter();
+        let steps = steps.map(|(name, step)| (LockName::new(name).unwrap(), step.clone()));
+        let steps = steps.collect();
+        self.flight.begin(Batch { id, kind, steps }, self.now);
+    }
+
+    fn call(&mut self, words: &[&str]) -> oneshot::Receiver<Vec<Value>> {
+        let mut bytes = Vec::new();
+        for word in words {
+            let mut command = Command::default();
+            command.word(word);
+            command.write(&mut bytes);
+        }
+        let (caller, hears) = oneshot::channel();
+        self.flight.call(Call {
+            bytes,
+            replies: words.len(),
+            heard: Vec::new(),
+            caller,
+        });
+        hears
+    }
+
+    /// The requests in flight.
+    fn in_flight(&mut self) -> Vec<String> {
+        self.server.receive(&mut self.flight);
+        self.server.requests().map(Request::shown).collect()
+    }
+
+    /// The server answers the oldest request. Returns the batches that are completed then.
+    fn hear(&mut self) -> Vec<Completed> {
+        self.server.receive(&mut self.flight);
+        let reply = self.server.answer().expect("a request");
+        self.now = self.now.after(Duration::from_millis(1));
+        self.flight.hear(reply, self.now).unwrap();
+        self.completed()
+    }
+
+    fn completed(&mut self) -> Vec<Completed> {
+        let mut all = Vec::new();
+        while let Some(completed) = self.flight.next_completed() {
+            assert_eq!(completed.answers.len(), completed.batch.steps.len());
+            let words = completed.answers.iter().map(word).collect();
+            all.push((completed.batch.id, words));
+        }
+        all
+    }
+}
+
+/// The kind of reply, or the code of the error.
+fn word(answer: &RedisResult<Reply>) -> String {
+    match answer {
+        Ok(Reply::Held(_)) => "held".into(),
+        Ok(Reply::Busy(_)) => "busy".into(),
+        Ok(Reply::NotHeld(_)) => "not-held".into(),
+        Ok(Reply::Released) => "released".into(),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => error.code().unwrap_or("error").into(),
+    }
+}
+
+fn all(id: u64, words: &[&str]) -> Vec<Completed> {
+    vec![(id, words.iter().map(|word| (*word).to_owned()).collect())]
+}
+
+fn extend_under(number: u64) -> Step {
+    Step::Extend {
+        owner: owner(number),
+        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        fence: Some(Fence::new(number)),
+    }
+}
+
+/// (F1)
+#[test]
+fn refused_batches_go_again_in_order_before_anything_new() {
+    let mut scene = Scene::new();
+    scene.server.loaded.clear();
+    for (id, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        assert!(scene.flight.has_room());
+        scene.begin(id, Kind::Acquire, &[(name, acquire(id))]);
+    }
+    assert_eq!(scene.in_flight().len(), 3);
+    for left in [2, 1] {
+        assert!(scene.hear().is_empty() && !scene.flight.has_room());
+        assert_eq!(scene.in_flight().len(), left, "nothing goes yet");
+    }
+    assert!(scene.hear().is_empty());
+    for id in 1..=3 {
+        assert_eq!(scene.in_flight(), [format!("EVAL take {id}")]);
+        assert!(!scene.flight.has_room());
+        assert_eq!(scene.hear(), all(id, &["held"]));
+    }
+    assert!(scene.flight.has_room() && scene.in_flight().is_empty());
+}
+
+/// (F2) The refused batch may have been the one that frees the lock.
+#[test]
+fn batch_that_found_a_lock_busy_after_a_refusal_goes_again() {
+    let mut scene = Scene::new();
+    scene.server.hold("a", 1);
+    scene.server.loaded.remove(&(SETTLE, false));
+    scene.begin(0, Kind::AcquireLong, &[("a", acquire(2))]);
+    scene.begin(1, Kind::Settle, &[("a", release_under(1))]);
+    scene.begin(
+        2,
+        Kind::AcquireLong,
+        &[("c", acquire(5)), ("a", acquire(3))],
+    );
+    scene.begin(3, Kind::AcquireLong, &[("b", acquire(4))]);
+    assert_eq!(scene.hear(), all(0, &["busy"]), "it came before");
+    assert!(scene.hear().is_empty());
+    assert!(scene.hear().is_empty(), "busy, after a refusal");
+    assert_eq!(scene.hear(), all(3, &["held"]));
+    assert_eq!(scene.in_flight(), ["EVAL settle 1"]);
+    assert_eq!(scene.hear(), all(1, &["released"]));
+    assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 5 3"]);
+    assert_eq!(scene.hear(), all(2, &["held", "held"]));
+    assert!(scene.flight.has_room() && scene.in_flight().is_empty());
+}
+
+/// (SQ1)
+#[test]
+fn answers_stand_if_the_repetition_of_a_batch_is_refused() {
+    let mut scene = Scene::new();
+    scene.server.hold("a", 1);
+    scene.server.loaded.remove(&(SETTLE, false));
+    scene.begin(1, Kind::Settle, &[("b", release_under(2))]);
+    scene.begin(
+        2,
+        Kind::AcquireLong,
+        &[("c", acquire(3)), ("a", acquire(4))],
+    );
+    assert!(scene.hear().is_empty() && scene.hear().is_empty());
+    scene.server.denied.extend(["a".into(), "c".into()]);
+    assert!(scene.hear().is_empty(), "the long form follows");
+    assert_eq!(scene.hear(), all(1, &["not-held"]));
+    assert!(scene.hear().is_empty() && scene.hear().is_empty());
+    assert_eq!(scene.hear(), all(2, &["held", "busy"]));
+}
+
+/// (SQ1)
+#[test]
+fn answers_stand_if_a_step_of_the_repetition_fails() {
+    let mut scene = Scene::new();
+    scene.server.hold("a", 1);
+    scene.server.loaded.remove(&(SETTLE, false));
+    scene.begin(1, Kind::Settle, &[("b", release_under(2))]);
+    let steps = [("c", acquire(3)), ("a", acquire(4))];
+    scene.begin(2, Kind::AcquireLong, &steps);
+    assert!(scene.hear().is_empty() && scene.hear().is_empty() && scene.hear().is_empty());
+    assert_eq!(scene.hear(), all(1, &["not-held"]));
+    let word = |text: &str| Value::BulkString(text.into());
+    let failed = Value::Array(vec![word("error"), word("OOM command not allowed")]);
+    let reply = Value::Array(vec![failed.clone(), failed]);
+    scene.flight.hear(reply, scene.now).unwrap();
+    assert_eq!(scene.completed(), all(2, &["held", "busy"]));
+}
+
+#[test]
+fn denied_batch_is_split_and_only_the_denied_step_fails() {
+    let mut scene = Scene::new();
+    scene.server.denied.insert("b".into());
+    scene.server.hold("c", 9);
+    let steps = [("a", acquire(1)), ("b", acquire(2)), ("c", acquire(3))];
+    scene.begin(1, Kind::Acquire, &steps);
+    scene.begin(2, Kind::Acquire, &[("d", acquire(4))]);
+    assert!(scene.hear().is_empty());
+    assert_eq!(scene.hear(), all(2, &["held"]));
+    for alone in ["take 1", "take 2", "take 3"] {
+        assert_eq!(scene.in_flight(), [format!("EVALSHA {alone}")]);
+        assert!(scene.hear().is_empty() && !scene.flight.has_room());
+    }
+    assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 3"]);
+    assert_eq!(scene.hear(), all(1, &["held", "NOPERM", "busy"]));
+    assert!(scene.flight.has_room());
+}
+
+#[test]
+fn denied_batch_of_one_step_is_answered_with_the_error() {
+    let mut scene = Scene::new();
+    scene.server.denied.insert("b".into());
+    scene.begin(1, Kind::Acquire, &[("b", acquire(1))]);
+    scene.begin(2, Kind::Acquire, &[("a", acquire(2))]);
+    assert_eq!(scene.hear(), all(1, &["NOPERM"]));
+    assert!(scene.flight.has_room());
+    assert_eq!(scene.hear(), all(2, &["held"]));
+}
+
+#[test]
+fn steps_that_do_not_fit_go_again_in_the_long_form() {
+    let mut scene = Scene::new();
+    for (name, owner) in [("a", 1), ("b", 2), ("c", 3)] {
+        scene.server.hold(name, owner);
+    }
+    // Another client waits for the second lock.
+    scene.server.queue("b");
+    let steps = [
+        ("a", extend_under(1)),
+        ("b", extend_under(2)),
+        ("c", release_under(3)),
+        ("d", release_under(4)),
+    ];
+    scene.begin(1, Kind::Settle, &steps);
+    scene.begin(2, Kind::Acquire, &[("c", acquire(5))]);
+    assert!(scene.hear().is_empty());
+    assert!(scene.flight.has_room(), "the server refused nothing");
+    assert_eq!(
+        scene.in_flight(),
+        ["EVALSHA take 5", "EVALSHA settle-many 2 4"]
+    );
+    assert_eq!(scene.hear(), all(2, &["held"]));
+    let answers = ["held", "held", "released", "not-held"];
+    assert_eq!(scene.hear(), all(1, &answers));
+}
+
+#[test]
+fn long_form_that_is_refused_goes_again_at_once() {
+    let mut scene = Scene::new();
+    scene.server.loaded.remove(&(SETTLE_MANY, false));
+    let steps = [("a", release_under(1)), ("b", release_under(2))];
+    scene.begin(1, Kind::Settle, &steps);
+    assert!(scene.hear().is_empty());
+    // The user loses a permission between the two forms.
+    scene.server.denied.insert("a".into());
+    scene.begin(2, Kind::Acquire, &[("c", acquire(3))]);
+    let requests = ["EVALSHA settle-many 1 2", "EVALSHA take 3"];
+    assert_eq!(scene.in_flight(), requests);
+    assert!(scene.hear().is_empty() && scene.flight.has_room());
+    assert_eq!(
+        scene.in_flight(),
+        ["EVALSHA take 3", "EVALSHA settle-many 1"]
+    );
+    assert_eq!(scene.hear(), all(2, &["held"]));
+    assert!(scene.hear().is_empty(), "the first step was denied");
+    assert_eq!(scene.in_flight(), ["EVALSHA settle-many 2"]);
+    assert!(scene.hear().is_empty(), "the script is unknown");
+    assert_eq!(scene.in_flight(), ["EVAL settle-many 2"]);
+    assert_eq!(scene.hear(), all(1, &["NOPERM", "not-held"]));
+}
+
+#[test]
+fn old_server_gets_scripts_without_flags_from_then_on() {
+    let mut scene = Scene::new();
+    scene.server.takes_flags = false;
+    scene.server.loaded.clear();
+    scene.begin(1, Kind::Acquire, &[("a", acquire(1))]);
+    for request in ["EVALSHA", "EVAL", "EVALSHA plain"] {
+        assert_eq!(scene.in_flight(), [format!("{request} take 1")]);
+        assert!(scene.hear().is_empty());
+    }
+    assert_eq!(scene.in_flight(), ["EVAL plain take 1"]);
+    assert_eq!(scene.hear(), all(1, &["held"]));
+    scene.begin(2, Kind::Acquire, &[("b", acquire(2))]);
+    assert_eq!(scene.in_flight(), ["EVALSHA plain take 2"]);
+    assert_eq!(scene.hear(), all(2, &["held"]));
+}
+
+#[test]
+fn server_that_takes_no_hash_gets_texts_from_then_on() {
+    let mut scene = Scene::new();
+    scene.server.takes_hashes = false;
+    scene.begin(1, Kind::Acquire, &[("a", acquire(1))]);
+    assert_eq!(scene.in_flight(), ["EVALSHA take 1"]);
+    assert!(scene.hear().is_empty());
+    assert_eq!(scene.in_flight(), ["EVAL take 1"]);
+    assert_eq!(scene.hear(), all(1, &["held"]));
+    scene.begin(2, Kind::Acquire, &[("a", acquire(2))]);
+    assert_eq!(scene.in_flight(), ["EVAL take 2"]);
+    assert!(scene.hear().is_empty());
+    assert_eq!(scene.in_flight(), ["EVAL acquire-many 2"]);
+    assert_eq!(scene.hear(), all(2, &["busy"]));
+}
+
+/// A script that is only forgotten goes by its text once.
+#[test]
+fn forgotten_script_goes_by_its_hash_the_next_time() {
+    let mut scene = Scene::new();
+    scene.server.loaded.remove(&(ACQUIRE_MANY, false));
+    scene.begin(1, Kind::AcquireLong, &[("a", acquire(1))]);
+    scene.hear();
+    assert_eq!(scene.hear(), all(1, &["held"]));
+    scene.begin(2, Kind::AcquireLong, &[("b", acquire(2))]);
+    assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 2"]);
+}
+
+#[test]
+fn calls_between_batches_get_their_replies_in_order() {
+    let mut scene = Scene::new();
+    let mut first = scene.call(&["one"]);
+    scene.begin(1, Kind::Acquire, &[("a", acquire(1))]);
+    let mut second = scene.call(&["two", "three"]);
+    drop(scene.call(&["gone"]));
+    scene.begin(2, Kind::Acquire, &[("b", acquire(2))]);
+    assert!(first.try_recv().is_err());
+    scene.hear();
+    let said = |words: &[&str]| {
+        let values = words.iter().map(|word| Value::SimpleString((*word).into()));
+        Ok(values.collect::<Vec<_>>())
+    };
+    assert_eq!(first.try_recv(), said(&["one"]));
+    assert_eq!(scene.hear(), all(1, &["held"]));
+    scene.hear();
+    assert!(second.try_recv().is_err(), "one reply is missing");
+    scene.hear();
+    assert_eq!(second.try_recv(), said(&["two", "three"]));
+    scene.hear();
+    assert_eq!(scene.hear(), all(2, &["held"]));
+}
+
+/// A call hears an error as its reply.
+#[test]
+fn answer_to_no_request_is_an_error() {
+    let mut scene = Scene::new();
+    let line = |text: &str| parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+    let mut call = scene.call(&["one"]);
+    scene.flight.hear(line("ERR no"), at(0)).unwrap();
+    assert_eq!(call.try_recv(), Ok(vec![line("ERR no")]));
+    let full = line("ERR max number of clients reached");
+    let error = scene.flight.hear(full, at(0)).unwrap_err();
+    assert!(error.to_string().contains("max number of clients"));
+    let error = scene.flight.hear(Value::Okay, at(0)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Parse);
+}
+
+#[test]
+fn few_batches_are_in_flight_and_one_if_replies_are_fast() {
+    let mut scene = Scene::new();
+    let fill = |scene: &mut Scene| {
+        let (count, mut id) = (scene.in_flight().len(), 0);
+        while scene.flight.has_room() {
+            id += 1;
+            scene.begin(id, Kind::Acquire, &[("a", acquire(id))]);
+        }
+        scene.in_flight().len() - count
+    };
+    let take = |scene: &mut Scene, after: Duration| {
+        let reply = scene.server.answer().unwrap();
+        scene.now = scene.now.after(after);
+        scene.flight.hear(reply, scene.now).unwrap();
+    };
+    assert_eq!(fill(&mut scene), BATCHES);
+    take(&mut scene, AT_ONCE);
+    assert_eq!(fill(&mut scene), 0, "three are in flight, and it was fast");
+    while !scene.in_flight().is_empty() {
+        take(&mut scene, Duration::ZERO);
+    }
+    assert_eq!(fill(&mut scene), 1);
+    take(&mut scene, AT_ONCE + Duration::from_micros(1));
+    assert_eq!(fill(&mut scene), BATCHES - 1);
+}
+
+#[test]
+fn answer_of_unknown_form_may_follow_a_deed_of_each_step() {
+    let wrong = [
+        Value::Int(1),
+        Value::Okay,
+        Value::Array(vec![Value::BulkString(b"7".to_vec())]),
+        Value::Array(vec![Value::BulkString(b"so".to_vec()); 2]),
+    ];
+    for (id, reply) in (1..).zip(wrong) {
+        let mut scene = Scene::new();
+        scene.begin(id, Kind::Acquire, &[("a", acquire(1)), ("b", acquire(2))]);
+        scene.flight.hear(reply.clone(), at(1)).unwrap();
+        let completed = scene.flight.next_completed().unwrap();
+        assert_eq!(completed.answers.len(), 2);
+        for answer in completed.answers {
+            let (error, in_step) = classify("there", &answer.unwrap_err());
+            assert!(error.may_have_taken_effect && in_step, "{reply:?}");
+        }
+    }
+}
