@@ -418,7 +418,11 @@ impl Shared {
                 if !self.deliver(completed) {
                     return Poll::Ready(DisconnectReason::Lost);
                 }
-            } else if arrived.is_pending() {
+                // Lets the callers go first: what they ask for now goes in one batch.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if arrived.is_pending() {
                 return Poll::Pending;
             }
         }
