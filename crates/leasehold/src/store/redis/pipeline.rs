@@ -242,17 +242,19 @@ impl Queue {
         (!batches.is_empty()).then_some(Action::Send(batches))
     }
 
-    /// Delivers the answers to a batch, in its order. Learns from them whether its locks have other waiters.
-    pub(super) fn answer(&self, batch: &Batch, answers: Vec<Answer>) {
+    /// Learns from the replies to a batch whether its locks have other waiters. Before the answers are delivered.
+    pub(super) fn learn<'a>(&self, replies: impl Iterator<Item = (&'a LockName, &'a Reply)>) {
+        let mut contents = self.lock();
+        for (name, reply) in replies {
+            contents.contended.learn(name, reply);
+        }
+    }
+
+    /// Delivers the answers to a batch, in its order.
+    pub(super) fn answer(&self, id: u64, answers: impl IntoIterator<Item = Answer>) {
         let waiting = {
-            let mut contents = self.lock();
-            for ((name, _), answer) in batch.steps.iter().zip(&answers) {
-                if let Ok(reply) = answer {
-                    contents.contended.learn(name, reply);
-                }
-            }
-            let batches = &mut contents.in_flight;
-            let place = batches.iter().position(|pending| pending.id == batch.id);
+            let batches = &mut self.lock().in_flight;
+            let place = batches.iter().position(|pending| pending.id == id);
             // None if the connection was given up before.
             place.map(|place| batches.swap_remove(place).waiting)
         };
@@ -487,7 +489,16 @@ impl Contents {
 /// A batch and its answers: an error concerns one step.
 pub(super) struct CompletedBatch {
     pub(super) batch: Batch,
-    pub(super) answers: Vec<RedisResult<Reply>>,
+    /// None is missing.
+    pub(super) answers: Vec<Option<RedisResult<Reply>>>,
+}
+
+impl CompletedBatch {
+    /// The replies that are no errors.
+    pub(super) fn replies(&self) -> impl Iterator<Item = (&LockName, &Reply)> {
+        let answers = self.answers.iter().zip(&self.batch.steps);
+        answers.filter_map(|(answer, (name, _))| Some((name, answer.as_ref()?.as_ref().ok()?)))
+    }
 }
 
 /// A request beside the steps: for cache entries, timestamps or the index, or of a handshake.
@@ -687,7 +698,6 @@ impl Flight {
             again.answers = answers;
             self.refused.insert(again.batch.id, again);
         } else {
-            let answers = answers.into_iter().flatten().collect();
             self.completed.push_back(CompletedBatch { batch, answers });
         }
     }
@@ -761,25 +771,25 @@ impl BatchInFlight {
 
     /// Takes the answers of a script. What the short form does not fit is to be sent in the long one.
     fn take(&mut self, reply: &Value, form: Form) {
-        let replies = decode(self.part.kind, reply, self.part_steps());
-        let steps = std::mem::take(&mut self.part.steps);
-        let Some(replies) = replies else {
+        let places = std::mem::take(&mut self.part.steps);
+        let steps = places.iter().map(|place| &self.batch.steps[*place]);
+        let (mut place, mut unfit) = (places.iter().copied(), Vec::new());
+        let take = |reply| {
+            let Some(place) = place.next() else { return };
+            let answer = &mut self.answers[place];
+            match reply {
+                // (SQ1) An answer stands if the repetition of its step fails.
+                Some(Err(_)) if matches!(answer, Some(Ok(_))) => {}
+                Some(reply) => *answer = Some(reply),
+                None => unfit.push(place),
+            }
+        };
+        if decode(self.part.kind, reply, steps, take).is_none() {
             let error = no_known_form(reply);
-            for place in steps {
+            for place in places {
                 self.answers[place] = Some(Err(error.clone()));
             }
             return;
-        };
-        let mut unfit = Vec::new();
-        for (place, reply) in steps.into_iter().zip(replies) {
-            match reply {
-                // (SQ1) An answer stands if the repetition of its step fails.
-                Some(Err(error)) => {
-                    self.answers[place].get_or_insert(Err(error));
-                }
-                Some(reply) => self.answers[place] = Some(reply),
-                None => unfit.push(place),
-            }
         }
         if !unfit.is_empty() {
             let (kind, steps) = (self.part.kind.long(), unfit);

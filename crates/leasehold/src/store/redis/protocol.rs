@@ -304,25 +304,26 @@ fn waits_on(wait: Option<Wait>, channel: &str) -> &str {
 
 // Answers.
 
-/// Reads the answer to these steps of one kind: for each step a reply or an error, or `None` if its short form did not
-/// fit. Returns `None` if the answer has an unknown form.
+/// Reads the answer to these steps of one kind. `take` gets for each step a reply or an error, or `None` if its short form did not fit.
+/// Returns `None` if the answer has an unknown form; then nothing that was taken counts.
 pub(super) fn decode<'a>(
     kind: Kind,
     value: &Value,
     steps: impl ExactSizeIterator<Item = &'a (LockName, Step)>,
-) -> Option<Vec<Option<RedisResult<Reply>>>> {
+    mut take: impl FnMut(Option<RedisResult<Reply>>),
+) -> Option<()> {
     let replies = array(value).filter(|replies| replies.len() == steps.len())?;
-    let each = replies.iter().zip(steps);
-    if kind.is_long() {
-        return each
-            .map(|(reply, (name, _))| long_reply(reply, name).map(Some))
-            .collect();
+    for (reply, (name, step)) in replies.iter().zip(steps) {
+        take(if kind.is_long() {
+            Some(long_reply(reply, name)?)
+        } else {
+            match text(reply)? {
+                "other" | "contended" => None,
+                said => Some(Ok(short_reply(said, step)?)),
+            }
+        });
     }
-    each.map(|(reply, (_, step))| match text(reply)? {
-        "other" | "contended" => Some(None),
-        said => short_reply(said, step).map(|reply| Some(Ok(reply))),
-    })
-    .collect()
+    Some(())
 }
 
 /// Reads the answer of a short form that fitted.

@@ -199,7 +199,7 @@ impl Wire {
         flight.begin(Batch { id, kind, steps }, at);
         loop {
             if let Some(completed) = flight.next_completed() {
-                return Ok(completed.answers);
+                return Ok(completed.answers.into_iter().flatten().collect());
             }
             let request = flight.out().to_vec();
             flight.is_out(request.len());

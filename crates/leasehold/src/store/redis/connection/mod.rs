@@ -436,9 +436,10 @@ impl Shared {
             is_reliable &= in_step && error.kind != StoreErrorKind::ReadOnly;
             error
         };
-        let answers = completed.answers.into_iter();
-        let answers = answers.map(|answer| answer.map_err(&mut verdict)).collect();
-        self.queue.answer(&completed.batch, answers);
+        self.queue.learn(completed.replies());
+        let answers = completed.answers.into_iter().flatten();
+        let answers = answers.map(|answer| answer.map_err(&mut verdict));
+        self.queue.answer(completed.batch.id, answers);
         is_reliable
     }
 

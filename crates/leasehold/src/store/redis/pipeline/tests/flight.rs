@@ -78,7 +78,7 @@ impl Scene {
         let mut all = Vec::new();
         while let Some(completed) = self.flight.next_completed() {
             assert_eq!(completed.answers.len(), completed.batch.steps.len());
-            let words = completed.answers.iter().map(word).collect();
+            let words = completed.answers.iter().flatten().map(word).collect();
             all.push((completed.batch.id, words));
         }
         all
@@ -402,7 +402,7 @@ fn answer_of_unknown_form_may_follow_a_deed_of_each_step() {
         scene.flight.hear(reply.clone(), at(1)).unwrap();
         let completed = scene.flight.next_completed().unwrap();
         assert_eq!(completed.answers.len(), 2);
-        for answer in completed.answers {
+        for answer in completed.answers.into_iter().flatten() {
             let (error, in_step) = classify("there", &answer.unwrap_err());
             assert!(error.may_have_taken_effect && in_step, "{reply:?}");
         }

@@ -194,9 +194,10 @@ impl Play {
         self.flight.hear(reply, self.now).unwrap();
         while let Some(completed) = self.flight.next_completed() {
             let told = |error| classify("there", &error).0;
-            let answers = completed.answers.into_iter();
-            let answers = answers.map(|answer| answer.map_err(told)).collect();
-            self.queue.answer(&completed.batch, answers);
+            self.queue.learn(completed.replies());
+            let answers = completed.answers.into_iter().flatten();
+            let answers = answers.map(|answer| answer.map_err(told));
+            self.queue.answer(completed.batch.id, answers);
         }
         self.receive();
         true

@@ -90,7 +90,7 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
     assert_eq!(sent, [vec![2], vec![1], vec![0]]);
     assert!(scene.batches().is_empty());
     for batch in batches {
-        scene.queue.answer(&batch, vec![Ok(Reply::Released)]);
+        scene.queue.answer(batch.id, vec![Ok(Reply::Released)]);
     }
     assert_eq!(scene.answered(), [(2, None), (1, None), (3, None)]);
 }
@@ -133,7 +133,7 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
         scene.push(2, release_under(2), at(0), LIMIT);
         let batches = scene.batches();
         for batch in &batches {
-            scene.queue.answer(batch, vec![Ok(Reply::Released)]);
+            scene.queue.answer(batch.id, vec![Ok(Reply::Released)]);
         }
         batches.iter().map(|batch| batch.kind).collect::<Vec<_>>()
     };
@@ -145,16 +145,9 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
     assert_eq!(kinds(&scene), [Kind::Settle, Kind::Acquire]);
 
     // Answers show it, too.
-    let steps = vec![(LockName::new("m").unwrap(), release_under(2))];
-    let taken = Reply::NotHeld(None);
+    let (name, taken) = (LockName::new("m").unwrap(), Reply::NotHeld(None));
     for (reply, kind) in [(held(2), Kind::SettleLong), (taken, Kind::Settle)] {
-        let (id, kind_of, steps) = (u64::MAX, Kind::Settle, steps.clone());
-        let batch = Batch {
-            id,
-            kind: kind_of,
-            steps,
-        };
-        scene.queue.answer(&batch, vec![Ok(reply)]);
+        scene.queue.learn([(&name, &reply)].into_iter());
         assert_eq!(kinds(&scene)[0], kind);
     }
 }
@@ -213,7 +206,7 @@ fn step_is_answered_once_by_time_limit_or_server() {
     ));
 
     let replies = vec![Ok(Reply::Released), Ok(Reply::Released)];
-    scene.queue.answer(&sent[0], replies);
+    scene.queue.answer(sent[0].id, replies);
     assert_eq!(scene.answered(), [(1, None)]);
     scene.queue.disconnect(DisconnectReason::Lost, || {});
     scene.queue.sweep(at(60_000));
@@ -244,7 +237,7 @@ fn lost_connection_leaves_sent_steps_unknown_and_others_queued() {
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
     assert!(told && !scene.queue.is_listening());
-    scene.queue.answer(&sent[0], vec![Ok(Reply::Released)]);
+    scene.queue.answer(sent[0].id, vec![Ok(Reply::Released)]);
     assert!(scene.answered().is_empty());
 
     assert!(
@@ -277,7 +270,7 @@ fn the_sweeper_sleeps_until_the_next_time_limit() {
     while let Some(Action::Send(batches)) = scene.next_action(true) {
         for batch in batches {
             let replies = batch.steps.iter().map(|_| Ok(Reply::Released));
-            scene.queue.answer(&batch, replies.collect());
+            scene.queue.answer(batch.id, replies);
         }
     }
     // Nothing is under way, and nothing wakes it any more.
