@@ -7,17 +7,17 @@ use crate::lease::hold::Hold;
 
 impl Engine {
     /// Whether the client remembers nothing of any lock.
-    pub(in crate::lease) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.state().machine.is_empty()
     }
 
     /// How many leases are renewed.
-    pub(in crate::lease) fn leases(&self) -> usize {
+    pub(crate) fn leases(&self) -> usize {
         self.state().machine.leases_kept()
     }
 
     /// A lease is handed on that was made a while ago.
-    pub(in crate::lease) fn hands_on(self: &Arc<Self>, hold: &Arc<Hold>) {
+    pub(crate) fn hands_on(self: &Arc<Self>, hold: &Arc<Hold>) {
         let effects = {
             let mut state = self.state();
             state.machine.hands_on(hold, self.clock.now());

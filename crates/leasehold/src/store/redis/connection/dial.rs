@@ -48,17 +48,17 @@ pub(super) struct EstablishedConnection {
 
 /// Where to connect, and what the connection is for.
 #[derive(Clone, Copy)]
-pub(in crate::store::redis) struct Dial<'a> {
-    pub(in crate::store::redis) address: &'a Address,
+pub(crate) struct Dial<'a> {
+    pub(crate) address: &'a Address,
     /// The time limit of the login and of what follows, each.
-    pub(in crate::store::redis) limit: Duration,
-    pub(in crate::store::redis) clock: &'a Clock,
+    pub(crate) limit: Duration,
+    pub(crate) clock: &'a Clock,
     /// The scripts that will be sent.
-    pub(in crate::store::redis) scripts: &'a Arc<Scripts>,
+    pub(crate) scripts: &'a Arc<Scripts>,
     /// Hears the notices of the server.
-    pub(in crate::store::redis) listener: &'a Listener,
+    pub(crate) listener: &'a Listener,
     /// Without one, the current runtime does the work.
-    pub(in crate::store::redis) placement: Option<&'a Placement>,
+    pub(crate) placement: Option<&'a Placement>,
 }
 
 impl Dial<'_> {
@@ -84,7 +84,7 @@ impl Dial<'_> {
     }
 
     /// Connects and logs in, to whatever server it is.
-    pub(in crate::store::redis) async fn open(&self) -> Result<(Link, Wire), StoreError> {
+    pub(crate) async fn open(&self) -> Result<(Link, Wire), StoreError> {
         let settings = self.credentials().await?;
         let opened = self.clock.within(self.limit, self.connect(&settings)).await;
         opened.unwrap_or_else(|| Err(silent(self.address, Some(self.limit))))

@@ -17,18 +17,18 @@ use crate::store::redis::scripts::{NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
 #[derive(Clone, Copy)]
-pub(in crate::store::redis) struct Handshake<'a> {
-    pub(in crate::store::redis) address: &'a Address,
-    pub(in crate::store::redis) scripts: &'a Scripts,
+pub(crate) struct Handshake<'a> {
+    pub(crate) address: &'a Address,
+    pub(crate) scripts: &'a Scripts,
     /// The channel on which the client receives messages.
-    pub(in crate::store::redis) channel: &'a str,
+    pub(crate) channel: &'a str,
 }
 
 /// The result of a handshake.
 #[derive(Debug)]
-pub(in crate::store::redis) struct HandshakeResult {
+pub(crate) struct HandshakeResult {
     /// The connection is subscribed. False if the user has no permission to subscribe.
-    pub(in crate::store::redis) listening: bool,
+    pub(crate) listening: bool,
     /// The identity of the server; `None` if the user has no permission to ask for it.
     pub(super) server: Option<ServerId>,
 }
@@ -39,10 +39,7 @@ const ADOPT: &str =
 
 impl Handshake<'_> {
     /// Takes two round trips. The second one depends on the answers to the first.
-    pub(in crate::store::redis) async fn exchange(
-        &self,
-        wire: &mut Wire,
-    ) -> Result<HandshakeResult, StoreError> {
+    pub(crate) async fn exchange(&self, wire: &mut Wire) -> Result<HandshakeResult, StoreError> {
         let mut questions = pipe();
         questions.cmd("ROLE");
         questions.cmd("HELLO").arg(3);
@@ -239,7 +236,7 @@ impl ServerId {
 }
 
 /// The start of a server as the mark of a node names it: the begin of its `run_id`. `None` if the reply to `INFO server` has none.
-pub(in crate::store::redis) fn start_of(server: &Value) -> Option<String> {
+pub(crate) fn start_of(server: &Value) -> Option<String> {
     let text: String = redis::from_redis_value_ref(server).ok()?;
     Some(field(&text, "run_id")?.get(..MARK_ID)?.to_owned())
 }
@@ -276,17 +273,17 @@ pub(super) fn replaced(before: Option<&ServerId>, now: Option<&ServerId>) -> Opt
 /// The servers to which the nodes of a quorum are connected, by the identity of their start (`run_id`).
 /// A server that two addresses lead to is one node only: otherwise it would vote twice.
 #[derive(Default)]
-pub(in crate::store::redis) struct Seats(Mutex<HashMap<String, Arc<str>>>);
+pub(crate) struct Seats(Mutex<HashMap<String, Arc<str>>>);
 
 /// The place of one node.
-pub(in crate::store::redis) struct Seat {
+pub(crate) struct Seat {
     seats: Arc<Seats>,
     /// The address of the node, without user and password. Each node of a quorum has another one.
     node: Arc<str>,
 }
 
 impl Seat {
-    pub(in crate::store::redis) fn new(seats: Arc<Seats>, node: &str) -> Self {
+    pub(crate) fn new(seats: Arc<Seats>, node: &str) -> Self {
         let node = node.into();
         Self { seats, node }
     }
@@ -295,7 +292,7 @@ impl Seat {
     ///
     /// # Errors
     /// The address of another node that is connected to it.
-    pub(in crate::store::redis) fn take(&self, server: &str) -> Result<(), Arc<str>> {
+    pub(crate) fn take(&self, server: &str) -> Result<(), Arc<str>> {
         let mut seats = self.lock();
         seats.retain(|_, node| *node != self.node);
         if let Some(other) = seats.get(server) {
@@ -306,7 +303,7 @@ impl Seat {
     }
 
     /// The node is connected to no server.
-    pub(in crate::store::redis) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.lock().retain(|_, node| *node != self.node);
     }
 

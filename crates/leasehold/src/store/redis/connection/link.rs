@@ -35,7 +35,7 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
 /// One connection, and the requests in flight over it.
-pub(in crate::store::redis) struct Link {
+pub(crate) struct Link {
     stream: Box<dyn Duplex>,
     reader: Reader,
     calls: mpsc::UnboundedReceiver<Call>,
@@ -49,7 +49,7 @@ pub(in crate::store::redis) struct Link {
 
 /// Sends calls over a connection. They fail once the connection has ended.
 #[derive(Clone)]
-pub(in crate::store::redis) struct Wire(mpsc::UnboundedSender<Call>);
+pub(crate) struct Wire(mpsc::UnboundedSender<Call>);
 
 impl Link {
     pub(super) fn new(
@@ -72,7 +72,7 @@ impl Link {
     }
 
     /// Moves bytes until the connection ends. Returns why.
-    pub(in crate::store::redis) async fn run(&mut self) -> RedisError {
+    pub(crate) async fn run(&mut self) -> RedisError {
         poll_fn(|context| {
             loop {
                 if let Err(error) = ready!(self.poll_read(context)) {
@@ -84,7 +84,7 @@ impl Link {
     }
 
     /// Moves bytes until `asked` is answered. The error: the connection has ended without an answer.
-    pub(in crate::store::redis) async fn until<T>(
+    pub(crate) async fn until<T>(
         &mut self,
         asked: impl Future<Output = T>,
     ) -> Result<T, RedisError> {
@@ -177,7 +177,7 @@ fn lost() -> RedisError {
 
 impl Wire {
     /// Subscribes the connection to a channel.
-    pub(in crate::store::redis) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
+    pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         let mut subscribe = cmd("SUBSCRIBE");
         subscribe.arg(channel);
         let reply = self.send(subscribe.get_packed_command(), 1).await?.pop();
@@ -186,7 +186,7 @@ impl Wire {
 
     /// Executes the steps of one batch, each with its own answer. The error: there is no reply.
     #[cfg(any(test, feature = "doctor"))]
-    pub(in crate::store::redis) async fn run_batch(
+    pub(crate) async fn run_batch(
         &self,
         scripts: &Arc<Scripts>,
         channel: &str,

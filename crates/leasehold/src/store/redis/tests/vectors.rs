@@ -139,7 +139,7 @@ struct Scene {
 }
 
 /// A connection to the server at this URL, for the tests of one thread.
-pub(in crate::store::redis) async fn wire_to(url: &str) -> Wire {
+pub(crate) async fn wire_to(url: &str) -> Wire {
     let dial = Dial {
         address: &Address::parse(url).unwrap(),
         limit: Duration::from_secs(60),

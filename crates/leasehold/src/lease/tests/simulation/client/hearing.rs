@@ -19,10 +19,7 @@ type Heard = Result<(Stage, String), Stage>;
 
 impl Client {
     /// Takes the replies to the users. Returns each user that got one, with a line for the story.
-    pub(in crate::lease::tests::simulation) fn hear(
-        &mut self,
-        about: &impl Fn(&Hold) -> Fate,
-    ) -> Vec<(usize, String)> {
+    pub(crate) fn hear(&mut self, about: &impl Fn(&Hold) -> Fate) -> Vec<(usize, String)> {
         let mut heard = Vec::new();
         for at in 0..self.users.len() {
             let stage = std::mem::replace(&mut self.users[at].stage, Stage::Idle);

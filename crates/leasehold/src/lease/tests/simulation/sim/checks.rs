@@ -166,7 +166,7 @@ impl Simulation {
 
 impl Client {
     /// True if the machine or a user knows this owner, or if its lease is detached: then the holder of the token must release it.
-    pub(in crate::lease::tests::simulation) fn knows(&mut self, owner: &Owner) -> bool {
+    pub(crate) fn knows(&mut self, owner: &Owner) -> bool {
         // A user releases a lost lease when it notices the loss.
         let has = |hold: &Arc<Hold>| hold.owner == *owner;
         let in_hand = |user: &User| match &user.stage {

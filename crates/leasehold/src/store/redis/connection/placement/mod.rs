@@ -47,7 +47,7 @@ use crate::sync::{AtomicBool, Mutex};
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decides which thread does the work of one connection.
-pub(in crate::store::redis) struct Placement {
+pub(crate) struct Placement {
     signals: Arc<PollSignals>,
     spins: bool,
 }

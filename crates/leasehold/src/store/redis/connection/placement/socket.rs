@@ -19,7 +19,7 @@ use super::signals::{PollSignals, SocketWaker};
 const CHUNK: usize = 16 * 1024;
 
 /// A socket that the polling thread reads and writes directly. A reactor listens to it when no thread spins.
-pub(in crate::store::redis::connection) struct Socket<S: AsRawFd> {
+pub(crate) struct Socket<S: AsRawFd> {
     connected: Arc<S>,
     chunk: Vec<u8>,
     listening: Option<Listening<S>>,
