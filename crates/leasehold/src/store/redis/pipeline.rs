@@ -778,8 +778,10 @@ impl BatchInFlight {
             let Some(place) = place.next() else { return };
             let answer = &mut self.answers[place];
             match reply {
-                // (SQ1) An answer stands if the repetition of its step fails.
-                Some(Err(_)) if matches!(answer, Some(Ok(_))) => {}
+                // (SQ1) What was answered before stands if the repetition of the step fails.
+                Some(Err(error)) => {
+                    answer.get_or_insert(Err(error));
+                }
                 Some(reply) => *answer = Some(reply),
                 None => unfit.push(place),
             }

@@ -195,6 +195,38 @@ fn answers_stand_if_a_step_of_the_repetition_fails() {
     assert_eq!(scene.completed(), all(2, &["held", "busy"]));
 }
 
+/// (SQ1) The first answer says that the step may have taken effect. The refusal of its repetition does not take that back.
+#[test]
+fn unknown_outcome_stands_if_the_repetition_fails() {
+    let mut scene = Scene::new();
+    scene.begin(1, Kind::Settle, &[("b", release_under(2))]);
+    let steps = [("c", acquire(3)), ("a", acquire(4))];
+    scene.begin(2, Kind::AcquireLong, &steps);
+    let failed = "*2\r\n+error\r\n$20\r\nERR a command failed\r\n";
+    let busy = "*5\r\n+busy\r\n:0\r\n:50\r\n:7\r\n*5\r\n+string\r\n$1\r\nx\r\n:9\r\n+\r\n:-1\r\n";
+    let full = "*2\r\n+error\r\n$23\r\nOOM command not allowed\r\n";
+    for reply in [
+        "-NOSCRIPT No matching script\r\n",
+        &format!("*2\r\n{failed}{busy}"),
+        "*1\r\n+done\r\n",
+        &format!("*2\r\n{full}{full}"),
+    ] {
+        let reply = parse_redis_value(reply.as_bytes()).unwrap();
+        scene.flight.hear(reply, scene.now).unwrap();
+    }
+    assert!(
+        scene
+            .flight
+            .next_completed()
+            .is_some_and(|first| first.batch.id == 1)
+    );
+    let second = scene.flight.next_completed().unwrap();
+    let [Some(Err(error)), Some(Ok(Reply::Busy(_)))] = &second.answers[..] else {
+        panic!("{:?}", second.answers);
+    };
+    assert!(classify("", error).0.may_have_taken_effect, "{error}");
+}
+
 #[test]
 fn denied_batch_is_split_and_only_the_denied_step_fails() {
     let mut scene = Scene::new();
