@@ -12,7 +12,7 @@ use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::connection::dial::Dial;
 use super::connection::handshake::start_of;
-use super::fault::{refusal, silent};
+use super::fault::refusal;
 use super::protocol::{MARK, counter_in};
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
@@ -286,12 +286,9 @@ async fn ask_noting<T: FromRedisValue>(
     };
     let (mut link, mut wire) = dial.open().await?;
     let sent = clock.store_now();
-    let asked = link.until(questions.query_async(&mut wire));
-    let Some(answer) = clock.within(limit, asked).await else {
-        return Err(silent(node, Some(limit)));
+    let asking = async {
+        let answer: RedisResult<T> = link.until(questions.query_async(&mut wire)).await.flatten();
+        answer.map_err(|error| refusal(node, &error))
     };
-    let answer: RedisResult<T> = answer.and_then(|answer| answer);
-    answer
-        .map(|answer| (sent, answer))
-        .map_err(|error| refusal(node, &error))
+    Ok((sent, dial.in_time(asking).await?))
 }

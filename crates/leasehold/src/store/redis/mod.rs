@@ -168,13 +168,11 @@ impl RedisStore {
     /// Adds a name to the index.
     async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
         let add = async |connected: &Connected| {
-            let mut connection = connected.wire.clone();
+            let mut wire = connected.wire.clone();
             let write = |command: &mut Cmd| {
                 command.arg(1).arg(INDEX).arg(name.key());
             };
-            self.scripts
-                .run(scripts::INDEX, &mut connection, write)
-                .await
+            self.scripts.run(scripts::INDEX, &mut wire, write).await
         };
         self.connection.call(self.limit, add).await.map(drop)
     }
@@ -202,8 +200,8 @@ impl RedisStore {
         }
         exist.ignore_errors();
         let look = async |connected: &Connected| {
-            let mut connection = connected.wire.clone();
-            let said: Vec<RedisResult<Value>> = exist.query_async(&mut connection).await?;
+            let mut wire = connected.wire.clone();
+            let said: Vec<RedisResult<Value>> = exist.query_async(&mut wire).await?;
             let is_gone = |said: RedisResult<Value>| match said {
                 Err(error) if is_denied(&error) => Ok(false),
                 said => Ok(redis::from_redis_value::<u64>(said?)? == 0),

@@ -503,11 +503,26 @@ impl CompletedBatch {
 
 /// A request beside the steps: for cache entries, timestamps or the index, or of a handshake.
 pub(super) struct Call {
-    pub(super) bytes: Vec<u8>,
+    bytes: Vec<u8>,
     /// How many replies it has. None is missing when they are delivered.
-    pub(super) replies: usize,
-    pub(super) heard: Vec<Value>,
-    pub(super) caller: oneshot::Sender<Vec<Value>>,
+    replies: usize,
+    heard: Vec<Value>,
+    caller: oneshot::Sender<Vec<Value>>,
+}
+
+impl Call {
+    /// A call with so many replies, and where its caller hears them.
+    pub(super) fn new(bytes: Vec<u8>, replies: usize) -> (Self, oneshot::Receiver<Vec<Value>>) {
+        let (caller, answer) = oneshot::channel();
+        let heard = Vec::with_capacity(replies);
+        let call = Self {
+            bytes,
+            replies,
+            heard,
+            caller,
+        };
+        (call, answer)
+    }
 }
 
 /// The requests in flight over one connection.
@@ -558,6 +573,15 @@ struct Part {
     steps: Vec<usize>,
 }
 
+impl Part {
+    fn of<'a>(
+        &'a self,
+        batch: &'a Batch,
+    ) -> impl ExactSizeIterator<Item = &'a (LockName, Step)> + Clone {
+        self.steps.iter().map(|place| &batch.steps[*place])
+    }
+}
+
 impl Flight {
     pub(super) fn new(scripts: Arc<Scripts>, channel: String) -> Self {
         Self {
@@ -596,8 +620,11 @@ impl Flight {
         self.send(attempt);
     }
 
-    /// Sends a call. Its caller hears the replies.
+    /// Sends a call, unless its caller has gone. The caller hears the replies.
     pub(super) fn call(&mut self, mut call: Call) {
+        if call.caller.is_closed() {
+            return;
+        }
         self.out.append(&mut std::mem::take(&mut call.bytes));
         self.sent.push_back(Sent::Call(call));
     }
@@ -704,7 +731,7 @@ impl Flight {
 
     fn send(&mut self, attempt: BatchInFlight) {
         let Part { kind, form, .. } = attempt.part;
-        let steps = attempt.part_steps();
+        let steps = attempt.part.of(&attempt.batch);
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
         self.command.clear();
         let script = script_of(kind, steps.clone().next().map(|(_, step)| step));
@@ -739,11 +766,6 @@ impl BatchInFlight {
         }
     }
 
-    fn part_steps(&self) -> impl ExactSizeIterator<Item = &(LockName, Step)> + Clone {
-        let steps = self.part.steps.iter();
-        steps.map(|place| &self.batch.steps[*place])
-    }
-
     /// The server refused the request as a whole, and executed none of it. True if it is to be sent again, in another form.
     fn refuse(&mut self, scripts: &Scripts, error: &RedisError) -> bool {
         let Part { kind, form, steps } = &mut self.part;
@@ -771,11 +793,10 @@ impl BatchInFlight {
 
     /// Takes the answers of a script. What the short form does not fit is to be sent in the long one.
     fn take(&mut self, reply: &Value, form: Form) {
-        let places = std::mem::take(&mut self.part.steps);
-        let steps = places.iter().map(|place| &self.batch.steps[*place]);
-        let (mut place, mut unfit) = (places.iter().copied(), Vec::new());
+        let (kind, steps) = (self.part.kind, self.part.of(&self.batch));
+        let (mut places, mut unfit) = (self.part.steps.iter().copied(), Vec::new());
         let take = |reply| {
-            let Some(place) = place.next() else { return };
+            let Some(place) = places.next() else { return };
             let answer = &mut self.answers[place];
             match reply {
                 // (SQ1) What was answered before stands if the repetition of the step fails.
@@ -786,15 +807,13 @@ impl BatchInFlight {
                 None => unfit.push(place),
             }
         };
-        if decode(self.part.kind, reply, steps, take).is_none() {
+        if decode(kind, reply, steps, take).is_none() {
             let error = no_known_form(reply);
-            for place in places {
-                self.answers[place] = Some(Err(error.clone()));
+            for place in &self.part.steps {
+                self.answers[*place] = Some(Err(error.clone()));
             }
-            return;
-        }
-        if !unfit.is_empty() {
-            let (kind, steps) = (self.part.kind.long(), unfit);
+        } else if !unfit.is_empty() {
+            let (kind, steps) = (kind.long(), unfit);
             self.left.push(Part { kind, form, steps });
         }
     }

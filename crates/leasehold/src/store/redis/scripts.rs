@@ -4,7 +4,7 @@
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use leasehold_core::quorum::QuorumTerms;
 use redis::aio::ConnectionLike;
@@ -67,6 +67,9 @@ impl Text {
         Self { code, sha }
     }
 }
+
+/// Made once for all connections: the hashes cost six million instructions.
+static SOURCES: LazyLock<Vec<ScriptSource>> = LazyLock::new(sources);
 
 /// All scripts, by the numbers above. The long scripts of the mutex begin with the prelude and the verbs that they
 /// call. The scripts of the timestamp protocol and of cache entries begin with their own preludes. The others need
@@ -172,7 +175,7 @@ pub(super) enum Counters {
 
 /// All scripts, and the form that the server understands.
 pub(super) struct Scripts {
-    sources: Vec<ScriptSource>,
+    sources: &'static [ScriptSource],
     pub(super) counters: Counters,
     /// How this client counts, and the server of the last connection: see [`Scripts::counts`].
     counts: RwLock<Arc<str>>,
@@ -185,7 +188,7 @@ pub(super) struct Scripts {
 impl Default for Scripts {
     fn default() -> Self {
         Self {
-            sources: sources(),
+            sources: &SOURCES,
             counters: Counters::Shared,
             counts: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
@@ -238,7 +241,8 @@ impl Scripts {
     pub(super) fn broken(counters: Counters, right: &str, wrong: &str) -> Self {
         let mut scripts = Self::new(counters);
         let mut changed = 0;
-        for source in &mut scripts.sources {
+        let mut sources = sources();
+        for source in &mut sources {
             let places = source.plain.code.matches(right).count();
             assert!(places < 2, "more than one place has {right:?}");
             changed += places;
@@ -247,6 +251,7 @@ impl Scripts {
             }
         }
         assert_ne!(changed, 0, "no script has {right:?}");
+        scripts.sources = sources.leak();
         scripts
     }
 

@@ -79,15 +79,22 @@ impl Dial<'_> {
             let agreed = agreed.map_err(|error| refusal(self.address, &error))??;
             Ok(EstablishedConnection { link, wire, agreed })
         };
-        let established = self.clock.within(self.limit, dialing).await;
-        established.unwrap_or_else(|| Err(silent(self.address, Some(self.limit))))
+        self.in_time(dialing).await
     }
 
     /// Connects and logs in, to whatever server it is.
     pub(crate) async fn open(&self) -> Result<(Link, Wire), StoreError> {
         let settings = self.credentials().await?;
-        let opened = self.clock.within(self.limit, self.connect(&settings)).await;
-        opened.unwrap_or_else(|| Err(silent(self.address, Some(self.limit))))
+        self.in_time(self.connect(&settings)).await
+    }
+
+    /// Waits for what the server has to answer, for at most the limit.
+    pub(crate) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answer = self.clock.within(self.limit, answer).await;
+        answer.unwrap_or_else(|| Err(silent(self.address, Some(self.limit))))
     }
 
     async fn connect(&self, settings: &RedisConnectionInfo) -> Result<(Link, Wire), StoreError> {

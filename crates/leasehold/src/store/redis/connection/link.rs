@@ -13,7 +13,7 @@ use leasehold_core::{LockName, Reply, Step};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Pipeline, PushKind, RedisError, RedisFuture, RedisResult, Value, cmd};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 #[cfg(any(test, feature = "doctor"))]
@@ -100,9 +100,7 @@ impl Link {
     /// Writes what is to be sent, and reads once. Ready if something has arrived.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<()>> {
         while let Poll::Ready(Some(call)) = self.calls.poll_recv(context) {
-            if !call.caller.is_closed() {
-                self.flight.call(call);
-            }
+            self.flight.call(call);
         }
         self.write(context)?;
         let mut space = ReadBuf::new(self.reader.space());
@@ -115,7 +113,12 @@ impl Link {
         let now = self.clock.now();
         while let Some(value) = self.reader.next()? {
             match value {
-                Value::Push { kind, data } => self.hear(&kind, &data)?,
+                // It answers the request to subscribe.
+                Value::Push {
+                    kind: PushKind::Subscribe,
+                    ..
+                } => self.flight.hear(Value::Okay, now)?,
+                Value::Push { kind, data } => self.hear(&kind, &data),
                 reply => self.flight.hear(reply, now)?,
             }
         }
@@ -140,7 +143,7 @@ impl Link {
         Ok(())
     }
 
-    fn hear(&mut self, kind: &PushKind, data: &[Value]) -> RedisResult<()> {
+    fn hear(&self, kind: &PushKind, data: &[Value]) {
         match kind {
             PushKind::Message => {
                 if let Some(Value::BulkString(payload)) = data.get(1)
@@ -151,11 +154,8 @@ impl Link {
             }
             #[cfg(feature = "entries")]
             PushKind::Invalidate => (self.listener)(protocol::changed(data)),
-            // It answers the request to subscribe.
-            PushKind::Subscribe => self.flight.hear(Value::Okay, self.clock.now())?,
             _ => {}
         }
-        Ok(())
     }
 
     fn end(&self) -> RedisError {
@@ -212,15 +212,9 @@ impl Wire {
         if replies == 0 {
             return Ok(Vec::new());
         }
-        let (caller, heard) = oneshot::channel();
-        let call = Call {
-            bytes,
-            replies,
-            heard: Vec::with_capacity(replies),
-            caller,
-        };
+        let (call, answer) = Call::new(bytes, replies);
         self.0.send(call).map_err(|_| lost())?;
-        heard.await.map_err(|_| lost())
+        answer.await.map_err(|_| lost())
     }
 }
 

@@ -35,6 +35,18 @@ impl Scene {
         }
     }
 
+    /// Batch 1 was refused, so batch 2 is to be repeated: its answers were held and busy.
+    fn that_repeats() -> Self {
+        let mut scene = Self::new();
+        scene.server.hold("a", 1);
+        scene.server.loaded.remove(&(SETTLE, false));
+        scene.begin(1, Kind::Settle, &[("b", release_under(2))]);
+        let steps = [("c", acquire(3)), ("a", acquire(4))];
+        scene.begin(2, Kind::AcquireLong, &steps);
+        assert!(scene.hear().is_empty() && scene.hear().is_empty());
+        scene
+    }
+
     fn begin(&mut self, id: u64, kind: Kind, steps: &[(&str, Step)]) {
         let steps = steps.iter();
         let steps = steps.map(|(name, step)| (LockName::new(name).unwrap(), step.clone()));
@@ -49,13 +61,8 @@ impl Scene {
             command.word(word);
             command.write(&mut bytes);
         }
-        let (caller, hears) = oneshot::channel();
-        self.flight.call(Call {
-            bytes,
-            replies: words.len(),
-            heard: Vec::new(),
-            caller,
-        });
+        let (call, hears) = Call::new(bytes, words.len());
+        self.flight.call(call);
         hears
     }
 
@@ -160,16 +167,7 @@ fn batch_that_found_a_lock_busy_after_a_refusal_goes_again() {
 /// (SQ1)
 #[test]
 fn answers_stand_if_the_repetition_of_a_batch_is_refused() {
-    let mut scene = Scene::new();
-    scene.server.hold("a", 1);
-    scene.server.loaded.remove(&(SETTLE, false));
-    scene.begin(1, Kind::Settle, &[("b", release_under(2))]);
-    scene.begin(
-        2,
-        Kind::AcquireLong,
-        &[("c", acquire(3)), ("a", acquire(4))],
-    );
-    assert!(scene.hear().is_empty() && scene.hear().is_empty());
+    let mut scene = Scene::that_repeats();
     scene.server.denied.extend(["a".into(), "c".into()]);
     assert!(scene.hear().is_empty(), "the long form follows");
     assert_eq!(scene.hear(), all(1, &["not-held"]));
@@ -180,13 +178,8 @@ fn answers_stand_if_the_repetition_of_a_batch_is_refused() {
 /// (SQ1)
 #[test]
 fn answers_stand_if_a_step_of_the_repetition_fails() {
-    let mut scene = Scene::new();
-    scene.server.hold("a", 1);
-    scene.server.loaded.remove(&(SETTLE, false));
-    scene.begin(1, Kind::Settle, &[("b", release_under(2))]);
-    let steps = [("c", acquire(3)), ("a", acquire(4))];
-    scene.begin(2, Kind::AcquireLong, &steps);
-    assert!(scene.hear().is_empty() && scene.hear().is_empty() && scene.hear().is_empty());
+    let mut scene = Scene::that_repeats();
+    assert!(scene.hear().is_empty(), "the long form follows");
     assert_eq!(scene.hear(), all(1, &["not-held"]));
     let word = |text: &str| Value::BulkString(text.into());
     let failed = Value::Array(vec![word("error"), word("OOM command not allowed")]);

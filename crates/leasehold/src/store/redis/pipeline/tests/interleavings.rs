@@ -207,14 +207,8 @@ impl Play {
         let word = format!("call-{}", self.calls.len());
         let (mut bytes, mut command) = (Vec::new(), Command::default());
         command.word(&word).write(&mut bytes);
-        let (caller, answer) = oneshot::channel();
-        let heard = Vec::new();
-        self.flight.call(Call {
-            bytes,
-            replies: 1,
-            heard,
-            caller,
-        });
+        let (call, answer) = Call::new(bytes, 1);
+        self.flight.call(call);
         self.calls.push((word, self.connection, answer));
     }
 

@@ -38,7 +38,7 @@ pub(super) struct Server {
     pub(super) log: Vec<Entry>,
 }
 
-/// What became of a step in one request.
+/// A step in one request, and what the server did with it.
 pub(super) struct Entry {
     pub(super) step: String,
     pub(super) said: Said,
