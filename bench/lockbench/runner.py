@@ -31,7 +31,7 @@ import tempfile
 import time
 
 from . import servers
-from .awake import Spinners
+from .spinners import Spinners
 from .machine import Usage, wait_until_quiet
 from .redis import Monitor, Server
 
@@ -112,7 +112,7 @@ class Runner:
     def __init__(self, say, foreign_max=0.15, tries=3, patience=120):
         self.say, self.foreign_max, self.tries, self.patience = say, foreign_max, tries, patience
         self.server = Server()
-        self.awake = False
+        self.condition = None
         self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
         self.runs = 0
         self.shares = {}  # peer -> workload -> command -> share of its calls that the client sent
@@ -123,17 +123,17 @@ class Runner:
 
     @contextlib.contextmanager
     def under(self, condition):
-        """A context for runs with a special server (`tls`, `disk`, `quorum`, `silent`) or awake cores (`awake`); None: the usual conditions."""
+        """A context for runs with a special server (`tls`, `disk`, `quorum`, `silent`), awake cores (`awake`) or one core less (`busy`); None: the usual conditions."""
         usual, own = self.server, servers.BY_CONDITION.get(condition)
         try:
             if own:
                 self.server = own()
-            self.awake = condition == 'awake'
+            self.condition = condition
             yield
         finally:
             if self.server is not usual:
                 self.server.close()
-            self.server, self.awake = usual, False
+            self.server, self.condition = usual, None
 
     def wait_until_quiet(self):
         """Waits for a quiet machine, unless disturbed runs are not repeated anyway."""
@@ -178,8 +178,10 @@ class Runner:
         drivers, paths, monitor, spinners = [], [], None, Spinners()
         with open(os.path.join(self.folder, 'stderr'), 'w') as errors:
             try:
-                if self.awake:
-                    spinners.start()
+                if self.condition == 'awake':
+                    spinners.keep_awake()
+                if self.condition == 'busy':
+                    spinners.take_a_core()
                 for number, args in enumerate(each):
                     command = [*spec['command'], *self.server.arguments(), f'prefix=b{self.runs}', f'secs={secs}', *args]
                     if logs:

@@ -17,9 +17,11 @@ ABOUT = {
     'W1': 'one worker, its own key, empty critical section; current_thread runtime',
     'W1m': 'W1 on a multi_thread runtime with 2 workers (Rust only)',
     'W1a': 'W1 on awake cores: a process at the lowest priority spins on each',
+    'W1b': 'W1 while another program takes one core',
     'W1t': 'W1 over TLS (Leasehold only)',
     'W1d': 'W1 with appendfsync always',
     'W2': '64 workers in one process, each its own key; multi_thread runtime with 2 workers',
+    'W2b': 'W2 while another program takes one core',
     'W2t': 'W2 over TLS (Leasehold only)',
     'W2d': 'W2 with appendfsync always',
     'W3': '16 workers in one process on one key, empty critical section',
@@ -33,8 +35,8 @@ ABOUT = {
 }
 DEFAULT = list(ABOUT)
 # The base workload and the condition of each variant.
-VARIANTS = {'W1a': ('W1', 'awake'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'), 'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'),
-            'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent')}
+VARIANTS = {'W1a': ('W1', 'awake'), 'W1b': ('W1', 'busy'), 'W2b': ('W2', 'busy'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'),
+            'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent')}
 QUORUM = ['W5', 'W5w', 'W5s']
 
 

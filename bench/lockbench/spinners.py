@@ -1,4 +1,4 @@
-"""Keeps cores awake: one process at the lowest priority spins on each."""
+"""Processes that spin: one at the lowest priority on each core, so that no core sleeps, or one that takes a core."""
 import os
 import subprocess
 import sys
@@ -14,10 +14,18 @@ class Spinners:
     def pids(self):
         return [process.pid for process in self.processes]
 
-    def start(self):
+    def keep_awake(self):
         for core in sorted(os.sched_getaffinity(0)):
-            command = [sys.executable, '-I', os.path.abspath(__file__), str(core), str(os.getpid())]
-            self.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            self._start(core, 'gives-way')
+
+    def take_a_core(self):
+        self._start(max(os.sched_getaffinity(0)), 'takes')
+
+    def _start(self, core, how):
+        command = [sys.executable, '-I', os.path.abspath(__file__), str(core), str(os.getpid()), how]
+        # A session has a share of its own (autogroups), as another program has. A nice value counts only inside of a session.
+        self.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                               start_new_session=how == 'takes'))
 
     def end(self):
         for process in self.processes:
@@ -36,13 +44,14 @@ def give_way():
         pass  # some containers forbid it
 
 
-def spin(core, parent):
+def spin(core, parent, how):
     os.sched_setaffinity(0, {core})
-    give_way()
+    if how == 'gives-way':
+        give_way()
     while os.getppid() == parent:
         for _ in range(1_000_000):
             pass
 
 
 if __name__ == '__main__':
-    spin(int(sys.argv[1]), int(sys.argv[2]))
+    spin(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
