@@ -131,8 +131,7 @@ impl Connection {
         });
         let work = shared.clone();
         let run = move || run(work.clone());
-        // Spins and ticks are about the threads of this host, whatever clock the leases have.
-        shared.placement.run(tasks, Clock::system(), run);
+        shared.placement.run(tasks, run);
         tasks.spawn_aside(sweep(shared.clone()));
         Self { shared, current }
     }

@@ -7,9 +7,8 @@
 //!
 //! - A request for a poll goes to the caller's runtime. If the caller's runtime does not poll in time, the client
 //!   thread polls too, until the caller's runtime comes back.
-//! - After a write, the last thread that polled spins for a short time and checks for the reply ([`AdaptiveSpin`]).
-//!   Only then does a reactor listen to the socket. So a fast reply wakes no thread.
-//! - The reactor of the caller's runtime listens while that one polls. Later the reactor of the client thread does.
+//! - The reactor of the caller's runtime listens to the socket while that one polls. Later the reactor of the client thread does.
+//! - After a write, the thread spins for a short time ([`Socket`]), so a fast reply wakes no thread.
 //!
 //! # Invariants
 //!
@@ -19,7 +18,6 @@
 //! - **N4** While the reactor of the caller's runtime listens, the client thread watches that runtime. It takes the socket
 //!   to its own reactor within three ticks of the last poll there. So a program that blocks its runtime misses no reply.
 
-mod adaptive_spin;
 mod signals;
 mod socket;
 #[cfg(test)]
@@ -34,10 +32,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, poll_fn};
 use tokio::runtime::Handle;
-use tokio::task::coop::has_budget_remaining;
 
-use self::adaptive_spin::AdaptiveSpin;
-use self::signals::PollSignals;
+use self::signals::Signals;
 pub(super) use self::socket::Socket;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
@@ -48,7 +44,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Decides which thread does the work of one connection.
 pub(crate) struct Placement {
-    signals: Arc<PollSignals>,
+    signals: Arc<Signals>,
     spins: bool,
 }
 
@@ -64,55 +60,46 @@ impl Placement {
 
     /// Does the work that `make` creates, until it ends or the client thread ends. If the work panics on the caller's
     /// runtime, it is created again.
-    pub(super) fn run<F>(&self, tasks: &Tasks, clock: Clock, make: impl Fn() -> F + Send + 'static)
+    pub(super) fn run<F>(&self, tasks: &Tasks, make: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         if let Some(near) = tasks.near() {
             self.signals.near.get_or_init(|| near);
         }
-        let work = self.work(tasks, clock, make);
-        // This future is dropped if there is no caller's runtime, or when that runtime ends; then `caller_is_gone` is
-        // set.
+        let work = self.work(tasks, make);
+        // This future is dropped if there is no caller's runtime, or when that runtime ends.
         let caller_runtime = CallerRuntime(work.clone());
         tasks.spawn_near(poll_fn(move |context| caller_runtime.poll(context)));
         tasks.spawn_aside(ClientThread(work).run());
         self.signals.request_poll();
     }
 
-    fn work<F>(
-        &self,
-        tasks: &Tasks,
-        clock: Clock,
-        make: impl Fn() -> F + Send + 'static,
-    ) -> Arc<ConnectionWork>
+    fn work<F>(&self, tasks: &Tasks, make: impl Fn() -> F + Send + 'static) -> Arc<ConnectionWork>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         Arc::new(ConnectionWork {
             signals: self.signals.clone(),
             client_thread: tasks.handle().clone(),
-            clock,
             poll_again: AtomicBool::new(false),
             slot: Mutex::new(Slot {
                 work: None,
                 make: Some(Box::new(move || make().boxed())),
-                spin: self.spins.then(AdaptiveSpin::default),
             }),
         })
     }
 
     /// Wraps a socket for the work to read and write.
     pub(super) fn socket<S: AsRawFd>(&self, connected: S) -> Socket<S> {
-        Socket::new(connected, self.signals.clone())
+        Socket::new(connected, self.signals.clone(), self.spins)
     }
 }
 
 /// The work of one connection.
 struct ConnectionWork {
-    signals: Arc<PollSignals>,
+    signals: Arc<Signals>,
     client_thread: Handle,
-    clock: Clock,
     /// The other thread tried to poll meanwhile, so the polling thread polls once more (N2).
     poll_again: AtomicBool,
     slot: Mutex<Slot>,
@@ -125,11 +112,10 @@ struct Slot {
     work: Option<BoxFuture<'static, ()>>,
     /// `None` when the work has ended.
     make: Option<WorkFactory>,
-    /// `None` if no thread spins.
-    spin: Option<AdaptiveSpin>,
 }
 
 /// When to poll again.
+#[derive(PartialEq)]
 enum NextPoll {
     WhenCalled,
     Soon,
@@ -139,14 +125,17 @@ enum NextPoll {
 impl ConnectionWork {
     /// Answers a request for a poll. Ready when the work has ended.
     fn answer(&self, caller_polls: bool, context: &mut Context<'_>) -> Poll<()> {
-        let flag = if caller_polls {
-            &self.signals.caller_runtime
-        } else {
-            &self.signals.client_thread
-        };
         match self.poll(caller_polls) {
             NextPoll::WhenCalled => Poll::Pending,
             NextPoll::Soon => {
+                if self.signals.nothing_moves.swap(false, SeqCst) {
+                    self.signals.offer_core();
+                }
+                let flag = if caller_polls {
+                    &self.signals.caller_runtime
+                } else {
+                    &self.signals.client_thread
+                };
                 flag.raise_after_others(context);
                 Poll::Pending
             }
@@ -167,7 +156,7 @@ impl ConnectionWork {
             let next = self.poll_alone(&mut slot);
             drop(slot);
             // Checked after the lock is free: until then, the other thread found it taken (N1).
-            if !self.poll_again.load(SeqCst) || matches!(next, NextPoll::Never) {
+            if !self.poll_again.load(SeqCst) || next == NextPoll::Never {
                 return next;
             }
         }
@@ -179,52 +168,20 @@ impl ConnectionWork {
         };
         // On either thread, callbacks run with the client thread's runtime as the current one.
         let _timers = self.client_thread.enter();
-        let waker = Waker::from(self.signals.clone());
-        let mut context = Context::from_waker(&waker);
         let mut work = slot.work.take().unwrap_or_else(make);
-        loop {
-            self.signals.nothing_to_read.store(false, SeqCst);
-            if work.as_mut().poll(&mut context).is_ready() {
-                slot.make = None;
-                self.signals.caller_runtime.raise();
-                self.signals.client_thread.raise();
-                return NextPoll::Never;
-            }
-            if !has_budget_remaining() {
-                // The work may be polled in part only: the rest waits for this thread.
-                slot.work = Some(work);
-                return NextPoll::Soon;
-            }
-            let spin = slot.spin.as_mut();
-            let keeps_spinning = spin.is_some_and(|spin| self.keeps_spinning(spin));
-            // If the spin is over, polls once more, so that the socket registers with the reactor.
-            if keeps_spinning || self.signals.reactor_listens.swap(true, SeqCst) {
-                self.signals.reactor_listens.store(!keeps_spinning, SeqCst);
-                slot.work = Some(work);
-                return if keeps_spinning {
-                    NextPoll::Soon
-                } else {
-                    NextPoll::WhenCalled
-                };
-            }
+        let waker = Waker::from(self.signals.clone());
+        if work.poll_unpin(&mut Context::from_waker(&waker)).is_ready() {
+            slot.make = None;
+            self.signals.caller_runtime.raise();
+            self.signals.client_thread.raise();
+            return NextPoll::Never;
         }
-    }
-
-    /// True if this thread should go on checking for a reply.
-    fn keeps_spinning(&self, spin: &mut AdaptiveSpin) -> bool {
-        let read = self.signals.read.swap(false, SeqCst);
-        let wrote = self.signals.wrote.swap(false, SeqCst);
-        if !wrote && !spin.is_spinning() {
-            return false;
+        slot.work = Some(work);
+        if self.signals.poll_soon.swap(false, SeqCst) {
+            NextPoll::Soon
+        } else {
+            NextPoll::WhenCalled
         }
-        let now = self.clock.now();
-        if read {
-            spin.answered(now);
-        }
-        if wrote {
-            spin.sent(now);
-        }
-        spin.continues(now)
     }
 
     /// Drops the work, after the current poll if there is one.
@@ -258,8 +215,8 @@ impl CallerRuntime {
 
 impl Drop for CallerRuntime {
     fn drop(&mut self) {
-        self.0.signals.caller_is_gone.store(true, SeqCst);
-        self.0.signals.client_thread.raise();
+        // From now on it stays late.
+        self.0.signals.take_over();
     }
 }
 
@@ -268,13 +225,13 @@ struct ClientThread(Arc<ConnectionWork>);
 
 impl ClientThread {
     async fn run(self) {
-        let signals = &self.0.signals;
+        let (signals, clock) = (&self.0.signals, Clock::system());
         let mut was_overdue = false;
         loop {
             let watches = signals.client_watches.load(SeqCst);
             let work = poll_fn(|context| self.poll(watches, context));
             let next = if watches {
-                self.0.clock.within(TICK, work).await
+                clock.within(TICK, work).await
             } else {
                 Some(work.await)
             };

@@ -1,46 +1,48 @@
-//! The requests for a poll of the work, and whether the caller's runtime answers them. No request may be lost (N2).
+//! The requests to poll the work, and whether the caller's runtime answers them. No request may be lost (N2).
 
 use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Wake};
+use std::thread;
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
+use crate::clock::Clock;
 use crate::runtime::NearRuntime;
 use crate::sync::AtomicBool;
 
-/// The requests to poll the work, and the state of the socket in the last poll.
+/// The kernel comes back from an offer of the core within a microsecond if no other thread takes it.
+const TAKEN: Duration = Duration::from_micros(5);
+
+/// The requests to poll the work of one connection, and what its socket demands.
 #[derive(Default)]
-pub(super) struct PollSignals {
+pub(super) struct Signals {
     pub(super) caller_runtime: WakeFlag,
     pub(super) client_thread: WakeFlag,
-    /// The caller's runtime did not poll when requested, and has not polled since.
+    /// The caller's runtime is gone, or it did not poll when requested, and has not polled since.
     pub(super) caller_is_late: AtomicBool,
-    pub(super) caller_is_gone: AtomicBool,
     /// The caller's runtime has polled since the last check.
     pub(super) caller_came: AtomicBool,
     /// The client thread checks whether the caller's runtime polls.
     pub(super) client_watches: AtomicBool,
-    /// The current poll found nothing to read.
-    pub(super) nothing_to_read: AtomicBool,
-    pub(super) wrote: AtomicBool,
-    pub(super) read: AtomicBool,
-    /// No thread spins: a reactor has to listen to the socket.
-    pub(super) reactor_listens: AtomicBool,
     /// The reactor of the caller's runtime listens, and not that of the client thread (N4).
     pub(super) listens_at_caller: AtomicBool,
+    /// The socket spins: it has to be polled again, though no reactor reports anything.
+    pub(super) poll_soon: AtomicBool,
+    /// The last poll found nothing to read, and wrote nothing.
+    pub(super) nothing_moves: AtomicBool,
+    /// While this thread spun, another one had to wait for its core.
+    pub(super) core_is_wanted: AtomicBool,
     /// The caller's runtime. Not set if there is none.
     pub(super) near: OnceLock<Arc<NearRuntime>>,
 }
 
-impl PollSignals {
+impl Signals {
     pub(super) fn request_poll(&self) {
-        if self.caller_is_gone.load(SeqCst) {
-            return self.client_thread.raise();
-        }
         if self.caller_is_late.load(SeqCst) {
             self.caller_runtime.raise();
             return self.client_thread.raise();
@@ -56,19 +58,6 @@ impl PollSignals {
     pub(super) fn watch_caller(&self) {
         if !self.client_watches.load(SeqCst) && !self.client_watches.swap(true, SeqCst) {
             self.client_thread.waker.wake();
-        }
-    }
-
-    /// The socket is ready. The client thread is awake, since its reactor reported this. A report of the caller's reactor is a
-    /// request as any other.
-    pub(super) fn request_poll_for_socket(&self) {
-        let caller_is_there = !self.caller_is_gone.load(SeqCst)
-            && !self.caller_is_late.load(SeqCst)
-            && self.caller_came.load(SeqCst);
-        if caller_is_there {
-            self.request_poll();
-        } else {
-            self.client_thread.raise();
         }
     }
 
@@ -104,6 +93,17 @@ impl PollSignals {
         is_overdue
     }
 
+    /// Lets another thread have the core: it may be the server that is to reply. A spin that takes a core from others costs more than it
+    /// gains.
+    pub(super) fn offer_core(&self) {
+        let clock = Clock::system();
+        let begun = clock.now();
+        thread::yield_now();
+        if clock.now().since(begun) >= TAKEN {
+            self.core_is_wanted.store(true, SeqCst);
+        }
+    }
+
     /// The client thread does the work until the caller's runtime polls again.
     pub(super) fn take_over(&self) {
         self.caller_is_late.store(true, SeqCst);
@@ -112,22 +112,13 @@ impl PollSignals {
     }
 }
 
-impl Wake for PollSignals {
+impl Wake for Signals {
     fn wake(self: Arc<Self>) {
         self.request_poll();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.request_poll();
-    }
-}
-
-/// The waker of a socket in the reactor of the client thread.
-pub(super) struct SocketWaker(pub(super) Arc<PollSignals>);
-
-impl Wake for SocketWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.request_poll_for_socket();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The socket of a connection. The polling thread reads and writes it directly and does not wake the client thread.
+//! The socket of a connection. The polling thread reads and writes it directly, and one reactor listens to it.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -6,26 +6,28 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::task::coop::poll_proceed;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::signals::{PollSignals, SocketWaker};
+use super::signals::Signals;
+use crate::clock::{Clock, Moment};
 
-/// The most bytes of one read.
-const CHUNK: usize = 16 * 1024;
-
-/// A socket that the polling thread reads and writes directly. A reactor listens to it when no thread spins.
+/// A socket that the polling thread reads and writes directly.
+///
+/// A server nearby replies faster than a sleeping thread can be woken. So after a write, the socket demands polls for a short time
+/// (*adaptive spin*) before it leaves the reply to the reactor.
 pub(crate) struct Socket<S: AsRawFd> {
     connected: Arc<S>,
-    chunk: Vec<u8>,
     listening: Option<Listening<S>>,
-    caller: Waker,
-    client_thread: Waker,
-    signals: Arc<PollSignals>,
+    /// Bytes were written, and nothing was read since: a busy runtime may run many tasks before its reactor reports the reply.
+    is_reply_due: bool,
+    /// `None` if no thread spins.
+    spin: Option<AdaptiveSpin>,
+    signals: Arc<Signals>,
 }
 
 /// The registration of a socket with a reactor.
@@ -33,121 +35,77 @@ struct Listening<S: AsRawFd> {
     readiness: AsyncFd<Arc<S>>,
     /// The reactor is that of the caller's runtime.
     at_caller: bool,
-    /// The reactor also reports when the socket is writable.
-    to_write: bool,
 }
 
 impl<S: AsRawFd> Socket<S> {
-    pub(super) fn new(connected: S, signals: Arc<PollSignals>) -> Self {
+    pub(super) fn new(connected: S, signals: Arc<Signals>, spins: bool) -> Self {
         Self {
             connected: Arc::new(connected),
-            chunk: vec![0; CHUNK],
             listening: None,
-            caller: Waker::from(signals.clone()),
-            client_thread: Waker::from(Arc::new(SocketWaker(signals.clone()))),
+            is_reply_due: false,
+            spin: spins.then(|| AdaptiveSpin::new(Clock::system())),
             signals,
         }
     }
 
-    /// Tries `io` until it succeeds or would block. Also pending if the polling thread will try again by itself.
-    fn poll_io<T>(
+    /// Waits for the reactor that has to listen now.
+    fn poll_heard(
         &mut self,
         to_write: bool,
-        mut io: impl FnMut(&S, &mut [u8]) -> io::Result<T>,
-    ) -> Poll<io::Result<T>> {
-        let (connected, chunk, signals) = (&*self.connected, &mut self.chunk, &*self.signals);
-        let reactor_listens = signals.reactor_listens.load(SeqCst);
-        let at_caller = signals.listens_at_caller.load(SeqCst);
-        // Removed from a reactor that is not the right one now, so that the next reply does not wake its thread. The thread of the
-        // caller's runtime is awake while it spins.
-        let stays = |listening: &Listening<S>| {
-            listening.at_caller == at_caller && (reactor_listens || at_caller)
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<AsyncFdReadyGuard<'_, Arc<S>>>> {
+        let at_caller = self.signals.listens_at_caller.load(SeqCst);
+        let stays = |listening: &Listening<S>| listening.at_caller == at_caller;
+        let listening = match self.listening.take().filter(stays) {
+            Some(listening) => listening,
+            None => Listening::begin(&self.connected, &self.signals)?,
         };
-        self.listening = self.listening.take().filter(stays);
-        let is_heard = |listening: &Listening<S>| listening.to_write || !to_write;
-        let is_heard = self.listening.as_ref().is_some_and(is_heard);
-        // A busy runtime may run many tasks before its reactor reports a reply.
-        let may_be_late = at_caller && !to_write;
-        // One attempt in a poll is enough to know that there is nothing to read.
-        if (!is_heard || may_be_late || !reactor_listens)
-            && (to_write || !signals.nothing_to_read.load(SeqCst))
-        {
-            match attempt(|| io(connected, chunk)) {
-                Some(done) => return Poll::Ready(done),
-                None if !to_write => signals.nothing_to_read.store(true, SeqCst),
-                None => {}
-            }
-        }
-        if !reactor_listens {
+        let Listening {
+            readiness,
+            at_caller,
+        } = self.listening.insert(listening);
+        let heard = if to_write {
+            readiness.poll_write_ready(context)
+        } else {
+            readiness.poll_read_ready(context)
+        };
+        if *at_caller && matches!(heard, Poll::Ready(Err(_))) {
+            // The caller's runtime is shutting down. The client thread goes on.
+            self.signals.client_thread.raise();
             return Poll::Pending;
         }
-        let listening = match &self.listening {
-            Some(listening) if is_heard => listening,
-            _ => {
-                self.listening = None;
-                let listening = Listening::begin(&self.connected, signals, to_write)?;
-                self.listening.insert(listening)
-            }
-        };
-        let waker = if listening.at_caller {
-            &self.caller
-        } else {
-            &self.client_thread
-        };
-        let (readiness, mut context) = (&listening.readiness, Context::from_waker(waker));
-        if to_write && readiness.poll_read_ready(&mut context).is_ready() {
-            // A pending read may still be registered with the previous reactor entry.
-            waker.wake_by_ref();
-        }
-        loop {
-            let heard = if to_write {
-                readiness.poll_write_ready(&mut context)
-            } else {
-                readiness.poll_read_ready(&mut context)
-            };
-            let mut heard = match ready!(heard) {
-                Ok(heard) => heard,
-                Err(_) if listening.at_caller => {
-                    // The caller's runtime is shutting down. The client thread goes on.
-                    signals.client_thread.raise();
-                    return Poll::Pending;
-                }
-                Err(error) => return Poll::Ready(Err(error)),
-            };
-            match attempt(|| io(connected, chunk)) {
-                Some(done) => return Poll::Ready(done),
-                // Only readiness after this point counts.
-                None => heard.clear_ready(),
-            }
+        heard
+    }
+
+    /// Bytes were read: a reply need not be awaited any more.
+    fn has_read(&mut self) {
+        self.is_reply_due = false;
+        if let Some(spin) = &mut self.spin {
+            spin.answered();
         }
     }
 }
 
 impl<S: AsRawFd> Listening<S> {
     /// Registers a socket with the reactor that has to listen now.
-    fn begin(connected: &Arc<S>, signals: &PollSignals, to_write: bool) -> io::Result<Self> {
-        let also = if to_write {
-            Interest::WRITABLE
-        } else {
-            Interest::READABLE
-        };
-        let register = || register(connected.clone(), Interest::READABLE | also);
-        let registered = |readiness, at_caller| Self {
-            readiness,
-            at_caller,
-            to_write,
-        };
+    fn begin(connected: &Arc<S>, signals: &Signals) -> io::Result<Self> {
         if signals.listens_at_caller.load(SeqCst)
             && let Some(runtime) = signals.caller_with_reactor()
         {
             let _caller = runtime.enter();
-            if let Ok(readiness) = register() {
-                return Ok(registered(readiness, true));
+            if let Ok(readiness) = register(connected.clone()) {
+                return Ok(Self {
+                    readiness,
+                    at_caller: true,
+                });
             }
             // It is shutting down.
             signals.listens_at_caller.store(false, SeqCst);
         }
-        Ok(registered(register()?, false))
+        Ok(Self {
+            readiness: register(connected.clone())?,
+            at_caller: false,
+        })
     }
 }
 
@@ -167,8 +125,8 @@ fn attempt<T>(mut io: impl FnMut() -> io::Result<T>) -> Option<io::Result<T>> {
     deprecated,
     reason = "only in favour of an unsafe twin; the socket that is shared here stays open, as that one demands"
 )]
-fn register<S: AsRawFd>(connected: Arc<S>, interest: Interest) -> io::Result<AsyncFd<Arc<S>>> {
-    AsyncFd::with_interest(connected, interest)
+fn register<S: AsRawFd>(connected: Arc<S>) -> io::Result<AsyncFd<Arc<S>>> {
+    AsyncFd::new(connected)
 }
 
 impl<S> AsyncRead for Socket<S>
@@ -182,14 +140,37 @@ where
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // A server that sends without pause must not occupy the thread.
-        let budget = ready!(poll_proceed(context));
-        let most = into.remaining().min(CHUNK);
-        let read = |mut connected: &S, chunk: &mut [u8]| connected.read(&mut chunk[..most]);
-        let count = ready!(this.poll_io(false, read))?;
-        into.put_slice(&this.chunk[..count]);
-        this.signals.read.store(true, SeqCst);
-        budget.made_progress();
+        let connected = this.connected.clone();
+        let space = into.initialize_unfilled();
+        let most = space.len();
+        let mut read = || attempt(|| (&*connected).read(space));
+        let mut done = None;
+        if let Some(spin) = &mut this.spin
+            && this.signals.core_is_wanted.swap(false, SeqCst)
+        {
+            spin.fail();
+        }
+        if this.is_reply_due {
+            done = read();
+            if done.is_none() && this.spin.as_mut().is_some_and(AdaptiveSpin::continues) {
+                this.signals.nothing_moves.store(true, SeqCst);
+                this.signals.poll_soon.store(true, SeqCst);
+                return Poll::Pending;
+            }
+        }
+        let count = loop {
+            if let Some(done) = done {
+                break done?;
+            }
+            let mut heard = ready!(this.poll_heard(false, context))?;
+            done = read();
+            // Less than there is room for: the rest will be reported anew. Only readiness after this point counts.
+            if !matches!(done, Some(Ok(count)) if count == most) {
+                heard.clear_ready();
+            }
+        };
+        this.has_read();
+        into.advance(count);
         Poll::Ready(Ok(()))
     }
 }
@@ -205,12 +186,17 @@ where
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let budget = ready!(poll_proceed(context));
-        let write = |mut connected: &S, _: &mut [u8]| connected.write(bytes);
-        let count = ready!(this.poll_io(true, write))?;
-        this.signals.wrote.store(true, SeqCst);
-        budget.made_progress();
-        Poll::Ready(Ok(count))
+        loop {
+            if let Some(written) = attempt(|| (&*this.connected).write(bytes)) {
+                this.is_reply_due = true;
+                this.signals.nothing_moves.store(false, SeqCst);
+                if this.spin.as_mut().is_some_and(AdaptiveSpin::sent) {
+                    this.signals.poll_soon.store(true, SeqCst);
+                }
+                return Poll::Ready(written);
+            }
+            ready!(this.poll_heard(true, context))?.clear_ready();
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -219,5 +205,116 @@ where
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(SockRef::from(&*self.connected).shutdown(Shutdown::Write))
+    }
+}
+
+/// The longest spin after a request.
+const MAX_SPIN: Duration = Duration::from_micros(100);
+
+/// How many requests at most are sent without a spin after a failed one.
+const MAX_SKIPPED: u32 = 256;
+
+/// The spins of one connection. A spin fails if the reply takes longer, or if another thread needs the core. After a failure the next two
+/// requests are sent without a spin, then four, and so on.
+struct AdaptiveSpin {
+    clock: Clock,
+    /// The end of the current spin.
+    until: Option<Moment>,
+    /// Failed spins in a row.
+    failures: u32,
+    /// Requests still to be sent without a spin.
+    skip: u32,
+}
+
+impl AdaptiveSpin {
+    const fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            until: None,
+            failures: 0,
+            skip: 0,
+        }
+    }
+
+    /// A request was sent. True if the thread spins for the reply.
+    fn sent(&mut self) -> bool {
+        if self.until.is_none() {
+            match self.skip.checked_sub(1) {
+                Some(skip) => self.skip = skip,
+                None => self.until = Some(self.clock.now().after(MAX_SPIN)),
+            }
+        }
+        self.until.is_some()
+    }
+
+    /// Something was read. If that was during the spin, the next reply may come in time as well.
+    fn answered(&mut self) {
+        if self.until.take().is_some() {
+            self.failures = 0;
+        }
+    }
+
+    /// True if the spin goes on.
+    fn continues(&mut self) -> bool {
+        let goes_on = self.until.map(|until| self.clock.now() < until);
+        if goes_on == Some(false) {
+            self.fail();
+        }
+        goes_on == Some(true)
+    }
+
+    /// The spin gains nothing.
+    fn fail(&mut self) {
+        self.until = None;
+        self.failures = self.failures.saturating_add(1);
+        let skip = 1_u32.checked_shl(self.failures);
+        self.skip = skip.map_or(MAX_SKIPPED, |skip| skip.min(MAX_SKIPPED));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spin() -> (AdaptiveSpin, impl Fn(u64)) {
+        let clock = Clock::manual();
+        let spin = AdaptiveSpin::new(clock.clone());
+        (spin, move |us| clock.advance(Duration::from_micros(us)))
+    }
+
+    #[test]
+    fn it_lasts_until_the_answer_or_for_a_moment() {
+        let (mut spin, pass) = spin();
+        assert!(!spin.continues());
+        for _ in 0..3 {
+            assert!(spin.sent());
+            pass(99);
+            assert!(spin.continues());
+            spin.answered();
+            assert!(!spin.continues());
+        }
+        assert!(spin.sent());
+        pass(100);
+        assert!(!spin.continues() && !spin.sent());
+    }
+
+    #[test]
+    fn where_answers_take_long_few_are_waited_for() {
+        let (mut spin, pass) = spin();
+        let mut awake = 0;
+        for _ in 0..10_000 {
+            awake += u32::from(spin.sent());
+            pass(500);
+            spin.continues();
+            spin.answered();
+        }
+        assert!((30..60).contains(&awake), "{awake}");
+        // When replies are fast again, every request spins, from the next reply that is in time.
+        for _ in 0..600 {
+            spin.sent();
+            pass(50);
+            spin.answered();
+        }
+        assert!(spin.sent());
     }
 }

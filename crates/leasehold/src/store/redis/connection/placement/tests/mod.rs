@@ -92,7 +92,7 @@ impl Scene {
         let (tasks, open, client_thread) = caller_runtime.block_on(async { client_thread() });
         let noted = Arc::<Noted>::default();
         let same = noted.clone();
-        placement.run(&tasks, Clock::system(), move || make(&same));
+        placement.run(&tasks, move || make(&same));
         eventually(PLENTY, "the work has begun", || noted.polls() > 0);
         Self {
             tasks,
@@ -180,8 +180,7 @@ fn work_that_panics_on_caller_runtime_is_made_again() {
     assert_eq!(made.load(SeqCst), 2);
 }
 
-/// A caller, a socket, the caller's runtime and the client thread. The socket requests a poll only if a reactor listens
-/// to it; otherwise a thread looks at it soon. The caller's runtime may end, or be blocked for good, and with it the
+/// A caller, a socket, the caller's runtime and the client thread. The caller's runtime may end, or be blocked for good, and with it the
 /// reactor there. A lost request (N2, N4) ends the schedule in a deadlock, and two polls at once (N1) in a panic.
 #[test]
 fn each_request_is_followed_by_a_poll_in_every_schedule() {
@@ -194,7 +193,7 @@ fn each_request_is_followed_by_a_poll_in_every_schedule() {
 
 async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
     const CALLS: [u64; 2] = [2, 6];
-    let (asked, placement) = (Arc::new(AtomicU64::new(0)), Placement::new(spins));
+    let (asked, placement) = (Arc::new(AtomicU64::new(0)), Placement::new(false));
     let signals = placement.signals.clone();
     if has_reactor {
         let runtime = Tasks::explored().handle().clone();
@@ -203,14 +202,15 @@ async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
     }
     // A report of the caller's reactor, and the waker of that reactor.
     let reactor = Arc::new((crate::sync::AtomicBool::default(), AtomicWaker::new()));
-    let (wanted, clock) = (asked.clone(), Clock::manual());
-    let (time, traffic) = (clock.clone(), signals.clone());
+    let (wanted, traffic) = (asked.clone(), signals.clone());
     let alone = crate::sync::AtomicBool::default();
     let polls = poll_fn(move |_| {
         assert!(!alone.swap(true, SeqCst), "another polls (N1)");
         let seen = wanted.load(SeqCst);
-        time.advance(Duration::from_micros(30));
-        traffic.wrote.store(thread_rng().gen_bool(0.5), SeqCst);
+        // The spin of a socket.
+        if spins && thread_rng().gen_bool(0.5) {
+            traffic.poll_soon.store(true, SeqCst);
+        }
         assert!(alone.swap(false, SeqCst));
         if seen == CALLS[0] + CALLS[1] {
             Poll::Ready(())
@@ -219,7 +219,7 @@ async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
         }
     });
     let polls = Lock::new(Some(polls.boxed()));
-    let work = placement.work(&Tasks::explored(), clock, move || {
+    let work = placement.work(&Tasks::explored(), move || {
         let polls = polls.lock().unwrap().take();
         polls.unwrap_or_else(|| pending().boxed())
     });
@@ -256,13 +256,11 @@ async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
                 asked.fetch_add(1, SeqCst);
                 if !is_socket {
                     signals.request_poll();
-                } else if signals.reactor_listens.load(SeqCst) {
-                    if signals.listens_at_caller.load(SeqCst) {
-                        reactor.0.store(true, SeqCst);
-                        reactor.1.wake();
-                    } else {
-                        signals.request_poll_for_socket();
-                    }
+                } else if signals.listens_at_caller.load(SeqCst) {
+                    reactor.0.store(true, SeqCst);
+                    reactor.1.wake();
+                } else {
+                    signals.request_poll();
                 }
                 shuttle::future::yield_now().await;
             }

@@ -75,7 +75,7 @@ fn both_directions_go_on_while_there_is_no_room() {
         let (say, said) = mpsc::channel();
         let placement = Arc::new(Placement::new(true));
         let working = placement.clone();
-        placement.run(&tasks, Clock::system(), move || {
+        placement.run(&tasks, move || {
             let (placement, say) = (working.clone(), say.clone());
             async move { say.send(talk_both_ways(placement).await).unwrap() }
         });
@@ -102,10 +102,10 @@ fn sender(tell: mpsc::Receiver<()>) -> std::net::SocketAddr {
     address
 }
 
-/// Work that counts the bytes that a peer sends, on a runtime whose only thread can be blocked, as the client thread can.
+/// Work that asks a peer again and again, and counts the bytes that it sends, on a runtime whose only thread can be blocked, as the client thread can.
 struct Listener {
     scene: Scene,
-    signals: Arc<PollSignals>,
+    signals: Arc<Signals>,
     tell: mpsc::Sender<()>,
     heard: Arc<AtomicU64>,
 }
@@ -121,12 +121,12 @@ impl Listener {
                 let stream = std::net::TcpStream::connect(address).unwrap();
                 stream.set_nonblocking(true).unwrap();
                 let mut socket = placement.socket(stream);
-                let read = async {
-                    while socket.read_u8().await.is_ok() {
+                let talk = async {
+                    while socket.write_u8(7).await.is_ok() && socket.read_u8().await.is_ok() {
                         heard.fetch_add(1, SeqCst);
                     }
                 };
-                futures_util::join!(read, noted);
+                futures_util::join!(talk, noted);
             }
             .boxed()
         });
@@ -250,7 +250,7 @@ fn tls_connection_uses_a_placed_socket() {
         let mut opening = pin!(dial.open());
         let greeted = poll_fn(|context| {
             let opened = opening.as_mut().poll(context);
-            if placement.signals.wrote.load(SeqCst) {
+            if placement.signals.poll_soon.load(SeqCst) {
                 return Poll::Ready(());
             }
             if let Poll::Ready(opened) = opened {
@@ -261,4 +261,28 @@ fn tls_connection_uses_a_placed_socket() {
         });
         tokio::time::timeout(PLENTY, greeted).await.unwrap();
     });
+}
+
+/// After a write it demands polls, until another thread needs the core. Then the reactor awaits the reply, also after the next writes.
+#[tokio::test]
+async fn spin_ends_when_another_thread_needs_the_core() {
+    let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
+    let placement = Placement::new(true);
+    let signals = placement.signals.clone();
+    let mut socket = placement.socket(near.into_std().unwrap());
+    let mut spins = async |core_is_wanted| {
+        socket.write_u8(7).await.unwrap();
+        signals.core_is_wanted.store(core_is_wanted, SeqCst);
+        signals.poll_soon.store(false, SeqCst);
+        let mut reply = pin!(socket.read_u8());
+        assert!(futures_util::poll!(reply.as_mut()).is_pending());
+        let spins = signals.poll_soon.load(SeqCst);
+        far.write_u8(7).await.unwrap();
+        reply.await.unwrap();
+        spins
+    };
+    assert!(spins(false).await);
+    assert!(!spins(true).await);
+    assert!(!spins(false).await && !spins(false).await);
+    assert!(spins(false).await);
 }
