@@ -6,11 +6,11 @@
 --       3 ms: the new lease, or how long to keep the key at a release, or 0
 --       then, at a node of a quorum, as in prelude.lua
 -- Reply one for each: 'done', followed by '/<how many>' if more than that one fence was drawn; or, if the step has changed
---       nothing, 'contended' (another client waits) or 'other'
+--       nothing, 'contended' (another client waits) or 'other'. Or one 'done' for all.
 --
 -- Closes the race between checking the owner and extending or deleting the key; see extend.lua.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
-local values, replies, freed, gone = call('MGET', unpack(KEYS)), {}, {}, {}
+local values, freed, gone, replies = call('MGET', unpack(KEYS)), {}, {}, nil
 local before = #ARGV % 3
 local is_strange = false
 if before == 1 then
@@ -20,19 +20,29 @@ if before == 1 then
 end
 for number = 1, #KEYS - before do
   local name, own, ms = KEYS[number + before], ARGV[3 * number - 2], ARGV[3 * number]
-  local value, rest = not is_strange and not gone[name] and values[number + before], ''
+  local value, reply = not is_strange and not gone[name] and values[number + before], 'done'
   if value ~= own then
     -- The value has the number of fences and the mark after the token and the fence.
-    rest = value and string.sub(value, 1, #own) == own and string.sub(value, #own + 1)
+    local rest = value and string.sub(value, 1, #own) == own and string.sub(value, #own + 1)
     local many = rest and tonumber(string.match(rest, '^/(%d+)!?$') or rest == '!' and 1)
     if not many or many < 1 or many > 1024 then
-      replies[number] = 'other'
+      reply = 'other'
     elseif string.byte(rest, -1) == 33 then
-      replies[number] = 'contended'
+      reply = 'contended'
+    else
+      reply = 'done' .. rest
+    end
+    if not replies then
+      replies = {}
+      for earlier = 1, number - 1 do
+        replies[earlier] = 'done'
+      end
     end
   end
-  if not replies[number] then
-    replies[number] = 'done' .. rest
+  if replies then
+    replies[number] = reply
+  end
+  if reply ~= 'other' and reply ~= 'contended' then
     if ms ~= '0' then
       call('PEXPIRE', name, ms)
     else
@@ -43,4 +53,4 @@ end
 if freed[1] then
   call('DEL', unpack(freed))
 end
-return replies
+return replies or 'done'

@@ -12,6 +12,7 @@
 mod tests;
 
 use std::collections::HashSet;
+use std::slice;
 use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, QuorumTerms, bucket};
@@ -312,8 +313,16 @@ pub(super) fn decode<'a>(
     steps: impl ExactSizeIterator<Item = &'a (LockName, Step)>,
     mut take: impl FnMut(Option<RedisResult<Reply>>),
 ) -> Option<()> {
-    let replies = array(value).filter(|replies| replies.len() == steps.len())?;
-    for (reply, (name, step)) in replies.iter().zip(steps) {
+    // A short form says `done` once if it has done all steps.
+    let (replies, is_one_for_all) = match array(value) {
+        Some(replies) => (replies, false),
+        None if !kind.is_long() => (slice::from_ref(value), true),
+        None => return None,
+    };
+    if replies.len() != steps.len() && !is_one_for_all {
+        return None;
+    }
+    for (reply, (name, step)) in replies.iter().cycle().zip(steps) {
         take(if kind.is_long() {
             Some(long_reply(reply, name)?)
         } else {

@@ -102,8 +102,8 @@ const OF_A_LOCK: [Mistake; 18] = [
     },
     Mistake {
         what: "in the short form the counter goes on by one, however many fences a grant draws",
-        right: "(next or fence) + block",
-        wrong: "(next or fence) + 1",
+        right: "string.byte(fence, -1)) + block",
+        wrong: "string.byte(fence, -1)) + 1",
     },
 ];
 
