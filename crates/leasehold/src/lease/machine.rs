@@ -23,7 +23,7 @@ use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply, To};
 use super::hold::{Hold, Start};
 use super::identity::Identity;
 use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal, RenewalCause};
-use super::owners::{Entry, Holding, OwnerState, Owners, alike, drop_gone, fences_for};
+use super::owners::{Entry, Holding, OwnerState, Owners, alike, drop_gone, fences_for, take_once};
 use super::settle::{Settle, Settlement, Stage};
 use super::terms::{Term, Terms, deadline};
 use super::waiter::Waiter;
@@ -164,10 +164,10 @@ impl Machine {
                 }
             }
             Event::Deaf(name, id) => {
-                if let Some(line) = self.owners.line(&name)
-                    && let Some(at) = line.position(id)
+                if let Some(entry) = self.owners.acting_for(&name)
+                    && let Some(at) = entry.position(id)
                 {
-                    line.waiting[at].stop_watching();
+                    entry.waiting[at].stop_watching();
                 }
             }
             Event::Answered(to, answer) => match to {
@@ -197,10 +197,9 @@ impl Machine {
 
     /// The held and idle leases, when the client has no users any more.
     pub(super) fn leases(&mut self) -> Vec<(LockName, Owner)> {
-        let lines = self.owners.close();
-        let leases = lines.into_iter().map(|(name, line)| (name, line.owner));
-        let is_held = |(_, owner): &(LockName, Owner)| self.owners.holding(owner).is_some();
-        leases.filter(is_held).collect()
+        let mut leases = self.owners.close();
+        leases.retain(|(_, owner)| self.owners.holding(owner).is_some());
+        leases
     }
 
     fn due(&mut self, due: Due) {
@@ -270,7 +269,7 @@ impl Machine {
             waiter.alarm = Some(self.effects.wake(limit, due));
         }
         self.end_outlived(&name);
-        let Some((line, entry)) = self.owners.line_and_owner(&name) else {
+        let Some(entry) = self.owners.acting_for(&name) else {
             return self.ask_for(&name, VecDeque::from([waiter]), None);
         };
         match &entry.state {
@@ -290,7 +289,7 @@ impl Machine {
             _ => {}
         }
         let id = waiter.id;
-        line.waiting.push_back(waiter);
+        entry.waiting.push_back(waiter);
         self.tell_watchers(&name, Some(id));
     }
 
@@ -319,21 +318,21 @@ impl Machine {
         let asking = OwnerState::Asking(Box::new(Acquisition::new(terms)));
         let entry = Entry {
             asked: Some(asked),
+            waiting,
             ..Entry::new(name, asking)
         };
-        self.owners.acts(owner.clone(), entry, waiting);
+        self.owners.acts(owner.clone(), entry);
         self.send(name.clone(), step, To::Acquisition(owner));
     }
 
     /// A caller leaves. If no other one wants the lock, the acquisition ends.
     fn leave(&mut self, name: &LockName, id: u64) -> Option<Waiter> {
-        let line = self.owners.line(name)?;
-        let at = line.position(id)?;
-        let waiter = line.waiting.remove(at)?;
-        let (owner, is_last) = (line.owner.clone(), line.waiting.is_empty());
+        let entry = self.owners.acting_for(name)?;
+        let at = entry.position(id)?;
+        let waiter = entry.waiting.remove(at)?;
+        let asks_in_vain = entry.waiting.is_empty() && matches!(entry.state, OwnerState::Asking(_));
         unset_alarm(&waiter, &mut self.effects);
-        if is_last && self.owners.asking(&owner).is_some() {
-            self.owners.ends(name);
+        if asks_in_vain && let Some(owner) = self.owners.ends(name) {
             self.abandon(&owner);
         }
         Some(waiter)
@@ -411,7 +410,7 @@ impl Machine {
 
     /// The lock is busy.
     fn busy(&mut self, owner: &Owner, mut request: SentRequest, busy: Busy) {
-        let Some((line, entry)) = self.owners.line_of(owner) else {
+        let Some(entry) = self.owners.get(owner) else {
             return;
         };
         let OwnerState::Asking(asking) = &mut entry.state else {
@@ -424,8 +423,8 @@ impl Machine {
             jittered(busy.poll_after)
         };
         asking.heard(request.sent, busy);
-        let (name, once) = (entry.name.clone(), line.take_once());
-        let goes_on = !line.waiting.is_empty();
+        let (name, once) = (entry.name.clone(), take_once(&mut entry.waiting));
+        let goes_on = !entry.waiting.is_empty();
         for waiter in once {
             self.tell_busy(waiter);
         }
@@ -454,7 +453,7 @@ impl Machine {
     /// A request failed: retries it, or refuses all waiters of the line.
     fn failed(&mut self, owner: &Owner, request: &SentRequest, error: StoreError) {
         let outage_timeout = self.about.outage_timeout;
-        let Some((line, entry)) = self.owners.line_of(owner) else {
+        let Some(entry) = self.owners.get(owner) else {
             return;
         };
         let OwnerState::Asking(asking) = &mut entry.state else {
@@ -463,15 +462,15 @@ impl Machine {
         let name = entry.name.clone();
         match asking.failed(error.clone(), outage_timeout, self.now) {
             Err(error) => {
-                let waiting = mem::take(&mut line.waiting);
+                let waiting = mem::take(&mut entry.waiting);
                 self.refuse(waiting, &error.into());
                 self.ends(&name, owner, request);
             }
             Ok(pause) => {
                 if request.left.queued {
                     // Waiters wait for the end of the outage. Callers that only try are refused.
-                    let once = line.take_once();
-                    let goes_on = !line.waiting.is_empty();
+                    let once = take_once(&mut entry.waiting);
+                    let goes_on = !entry.waiting.is_empty();
                     self.refuse(once, &error.into());
                     if !goes_on {
                         return self.ends(&name, owner, request);
@@ -543,15 +542,15 @@ impl Machine {
 
     /// Asks the store. Joins the store's queue if any caller waits.
     fn ask(&mut self, owner: &Owner) {
-        let Some((line, entry)) = self.owners.line_of(owner) else {
+        let Some(entry) = self.owners.get(owner) else {
             return;
         };
         let OwnerState::Asking(asking) = &entry.state else {
             return;
         };
-        let waits = line.waiting.iter().any(|waiter| !waiter.is_once());
+        let waits = entry.waiting.iter().any(|waiter| !waiter.is_once());
         // The first request, without others in the way, was another one.
-        let block = block_for(alike(&line.waiting, &asking.terms), true);
+        let block = block_for(alike(&entry.waiting, &asking.terms), true);
         let step = acquire(owner, &asking.terms, block, waits);
         self.request(owner, step, waits);
     }
@@ -596,13 +595,13 @@ impl Machine {
     /// answered: with a short TTL, a stall of some milliseconds makes a request fail.
     fn limit_passed(&mut self, name: &LockName, id: u64) {
         let now = self.now;
-        let Some((line, entry)) = self.owners.line_and_owner(name) else {
+        let Some(entry) = self.owners.acting_for(name) else {
             return;
         };
-        let Some(at) = line.position(id) else {
+        let Some(at) = entry.position(id) else {
             return;
         };
-        let waiter = &mut line.waiting[at];
+        let waiter = &mut entry.waiting[at];
         let error = match &entry.state {
             OwnerState::Asking(asking) => {
                 // Who has a slow store has given it more time.
@@ -658,18 +657,18 @@ impl Machine {
     /// The store has granted the lock. The first waiter gets it; the grant is undone if nobody wants it on these terms.
     fn taken(&mut self, owner: &Owner, fences: Fences, queued: u32, term: Term) {
         let now = self.now;
-        let Some((line, entry)) = self.owners.line_of(owner) else {
+        let Some(entry) = self.owners.get(owner) else {
             return;
         };
         let OwnerState::Asking(asking) = &entry.state else {
             return;
         };
-        drop_gone(&mut line.waiting);
+        drop_gone(&mut entry.waiting);
         let is_for_it = |waiter: &Waiter| *waiter.terms() == asking.terms;
         let unsettled_until = asking.left.unsettled_until;
-        let fits = line.waiting.front().is_some_and(is_for_it);
-        let Some(waiter) = fits.then(|| line.waiting.pop_front()).flatten() else {
-            let (name, waiting) = (entry.name.clone(), mem::take(&mut line.waiting));
+        let fits = entry.waiting.front().is_some_and(is_for_it);
+        let Some(waiter) = fits.then(|| entry.waiting.pop_front()).flatten() else {
+            let (name, waiting) = (entry.name.clone(), mem::take(&mut entry.waiting));
             let ttl = asking.terms.ttl;
             let work = Settle::of(name.clone(), owner.clone(), ttl, unsettled_until);
             self.clean_up(work);
@@ -700,7 +699,7 @@ impl Machine {
         let heard = asking.wanted.then_some(now);
         let holding = Holding::new(asking.terms.clone(), stay, keeper, heard);
         entry.state = OwnerState::Holding(Box::new(holding));
-        let once = line.take_once();
+        let once = take_once(&mut entry.waiting);
         unset_alarm(&waiter, &mut self.effects);
         self.effects.push(Effect::Grant(waiter, hold));
         for waiter in once {
@@ -711,10 +710,10 @@ impl Machine {
     /// A request finds the lock idle, and gets it if that fits.
     fn take_idle(&mut self, name: &LockName, waiter: Waiter) {
         let now = self.now;
-        let Some((line, entry)) = self.owners.line_and_owner(name) else {
+        let Some(entry) = self.owners.acting_for(name) else {
             return;
         };
-        let (owner, OwnerState::Holding(holding)) = (line.owner.clone(), &mut entry.state) else {
+        let OwnerState::Holding(holding) = &mut entry.state else {
             return;
         };
         let hold = holding.keeper.hold.clone();
@@ -722,10 +721,10 @@ impl Machine {
             *waiter.terms() == holding.terms && hold.is_fit_to_hand_on(holding.terms.ttl, now);
         if fits && let Ok(fence) = holding.stay.hand_over(now.as_micros()) {
             holding.idle_until = None;
-            self.hand_on(&owner, waiter, fence);
+            self.hand_on(&hold.owner, waiter, fence);
         } else {
             let stay = holding.stay.clone();
-            self.give_up(&owner, &hold, None);
+            self.give_up(&hold.owner, &hold, None);
             self.ask_for(name, VecDeque::from([waiter]), Some(&stay));
         }
     }
@@ -802,18 +801,21 @@ impl Machine {
             lost,
             verdict,
         };
-        let Some((line, entry)) = self.owners.line_of(owner) else {
+        let Some(Entry {
+            name,
+            state: OwnerState::Holding(holding),
+            waiting,
+            ..
+        }) = self.owners.get(owner)
+        else {
             // It was lost, and its line has gone on without it.
             return self.give_up(owner, &hold, Some(pending));
         };
-        let OwnerState::Holding(holding) = &mut entry.state else {
-            return self.give_up(owner, &hold, Some(pending));
-        };
-        drop_gone(&mut line.waiting);
+        drop_gone(waiting);
         let is_for_it = |waiter: &Waiter| *waiter.terms() == holding.terms;
-        let fits_next = line.waiting.front().is_some_and(is_for_it);
+        let fits_next = waiting.front().is_some_and(is_for_it);
         let lingers = !hold.linger.is_zero() && tells_wanted;
-        if stays_here && line.waiting.is_empty() && lingers && !holding.stay.is_wanted() {
+        if stays_here && waiting.is_empty() && lingers && !holding.stay.is_wanted() {
             holding.idle_until = Some(now.after(hold.linger));
             if let Some(at) = holding.look(now) {
                 self.effects.wake(at, Due::Idle(owner.clone()));
@@ -823,13 +825,12 @@ impl Machine {
         if stays_here
             && fits_next
             && let Ok(fence) = holding.stay.hand_over(now.as_micros())
-            && let Some(waiter) = line.waiting.pop_front()
+            && let Some(waiter) = waiting.pop_front()
         {
             self.hand_on(owner, waiter, fence);
             return self.effects.push(Effect::Released(pending, Ok(())));
         }
-        let (name, stay) = (entry.name.clone(), holding.stay.clone());
-        let waiting = mem::take(&mut line.waiting);
+        let (name, stay, waiting) = (name.clone(), holding.stay.clone(), mem::take(waiting));
         self.give_up(owner, &hold, Some(pending));
         self.ask_for(&name, waiting, Some(&stay));
     }
@@ -894,12 +895,12 @@ impl Machine {
 
     /// Ends the lease in use of this name if it is seen to be lost (Q6).
     fn end_outlived(&mut self, name: &LockName) {
-        if let Some((line, entry)) = self.owners.line_and_owner(name)
+        if let Some(entry) = self.owners.acting_for(name)
             && let OwnerState::Holding(holding) = &entry.state
             && holding.idle_until.is_none()
             && let Some(lost) = holding.keeper.hold.loss()
         {
-            let owner = line.owner.clone();
+            let owner = holding.keeper.hold.owner.clone();
             self.end(&owner, Some(lost.cause), None);
         }
     }
@@ -907,7 +908,7 @@ impl Machine {
     /// A lease has ended by itself, for this reason if it was in use. The waiters do not wait until its user notices. With `left_held`, the
     /// store has a grant of this TTL that no lease uses: it is released before the waiters ask.
     fn end(&mut self, owner: &Owner, cause: Option<LossCause>, left_held: Option<Ttl>) {
-        let Some((line, entry)) = self.owners.line_of(owner) else {
+        let Some(entry) = self.owners.get(owner) else {
             return;
         };
         let OwnerState::Holding(holding) = &mut entry.state else {
@@ -917,7 +918,7 @@ impl Machine {
         let (name, hold, waiting) = (
             entry.name.clone(),
             keeper.hold.clone(),
-            mem::take(&mut line.waiting),
+            mem::take(&mut entry.waiting),
         );
         let is_idle = holding.idle_until.is_some();
         entry.lost_renewal = keeper.under_way.as_ref().map(|renewal| renewal.ttl);
@@ -964,17 +965,19 @@ impl Machine {
     /// Ends all waiting and all leases.
     fn close(&mut self) {
         self.is_closed = true;
-        let mut owners = Vec::new();
-        for (_, line) in self.owners.close() {
-            self.refuse(line.waiting, &StoreError::closed().into());
-            owners.push(line.owner);
+        let lines = self.owners.close();
+        for (_, owner) in &lines {
+            if let Some(entry) = self.owners.get(owner) {
+                let waiting = mem::take(&mut entry.waiting);
+                self.refuse(waiting, &StoreError::closed().into());
+            }
         }
-        for owner in &owners {
+        for (_, owner) in &lines {
             if self.owners.asking(owner).is_some() {
                 self.abandon(owner);
             }
         }
-        for owner in owners {
+        for (_, owner) in lines {
             if let Some(holding) = self.owners.holding(&owner) {
                 let hold = holding.keeper.hold.clone();
                 let ended = hold.lose(LossCause::Closed);
@@ -1271,10 +1274,10 @@ impl Machine {
 
     /// Calls `on_wait` of all waiters of a line, or of one.
     fn tell_watchers(&mut self, name: &LockName, only: Option<u64>) {
-        let Some((line, entry)) = self.owners.line_and_owner(name) else {
+        let Some(entry) = self.owners.acting_for(name) else {
             return;
         };
-        for (at, waiter) in line.waiting.iter().enumerate() {
+        for (at, waiter) in entry.waiting.iter().enumerate() {
             if only.is_none_or(|id| id == waiter.id)
                 && let Some(told) = waiter.watch(|| entry.seen(), at, self.now)
             {

@@ -37,20 +37,17 @@ const LINGERING: u64 = 4;
 /// All owners of a client, and its callers.
 #[derive(Default)]
 pub(super) struct Owners {
-    lines: HashMap<LockName, Line, Folding>,
+    /// The owner that acts for each line: it asks for the lock or holds it (Q1).
+    lines: HashMap<LockName, Owner, Folding>,
     entries: HashMap<Owner, Entry, Folding>,
-}
-
-/// The callers of this client that wait for a lock, and the owner that asks for it or holds it (Q1).
-pub(super) struct Line {
-    pub(super) owner: Owner,
-    pub(super) waiting: VecDeque<Waiter>,
 }
 
 /// One owner.
 pub(super) struct Entry {
     pub(super) name: LockName,
     pub(super) state: OwnerState,
+    /// The callers of this client that wait for the lock, while the owner acts for them.
+    pub(super) waiting: VecDeque<Waiter>,
     /// The request for the lock that is under way. It can outlive the acquisition: a wake was faster, or all callers left.
     pub(super) asked: Option<SentRequest>,
     /// The lease was lost while a renewal for this TTL was under way. The store may still carry it out (RN3).
@@ -92,22 +89,9 @@ pub(super) struct Holding {
 }
 
 impl Owners {
-    pub(super) fn line(&mut self, name: &LockName) -> Option<&mut Line> {
-        self.lines.get_mut(name)
-    }
-
-    /// The line of this name, and the owner that acts for it.
-    pub(super) fn line_and_owner(&mut self, name: &LockName) -> Option<(&mut Line, &mut Entry)> {
-        let line = self.lines.get_mut(name)?;
-        let entry = self.entries.get_mut(&line.owner)?;
-        Some((line, entry))
-    }
-
-    /// The line for which this owner asks or holds.
-    pub(super) fn line_of(&mut self, owner: &Owner) -> Option<(&mut Line, &mut Entry)> {
-        let entry = self.entries.get_mut(owner)?;
-        let line = self.lines.get_mut(&entry.name)?;
-        (line.owner == *owner).then_some((line, entry))
+    /// The owner that acts for the line of this name.
+    pub(super) fn acting_for(&mut self, name: &LockName) -> Option<&mut Entry> {
+        self.entries.get_mut(self.lines.get(name)?)
     }
 
     /// The owner in the table; one that is used no more if it is not there.
@@ -144,19 +128,15 @@ impl Owners {
         }
     }
 
-    /// From now on, `owner` acts for these waiters (Q1).
-    pub(super) fn acts(&mut self, owner: Owner, entry: Entry, waiting: VecDeque<Waiter>) {
-        let line = Line {
-            owner: owner.clone(),
-            waiting,
-        };
-        self.lines.insert(entry.name.clone(), line);
+    /// From now on, `owner` acts for the line of its name (Q1).
+    pub(super) fn acts(&mut self, owner: Owner, entry: Entry) {
+        self.lines.insert(entry.name.clone(), owner.clone());
         self.entries.insert(owner, entry);
     }
 
-    /// The line of this name ends (Q5).
-    pub(super) fn ends(&mut self, name: &LockName) {
-        self.lines.remove(name);
+    /// The line of this name ends (Q5). Returns the owner that acted for it.
+    pub(super) fn ends(&mut self, name: &LockName) -> Option<Owner> {
+        self.lines.remove(name)
     }
 
     /// Takes out what an owner has done so far: it is used no more.
@@ -177,8 +157,8 @@ impl Owners {
         }
     }
 
-    /// Ends all lines. Returns their owners and waiters, in an order that depends on nothing else.
-    pub(super) fn close(&mut self) -> Vec<(LockName, Line)> {
+    /// Ends all lines. Returns their owners, in an order that depends on nothing else.
+    pub(super) fn close(&mut self) -> Vec<(LockName, Owner)> {
         let mut lines: Vec<_> = self.lines.drain().collect();
         lines.sort_by(|(a, _), (b, _)| a.cmp(b));
         lines
@@ -213,22 +193,14 @@ impl Owners {
     }
 }
 
-impl Line {
-    /// Takes out the callers that only try.
-    pub(super) fn take_once(&mut self) -> VecDeque<Waiter> {
-        if self.waiting.iter().all(|waiter| !waiter.is_once()) {
-            return VecDeque::new();
-        }
-        let (once, rest) = mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(Waiter::is_once);
-        self.waiting = rest;
-        once
+/// Takes out the callers that only try.
+pub(super) fn take_once(waiting: &mut VecDeque<Waiter>) -> VecDeque<Waiter> {
+    if waiting.iter().all(|waiter| !waiter.is_once()) {
+        return VecDeque::new();
     }
-
-    pub(super) fn position(&self, id: u64) -> Option<usize> {
-        self.waiting.iter().position(|waiter| waiter.id == id)
-    }
+    let (once, rest) = mem::take(waiting).into_iter().partition(Waiter::is_once);
+    *waiting = rest;
+    once
 }
 
 /// Drops the callers at the head that have gone (Q3).
@@ -265,9 +237,15 @@ impl Entry {
         Self {
             name: name.clone(),
             state,
+            waiting: VecDeque::new(),
             asked: None,
             lost_renewal: None,
         }
+    }
+
+    /// The place of the request with this number in the line.
+    pub(super) fn position(&self, id: u64) -> Option<usize> {
+        self.waiting.iter().position(|waiter| waiter.id == id)
     }
 
     /// Who holds the lock, as this owner knows it, and how many of other clients wait in front of it.
@@ -321,32 +299,31 @@ impl Holding {
 impl Owners {
     /// Checks Q2, Q5, Q6 and RN2. (Q1 and RN1 cannot be said otherwise.)
     pub(super) fn check(&self) {
-        for line in self.lines.values() {
-            match self.entries.get(&line.owner).map(|entry| &entry.state) {
-                Some(OwnerState::Asking(_)) => assert!(!line.waiting.is_empty(), "asks for nobody"),
-                Some(OwnerState::Holding(holding)) => {
-                    let (waits, is_idle) = (!line.waiting.is_empty(), holding.idle_until.is_some());
-                    assert!(!(waits && is_idle), "idle, and waited for");
-                    assert!(
-                        !(waits && holding.keeper.hold.is_lost()),
-                        "Q6: waits behind a loss"
-                    );
-                }
-                _ => panic!("Q2: nobody acts for a line"),
-            }
+        for owner in self.lines.values() {
+            let state = self.entries.get(owner).map(|entry| &entry.state);
+            let acts = matches!(state, Some(OwnerState::Asking(_) | OwnerState::Holding(_)));
+            assert!(acts, "Q2: nobody acts for a line");
         }
         for (owner, entry) in &self.entries {
-            let acts = self
-                .lines
-                .get(&entry.name)
-                .is_some_and(|line| line.owner == *owner);
+            let acts = self.lines.get(&entry.name) == Some(owner);
+            let waits = !entry.waiting.is_empty();
+            assert!(acts || !waits, "Q2: nobody acts for a caller");
             match &entry.state {
-                OwnerState::Asking(_) => assert!(acts, "Q1"),
+                OwnerState::Asking(_) => {
+                    assert!(acts, "Q1");
+                    assert!(waits, "asks for nobody");
+                }
                 OwnerState::Holding(holding) => {
                     let due = holding.keeper.ticket.map(super::timers::Ticket::at);
                     let in_time = |at: Moment| at <= holding.keeper.hold.valid_until();
                     assert!(acts, "Q1");
                     assert!(due.is_some_and(in_time), "RN2");
+                    let is_idle = holding.idle_until.is_some();
+                    assert!(!(waits && is_idle), "idle, and waited for");
+                    assert!(
+                        !(waits && holding.keeper.hold.is_lost()),
+                        "Q6: waits behind a loss"
+                    );
                 }
                 OwnerState::Left => assert!(
                     entry.asked.is_some() || entry.lost_renewal.is_some(),
