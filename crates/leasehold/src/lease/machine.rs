@@ -89,7 +89,9 @@ impl Release {
                 tells_wanted: tells_wanted(),
             });
         }
-        if let (Some(verdict), Some(lost)) = (verdict, hold.loss()) {
+        if let Some(verdict) = verdict
+            && let Some(lost) = hold.loss()
+        {
             // The client was closed meanwhile: report the loss to the caller.
             drop(verdict.send(Err(lost.into())));
         }
