@@ -839,7 +839,6 @@ impl Machine {
 
     /// Gives the lock of `owner` back to the store; with a use of it that ends now, or else of an idle lease.
     fn give_up(&mut self, owner: &Owner, hold: &Arc<Hold>, pending: Option<PendingRelease>) {
-        self.forget(owner);
         let now = self.now;
         let keep = pending.as_ref().and_then(|release| release.keep);
         // A lease extended by hand may have longer to go than it was taken for.
@@ -932,36 +931,15 @@ impl Machine {
             // It has no user that would release it.
             self.give_up(owner, &hold, None);
         } else {
-            self.forget(owner);
+            if let Some(OwnerState::Holding(holding)) = self.owners.retire(owner) {
+                forget(holding.keeper, &mut self.effects);
+            }
+            self.owners.tidy(owner);
         }
         if let Some(ttl) = left_held {
             self.clean_up(Settle::of(name.clone(), owner.clone(), ttl, None));
         }
         self.ask_for(&name, waiting, None);
-    }
-
-    /// The owner does not hold any more: its lease is not renewed.
-    fn forget(&mut self, owner: &Owner) {
-        if self.owners.holding(owner).is_none() {
-            return;
-        }
-        let Some(OwnerState::Holding(holding)) = self.owners.retire(owner) else {
-            return;
-        };
-        let Keeper {
-            ticket,
-            under_way,
-            mut by_hand,
-            ..
-        } = holding.keeper;
-        if let Some(ticket) = ticket {
-            self.effects.unset(ticket);
-        }
-        by_hand.extend(under_way.into_iter().flat_map(|renewal| renewal.callers));
-        if !by_hand.is_empty() {
-            self.effects.push(Effect::Forgotten(by_hand));
-        }
-        self.owners.tidy(owner);
     }
 
     /// Ends all waiting and all leases.
@@ -1150,25 +1128,25 @@ impl Machine {
 
     // Settlements.
 
-    /// Releases an owner, and repeats that until it is confirmed (U1).
+    /// Releases an owner, and repeats that until it is confirmed (U1). Its lease, if it has one, is not renewed any more.
     fn settle(&mut self, work: Settle) {
-        let (now, owner) = (self.now, work.owner.clone());
-        let entry = self.owners.entry(&work.name, &owner);
-        let open = match &mut entry.state {
-            OwnerState::Settling(open) => {
+        let now = self.now;
+        let entry = self.owners.entry(&work.name, &work.owner);
+        let mut open = match mem::replace(&mut entry.state, OwnerState::Left) {
+            OwnerState::Settling(mut open) => {
                 self.waiting -= usize::from(open.is_waiting());
                 open.join(work, now);
                 open
             }
-            state => {
-                *state = OwnerState::Settling(Box::new(Settlement::new(work, now)));
-                let OwnerState::Settling(open) = state else {
-                    return;
-                };
-                open
+            before => {
+                if let OwnerState::Holding(holding) = before {
+                    forget(holding.keeper, &mut self.effects);
+                }
+                Box::new(Settlement::new(work, now))
             }
         };
         open.release(now, &mut self.effects);
+        entry.state = OwnerState::Settling(open);
     }
 
     /// Releases an unused owner, unless its lock is to stay taken (U3).
@@ -1203,7 +1181,10 @@ impl Machine {
         let kept_until = open.kept_until(now);
         match stage {
             Stage::GoesOn => self.waiting += usize::from(open.is_waiting()),
-            Stage::Settled => self.settled(owner, kept_until),
+            Stage::Settled => {
+                entry.state = kept_until.map_or(OwnerState::Left, OwnerState::Kept);
+                self.settled(owner, kept_until);
+            }
             Stage::Abandoned(ttl) => {
                 entry.state = OwnerState::Abandoned { ttl, kept_until };
                 self.abandoned.push_back(owner.clone());
@@ -1212,7 +1193,9 @@ impl Machine {
                     && let Some(entry) = self.owners.get(&oldest)
                     && let OwnerState::Abandoned { kept_until, .. } = entry.state
                 {
-                    self.settled(&oldest, kept_until.filter(|until| *until > now));
+                    let kept_until = kept_until.filter(|until| *until > now);
+                    entry.state = kept_until.map_or(OwnerState::Left, OwnerState::Kept);
+                    self.settled(&oldest, kept_until);
                 }
             }
         }
@@ -1220,9 +1203,6 @@ impl Machine {
 
     /// A settlement is over. The owner is used no more, or its lock stays taken, which is remembered until `kept_until` (U3).
     fn settled(&mut self, owner: &Owner, kept_until: Option<Moment>) {
-        if let Some(entry) = self.owners.get(owner) {
-            entry.state = kept_until.map_or(OwnerState::Left, OwnerState::Kept);
-        }
         if kept_until.is_some() {
             self.remember_kept(owner);
         } else {
@@ -1307,6 +1287,23 @@ fn schedule(owner: &Owner, keeper: &mut Keeper, effects: &mut Effects) {
         effects.unset(ticket);
     }
     keeper.ticket = Some(effects.wake(keeper.next_event(), Due::Lease(owner.clone())));
+}
+
+/// The lease of this keeper is over: it is not renewed any more.
+fn forget(keeper: Keeper, effects: &mut Effects) {
+    let Keeper {
+        ticket,
+        under_way,
+        mut by_hand,
+        ..
+    } = keeper;
+    if let Some(ticket) = ticket {
+        effects.unset(ticket);
+    }
+    by_hand.extend(under_way.into_iter().flat_map(|renewal| renewal.callers));
+    if !by_hand.is_empty() {
+        effects.push(Effect::Forgotten(by_hand));
+    }
 }
 
 fn unset_alarm(waiter: &Waiter, effects: &mut Effects) {

@@ -14,7 +14,7 @@
 //! - **Q5** A line ends with its last waiter, unless its owner holds the lock.
 //! - **Q6** A lost lease does not delay the waiters of its line, even if the line learns of the loss last: the store decides.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque, hash_map};
 use std::mem;
 use std::time::Duration;
 
@@ -152,8 +152,10 @@ impl Owners {
                 && entry.asked.is_none()
                 && entry.lost_renewal.is_none()
         };
-        if self.entries.get(owner).is_some_and(is_done) {
-            self.entries.remove(owner);
+        if let hash_map::Entry::Occupied(slot) = self.entries.entry(owner.clone())
+            && is_done(slot.get())
+        {
+            slot.remove();
         }
     }
 
