@@ -265,12 +265,16 @@ impl Machine {
         if self.is_closed {
             return self.refuse([waiter], &StoreError::closed().into());
         }
-        let name = waiter.name().clone();
         if let Some(limit) = waiter.limit {
-            let due = Due::Limit(name.clone(), waiter.id);
+            let due = Due::Limit(waiter.name().clone(), waiter.id);
             waiter.alarm = Some(self.effects.wake(limit, due));
         }
-        self.end_outlived(&name);
+        self.enter(waiter);
+    }
+
+    /// A request joins the line of its lock, or begins one.
+    fn enter(&mut self, waiter: Waiter) {
+        let name = waiter.name().clone();
         let Some(entry) = self.owners.acting_for(&name) else {
             return self.ask_for(&name, VecDeque::from([waiter]), None);
         };
@@ -278,7 +282,17 @@ impl Machine {
             OwnerState::Holding(holding) if holding.idle_until.is_some() => {
                 return self.take_idle(&name, waiter);
             }
-            OwnerState::Holding(_) if waiter.is_once() => return self.tell_busy(waiter),
+            OwnerState::Holding(holding) => {
+                if let Some(lost) = holding.keeper.hold.loss() {
+                    // The lease is seen to be lost: it ends before its user notices (Q6).
+                    let owner = holding.keeper.hold.owner.clone();
+                    self.end(&owner, Some(lost.cause), None);
+                    return self.enter(waiter);
+                }
+                if waiter.is_once() {
+                    return self.tell_busy(waiter);
+                }
+            }
             OwnerState::Asking(asking) if waiter.is_once() => {
                 if asking.is_busy() {
                     return self.tell_busy(waiter);
@@ -891,18 +905,6 @@ impl Machine {
             self.give_up_idle(owner);
         } else if let Some(at) = holding.look(now) {
             self.effects.wake(at, Due::Idle(owner.clone()));
-        }
-    }
-
-    /// Ends the lease in use of this name if it is seen to be lost (Q6).
-    fn end_outlived(&mut self, name: &LockName) {
-        if let Some(entry) = self.owners.acting_for(name)
-            && let OwnerState::Holding(holding) = &entry.state
-            && holding.idle_until.is_none()
-            && let Some(lost) = holding.keeper.hold.loss()
-        {
-            let owner = holding.keeper.hold.owner.clone();
-            self.end(&owner, Some(lost.cause), None);
         }
     }
 
