@@ -84,11 +84,17 @@ impl LockName {
 
     /// The key of auxiliary data of this lock, in the same slot of a cluster. `suffix` is one of [`RESERVED_SUFFIXES`].
     pub fn beside(&self, suffix: &str) -> String {
-        if self.key.contains('{') {
-            [&self.key, suffix].concat()
+        self.beside_in_parts(suffix).concat()
+    }
+
+    /// The same key as parts that follow each other.
+    pub fn beside_in_parts<'a>(&'a self, suffix: &'a str) -> [&'a str; 4] {
+        let [open, close] = if self.key.contains('{') {
+            ["", ""]
         } else {
-            ["{", &self.key, "}", suffix].concat()
-        }
+            ["{", "}"]
+        };
+        [open, &self.key, close, suffix]
     }
 }
 

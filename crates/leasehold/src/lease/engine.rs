@@ -9,9 +9,10 @@
 mod tests;
 
 use std::collections::HashMap;
+use std::mem;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{self, Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Invalid, LockName, Owner, Step, Ttl};
@@ -45,6 +46,9 @@ const INDEX_AGAIN: Duration = Duration::from_secs(10);
 /// How many names are remembered to be in the index.
 const INDEXED: usize = 1024;
 
+/// For how many effects a list is kept.
+const MOST_ROOM: usize = 64;
+
 /// The engine behind a client.
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
@@ -62,6 +66,8 @@ pub(crate) struct Engine {
     #[cfg(feature = "entries")]
     pub(crate) entry_listeners: EntryListeners,
     state: Mutex<EngineState>,
+    /// The empty list of an earlier event, so that the next one allocates none.
+    room: sync::Mutex<Vec<Effect>>,
     alarm: Arc<Alarm>,
     next_id: AtomicU64,
     indexed: Indexed,
@@ -136,6 +142,7 @@ impl Engine {
             #[cfg(feature = "entries")]
             entry_listeners: EntryListeners::default(),
             state: Mutex::new(state),
+            room: sync::Mutex::default(),
             alarm: Arc::default(),
             next_id: AtomicU64::new(0),
             indexed: Indexed::default(),
@@ -169,16 +176,16 @@ impl Engine {
         // and a new request needs none.
         let waits = !matches!(event, Event::Asked(..) | Event::Answered(..));
         let _under_way = waits.then(|| self.tasks.token());
-        // Allocated before the lock is taken.
-        let room = Vec::with_capacity(2);
-        let (effects, rings, ended) = {
+        let room = self.room.try_lock();
+        let room = room.map(|mut room| mem::take(&mut *room));
+        let (mut effects, rings, ended) = {
             let mut state = self.state();
             let EngineState {
                 machine,
                 watch,
                 alive,
             } = &mut *state;
-            machine.effects.make_room(room);
+            machine.effects.make_room(room.unwrap_or_default());
             machine.handle(self.clock.now(), event);
             let ended = if machine.is_waiting() {
                 alive.get_or_insert_with(|| (self.clone(), self.tasks.token()));
@@ -193,8 +200,13 @@ impl Engine {
         if rings {
             self.alarm.ring();
         }
-        for effect in effects {
+        for effect in effects.drain(..) {
             self.carry_out(effect);
+        }
+        if effects.capacity() <= MOST_ROOM
+            && let Ok(mut room) = self.room.try_lock()
+        {
+            *room = effects;
         }
         drop(ended);
     }

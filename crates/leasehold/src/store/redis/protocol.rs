@@ -230,7 +230,7 @@ pub(super) fn write<'a>(
         }
         into.word(name.key());
         for suffix in suffixes {
-            into.word(name.beside(suffix));
+            into.joined(&name.beside_in_parts(suffix).map(str::as_bytes));
         }
     }
     for (_, step) in steps {
