@@ -19,6 +19,7 @@ pub(crate) mod users;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -442,6 +443,14 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!(
+                "{} wrote {:?} and said {:?}",
+                self.pid(),
+                self.written(),
+                self.said()
+            );
+        }
         if !self.has_ended() {
             self.child.kill().ok();
             self.child.wait().ok();

@@ -339,11 +339,11 @@ impl<C> Context<'_, C> {
             self.give_back(record);
         }
         let answer = match attempt.busy() {
-            Some(busy) if attempt.request.is_claim => Ok(Reply::NotHeld(Some(busy.holder.clone()))),
+            Some(busy) if attempt.request.is_claim => Ok(Reply::NotHeld(Some(busy.holder))),
             Some(busy) => Ok(Reply::Busy(Busy {
                 poll_after: poll_after.unwrap_or(busy.poll_after),
                 ahead: if keeps { 0 } else { busy.ahead },
-                ..busy.clone()
+                ..busy
             })),
             // A round is refused as busy only if a node said so.
             None => Err(refusal_error(self.info, &attempt, Refusal::Unavailable)),

@@ -1,5 +1,7 @@
 //! One acquisition: the votes of its current round, what the nodes said besides, and the error if no majority can be had.
 
+use std::cmp::Reverse;
+
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal, Round, Verdict};
 use leasehold_core::{Block, Busy, Fence, Fences, Reply, Ttl, Wait};
 
@@ -39,6 +41,15 @@ pub(super) enum NodeReply {
     NoVote(NoVote),
     Busy(Busy),
     Failed(StoreError),
+}
+
+impl NodeReply {
+    const fn busy(&self) -> Option<&Busy> {
+        match self {
+            Self::Busy(busy) => Some(busy),
+            _ => None,
+        }
+    }
 }
 
 /// An acquisition in progress.
@@ -143,18 +154,19 @@ impl<C> Attempt<C> {
         self.request.wait.is_some() && (may_be || self.was_queued)
     }
 
-    /// The refusal to report: that of the lead, or of another node.
-    pub(super) fn busy(&self) -> Option<&Busy> {
-        let by_lead = match self.lead_said() {
-            Some(NodeReply::Busy(busy)) => Some(busy),
-            _ => None,
-        };
-        by_lead.or_else(|| {
-            self.said.iter().flatten().find_map(|said| match said {
-                NodeReply::Busy(busy) => Some(busy),
-                _ => None,
-            })
-        })
+    /// The refusal to report: that of the lead, or of another node. A lead may hold the lock for its holder under a higher fence than that of
+    /// the certificate. So the fence is the one that most nodes say, or else the lower one.
+    pub(super) fn busy(&self) -> Option<Busy> {
+        let all = || self.said.iter().flatten().filter_map(NodeReply::busy);
+        let by_lead = self.lead_said().and_then(NodeReply::busy);
+        let mut busy = by_lead.or_else(|| all().next())?.clone();
+        let of_holder = all().filter(|other| other.holder.who == busy.holder.who);
+        let fences: Vec<Option<Fence>> = of_holder.map(|other| other.holder.fence).collect();
+        let votes = |fence: &Option<Fence>| fences.iter().filter(|other| *other == fence).count();
+        busy.holder.fence = *fences
+            .iter()
+            .min_by_key(|fence| (Reverse(votes(fence)), **fence))?;
+        Some(busy)
     }
 }
 

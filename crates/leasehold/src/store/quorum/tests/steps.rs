@@ -213,3 +213,21 @@ async fn each_step_may_be_repeated_until_the_lease_has_ended() {
     assert_eq!(holder.releases(last).await, Reply::NotHeld(None));
     assert!(other.takes().await.fence > last);
 }
+
+/// A node may hold the lock under a higher fence, for instance the lead, if it granted the lock while the proposal was on its way.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_told_the_fence_of_the_certificate() {
+    for node in 0..3 {
+        let nodes = Nodes::new(3);
+        let (holder, waiter) = (Peer::of(&nodes, 1), Peer::of(&nodes, 2));
+        let fence = holder.takes().await.fence.unwrap();
+        nodes.memories[node].meddle(|world| {
+            let held = &mut world.entry(&holder.name).holders[0];
+            held.fences.first = above(fence, 7);
+        });
+        match waiter.asks(Some(Wait { listening: true })).await {
+            Reply::Busy(busy) => assert_eq!(busy.holder.fence, Some(fence), "node {node}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
