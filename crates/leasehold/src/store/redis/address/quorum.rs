@@ -10,9 +10,8 @@ use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{Invalid, Ttl};
 use redis::ConnectionAddr;
 
-use super::Address;
-use super::url::{
-    Parsed, TLS, is_tcp, once, pairs, split_authority, split_scheme, split_tail, tcp,
+use super::{
+    Address, Parsed, TLS, is_tcp, once, pairs, split_authority, split_scheme, split_tail, tcp,
 };
 use crate::access::Access;
 

@@ -174,3 +174,36 @@ fn encryption_has_options() {
         assert!(said.contains(why) && !said.contains("S3CR3T"), "{said}");
     }
 }
+
+#[test]
+fn shows_no_secret() {
+    for (url, shown) in [
+        ("redis://user:S3CR3T@host:7000/3", "redis://host:7000/3"),
+        ("rediss://:S3CR3T@host", "rediss://host:6379"),
+        ("unix:/tmp/r.sock?db=2&pass=S3CR3T", "unix:/tmp/r.sock/2"),
+    ] {
+        assert_eq!(
+            Address::parse(url).map(|address| address.to_string()),
+            Ok(shown.to_owned())
+        );
+    }
+}
+
+#[test]
+fn refuses_without_showing_a_secret() {
+    for url in [
+        "redis://user:S3CR3T@host:99999/",
+        "redis://:S3CR3T@",
+        "redis://:S3CR3T@host/x",
+        "rediss://:S3CR3T@host/#S3CR3T",
+    ] {
+        let refused = Address::parse(url)
+            .map(|address| address.to_string())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            !refused.contains("S3CR3T") && refused.contains("host[:port]"),
+            "{refused}"
+        );
+    }
+}

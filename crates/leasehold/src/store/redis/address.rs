@@ -1,45 +1,179 @@
-//! Reads the URL of a server.
+//! The address of a Redis server and the login, or those of a [`quorum`], read from a URL. User and password are never shown.
 //!
 //! Errors quote no part after the scheme, which may be a secret. A part that is not understood is an error, and so are two different
 //! values for one of them.
 
+pub(super) mod quorum;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
+use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
-use redis::{ConnectionAddr, RedisConnectionInfo};
+use leasehold_core::Invalid;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
+use tokio::net::TcpStream;
 
+use crate::access::{Access, Source};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
+
+/// How long sent bytes may stay unacknowledged before the kernel gives the connection up.
+#[cfg(target_os = "linux")]
+const UNCONFIRMED: Duration = Duration::from_secs(10);
+
+/// A parsed URL.
+pub(crate) struct Address {
+    info: ConnectionInfo,
+    shown: String,
+    access: Access,
+    /// Those of the URL.
+    #[cfg(feature = "tls")]
+    tls: Tls,
+}
+
+impl Address {
+    /// Reads the URL of a server. Errors quote only the scheme: the rest may contain a secret.
+    pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
+        parse(url).and_then(Self::new).map_err(refuse)
+    }
+
+    fn new(parsed: Parsed) -> Result<Self, String> {
+        let info = (parsed.addr.into_connection_info())
+            .map_err(|_| "has an address that cannot be used".to_owned())?;
+        let settings = parsed
+            .settings
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+        let tcp = TcpSettings::default().set_nodelay(true);
+        #[cfg(target_os = "linux")]
+        let tcp = tcp.set_user_timeout(UNCONFIRMED);
+        Ok(Self {
+            info: info.set_redis_settings(settings).set_tcp_settings(tcp),
+            shown: parsed.shown,
+            access: Access::default(),
+            #[cfg(feature = "tls")]
+            tls: parsed.tls,
+        })
+    }
+
+    /// Adds credentials and TLS settings.
+    pub(crate) fn with(self, access: Access) -> Result<Self, Invalid> {
+        let settings = self.info.redis_settings();
+        let has_its_own = settings.username().is_some() || settings.password().is_some();
+        if matches!(access.credentials, Some(Source::Credentials(_))) && has_its_own {
+            let why = "has a user or a password, and credentials were given besides: leave one of them out";
+            return Err(Invalid::new("store URL", &self.shown, why));
+        }
+        #[cfg(feature = "tls")]
+        {
+            let refuse = |why| Err(Invalid::new("store URL", &self.shown, why));
+            if access.tls.is_some() && !self.is_private() {
+                return refuse(
+                    "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
+                );
+            }
+            if access.tls.is_some() && !self.tls.is_default() {
+                return refuse(
+                    "has TLS options, and TLS settings were given besides: leave one of them out",
+                );
+            }
+        }
+        let this = Self { access, ..self };
+        #[cfg(feature = "tls")]
+        this.tls().check()?;
+        Ok(this)
+    }
+
+    /// The source of credentials outside the URL.
+    pub(super) fn source(&self) -> Option<&Source> {
+        self.access.credentials.as_ref()
+    }
+
+    /// The TLS settings of the client, or else of the URL.
+    #[cfg(feature = "tls")]
+    pub(super) fn tls(&self) -> &Tls {
+        self.access.tls.as_ref().unwrap_or(&self.tls)
+    }
+
+    /// True if the client logs in with a password.
+    #[cfg(feature = "doctor")]
+    pub(super) fn has_password(&self) -> bool {
+        let is_asked_for = matches!(self.access.credentials, Some(Source::Credentials(_)));
+        is_asked_for || self.info.redis_settings().password().is_some()
+    }
+
+    /// True if a URL of this scheme can name a server.
+    pub(crate) fn has_scheme(scheme: &str) -> bool {
+        knows(scheme)
+    }
+
+    /// The connection data of redis-rs.
+    pub(super) fn info(&self) -> &ConnectionInfo {
+        &self.info
+    }
+
+    /// Sets the options of a stream that redis-rs would set on its own streams.
+    pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
+        // A client sends little and waits for the reply: a request must not wait for a full packet.
+        stream.set_nodelay(true)?;
+        #[cfg(target_os = "linux")]
+        socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNCONFIRMED))?;
+        Ok(())
+    }
+
+    /// True if the connection is encrypted or does not leave this host's kernel.
+    #[cfg(any(feature = "doctor", feature = "tls"))]
+    pub(super) fn is_private(&self) -> bool {
+        matches!(
+            self.info.addr(),
+            ConnectionAddr::TcpTls { .. } | ConnectionAddr::Unix(_)
+        )
+    }
+}
+
+/// Scheme, host, port and database: safe for errors and logs.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
 
 /// The port if a URL names none.
 const PORT: u16 = 6379;
 
 /// The begin of each option of TLS.
-pub(super) const TLS: &str = "tls_";
+const TLS: &str = "tls_";
 
 const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
 
 /// The content of a URL.
-pub(super) struct Parsed {
-    pub(super) addr: ConnectionAddr,
-    pub(super) settings: RedisConnectionInfo,
+struct Parsed {
+    addr: ConnectionAddr,
+    settings: RedisConnectionInfo,
     #[cfg(feature = "tls")]
-    pub(super) tls: Tls,
+    tls: Tls,
     /// The URL without user and password.
-    pub(super) shown: String,
+    shown: String,
 }
 
 /// True if a URL of this scheme names a server.
-pub(super) fn knows(scheme: &str) -> bool {
+fn knows(scheme: &str) -> bool {
     is_tcp(scheme) || is_socket(scheme)
 }
 
-pub(super) fn is_tcp(scheme: &str) -> bool {
+fn is_tcp(scheme: &str) -> bool {
     ["redis", "rediss", "valkey", "valkeys"].contains(&scheme)
 }
 
@@ -48,7 +182,7 @@ fn is_socket(scheme: &str) -> bool {
 }
 
 /// Reads a URL with a [known](knows) scheme, or returns an error that says how to write it.
-pub(super) fn parse(url: &str) -> Result<Parsed, String> {
+fn parse(url: &str) -> Result<Parsed, String> {
     let (scheme, rest) = split_scheme(url)?;
     if is_socket(scheme) {
         socket(rest)
@@ -66,7 +200,7 @@ pub(super) fn parse(url: &str) -> Result<Parsed, String> {
 }
 
 /// Splits a URL without spaces into its scheme and the rest.
-pub(super) fn split_scheme(url: &str) -> Result<(&str, &str), String> {
+fn split_scheme(url: &str) -> Result<(&str, &str), String> {
     // A mounted secret often ends with a line break.
     let (scheme, rest) = url.trim_end().split_once(':').unwrap_or_default();
     if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -78,7 +212,7 @@ pub(super) fn split_scheme(url: &str) -> Result<(&str, &str), String> {
 }
 
 /// Splits the text after the scheme: login and host first, then path and options.
-pub(super) fn split_authority(rest: &str) -> Result<(&str, &str), String> {
+fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     let Some(rest) = rest.strip_prefix("//") else {
         return Err("has no // after the scheme".into());
     };
@@ -90,7 +224,7 @@ pub(super) fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     Ok((authority, tail))
 }
 
-pub(super) fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
+fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
     let (authority, tail) = split_authority(rest)?;
     let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let mut login = Login::default();
@@ -202,7 +336,7 @@ fn socket(rest: &str) -> Result<Parsed, String> {
 }
 
 /// Splits a path from the options after it.
-pub(super) fn split_tail(tail: &str) -> Result<(&str, &str), String> {
+fn split_tail(tail: &str) -> Result<(&str, &str), String> {
     if tail.contains('#') {
         let why =
             "has something after #, which has no meaning here (certificates are always checked)";
@@ -211,7 +345,7 @@ pub(super) fn split_tail(tail: &str) -> Result<(&str, &str), String> {
     Ok(tail.split_once('?').unwrap_or((tail, "")))
 }
 
-pub(super) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
@@ -316,11 +450,7 @@ impl Login {
 }
 
 /// Stores a value. The same value may be given twice, two different ones are an error.
-pub(super) fn once<T: PartialEq>(
-    place: &mut Option<T>,
-    value: T,
-    what: &str,
-) -> Result<(), String> {
+fn once<T: PartialEq>(place: &mut Option<T>, value: T, what: &str) -> Result<(), String> {
     match place {
         Some(other) if *other != value => Err(format!("names two {what}")),
         _ => {
