@@ -17,10 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_core::Invalid;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-};
+use redis::{ConnectionAddr, RedisConnectionInfo};
 use tokio::net::TcpStream;
 
 use crate::access::{Access, Source};
@@ -31,9 +28,20 @@ use crate::tls::Tls;
 #[cfg(target_os = "linux")]
 const UNCONFIRMED: Duration = Duration::from_secs(10);
 
+/// The port if a URL names none.
+const PORT: u16 = 6379;
+
+/// The begin of each option of TLS.
+const TLS: &str = "tls_";
+
+const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
+
 /// A parsed URL.
 pub(crate) struct Address {
-    info: ConnectionInfo,
+    addr: ConnectionAddr,
+    /// The login and the database.
+    settings: RedisConnectionInfo,
+    /// The URL without user and password.
     shown: String,
     access: Access,
     /// Those of the URL.
@@ -42,53 +50,36 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads the URL of a server. Errors quote only the scheme: the rest may contain a secret.
-    pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
-        let scheme = url.split(':').next().unwrap_or_default();
-        let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
-        parse(url).and_then(Self::new).map_err(refuse)
+    /// True if a URL of this scheme can name a server.
+    pub(crate) fn has_scheme(scheme: &str) -> bool {
+        is_tcp(scheme) || is_socket(scheme)
     }
 
-    fn new(parsed: Parsed) -> Result<Self, String> {
-        let info = (parsed.addr.into_connection_info())
-            .map_err(|_| "has an address that cannot be used".to_owned())?;
-        let settings = parsed
-            .settings
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-        let tcp = TcpSettings::default().set_nodelay(true);
-        #[cfg(target_os = "linux")]
-        let tcp = tcp.set_user_timeout(UNCONFIRMED);
-        Ok(Self {
-            info: info.set_redis_settings(settings).set_tcp_settings(tcp),
-            shown: parsed.shown,
-            access: Access::default(),
-            #[cfg(feature = "tls")]
-            tls: parsed.tls,
-        })
+    /// Reads the URL of a server.
+    pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
+        read(url).map_err(|why| refused(url, why))
     }
 
     /// Adds credentials and TLS settings.
     pub(crate) fn with(self, access: Access) -> Result<Self, Invalid> {
-        let settings = self.info.redis_settings();
-        let has_its_own = settings.username().is_some() || settings.password().is_some();
+        let refuse = |why| Err(Invalid::new("store URL", &self.shown, why));
+        let has_its_own = self.settings.username().is_some() || self.settings.password().is_some();
         if matches!(access.credentials, Some(Source::Credentials(_))) && has_its_own {
-            let why = "has a user or a password, and credentials were given besides: leave one of them out";
-            return Err(Invalid::new("store URL", &self.shown, why));
+            return refuse(
+                "has a user or a password, and credentials were given besides: leave one of them out",
+            );
         }
         #[cfg(feature = "tls")]
-        {
-            let refuse = |why| Err(Invalid::new("store URL", &self.shown, why));
-            if access.tls.is_some() && !self.is_private() {
-                return refuse(
-                    "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
-                );
-            }
-            if access.tls.is_some() && !self.tls.is_default() {
-                return refuse(
-                    "has TLS options, and TLS settings were given besides: leave one of them out",
-                );
-            }
+        if access.tls.is_some() && !self.is_private() {
+            return refuse(
+                "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
+            );
+        }
+        #[cfg(feature = "tls")]
+        if access.tls.is_some() && !self.tls.is_default() {
+            return refuse(
+                "has TLS options, and TLS settings were given besides: leave one of them out",
+            );
         }
         let this = Self { access, ..self };
         #[cfg(feature = "tls")]
@@ -111,20 +102,20 @@ impl Address {
     #[cfg(feature = "doctor")]
     pub(super) fn has_password(&self) -> bool {
         let is_asked_for = matches!(self.access.credentials, Some(Source::Credentials(_)));
-        is_asked_for || self.info.redis_settings().password().is_some()
+        is_asked_for || self.settings.password().is_some()
     }
 
-    /// True if a URL of this scheme can name a server.
-    pub(crate) fn has_scheme(scheme: &str) -> bool {
-        knows(scheme)
+    /// Where the server is.
+    pub(super) fn addr(&self) -> &ConnectionAddr {
+        &self.addr
     }
 
-    /// The connection data of redis-rs.
-    pub(super) fn info(&self) -> &ConnectionInfo {
-        &self.info
+    /// The login and the database.
+    pub(super) fn settings(&self) -> &RedisConnectionInfo {
+        &self.settings
     }
 
-    /// Sets the options of a stream that redis-rs would set on its own streams.
+    /// Sets the options of a new stream.
     pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
         // A client sends little and waits for the reply: a request must not wait for a full packet.
         stream.set_nodelay(true)?;
@@ -137,7 +128,7 @@ impl Address {
     #[cfg(any(feature = "doctor", feature = "tls"))]
     pub(super) fn is_private(&self) -> bool {
         matches!(
-            self.info.addr(),
+            self.addr,
             ConnectionAddr::TcpTls { .. } | ConnectionAddr::Unix(_)
         )
     }
@@ -150,27 +141,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// The port if a URL names none.
-const PORT: u16 = 6379;
-
-/// The begin of each option of TLS.
-const TLS: &str = "tls_";
-
-const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
-
-/// The content of a URL.
-struct Parsed {
-    addr: ConnectionAddr,
-    settings: RedisConnectionInfo,
-    #[cfg(feature = "tls")]
-    tls: Tls,
-    /// The URL without user and password.
-    shown: String,
-}
-
-/// True if a URL of this scheme names a server.
-fn knows(scheme: &str) -> bool {
-    is_tcp(scheme) || is_socket(scheme)
+/// The error for a URL. It quotes only the scheme: the rest may contain a secret.
+fn refused(url: &str, why: String) -> Invalid {
+    let scheme = url.split(':').next().unwrap_or_default();
+    Invalid::new("store URL", &format!("{scheme}:..."), why)
 }
 
 fn is_tcp(scheme: &str) -> bool {
@@ -181,22 +155,16 @@ fn is_socket(scheme: &str) -> bool {
     ["unix", "redis+unix", "valkey+unix"].contains(&scheme)
 }
 
-/// Reads a URL with a [known](knows) scheme, or returns an error that says how to write it.
-fn parse(url: &str) -> Result<Parsed, String> {
+/// Reads the URL of a server, or returns an error that says how to write it.
+fn read(url: &str) -> Result<Address, String> {
     let (scheme, rest) = split_scheme(url)?;
     if is_socket(scheme) {
-        socket(rest)
+        let form = "unix:/path/to/socket[?db=0&user=NAME&pass=SECRET]";
+        socket(rest).map_err(|why| format!("{why}; write {form}"))
     } else {
-        tcp(scheme, rest)
+        let form = "host[:port][/db], with user:password@ before the host if it asks for them";
+        tcp(scheme, rest).map_err(|why| format!("{why}; write {scheme}://{form}"))
     }
-    .map_err(|why| {
-        let form = if is_socket(scheme) {
-            "unix:/path/to/socket[?db=0&user=NAME&pass=SECRET]".to_owned()
-        } else {
-            format!("{scheme}://host[:port][/db], with user:password@ before the host if it asks for them")
-        };
-        format!("{why}; write {form}")
-    })
 }
 
 /// Splits a URL without spaces into its scheme and the rest.
@@ -224,20 +192,22 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
     Ok((authority, tail))
 }
 
-fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
+fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
     let (authority, tail) = split_authority(rest)?;
     let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let mut login = Login::default();
-    login.take_user(who)?;
+    let mut parts = Parts::default();
+    parts.take_user(who)?;
     let (host, port) = host_and_port(host)?;
     let (path, query) = split_tail(tail)?;
-    login.take_path(path)?;
+    let path = path.strip_prefix('/').unwrap_or(path);
+    match path.strip_suffix('/').unwrap_or(path) {
+        "" => {}
+        number => parts.take_database(number)?,
+    }
     let is_encrypted = ["rediss", "valkeys"].contains(&scheme);
-    #[cfg(feature = "tls")]
-    let mut tls = Tls::default();
     for (key, value) in pairs(query) {
         match key {
-            "db" => login.take_database(value)?,
+            "db" => parts.take_database(value)?,
             "protocol" => speaks(value)?,
             "user" | "username" | "pass" | "password" => {
                 return Err("names user or password after the host; put them before it".into());
@@ -246,7 +216,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
                 return Err("has an option of TLS, but is not encrypted; write rediss://".into());
             }
             #[cfg(feature = "tls")]
-            _ if tls.take(key, text(value)?)? => {}
+            _ if parts.tls.take(key, text(value)?)? => {}
             #[cfg(feature = "tls")]
             _ if is_encrypted => {
                 let known = crate::tls::OPTIONS;
@@ -257,35 +227,26 @@ fn tcp(scheme: &str, rest: &str) -> Result<Parsed, String> {
             _ => return Err("has an unknown option after ?; only db is known".into()),
         }
     }
-    let database = login.database.filter(|number| *number > 0);
-    let database = database.map_or_else(String::new, |number| format!("/{number}"));
-    let shown = if host.contains(':') {
-        format!("{scheme}://[{host}]:{port}{database}")
+    let server = if host.contains(':') {
+        format!("{scheme}://[{host}]:{port}")
     } else {
-        format!("{scheme}://{host}:{port}{database}")
+        format!("{scheme}://{host}:{port}")
     };
     let addr = if is_encrypted {
-        let (insecure, tls_params) = (false, None);
         ConnectionAddr::TcpTls {
             host,
             port,
-            insecure,
-            tls_params,
+            insecure: false,
+            tls_params: None,
         }
     } else {
         ConnectionAddr::Tcp(host, port)
     };
-    Ok(Parsed {
-        addr,
-        settings: login.settings(),
-        #[cfg(feature = "tls")]
-        tls,
-        shown,
-    })
+    Ok(parts.into_address(addr, &server))
 }
 
-fn socket(rest: &str) -> Result<Parsed, String> {
-    let mut login = Login::default();
+fn socket(rest: &str) -> Result<Address, String> {
+    let mut parts = Parts::default();
     let path = match rest.strip_prefix("//") {
         None => rest,
         Some(rest) => {
@@ -294,7 +255,7 @@ fn socket(rest: &str) -> Result<Parsed, String> {
             if !host.is_empty() {
                 return Err("has a host before the path".into());
             }
-            login.take_user(who)?;
+            parts.take_user(who)?;
             path
         }
     };
@@ -307,32 +268,22 @@ fn socket(rest: &str) -> Result<Parsed, String> {
         return Err("must name a socket by its absolute path".into());
     }
     let path = PathBuf::from(OsString::from_vec(path));
-    let shown = path.display().to_string();
-    if shown.contains(char::is_control) {
+    let server = format!("unix:{}", path.display());
+    if server.contains(char::is_control) {
         return Err("has a control character in its path".into());
     }
     for (key, value) in pairs(query) {
         // As in an HTML form, a plus stands for a space.
         let text = || text(&value.replace('+', " "));
         match key {
-            "db" => login.take_database(value)?,
+            "db" => parts.take_database(value)?,
             "protocol" => speaks(value)?,
-            "user" | "username" => once(&mut login.user, text()?, "users")?,
-            "pass" | "password" => once(&mut login.password, text()?, "passwords")?,
-            _ => {
-                return Err("has an unknown option after ?; known are db, user and pass".into());
-            }
+            "user" | "username" => once(&mut parts.user, text()?, "users")?,
+            "pass" | "password" => once(&mut parts.password, text()?, "passwords")?,
+            _ => return Err("has an unknown option after ?; known are db, user and pass".into()),
         }
     }
-    let database = login.database.filter(|number| *number > 0);
-    let database = database.map_or_else(String::new, |number| format!("/{number}"));
-    Ok(Parsed {
-        addr: ConnectionAddr::Unix(path),
-        settings: login.settings(),
-        #[cfg(feature = "tls")]
-        tls: Tls::default(),
-        shown: format!("unix:{shown}{database}"),
-    })
+    Ok(parts.into_address(ConnectionAddr::Unix(path), &server))
 }
 
 /// Splits a path from the options after it.
@@ -365,21 +316,22 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']').ok_or("has a [ without its ]")?;
-        host.parse::<Ipv6Addr>()
-            .map_err(|_| "has no IPv6 address between [ and ]")?;
-        match port.strip_prefix(':') {
-            None if port.is_empty() => (host, None),
-            None => return Err("has something between ] and the port".into()),
-            Some(port) => (host, Some(port)),
+        if host.parse::<Ipv6Addr>().is_err() {
+            return Err("has no IPv6 address between [ and ]".into());
         }
-    } else if text.matches(':').count() > 1 {
-        return Err("has more than one colon in its host; write an IPv6 address in [ ]".into());
+        if !port.is_empty() && !port.starts_with(':') {
+            return Err("has something between ] and the port".into());
+        }
+        (host, port.strip_prefix(':'))
     } else {
         let (host, port) = match text.split_once(':') {
             Some((host, port)) => (host, Some(port)),
             None => (text, None),
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if port.is_some_and(|port| port.contains(':')) {
+            return Err("has more than one colon in its host; write an IPv6 address in [ ]".into());
+        }
         if host.is_empty() {
             return Err("names no host".into());
         }
@@ -403,31 +355,22 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     Ok((host.to_owned(), port))
 }
 
-/// The login and the database.
+/// The parts of a URL, apart from the place of the server.
 #[derive(Default)]
-struct Login {
+struct Parts {
     user: Option<String>,
     password: Option<String>,
     database: Option<u32>,
+    #[cfg(feature = "tls")]
+    tls: Tls,
 }
 
-impl Login {
+impl Parts {
     fn take_user(&mut self, who: &str) -> Result<(), String> {
         let (user, password) = who.split_once(':').unwrap_or((who, ""));
-        let given = |part: &str| match part {
-            "" => Ok(None),
-            part => text(part).map(Some),
-        };
-        (self.user, self.password) = (given(user)?, given(password)?);
+        self.user = Some(text(user)?).filter(|user| !user.is_empty());
+        self.password = Some(text(password)?).filter(|password| !password.is_empty());
         Ok(())
-    }
-
-    fn take_path(&mut self, path: &str) -> Result<(), String> {
-        let path = path.strip_prefix('/').unwrap_or(path);
-        match path.strip_suffix('/').unwrap_or(path) {
-            "" => Ok(()),
-            number => self.take_database(number),
-        }
     }
 
     fn take_database(&mut self, text: &str) -> Result<(), String> {
@@ -437,15 +380,30 @@ impl Login {
         once(&mut self.database, number, "databases")
     }
 
-    fn settings(self) -> RedisConnectionInfo {
-        let mut settings = RedisConnectionInfo::default();
+    /// The address of a server with this name.
+    fn into_address(self, addr: ConnectionAddr, server: &str) -> Address {
+        let database = self.database.unwrap_or_default();
+        let shown = match database {
+            0 => server.to_owned(),
+            number => format!("{server}/{number}"),
+        };
+        let mut settings = RedisConnectionInfo::default()
+            .set_db(database.into())
+            .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         if let Some(user) = self.user {
             settings = settings.set_username(user);
         }
         if let Some(password) = self.password {
             settings = settings.set_password(password);
         }
-        settings.set_db(self.database.unwrap_or_default().into())
+        Address {
+            addr,
+            settings,
+            shown,
+            access: Access::default(),
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! them. Two options are for the quorum.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use leasehold_core::quorum::QuorumTerms;
@@ -11,7 +12,7 @@ use leasehold_core::{Invalid, Ttl};
 use redis::ConnectionAddr;
 
 use super::{
-    Address, Parsed, TLS, is_tcp, once, pairs, split_authority, split_scheme, split_tail, tcp,
+    Address, TLS, is_tcp, once, pairs, refused, split_authority, split_scheme, split_tail, tcp,
 };
 use crate::access::Access;
 
@@ -43,20 +44,18 @@ impl QuorumAddress {
         scheme.strip_suffix(SUFFIX).is_some_and(is_tcp)
     }
 
-    /// Reads the URL of a quorum. Errors quote only the scheme: the rest may contain a secret.
+    /// Reads the URL of a quorum.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
-        let scheme = url.split(':').next().unwrap_or_default();
-        let refuse = |why| Invalid::new("store URL", &format!("{scheme}:..."), why);
-        let parsed = read(url).map_err(refuse)?;
-        let nodes = parsed.nodes.into_iter().map(Address::new);
-        let nodes = nodes.collect::<Result<_, _>>().map_err(refuse)?;
-        let mut this = Self::with_defaults(nodes).map_err(refuse)?;
-        if let Some(longest) = parsed.longest_ttl {
-            this.longest_ttl =
-                Ttl::new(longest).map_err(|invalid| refuse(format!("max_ttl {}", invalid.why)))?;
-        }
-        this.durable = parsed.durable.unwrap_or_default();
-        Ok(this)
+        let refuse = |why| refused(url, why);
+        let (scheme, rest) = split_scheme(url).map_err(refuse)?;
+        let read = read(scheme.trim_end_matches(SUFFIX), rest).map_err(|why| {
+            refuse(format!(
+                "{why}; write {scheme}://host1[:port],host2[:port],host3[:port][/db][?max_ttl=60s&durable=1], with user:password@ before each host that asks for them, and a comma in these as %2C"
+            ))
+        })?;
+        let this = Self::with_defaults(read.nodes).map_err(refuse)?;
+        this.set(read.longest_ttl, read.durable)
+            .map_err(|invalid| refuse(format!("max_ttl {}", invalid.why)))
     }
 
     /// A quorum of these servers, with the default settings.
@@ -128,13 +127,13 @@ impl QuorumAddress {
 
 /// A text that is equal for two addresses of one server, whatever their databases and logins.
 fn server(address: &Address) -> String {
-    match address.info().addr() {
+    match &address.addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             // An IPv6 address can be written in several ways.
-            let host = host.parse().map_or_else(
-                |_| host.to_ascii_lowercase(),
-                |address: std::net::IpAddr| address.to_string(),
-            );
+            let host = match host.parse::<IpAddr>() {
+                Ok(address) => address.to_string(),
+                Err(_) => host.to_ascii_lowercase(),
+            };
             format!("{host} {port}")
         }
         ConnectionAddr::Unix(path) => path.display().to_string(),
@@ -157,23 +156,13 @@ impl fmt::Display for QuorumAddress {
 
 /// The content of a quorum's URL.
 struct ParsedQuorum {
-    nodes: Vec<Parsed>,
+    nodes: Vec<Address>,
     longest_ttl: Option<Duration>,
     durable: Option<bool>,
 }
 
-/// Reads the URL of a quorum, or returns an error that says how to write it.
-fn read(url: &str) -> Result<ParsedQuorum, String> {
-    let (scheme, rest) = split_scheme(url)?;
-    hosts(scheme.trim_end_matches(SUFFIX), rest).map_err(|why| {
-        format!(
-            "{why}; write {scheme}://host1[:port],host2[:port],host3[:port][/db][?max_ttl=60s&durable=1], with user:password@ before each host that asks for them, and a comma in these as %2C"
-        )
-    })
-}
-
-/// Reads the hosts, as servers of this scheme.
-fn hosts(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
+/// Reads a quorum of servers of this scheme.
+fn read(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
     let (authority, tail) = split_authority(rest)?;
     let (path, query) = split_tail(tail)?;
     let (mut longest_ttl, mut durable, mut common) = (None, None, Vec::new());
@@ -184,9 +173,7 @@ fn hosts(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
             "db" | "protocol" | "user" | "username" | "pass" | "password" => {
                 common.push(format!("{key}={value}"));
             }
-            _ if key.starts_with(TLS) => {
-                common.push(format!("{key}={value}"));
-            }
+            _ if key.starts_with(TLS) => common.push(format!("{key}={value}")),
             _ => {
                 let why = "has an unknown option after ?; known are db, durable and max_ttl, and tls_ca and its like with rediss+quorum";
                 return Err(why.into());
@@ -195,7 +182,13 @@ fn hosts(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
     }
     let tail = format!("{path}?{}", common.join("&"));
     let hosts: Vec<&str> = authority.split(',').collect();
-    refuse_split_logins(&hosts)?;
+    let last_login = hosts.iter().rposition(|host| host.contains('@'));
+    let mut before = hosts[..last_login.unwrap_or_default()].iter();
+    // A host and a port without a login may be the beginning of a password with a comma, and would be shown.
+    if before.any(|host| host.contains(':') && !host.contains('@')) {
+        let why = "has a host without a login before one that has a login; put it last";
+        return Err(why.into());
+    }
     let read = |host: &&str| match *host {
         "" if hosts.len() > 1 => Err("has an empty host between its commas".into()),
         host => tcp(scheme, &format!("//{host}{tail}")),
@@ -205,20 +198,6 @@ fn hosts(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
         longest_ttl,
         durable,
     })
-}
-
-/// Refuses a host and a port without a login before a login. They may be the beginning of a password with a comma, and would be shown.
-fn refuse_split_logins(hosts: &[&str]) -> Result<(), String> {
-    let last_login = hosts.iter().rposition(|host| host.contains('@'));
-    let before = &hosts[..last_login.unwrap_or_default()];
-    if before
-        .iter()
-        .any(|host| host.contains(':') && !host.contains('@'))
-    {
-        let why = "has a host without a login before one that has a login; put it last";
-        return Err(why.into());
-    }
-    Ok(())
 }
 
 /// Reads a whole number with a unit, such as `60s`.

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn shown(url: &str) -> String {
-    parse(url).map_or_else(|why| why, |parsed| parsed.shown)
+    read(url).map_or_else(|why| why, |parsed| parsed.shown)
 }
 
 fn user_and_password(url: &str) -> (Option<String>, Option<String>) {
-    let settings = parse(url).map(|parsed| parsed.settings).ok().unwrap();
+    let settings = read(url).map(|parsed| parsed.settings).ok().unwrap();
     let own = |text: &str| text.to_owned();
     (settings.username().map(own), settings.password().map(own))
 }
@@ -38,7 +38,7 @@ fn every_form_is_read() {
         ("valkey", false),
         ("valkeys", true),
     ] {
-        let parsed = parse(&format!("{scheme}://h"));
+        let parsed = read(&format!("{scheme}://h"));
         let addr = parsed.map(|parsed| parsed.addr).unwrap();
         let insecure = matches!(addr, ConnectionAddr::TcpTls { insecure: true, .. });
         let is_tls = matches!(addr, ConnectionAddr::TcpTls { .. });
@@ -95,7 +95,7 @@ fn unknown_parts_of_a_url_are_refused() {
         ("unix://u:a@/r.sock?pass=S3CR3T", "two passwords"),
         ("unix:/r%1bsock", "control"),
     ] {
-        let said = parse(url).map(|parsed| parsed.shown).unwrap_err();
+        let said = read(url).map(|parsed| parsed.shown).unwrap_err();
         assert!(said.contains(why), "{url}: {said}");
         assert!(!said.contains("S3CR3T"), "{url}: {said}");
     }
@@ -131,7 +131,7 @@ proptest! {
         user in "\\PC{0,12}", password in "\\PC{1,12}", host in "[a-z]{1,9}", port in 1u16.., db: u32
     ) {
         let url = format!("redis://{}:{}@{host}:{port}/{db}", encoded(&user), encoded(&password));
-        let parsed = parse(&url).map_err(TestCaseError::fail)?;
+        let parsed = read(&url).map_err(TestCaseError::fail)?;
         let settings = parsed.settings;
         prop_assert_eq!(settings.username().unwrap_or_default(), &user);
         prop_assert_eq!(settings.password(), Some(password.as_str()));
@@ -144,7 +144,7 @@ proptest! {
         scheme in "(redis|rediss|valkey|unix|redis\\+unix)", text in "[a-z0-9:/@#?&=%,\\[\\]. ]{0,24}"
     ) {
         let url = format!("{scheme}:{text}Zz9{text}");
-        if let Err(why) = parse(&url) {
+        if let Err(why) = read(&url) {
             prop_assert!(!why.contains("Zz9"), "{}", why);
         }
     }
@@ -160,7 +160,7 @@ fn encryption_has_options() {
         "tls_name=db.internal&tls_pin=12,34",
     ] {
         assert_eq!(shown(&url(options)), "rediss://h:6379/3", "{options}");
-        assert!(!parse(&url(options)).ok().unwrap().tls.is_default());
+        assert!(!read(&url(options)).ok().unwrap().tls.is_default());
     }
     for (options, why) in [
         ("tls_ca=a.pem", "tls_ca without an absolute path"),

@@ -101,7 +101,7 @@ impl Dial<'_> {
         let (address, begun) = (self.address, self.clock.now());
         let refused = |error| refusal(address, &error);
         let stream: Box<dyn Duplex> = Box::new(Outlived(self.stream().await.map_err(refused)?));
-        let stream: Box<dyn Duplex> = match address.info().addr() {
+        let stream: Box<dyn Duplex> = match address.addr() {
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, .. } => {
                 let over = address.tls().over(stream, host).await;
@@ -139,7 +139,7 @@ impl Dial<'_> {
     /// The login. Asks the address's source of credentials, if it has one.
     async fn credentials(&self) -> Result<RedisConnectionInfo, StoreError> {
         let Self { address, limit, .. } = *self;
-        let settings = address.info().redis_settings().clone();
+        let settings = address.settings().clone();
         let ask = match address.source() {
             None => return Ok(settings),
             Some(Source::Urls(read)) => {
@@ -177,7 +177,7 @@ impl Dial<'_> {
             clock,
             ..
         } = *self;
-        Ok(match address.info().addr() {
+        Ok(match address.addr() {
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
                 match placement {
@@ -264,7 +264,7 @@ fn credentials_in(url: &str, address: &Address) -> Option<RedisConnectionInfo> {
     };
     let shown = address.to_string();
     let this = named.into_iter().find(|other| other.to_string() == shown)?;
-    Some(this.info().redis_settings().clone())
+    Some(this.settings().clone())
 }
 
 /// The addresses of a name, the two families by turns. The system's order says which family comes first (RFC 8305, section 4).
@@ -456,7 +456,7 @@ mod tests {
         let flight = Flight::new(Arc::default(), String::new());
         let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
         let address = Address::parse("redis://there/").unwrap();
-        let connecting = link.until(log_in(wire, address.info().redis_settings()));
+        let connecting = link.until(log_in(wire, address.settings()));
         let (answer, ()) = tokio::join!(connecting, answering);
         let error = answer.map_or_else(|lost| lost, Result::unwrap_err);
         classify("store", &error).0

@@ -152,13 +152,13 @@ async fn gather(
     (facts.step, facts.stall) = (step, stall);
     facts.ttl = how.ttl;
     facts.transport = transport(address);
-    let database = address.info().redis_settings().db();
+    let database = address.settings().db();
     facts.acl = access::line(facts.redis_version(), database, &how.keys);
     Ok(facts)
 }
 
 fn transport(address: &Address) -> Transport {
-    let is_loopback = match address.info().addr() {
+    let is_loopback = match address.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
             let host = host.trim_matches(['[', ']']);
             let is_loopback = |ip: IpAddr| ip.is_loopback();

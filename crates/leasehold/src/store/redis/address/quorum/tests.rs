@@ -73,7 +73,7 @@ fn encryption_of_a_quorum_is_that_of_each_server() {
 fn each_server_of_a_quorum_has_its_login() {
     let address = read("redis+quorum://u:p%2Cq@a,:p@b:1,c/3").ok().unwrap();
     let logins = address.nodes.iter().map(|node| {
-        let settings = node.info().redis_settings();
+        let settings = node.settings();
         (settings.username(), settings.password(), settings.db())
     });
     let logins: Vec<_> = logins.collect();
