@@ -8,7 +8,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
-//! | [`doctor`] | whether a server is fit for locks |
+//! | [`examine`] | the facts that decide whether a server is fit for locks |
 //! | [`init`] | marks the servers of a new quorum |
 //! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
 //! | [`pipeline`] | steps until a connection takes them, and until they are answered; requests in flight |
@@ -27,7 +27,7 @@ mod address;
 mod cache;
 mod connection;
 #[cfg(feature = "doctor")]
-mod doctor;
+mod examine;
 mod fault;
 mod init;
 mod pipeline;
@@ -54,7 +54,7 @@ pub(crate) use self::address::quorum::QuorumAddress;
 use self::connection::handshake::{Seat, Seats};
 use self::connection::{Connected, Connection};
 #[cfg(feature = "doctor")]
-pub(super) use self::doctor::{examine, examine_quorum};
+pub(super) use self::examine::{examine, examine_quorum};
 use self::fault::is_denied;
 pub(super) use self::init::init;
 use self::protocol::{INDEX, QUEUE};

@@ -1,15 +1,9 @@
 //! Gathers the facts about a server that decide whether it is fit for locks. It changes nothing but a scratch lock under
 //! `leasehold:doctor:`, which it removes. A refusal is a fact, not an error.
 //!
-//! | module | what it is |
-//! |---|---|
-//! | [`talk`] | one connection: asks and measures |
-//! | [`probe`] | uses a scratch lock as this user; nothing else writes |
-//! | [`access`] | the commands that a user must be allowed |
+//! [`probe`] asks over one connection and uses a scratch lock as this user; nothing else writes.
 
-mod access;
 mod probe;
-mod talk;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,8 +13,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, Value, cmd, from_redis_value_ref, pipe};
 use tokio::sync::mpsc;
 
-use self::probe::Messages;
-use self::talk::{Talk, Told};
+use self::probe::{Messages, Talk, Told};
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::connection::dial::Dial;
@@ -91,7 +84,7 @@ pub(crate) async fn examine_quorum(
             init::peek(node, clock, limit)
         );
         let facts = facts.map(|mut facts| {
-            facts.acl = access::of_node(&facts.acl);
+            facts.acl = probe::of_node(&facts.acl);
             Box::new(facts)
         });
         let mut found = NodeFacts::new(node.to_string(), facts);
@@ -143,7 +136,7 @@ async fn gather(
         if how.quick {
             return Ok((None, None));
         }
-        let stall = async { Ok(Some(talk::stall(clock).await)) };
+        let stall = async { Ok(Some(probe::stall(clock).await)) };
         tokio::try_join!(talk.step(), stall)
     };
     let all = async { tokio::try_join!(ask(&talk, how, &mut messages), measured) };
@@ -153,7 +146,7 @@ async fn gather(
     facts.ttl = how.ttl;
     facts.transport = transport(address);
     let database = address.settings().db();
-    facts.acl = access::line(facts.redis_version(), database, &how.keys);
+    facts.acl = probe::line(facts.redis_version(), database, &how.keys);
     Ok(facts)
 }
 
