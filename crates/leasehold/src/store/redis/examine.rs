@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::Now;
 use redis::{ConnectionAddr, Value, cmd, from_redis_value_ref, pipe};
 use tokio::sync::mpsc;
 
@@ -18,18 +19,28 @@ use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::connection::dial::Dial;
 use super::fault::refusal;
-use super::init;
-use super::protocol::INDEX;
+use super::init::read_mark;
+use super::protocol::{INDEX, MARK};
 use crate::clock::Clock;
 use crate::doctor::{
-    Examination, Examined, Facts, Fields, IndexedKey, NodeFacts, QuorumFacts, ServerFacts,
-    Transport,
+    ClockFacts, Examination, Examined, Facts, Fields, IndexedKey, MarkFacts, NodeFacts,
+    QuorumFacts, ServerFacts, Transport,
 };
 use crate::error::StoreError;
 use crate::store::contract::Listener;
 
 /// The pause between two readings of the counters.
 const BETWEEN: Duration = Duration::from_secs(2);
+
+/// How long the clocks are compared.
+const STEP: Duration = Duration::from_secs(5);
+
+/// How long this host is watched.
+const STALL: Duration = Duration::from_secs(1);
+
+/// No more pings than these, in no more time than this.
+const PINGS: usize = 200;
+const PING_TIME: Duration = Duration::from_secs(1);
 
 /// The number of index entries that are read: the newest.
 const NAMES: isize = 1000;
@@ -63,9 +74,11 @@ pub(crate) async fn examine(
     clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
-    let facts = gather(address, how, clock, limit).await?;
-    let facts = Facts::Server(Box::new(facts));
-    Ok(Examined::new(address.to_string(), facts))
+    let found = gather(address, how, clock, limit, false).await?;
+    Ok(Examined::new(
+        address.to_string(),
+        Facts::Server(found.facts),
+    ))
 }
 
 /// Examines the servers of a quorum at once; each request may take `limit`. A server that cannot be reached is a fact.
@@ -79,20 +92,15 @@ pub(crate) async fn examine_quorum(
     limit: Duration,
 ) -> Result<Examined, StoreError> {
     let nodes = address.nodes.iter().map(async |node| {
-        let (facts, peeked) = futures_util::join!(
-            gather(node, how, clock, limit),
-            init::peek(node, clock, limit)
-        );
-        let facts = facts.map(|mut facts| {
-            facts.acl = probe::of_node(&facts.acl);
-            Box::new(facts)
-        });
-        let mut found = NodeFacts::new(node.to_string(), facts);
-        // A user that may not read the mark fails the probe as well.
-        if let Ok((mark, clock)) = peeked {
-            (found.mark, found.clock) = (mark, Some(clock));
+        let server = node.to_string();
+        match gather(node, how, clock, limit, true).await {
+            Ok(Found { facts, mark, clock }) => NodeFacts {
+                mark,
+                clock,
+                ..NodeFacts::new(server, Ok(facts))
+            },
+            Err(error) => NodeFacts::new(server, Err(error)),
         }
-        found
     });
     let nodes = futures_util::future::join_all(nodes).await;
     if let Some(Err(error)) = nodes.first().map(|node| &node.facts)
@@ -105,13 +113,21 @@ pub(crate) async fn examine_quorum(
     Ok(Examined::new(address.to_string(), facts))
 }
 
+/// The facts about one server; mark and clock are for a node of a quorum.
+struct Found {
+    facts: Box<ServerFacts>,
+    mark: Option<MarkFacts>,
+    clock: Option<ClockFacts>,
+}
+
 /// All facts, over a connection of their own, to whatever it is: a replica and a sentinel are judged like all others.
 async fn gather(
     address: &Address,
     how: &Examination,
     clock: &Clock,
     limit: Duration,
-) -> Result<ServerFacts, StoreError> {
+    is_node: bool,
+) -> Result<Found, StoreError> {
     let (sender, mut messages) = mpsc::unbounded_channel();
     // Sending fails after the receiver is gone.
     let listener: Listener = Arc::new(move |notice| drop(sender.send(notice)));
@@ -125,35 +141,40 @@ async fn gather(
         placement: None,
     };
     let (mut link, wire) = dial.open().await?;
-    let talk = Talk {
-        wire,
-        scripts,
-        address,
-        clock,
-        limit,
-    };
+    let talk = Talk { dial, wire };
     let measured = async {
         if how.quick {
             return Ok((None, None));
         }
-        let stall = async { Ok(Some(probe::stall(clock).await)) };
-        tokio::try_join!(talk.step(), stall)
+        let stall = async { Ok(Some(stall(clock).await)) };
+        tokio::try_join!(step(&talk), stall)
     };
-    let all = async { tokio::try_join!(ask(&talk, how, &mut messages), measured) };
-    let facts = link.until(all).await;
-    let (mut facts, (step, stall)) = facts.map_err(|error| refusal(address, &error))??;
+    let seen = async {
+        if is_node {
+            as_node(&talk).await
+        } else {
+            Ok(None)
+        }
+    };
+    let all = async { tokio::try_join!(ask(&talk, how, &mut messages), measured, seen) };
+    let all = link.until(all).await;
+    let (mut facts, (step, stall), seen) = all.map_err(|error| refusal(address, &error))??;
     (facts.step, facts.stall) = (step, stall);
     facts.ttl = how.ttl;
     facts.transport = transport(address);
     let database = address.settings().db();
-    facts.acl = probe::line(facts.redis_version(), database, &how.keys);
-    Ok(facts)
+    facts.acl = probe::acl(facts.redis_version(), database, &how.keys, is_node);
+    let (mark, clock) = seen.unzip();
+    Ok(Found {
+        facts: Box::new(facts),
+        mark: mark.flatten(),
+        clock,
+    })
 }
 
 fn transport(address: &Address) -> Transport {
     let is_loopback = match address.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
-            let host = host.trim_matches(['[', ']']);
             let is_loopback = |ip: IpAddr| ip.is_loopback();
             host == "localhost" || host.parse().is_ok_and(is_loopback)
         }
@@ -185,13 +206,17 @@ async fn ask(
     facts.user = talk.told(cmd("ACL").arg("WHOAMI")).await?;
     facts.commands = commands(talk).await?;
     facts.latency = latency(talk).await?;
-    facts.ping = talk.ping(how.quick).await?;
-    facts.offset = talk.offset().await?;
+    facts.ping = ping(talk, how.quick).await?;
+    facts.offset = look(talk).await?.map(|look| {
+        let apart = look.there_us.abs_diff(look.here_us);
+        (Duration::from_micros(apart), look.took / 2)
+    });
     locks(talk, &mut facts).await?;
-    let begun = talk.clock.now();
+    let clock = talk.dial.clock;
+    let begun = clock.now();
     facts.probe = probe::probe(talk, &how.keys, messages).await?;
     if !how.quick && facts.info.is_some() {
-        talk.clock.sleep_until(begun.after(BETWEEN)).await;
+        clock.sleep_until(begun.after(BETWEEN)).await;
         facts.later = info(talk).await?;
     }
     Ok(facts)
@@ -216,14 +241,17 @@ async fn config(talk: &Talk<'_>) -> Told<Fields> {
 }
 
 async fn commands(talk: &Talk<'_>) -> Told<Vec<String>> {
-    let about: Option<Vec<Value>> = talk
+    let about = talk
         .told(cmd("COMMAND").arg("INFO").arg(&SOME_HAVE))
         .await?;
-    let is_known = |about: &Value| matches!(about, Value::Array(parts) if !parts.is_empty());
-    Ok(about.map(|about| {
-        let known = SOME_HAVE.iter().zip(&about);
-        let known = known.filter(|(_, about)| is_known(about));
-        known.map(|(name, _)| (*name).to_owned()).collect()
+    Ok(about.map(|about: Vec<Value>| {
+        let mut known = Vec::new();
+        for (name, about) in SOME_HAVE.iter().zip(about) {
+            if matches!(&about, Value::Array(parts) if !parts.is_empty()) {
+                known.push((*name).to_owned());
+            }
+        }
+        known
     }))
 }
 
@@ -243,31 +271,131 @@ async fn locks(talk: &Talk<'_>, facts: &mut ServerFacts) -> Result<(), StoreErro
     let Some(names) = talk.told::<Vec<Vec<u8>>>(&newest).await? else {
         return Ok(());
     };
-    let mut look = pipe();
-    look.ignore_errors();
-    for name in &names {
-        look.cmd("TYPE").arg(name);
-        look.cmd("PTTL").arg(name);
-    }
-    let mut wire = talk.wire.clone();
-    let answers = if names.is_empty() {
-        Vec::new()
-    } else {
+    let mut locks = Vec::new();
+    if !names.is_empty() {
+        let mut look = pipe();
+        look.ignore_errors();
+        for name in &names {
+            look.cmd("TYPE").arg(name);
+            look.cmd("PTTL").arg(name);
+        }
+        let mut wire = talk.wire.clone();
         let answers = look.query_async::<Vec<Value>>(&mut wire);
-        talk.answered(answers).await?.unwrap_or_default()
-    };
-    let seen = |(name, answer): (&Vec<u8>, &[Value])| {
-        Some(IndexedKey {
-            // Anything may stand in the index; one odd name must not hide the others.
-            name: String::from_utf8_lossy(name).into_owned(),
-            kind: from_redis_value_ref(&answer[0]).ok()?,
-            left: from_redis_value_ref(&answer[1]).ok()?,
-        })
-    };
-    let seen = names.iter().zip(answers.chunks_exact(2)).filter_map(seen);
-    let mut locks: Vec<IndexedKey> = seen.collect();
+        let answers = talk.answered(answers).await?.unwrap_or_default();
+        for (name, answer) in names.iter().zip(answers.chunks_exact(2)) {
+            let kind = from_redis_value_ref(&answer[0]);
+            let left = from_redis_value_ref(&answer[1]);
+            if let (Ok(kind), Ok(left)) = (kind, left) {
+                // Anything may stand in the index; one odd name must not hide the others.
+                let name = String::from_utf8_lossy(name).into_owned();
+                locks.push(IndexedKey { name, kind, left });
+            }
+        }
+    }
     facts.hidden_locks = names.len() - locks.len();
     locks.retain(|lock| lock.kind != "none");
     facts.locks = Some(locks);
     Ok(())
+}
+
+/// How long 99 of 100 answers took at most.
+async fn ping(talk: &Talk<'_>, quick: bool) -> Told<Duration> {
+    let clock = talk.dial.clock;
+    let begun = clock.now();
+    let most = if quick { PINGS / 10 } else { PINGS };
+    let mut took = Vec::new();
+    while took.len() < most && clock.now().since(begun) < PING_TIME {
+        let sent = clock.now();
+        if talk.told::<String>(&cmd("PING")).await?.is_none() {
+            return Ok(None);
+        }
+        took.push(clock.now().since(sent));
+    }
+    took.sort_unstable();
+    let last = (took.len() * 99).div_ceil(100).saturating_sub(1);
+    Ok(took.get(last).copied())
+}
+
+/// A look at the server's clock, half-way through the request, in us.
+struct Look {
+    there_us: u64,
+    /// This host's time then.
+    here_us: u64,
+    /// This host's steady clock then.
+    steady_us: u64,
+    /// How long the request took.
+    took: Duration,
+}
+
+/// The quickest of some looks at the server's clock, which is the most exact.
+async fn look(talk: &Talk<'_>) -> Told<Look> {
+    let clock = talk.dial.clock;
+    let mut best: Option<Look> = None;
+    for _ in 0..10 {
+        let sent = clock.store_now();
+        let Some((seconds, micros)) = talk.told::<(u64, u64)>(&cmd("TIME")).await? else {
+            return Ok(None);
+        };
+        let took_us = clock.store_now().clock_us.saturating_sub(sent.clock_us);
+        let took = Duration::from_micros(took_us);
+        if best.as_ref().is_none_or(|best| took < best.took) {
+            best = Some(Look {
+                there_us: seconds * 1_000_000 + micros,
+                here_us: sent.wall_us + took_us / 2,
+                steady_us: sent.clock_us + took_us / 2,
+                took,
+            });
+        }
+    }
+    Ok(best)
+}
+
+/// The difference between the time that passed there and here in a few seconds, beyond the error of both readings.
+async fn step(talk: &Talk<'_>) -> Told<Duration> {
+    let Some(first) = look(talk).await? else {
+        return Ok(None);
+    };
+    talk.dial.clock.sleep(STEP).await;
+    Ok(look(talk).await?.map(|second| {
+        let there = i128::from(second.there_us) - i128::from(first.there_us);
+        let here = i128::from(second.steady_us) - i128::from(first.steady_us);
+        let apart = u64::try_from((there - here).unsigned_abs()).unwrap_or(u64::MAX);
+        Duration::from_micros(apart).saturating_sub((first.took + second.took) / 2)
+    }))
+}
+
+/// How long this host let a timer wait beyond its time.
+async fn stall(clock: &Clock) -> Duration {
+    let pause = Duration::from_millis(2);
+    let begun = clock.now();
+    let mut longest = Duration::ZERO;
+    while clock.now().since(begun) < STALL {
+        let slept = clock.now();
+        clock.sleep(pause).await;
+        longest = longest.max(clock.now().since(slept).saturating_sub(pause));
+    }
+    longest
+}
+
+/// The mark and the clock of a node; `None` for a user that may not read the mark, who fails the probe as well.
+async fn as_node(talk: &Talk<'_>) -> Told<(Option<MarkFacts>, ClockFacts)> {
+    let Some(mark) = talk.told::<Option<String>>(cmd("GET").arg(MARK)).await? else {
+        return Ok(None);
+    };
+    let Some(look) = look(talk).await? else {
+        return Ok(None);
+    };
+    let mark = mark.as_deref().and_then(read_mark).map(|mark| {
+        let left = mark.quarantined_for(Now::at_micros(look.there_us));
+        MarkFacts {
+            nodes: mark.terms.nodes,
+            longest_ttl: mark.terms.longest_ttl.get(),
+            votes_in: left.unwrap_or_default(),
+        }
+    });
+    let clock = ClockFacts {
+        ahead_us: look.there_us.cast_signed() - look.here_us.cast_signed(),
+        error: look.took / 2,
+    };
+    Ok(Some((mark, clock)))
 }

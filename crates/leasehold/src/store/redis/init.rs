@@ -15,8 +15,6 @@ use super::connection::handshake::start_of;
 use super::fault::refusal;
 use super::protocol::{MARK, counter_in};
 use crate::clock::Clock;
-#[cfg(feature = "doctor")]
-use crate::doctor::{ClockFacts, MarkFacts};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
 use crate::store::quorum::QuorumInit;
@@ -151,7 +149,8 @@ fn terms_of(mark: &str) -> Option<QuorumTerms> {
     })
 }
 
-fn read_mark(text: &str) -> Option<Mark> {
+/// Reads the mark of a node.
+pub(super) fn read_mark(text: &str) -> Option<Mark> {
     Some(Mark {
         terms: terms_of(text)?,
         made_at_ms: text.split(' ').nth(2)?.parse().ok()?,
@@ -191,37 +190,6 @@ async fn look(node: &Address, clock: &Clock, limit: Duration) -> Result<Found, S
         now_ms: seconds * 1_000 + micros / 1_000,
         mark,
     })
-}
-
-/// The mark and the clock of a node.
-#[cfg(feature = "doctor")]
-pub(super) async fn peek(
-    node: &Address,
-    clock: &Clock,
-    limit: Duration,
-) -> Result<(Option<MarkFacts>, ClockFacts), StoreError> {
-    let mut questions = pipe();
-    questions.cmd("TIME");
-    questions.cmd("GET").arg(MARK);
-    let asked = ask_noting(node, &questions, clock, limit).await?;
-    let (sent, ((seconds, micros), mark)): (Now, ((u64, u64), Option<String>)) = asked;
-    let took = clock.store_now().clock_us.saturating_sub(sent.clock_us);
-    let (here_us, error) = (sent.wall_us + took / 2, Duration::from_micros(took / 2));
-    let there_us = seconds * 1_000_000 + micros;
-    let clock = ClockFacts {
-        ahead_us: there_us.cast_signed() - here_us.cast_signed(),
-        error,
-    };
-    let mark = mark.as_deref().and_then(|mark| {
-        let mark = read_mark(mark)?;
-        let left = mark.quarantined_for(Now::at_micros(there_us));
-        Some(MarkFacts {
-            nodes: mark.terms.nodes,
-            longest_ttl: mark.terms.longest_ttl.get(),
-            votes_in: left.unwrap_or_default(),
-        })
-    });
-    Ok((mark, clock))
 }
 
 /// Writes a mark, and deletes the counters of the former terms and of the new ones: a node with a counter votes before its quarantine ends.
@@ -264,17 +232,6 @@ async fn ask<T: FromRedisValue>(
     clock: &Clock,
     limit: Duration,
 ) -> Result<T, StoreError> {
-    let (_sent, answer) = ask_noting(node, questions, clock, limit).await?;
-    Ok(answer)
-}
-
-/// Asks over a connection of its own, and notes when the questions were sent.
-async fn ask_noting<T: FromRedisValue>(
-    node: &Address,
-    questions: &Pipeline,
-    clock: &Clock,
-    limit: Duration,
-) -> Result<(Now, T), StoreError> {
     let (scripts, listener): (_, Listener) = (Arc::default(), Arc::new(drop));
     let dial = Dial {
         address: node,
@@ -285,10 +242,9 @@ async fn ask_noting<T: FromRedisValue>(
         placement: None,
     };
     let (mut link, mut wire) = dial.open().await?;
-    let sent = clock.store_now();
     let asking = async {
         let answer: RedisResult<T> = link.until(questions.query_async(&mut wire)).await.flatten();
         answer.map_err(|error| refusal(node, &error))
     };
-    Ok((sent, dial.in_time(asking).await?))
+    dial.in_time(asking).await
 }

@@ -1,179 +1,25 @@
-//! Uses a scratch lock as this user, through the real scripts, and the commands that a user must be allowed. It removes its keys and
-//! touches no others.
+//! The permissions of a user: tries them with a scratch lock, through the real scripts, and writes the ACL rule that gives them. It removes
+//! its keys and touches no others.
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Step, Ttl, Wait};
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc;
 
-use super::super::address::Address;
+use super::super::connection::dial::Dial;
 use super::super::connection::handshake::Handshake;
 use super::super::connection::link::Wire;
 use super::super::fault::{classify, is_denied, silent};
 use super::super::protocol::{COUNTER, Contended, INDEX, QUEUE, WAITERS, channel};
-use super::super::scripts::{self, Scripts};
-use crate::clock::Clock;
+use super::super::scripts;
 use crate::doctor::Without::{self, NoLocks, Unseen, Worse};
 use crate::doctor::{Part, Probe};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Notice;
-
-/// How long the clocks are compared.
-const STEP: Duration = Duration::from_secs(5);
-
-/// How long this host is watched.
-const STALL: Duration = Duration::from_secs(1);
-
-/// No more pings than these, in no more time than this.
-const PINGS: usize = 200;
-const PING_TIME: Duration = Duration::from_secs(1);
-
-/// The reply to a request, which may be a refusal. The error: there is no reply, and the connection is of no use any more.
-pub(super) type Answered<T> = Result<RedisResult<T>, StoreError>;
-
-/// The facts of a request, unless the server refuses it. The error: as for [`Answered`].
-pub(super) type Told<T> = Result<Option<T>, StoreError>;
-
-/// A connection to ask over.
-pub(super) struct Talk<'a> {
-    pub(super) wire: Wire,
-    /// The scripts that are tried.
-    pub(super) scripts: Arc<Scripts>,
-    pub(super) address: &'a Address,
-    pub(super) clock: &'a Clock,
-    /// How long an answer may take.
-    pub(super) limit: Duration,
-}
-
-/// A look at the server's clock, half-way through the request, in us.
-struct Look {
-    there_us: u64,
-    /// This host's time then.
-    here_us: u64,
-    /// This host's steady clock then.
-    steady_us: u64,
-    /// How long the request took.
-    took: Duration,
-}
-
-impl Talk<'_> {
-    /// Asks, and waits for the answer.
-    pub(super) async fn ask<T: FromRedisValue>(&self, request: &Cmd) -> Answered<T> {
-        let mut wire = self.wire.clone();
-        let answer = request.query_async::<Value>(&mut wire);
-        let value = self.answered(answer).await?;
-        // An answer of another form is none.
-        Ok(value.and_then(|value| T::from_redis_value(value).map_err(RedisError::from)))
-    }
-
-    /// Asks, and takes a refusal for no fact.
-    pub(super) async fn told<T: FromRedisValue>(&self, request: &Cmd) -> Told<T> {
-        Ok(self.ask(request).await?.ok())
-    }
-
-    /// Waits for the answer to a request that was made elsewhere.
-    pub(super) async fn answered<T>(
-        &self,
-        answer: impl Future<Output = RedisResult<T>>,
-    ) -> Answered<T> {
-        let store = || self.address.to_string();
-        match self.clock.within(self.limit, answer).await {
-            None => {
-                let detail = format!("waited {:.1?}", self.limit);
-                Err(StoreError::new(store(), StoreErrorKind::TimedOut, detail))
-            }
-            Some(Err(error)) => match classify(&store(), &error) {
-                (_, true) => Ok(Err(error)),
-                (mut lost, false) => {
-                    lost.may_have_taken_effect = false;
-                    Err(lost)
-                }
-            },
-            Some(answer) => Ok(answer),
-        }
-    }
-
-    /// How long 99 of 100 answers took at most.
-    pub(super) async fn ping(&self, quick: bool) -> Told<Duration> {
-        let begun = self.clock.now();
-        let most = if quick { PINGS / 10 } else { PINGS };
-        let mut took = Vec::new();
-        while took.len() < most && self.clock.now().since(begun) < PING_TIME {
-            let sent = self.clock.now();
-            if self.told::<String>(&cmd("PING")).await?.is_none() {
-                return Ok(None);
-            }
-            took.push(self.clock.now().since(sent));
-        }
-        took.sort_unstable();
-        let last = (took.len() * 99).div_ceil(100).saturating_sub(1);
-        Ok(took.get(last).copied())
-    }
-
-    /// How far the server's clock is from this host's, and how exact that is.
-    pub(super) async fn offset(&self) -> Told<(Duration, Duration)> {
-        let offset = |look: Look| {
-            let apart = look.there_us.abs_diff(look.here_us);
-            (Duration::from_micros(apart), look.took / 2)
-        };
-        Ok(self.look().await?.map(offset))
-    }
-
-    /// The difference between the time that passed there and here in a few seconds, beyond the error of both readings.
-    pub(super) async fn step(&self) -> Told<Duration> {
-        let Some(first) = self.look().await? else {
-            return Ok(None);
-        };
-        self.clock.sleep(STEP).await;
-        Ok(self.look().await?.map(|second| {
-            let there = i128::from(second.there_us) - i128::from(first.there_us);
-            let here = i128::from(second.steady_us) - i128::from(first.steady_us);
-            let apart = u64::try_from((there - here).unsigned_abs()).unwrap_or(u64::MAX);
-            Duration::from_micros(apart).saturating_sub((first.took + second.took) / 2)
-        }))
-    }
-
-    /// The quickest of some looks at the server's clock, which is the most exact.
-    async fn look(&self) -> Told<Look> {
-        let mut best: Option<Look> = None;
-        for _ in 0..10 {
-            let sent = self.clock.store_now();
-            let Some((seconds, micros)) = self.told::<(u64, u64)>(&cmd("TIME")).await? else {
-                return Ok(None);
-            };
-            let now_us = self.clock.store_now().clock_us;
-            let took_us = now_us.saturating_sub(sent.clock_us);
-            let took = Duration::from_micros(took_us);
-            if best.as_ref().is_none_or(|best| took < best.took) {
-                best = Some(Look {
-                    there_us: seconds * 1_000_000 + micros,
-                    here_us: sent.wall_us + took_us / 2,
-                    steady_us: sent.clock_us + took_us / 2,
-                    took,
-                });
-            }
-        }
-        Ok(best)
-    }
-}
-
-/// How long this host let a timer wait beyond its time.
-pub(super) async fn stall(clock: &Clock) -> Duration {
-    let pause = Duration::from_millis(2);
-    let begun = clock.now();
-    let mut longest = Duration::ZERO;
-    while clock.now().since(begun) < STALL {
-        let slept = clock.now();
-        clock.sleep(pause).await;
-        longest = longest.max(clock.now().since(slept).saturating_sub(pause));
-    }
-    longest
-}
 
 /// If this process ends meanwhile, the lock goes by then; the end of its queue takes a minute, as ever.
 const TTL: Duration = Duration::from_secs(5);
@@ -187,6 +33,56 @@ const WILD: [char; 4] = ['*', '?', '[', '\\'];
 /// The messages of the connection's channel.
 pub(super) type Messages = mpsc::UnboundedReceiver<Notice>;
 
+/// The reply to a request, which may be a refusal. The error: there is no reply, and the connection is of no use any more.
+type Answered<T> = Result<RedisResult<T>, StoreError>;
+
+/// The facts of a request, unless the server refuses it. The error: there is no reply.
+pub(super) type Told<T> = Result<Option<T>, StoreError>;
+
+/// A connection to ask over, and how it was made.
+pub(super) struct Talk<'a> {
+    pub(super) dial: Dial<'a>,
+    pub(super) wire: Wire,
+}
+
+impl Talk<'_> {
+    /// Waits for the answer to a request.
+    pub(super) async fn answered<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> Answered<T> {
+        let Dial { clock, limit, .. } = self.dial;
+        let store = || self.dial.address.to_string();
+        match clock.within(limit, answer).await {
+            None => {
+                let detail = format!("waited {limit:.1?}");
+                Err(StoreError::new(store(), StoreErrorKind::TimedOut, detail))
+            }
+            Some(Err(error)) => match classify(&store(), &error) {
+                (_, true) => Ok(Err(error)),
+                (mut lost, false) => {
+                    lost.may_have_taken_effect = false;
+                    Err(lost)
+                }
+            },
+            Some(answer) => Ok(answer),
+        }
+    }
+
+    /// Asks, and takes a refusal for no fact, as an answer of another form.
+    pub(super) async fn told<T: FromRedisValue>(&self, request: &Cmd) -> Told<T> {
+        let answer = self.refusable(request).await?;
+        Ok(answer
+            .ok()
+            .and_then(|value| T::from_redis_value(value).ok()))
+    }
+
+    async fn refusable(&self, request: &Cmd) -> Answered<Value> {
+        let mut wire = self.wire.clone();
+        self.answered(request.query_async(&mut wire)).await
+    }
+}
+
 /// Tries all commands one by one, then a connection as clients make it, then a lock. `pattern` is that of the locks.
 pub(super) async fn probe(
     talk: &Talk<'_>,
@@ -196,7 +92,10 @@ pub(super) async fn probe(
     let mut trial = Trial::new(talk, pattern)?;
     trial.try_commands().await?;
     trial.try_keys().await?;
-    trial.try_channel().await?;
+    let subscribed = talk.answered(talk.wire.subscribe(&trial.channel)).await?;
+    if let Err(error) = subscribed {
+        trial.note(SUBSCRIBE, &[CHANNEL], &error);
+    }
     // Keys and channels come before commands.
     let rank = |part: &Part| NEEDS.iter().position(|need| need.part == *part);
     trial.found.denied.sort_by_key(rank);
@@ -209,11 +108,26 @@ pub(super) async fn probe(
     Ok(trial.found)
 }
 
+/// Whether the scripts told the holder that somebody waits, or the waiter of its grant.
+async fn hear(talk: &Talk<'_>, messages: &mut Messages) -> bool {
+    let heard = async {
+        while let Some(message) = messages.recv().await {
+            if let Notice::Wanted { .. } | Notice::Granted { .. } = message {
+                return true;
+            }
+        }
+        false
+    };
+    talk.dial.clock.within(HEAR, heard).await == Some(true)
+}
+
 /// A private lock and its client, and what was found.
 struct Trial<'a> {
     talk: &'a Talk<'a>,
     /// The pattern of the locks.
     pattern: &'a str,
+    /// All keys that it may make: a string, a sorted set and a hash.
+    keys: [String; 3],
     name: LockName,
     channel: String,
     client: ClientId,
@@ -230,40 +144,32 @@ impl<'a> Trial<'a> {
         };
         let client = ClientId::new(bits()?);
         let prefix = prefix(pattern).unwrap_or_default();
+        let name = LockName::from_key(&format!("{prefix}leasehold:doctor:{:016x}", bits()?));
+        let (queue, waiters) = (name.beside(QUEUE), name.beside(WAITERS));
         Ok(Self {
             talk,
             pattern,
-            name: LockName::from_key(&format!("{prefix}leasehold:doctor:{:016x}", bits()?)),
+            keys: [name.key().to_owned(), queue, waiters],
+            name,
             channel: channel(client),
             client,
             found: Probe::default(),
         })
     }
 
-    /// All keys that it may make: a string, a sorted set and a hash.
-    fn keys(&self) -> [String; 3] {
-        let name = &self.name;
-        [
-            name.key().to_owned(),
-            name.beside(QUEUE),
-            name.beside(WAITERS),
-        ]
-    }
-
     async fn try_commands(&mut self) -> Result<(), StoreError> {
-        let [key, set, hash] = self.keys();
         for need in NEEDS.iter().filter(|need| !need.words.is_empty()) {
             let mut command = Cmd::new();
             for word in need.words {
                 command.arg(match *word {
-                    KEY => key.as_str(),
-                    SET => set.as_str(),
-                    HASH => hash.as_str(),
+                    KEY => self.keys[0].as_str(),
+                    SET => self.keys[1].as_str(),
+                    HASH => self.keys[2].as_str(),
                     CHANNEL => self.channel.as_str(),
                     text => text,
                 });
             }
-            if let Err(error) = self.talk.ask::<Value>(&command).await? {
+            if let Err(error) = self.talk.refusable(&command).await? {
                 self.note(need.part, need.words, &error);
             }
         }
@@ -272,13 +178,12 @@ impl<'a> Trial<'a> {
 
     /// Whether this user may read and write the counter, and the lock if the pattern is the name of one.
     async fn try_keys(&mut self) -> Result<(), StoreError> {
-        let mut keys = Vec::new();
+        let mut keys = vec![(COUNTER.to_owned(), Some(COUNTER_PLACE))];
         if !self.pattern.contains(WILD) {
             let name = LockName::from_key(self.pattern);
             keys.push((name.key().to_owned(), None));
             keys.push((name.beside(QUEUE), None));
         }
-        keys.push((COUNTER.to_owned(), Some(COUNTER_PLACE)));
         for (key, part) in keys {
             // Neither changes anything: a missing key stays missing, and a key of another type is refused.
             let mut looks = cmd("ZRANGE");
@@ -286,21 +191,11 @@ impl<'a> Trial<'a> {
             let mut writes = cmd("ZADD");
             writes.arg(&key).arg("XX").arg(1).arg("leasehold:doctor");
             for request in [looks, writes] {
-                let said = self.talk.ask::<Value>(&request).await?.err();
+                let said = self.talk.refusable(&request).await?.err();
                 if said.as_ref().is_some_and(is_about_a_place) {
                     self.bar(part);
                 }
             }
-        }
-        Ok(())
-    }
-
-    async fn try_channel(&mut self) -> Result<(), StoreError> {
-        let subscribed = self.talk.wire.subscribe(&self.channel);
-        let subscribed = self.talk.answered(subscribed).await?;
-        let subscribe = NEEDS.iter().find(|need| need.part.name == "subscribe");
-        if let (Err(error), Some(need)) = (subscribed, subscribe) {
-            self.note(need.part, &[CHANNEL], &error);
         }
         Ok(())
     }
@@ -311,14 +206,14 @@ impl<'a> Trial<'a> {
         let lower = said.to_lowercase();
         let kind = classify("", error).0.kind;
         if is_about_a_place(error) {
+            let mut marks = words.iter();
+            let place = marks.find_map(|word| PLACES.iter().find(|(mark, _)| mark == word));
             // The keys of the lock itself are of the pattern, if that is a prefix.
             let is_own = |part: &Part| {
-                let name = part.name;
-                name.starts_with('~')
-                    && name.contains("leasehold:doctor:")
-                    && prefix(self.pattern).is_some()
+                part.name.contains("leasehold:doctor:") && prefix(self.pattern).is_some()
             };
-            let place = place(words).filter(|part| !is_own(part));
+            let place = place.map(|(_, part)| *part);
+            let place = place.filter(|part| !is_own(part));
             self.bar(place);
         } else if kind == StoreErrorKind::Denied {
             self.found.denied.push(part);
@@ -345,20 +240,20 @@ impl<'a> Trial<'a> {
 
     /// Connects as clients do. Returns whether the connection listens; `None` if clients are refused.
     async fn connect(&mut self) -> Result<Option<bool>, StoreError> {
-        let Talk {
+        let Dial {
             address,
             clock,
             limit,
+            scripts,
             ..
-        } = *self.talk;
+        } = self.talk.dial;
         let handshake = Handshake {
             address,
-            scripts: &self.talk.scripts,
+            scripts,
             channel: &self.channel,
         };
         let mut wire = self.talk.wire.clone();
-        let agreed = clock.within(limit, handshake.exchange(&mut wire));
-        match agreed.await {
+        match clock.within(limit, handshake.exchange(&mut wire)).await {
             Some(Ok(agreed)) => Ok(Some(agreed.listening)),
             Some(Err(error)) => {
                 let failed = ("connect", error.kind, error.detail);
@@ -374,7 +269,12 @@ impl<'a> Trial<'a> {
         let Ok(ttl) = Ttl::new(TTL) else {
             return Ok(());
         };
-        let (holder, waiter) = (self.owner(1)?, self.owner(2)?);
+        let owner = |number: u128| {
+            let random = u128::from(self.client.get()) << 64 | number;
+            Owner::new(random, self.client, "doctor", std::process::id(), "doctor")
+                .map_err(|error| StoreError::new("client", StoreErrorKind::Protocol, error))
+        };
+        let (holder, waiter) = (owner(1)?, owner(2)?);
         let acquire = |owner: &Owner, wait| Step::Acquire {
             owner: owner.clone(),
             mode: Mode::Exclusive,
@@ -394,7 +294,7 @@ impl<'a> Trial<'a> {
             ttl,
             fence: Some(Fence::MAX),
         };
-        let Talk { wire, scripts, .. } = self.talk;
+        let Talk { dial, wire } = self.talk;
         for (what, step) in [
             ("acquire", acquire(&holder, None)),
             ("wait", acquire(&waiter, Some(wait))),
@@ -405,26 +305,19 @@ impl<'a> Trial<'a> {
         ] {
             let kind = Contended::default().kind(&self.name, &step);
             let steps = vec![(self.name.clone(), step)];
-            let request = wire.run_batch(scripts, &self.channel, kind, steps);
+            let request = wire.run_batch(dial.scripts, &self.channel, kind, steps);
             let said = self.talk.answered(request).await?;
             self.count(what, said.and_then(|mut replies| replies.pop().transpose()));
         }
-        let keys = self.keys();
         let write = |command: &mut Cmd| {
-            command.arg(1).arg(&keys[1]).arg(&keys[0]);
+            command.arg(1).arg(&self.keys[1]).arg(&self.keys[0]);
         };
         let mut wire = wire.clone();
-        let request = scripts.run(scripts::INDEX, &mut wire, write);
+        let request = dial.scripts.run(scripts::INDEX, &mut wire, write);
         let said = self.talk.answered(request).await?;
         self.count("index", said);
-        self.talk.told::<Value>(cmd("DEL").arg(&keys)).await?;
+        self.talk.told::<Value>(cmd("DEL").arg(&self.keys)).await?;
         Ok(())
-    }
-
-    fn owner(&self, number: u128) -> Result<Owner, StoreError> {
-        let random = u128::from(self.client.get()) << 64 | number;
-        Owner::new(random, self.client, "doctor", std::process::id(), "doctor")
-            .map_err(|error| StoreError::new("client", StoreErrorKind::Protocol, error))
     }
 
     /// Remembers that a use of the lock failed.
@@ -459,19 +352,6 @@ fn words_of(error: &RedisError) -> String {
     }
 }
 
-/// Whether the scripts told the holder that somebody waits, or the waiter of its grant.
-async fn hear(talk: &Talk<'_>, messages: &mut Messages) -> bool {
-    let heard = async {
-        while let Some(message) = messages.recv().await {
-            if let Notice::Wanted { .. } | Notice::Granted { .. } = message {
-                return true;
-            }
-        }
-        false
-    };
-    talk.clock.within(HEAR, heard).await == Some(true)
-}
-
 /// A command that the scripts, the connection or the doctor use.
 #[derive(Debug)]
 struct Need {
@@ -482,10 +362,12 @@ struct Need {
 }
 
 const fn need(name: &'static str, without: Without, words: &'static [&'static str]) -> Need {
-    Need {
-        part: Part { name, without },
-        words,
-    }
+    let part = part(name, without);
+    Need { part, words }
+}
+
+const fn part(name: &'static str, without: Without) -> Part {
+    Part { name, without }
 }
 
 /// Stands in [`Need::words`] for the scratch key of a string.
@@ -496,6 +378,21 @@ const SET: &str = "{sorted set}";
 const HASH: &str = "{hash}";
 /// Stands for the channel of this client.
 const CHANNEL: &str = "{channel}";
+
+/// The keys or the channel that a refused command with this word needs.
+static PLACES: [(&str, Part); 5] = [
+    (KEY, part("~leasehold:doctor:*", NoLocks)),
+    (SET, part("~{leasehold:doctor:*}:lh-*", NoLocks)),
+    (HASH, part("~{leasehold:doctor:*}:lh-*", NoLocks)),
+    (INDEX, part("~leasehold:index", Worse)),
+    (CHANNEL, part("&leasehold:wake:*", Worse)),
+];
+
+/// The counter of fences, as a place that a user may use.
+const COUNTER_PLACE: Part = part("~leasehold:fence", NoLocks);
+
+/// A request of each connection, which is tried apart.
+const SUBSCRIBE: Part = part("subscribe", Worse);
 
 /// All of them, for the features of this build. AUTH and HELLO need no permission.
 #[rustfmt::skip]
@@ -523,7 +420,7 @@ static NEEDS: &[Need] = &[
     need("zremrangebyscore", Worse, &["ZREMRANGEBYSCORE", SET, "0", "0"]),
     need("publish", Worse, &["PUBLISH", CHANNEL, "doctor"]),
     need("pubsub|numsub", Worse, &["PUBSUB", "NUMSUB", CHANNEL]),
-    need("subscribe", Worse, &[]),
+    Need { part: SUBSCRIBE, words: &[] },
     need("role", Worse, &["ROLE"]),
     need("script|exists", Worse, &["SCRIPT", "EXISTS", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"]),
     need("script|load", Worse, &["SCRIPT", "LOAD", "return 1"]),
@@ -558,29 +455,10 @@ const DIRECT: [&str; 7] = [
     "client|caching",
 ];
 
-/// The counter of fences, as a place that a user may use.
-const COUNTER_PLACE: Part = Part {
-    name: "~leasehold:fence",
-    without: NoLocks,
-};
-
-/// The keys or the channel that a refused command with these words needs.
-fn place(words: &[&str]) -> Option<Part> {
-    let mut places = words.iter().filter_map(|word| match *word {
-        KEY => Some(("~leasehold:doctor:*", NoLocks)),
-        SET | HASH => Some(("~{leasehold:doctor:*}:lh-*", NoLocks)),
-        INDEX => Some(("~leasehold:index", Worse)),
-        CHANNEL => Some(("&leasehold:wake:*", Worse)),
-        _ => None,
-    });
-    let (name, without) = places.next()?;
-    Some(Part { name, without })
-}
-
 /// The ACL rule of a user with the permissions that locks and cache entries need, and no others. `version` is that of the Redis whose
 /// commands the server has. An older server refuses the whole rule for one command that it does not know. `keys` is the pattern of the
 /// locks.
-pub(super) fn line(version: Option<(u32, u32)>, database: i64, keys: &str) -> String {
+pub(super) fn acl(version: Option<(u32, u32)>, database: i64, keys: &str, is_node: bool) -> String {
     let is_wanted = |need: &&Need| match need.part.name {
         "client|setinfo" => version.is_some_and(|version| version >= (7, 2)),
         "select" => database != 0,
@@ -590,19 +468,14 @@ pub(super) fn line(version: Option<(u32, u32)>, database: i64, keys: &str) -> St
     let commands: Vec<&str> = commands.map(|need| need.part.name).collect();
     format!(
         "ACL SETUSER leasehold on >SECRET resetkeys {} resetchannels &leasehold:wake:* -@all +{}",
-        all_keys(keys),
+        all_keys(keys, is_node),
         commands.join(" +")
     )
 }
 
-/// The rule for a user of a quorum's nodes, which have keys of their own for marks and counters.
-pub(super) fn of_node(line: &str) -> String {
-    let counter = "~leasehold:fence ";
-    line.replacen(counter, &format!("{counter}~leasehold:quorum* "), 1)
-}
-
-/// The locks' own keys, those beside them, the fence counter, and those of the index and the doctor.
-fn all_keys(pattern: &str) -> String {
+/// The locks' own keys, those beside them, the fence counter, and those of the index and the doctor. The nodes of a quorum have keys of
+/// their own for marks and counters.
+fn all_keys(pattern: &str, is_node: bool) -> String {
     if pattern == "*" {
         return "~*".into();
     }
@@ -615,8 +488,9 @@ fn all_keys(pattern: &str) -> String {
     } else {
         format!("{plain} ~{tagged}")
     };
+    let of_node = if is_node { "~leasehold:quorum* " } else { "" };
     // `{` and `}` mean nothing in a pattern of Redis'.
     format!(
-        "~{pattern} ~{beside} ~leasehold:fence ~leasehold:index ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*"
+        "~{pattern} ~{beside} ~leasehold:fence {of_node}~leasehold:index ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*"
     )
 }

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn the_rule_of_a_node_has_its_own_keys() {
-    let line = line(None, 0, "jobs:*");
-    assert!(of_node(&line).contains(" ~leasehold:fence ~leasehold:quorum* ~leasehold:index "));
+    let line = acl(None, 0, "jobs:*", true);
+    assert!(line.contains(" ~leasehold:fence ~leasehold:quorum* ~leasehold:index "));
 }
 
 #[test]
@@ -138,14 +138,14 @@ fn missing_commands_have_their_consequence() {
 
 #[test]
 fn the_line_has_what_the_server_knows() {
-    let old = line(Some((7, 0)), 0, "*");
+    let old = acl(Some((7, 0)), 0, "*", false);
     assert!(
         old.contains(" ~* ") && !old.contains("setinfo") && !old.contains("+select"),
         "{old}"
     );
-    assert!(line(Some((7, 2)), 0, "*").contains("+client|setinfo"));
-    assert!(!line(None, 0, "*").contains("+client|setinfo"));
-    let some = line(Some((7, 0)), 3, "jobs:*");
+    assert!(acl(Some((7, 2)), 0, "*", false).contains("+client|setinfo"));
+    assert!(!acl(None, 0, "*", false).contains("+client|setinfo"));
+    let some = acl(Some((7, 0)), 3, "jobs:*", false);
     for part in [
         " ~jobs:* ",
         " ~{jobs:*}:lh-* ",
@@ -154,6 +154,6 @@ fn the_line_has_what_the_server_knows() {
     ] {
         assert!(some.contains(part), "{part}: {some}");
     }
-    assert!(line(None, 0, "{a}:*").contains(" ~{a}:* ~{a}:*:lh-* "));
-    assert!(line(None, 0, "a:*:b").contains(" ~a:*:b ~{a:*:b}:lh-* ~a:*:b:lh-* "));
+    assert!(acl(None, 0, "{a}:*", false).contains(" ~{a}:* ~{a}:*:lh-* "));
+    assert!(acl(None, 0, "a:*:b", false).contains(" ~a:*:b ~{a:*:b}:lh-* ~a:*:b:lh-* "));
 }
