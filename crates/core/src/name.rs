@@ -87,7 +87,7 @@ impl LockName {
         self.beside_in_parts(suffix).concat()
     }
 
-    /// The same key as parts that follow each other.
+    /// The key of [`LockName::beside`], as parts that follow each other.
     pub fn beside_in_parts<'a>(&'a self, suffix: &'a str) -> [&'a str; 4] {
         let [open, close] = if self.key.contains('{') {
             ["", ""]

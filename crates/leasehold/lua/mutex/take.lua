@@ -44,6 +44,6 @@ for number = 1, count do
   end
 end
 if drawn ~= nil then
-  call('SET', KEYS[1], drawn or string.format('%.0f', tens * 10 + ones - 49))
+  call('SET', KEYS[1], drawn or string.format('%.0f', tens * 10 + (ones - 49)))
 end
 return replies

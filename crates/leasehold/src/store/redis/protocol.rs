@@ -313,15 +313,11 @@ pub(super) fn decode<'a>(
     steps: impl ExactSizeIterator<Item = &'a (LockName, Step)>,
     mut take: impl FnMut(Option<RedisResult<Reply>>),
 ) -> Option<()> {
-    // A short form says `done` once if it has done all steps.
-    let (replies, is_one_for_all) = match array(value) {
-        Some(replies) => (replies, false),
-        None if !kind.is_long() => (slice::from_ref(value), true),
-        None => return None,
+    let replies = match array(value) {
+        Some(replies) if replies.len() == steps.len() => replies,
+        None if kind == Kind::Settle && text(value)? == "done" => slice::from_ref(value),
+        _ => return None,
     };
-    if replies.len() != steps.len() && !is_one_for_all {
-        return None;
-    }
     for (reply, (name, step)) in replies.iter().cycle().zip(steps) {
         take(if kind.is_long() {
             Some(long_reply(reply, name)?)
@@ -344,7 +340,7 @@ fn short_reply(said: &str, step: &Step) -> Option<Reply> {
             (Some(first), block)
         }
         Step::Release { .. } | Step::GiveBack { .. } => {
-            return said.starts_with("done").then_some(Reply::Released);
+            return block_of(said.strip_prefix("done")?).map(|_| Reply::Released);
         }
         Step::Extend { fence, .. } => (*fence, block_of(said.strip_prefix("done")?)?),
         Step::Propose(_) | Step::Break { .. } | Step::Inspect => return None,

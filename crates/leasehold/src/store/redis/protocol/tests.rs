@@ -101,3 +101,29 @@ fn what_has_another_form_is_no_notice() {
     }
     assert!(notice(b"wanted \xff key").is_none());
 }
+
+#[test]
+fn one_answer_for_all_is_done_to_a_settlement_and_nothing_else() {
+    let owner = Owner::new(1, ClientId::new(1), "h", 1, "").unwrap();
+    let (keep, fence) = (None, Some(Fence::new(7)));
+    let release = Step::Release { owner, keep, fence };
+    let steps = ["a", "b"].map(|name| (LockName::new(name).unwrap(), release.clone()));
+    let answered = |kind, said: &str| {
+        let (mut answers, said) = (0, Value::BulkString(said.as_bytes().to_vec()));
+        let known = decode(kind, &said, steps.iter(), |answer| {
+            assert_eq!(answer, Some(Ok(Reply::Released)));
+            answers += 1;
+        });
+        known.map(|()| answers)
+    };
+    assert_eq!(answered(Kind::Settle, "done"), Some(2));
+    for (kind, said) in [
+        (Kind::Settle, "done/2"),
+        (Kind::Settle, "other"),
+        (Kind::Acquire, "done"),
+        (Kind::Acquire, "7"),
+        (Kind::SettleLong, "done"),
+    ] {
+        assert_eq!(answered(kind, said), None, "{kind:?} {said}");
+    }
+}

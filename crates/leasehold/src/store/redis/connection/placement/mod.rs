@@ -8,7 +8,7 @@
 //! - A request for a poll goes to the caller's runtime. If the caller's runtime does not poll in time, the client
 //!   thread polls too, until the caller's runtime comes back.
 //! - The reactor of the caller's runtime listens to the socket while that one polls. Later the reactor of the client thread does.
-//! - After a write, the thread spins for a short time ([`Socket`]), so a fast reply wakes no thread.
+//! - After a write, the thread spins for a short time ([`Socket`]), so a fast reply usually wakes no thread.
 //!
 //! # Invariants
 //!
@@ -27,6 +27,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -129,7 +130,7 @@ impl ConnectionWork {
             NextPoll::WhenCalled => Poll::Pending,
             NextPoll::Soon => {
                 if self.signals.nothing_moves.swap(false, SeqCst) {
-                    self.signals.offer_core();
+                    self.signals.offer_core(&Clock::system(), thread::yield_now);
                 }
                 let flag = if caller_polls {
                     &self.signals.caller_runtime

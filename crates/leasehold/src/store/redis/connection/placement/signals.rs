@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Wake};
-use std::thread;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -33,9 +32,9 @@ pub(super) struct Signals {
     pub(super) listens_at_caller: AtomicBool,
     /// The socket spins: it has to be polled again, though no reactor reports anything.
     pub(super) poll_soon: AtomicBool,
-    /// The last poll found nothing to read, and wrote nothing.
+    /// A socket that spins has found nothing to read, and has written nothing since.
     pub(super) nothing_moves: AtomicBool,
-    /// While this thread spun, another one had to wait for its core.
+    /// Another thread has taken the core that a spinning thread has offered.
     pub(super) core_is_wanted: AtomicBool,
     /// The caller's runtime. Not set if there is none.
     pub(super) near: OnceLock<Arc<NearRuntime>>,
@@ -95,10 +94,9 @@ impl Signals {
 
     /// Lets another thread have the core: it may be the server that is to reply. A spin that takes a core from others costs more than it
     /// gains.
-    pub(super) fn offer_core(&self) {
-        let clock = Clock::system();
+    pub(super) fn offer_core(&self, clock: &Clock, offer: impl FnOnce()) {
         let begun = clock.now();
-        thread::yield_now();
+        offer();
         if clock.now().since(begun) >= TAKEN {
             self.core_is_wanted.store(true, SeqCst);
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::signals::Signals;
 use crate::clock::{Clock, Moment};
@@ -23,7 +23,8 @@ use crate::clock::{Clock, Moment};
 pub(crate) struct Socket<S: AsRawFd> {
     connected: Arc<S>,
     listening: Option<Listening<S>>,
-    /// Bytes were written, and nothing was read since: a busy runtime may run many tasks before its reactor reports the reply.
+    /// Bytes were written, and nothing was read since. A busy runtime may run many tasks before its reactor reports the reply. So each poll
+    /// tries to read; later replies wait for the reactor.
     is_reply_due: bool,
     /// `None` if no thread spins.
     spin: Option<AdaptiveSpin>,
@@ -35,6 +36,9 @@ struct Listening<S: AsRawFd> {
     readiness: AsyncFd<Arc<S>>,
     /// The reactor is that of the caller's runtime.
     at_caller: bool,
+    /// The reactor also reports when the socket is writable. A Unix socket is so after each request that the server reads: that would wake
+    /// a thread for nothing.
+    to_write: bool,
 }
 
 impl<S: AsRawFd> Socket<S> {
@@ -55,14 +59,22 @@ impl<S: AsRawFd> Socket<S> {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<AsyncFdReadyGuard<'_, Arc<S>>>> {
         let at_caller = self.signals.listens_at_caller.load(SeqCst);
-        let stays = |listening: &Listening<S>| listening.at_caller == at_caller;
-        let listening = match self.listening.take().filter(stays) {
-            Some(listening) => listening,
-            None => Listening::begin(&self.connected, &self.signals)?,
+        let stays = |listening: &Listening<S>| {
+            listening.at_caller == at_caller && (listening.to_write || !to_write)
+        };
+        let listening = if let Some(listening) = self.listening.take().filter(stays) {
+            listening
+        } else {
+            if to_write {
+                // A pending read may be registered with the reactor entry that goes.
+                context.waker().wake_by_ref();
+            }
+            Listening::begin(&self.connected, &self.signals, to_write)?
         };
         let Listening {
             readiness,
             at_caller,
+            ..
         } = self.listening.insert(listening);
         let heard = if to_write {
             readiness.poll_write_ready(context)
@@ -88,23 +100,31 @@ impl<S: AsRawFd> Socket<S> {
 
 impl<S: AsRawFd> Listening<S> {
     /// Registers a socket with the reactor that has to listen now.
-    fn begin(connected: &Arc<S>, signals: &Signals) -> io::Result<Self> {
+    fn begin(connected: &Arc<S>, signals: &Signals, to_write: bool) -> io::Result<Self> {
+        let also = if to_write {
+            Interest::WRITABLE
+        } else {
+            Interest::READABLE
+        };
+        let register = || register(connected.clone(), Interest::READABLE | also);
         if signals.listens_at_caller.load(SeqCst)
             && let Some(runtime) = signals.caller_with_reactor()
         {
             let _caller = runtime.enter();
-            if let Ok(readiness) = register(connected.clone()) {
+            if let Ok(readiness) = register() {
                 return Ok(Self {
                     readiness,
                     at_caller: true,
+                    to_write,
                 });
             }
             // It is shutting down.
             signals.listens_at_caller.store(false, SeqCst);
         }
         Ok(Self {
-            readiness: register(connected.clone())?,
+            readiness: register()?,
             at_caller: false,
+            to_write,
         })
     }
 }
@@ -125,8 +145,8 @@ fn attempt<T>(mut io: impl FnMut() -> io::Result<T>) -> Option<io::Result<T>> {
     deprecated,
     reason = "only in favour of an unsafe twin; the socket that is shared here stays open, as that one demands"
 )]
-fn register<S: AsRawFd>(connected: Arc<S>) -> io::Result<AsyncFd<Arc<S>>> {
-    AsyncFd::new(connected)
+fn register<S: AsRawFd>(connected: Arc<S>, interest: Interest) -> io::Result<AsyncFd<Arc<S>>> {
+    AsyncFd::with_interest(connected, interest)
 }
 
 impl<S> AsyncRead for Socket<S>
@@ -274,7 +294,37 @@ impl AdaptiveSpin {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+
     use super::*;
+
+    /// After a write it demands polls, until another thread needs the core. Then the reactor awaits the reply, also after the next two writes.
+    #[tokio::test]
+    async fn spin_ends_when_another_thread_needs_the_core() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (signals, clock) = (Arc::<Signals>::default(), Clock::manual());
+        let mut socket = Socket::new(near.into_std().unwrap(), signals.clone(), false);
+        socket.spin = Some(AdaptiveSpin::new(clock.clone()));
+        let mut spins = async |away_us| {
+            socket.write_u8(7).await.unwrap();
+            let away = Duration::from_micros(away_us);
+            signals.offer_core(&clock, || clock.advance(away));
+            signals.poll_soon.store(false, SeqCst);
+            let mut reply = pin!(socket.read_u8());
+            assert!(futures_util::poll!(reply.as_mut()).is_pending());
+            let spins = signals.poll_soon.load(SeqCst);
+            far.write_u8(7).await.unwrap();
+            reply.await.unwrap();
+            spins
+        };
+        assert!(spins(4).await);
+        assert!(!spins(5).await);
+        assert!(!spins(0).await && !spins(0).await);
+        assert!(spins(0).await);
+    }
 
     fn spin() -> (AdaptiveSpin, impl Fn(u64)) {
         let clock = Clock::manual();

@@ -144,7 +144,14 @@ impl Server {
             } => {
                 let Some(error) = self.refuse(by_text, script, &steps) else {
                     let replies = steps.iter().map(|step| self.execute(script.0, step));
-                    return Some(Value::Array(replies.collect()));
+                    let mut replies: Vec<Value> = replies.collect();
+                    let is_done = |reply: &Value| *reply == bulk("done");
+                    let one = script.0 == SETTLE && replies.iter().all(is_done);
+                    return if one {
+                        replies.pop()
+                    } else {
+                        Some(Value::Array(replies))
+                    };
                 };
                 for step in &steps {
                     self.note(step, Said::Refused);

@@ -102,7 +102,7 @@ fn sender(tell: mpsc::Receiver<()>) -> std::net::SocketAddr {
     address
 }
 
-/// Work that asks a peer again and again, and counts the bytes that it sends, on a runtime whose only thread can be blocked, as the client thread can.
+/// Work that counts the bytes of a peer. The only thread of its runtime can be blocked, and so can the client thread.
 struct Listener {
     scene: Scene,
     signals: Arc<Signals>,
@@ -111,7 +111,8 @@ struct Listener {
 }
 
 impl Listener {
-    fn begin(caller_runtime: Runtime) -> Self {
+    /// `asks`: it writes a byte before each one that it reads.
+    fn begin(caller_runtime: Runtime, asks: bool) -> Self {
         let (tell, told) = mpsc::channel();
         let (heard, placement) = (Arc::new(AtomicU64::new(0)), Arc::new(Placement::new(false)));
         let (working, counts, address) = (placement.clone(), heard.clone(), sender(told));
@@ -122,7 +123,9 @@ impl Listener {
                 stream.set_nonblocking(true).unwrap();
                 let mut socket = placement.socket(stream);
                 let talk = async {
-                    while socket.write_u8(7).await.is_ok() && socket.read_u8().await.is_ok() {
+                    while (!asks || socket.write_u8(7).await.is_ok())
+                        && socket.read_u8().await.is_ok()
+                    {
                         heard.fetch_add(1, SeqCst);
                     }
                 };
@@ -162,7 +165,7 @@ fn with_reactor() -> Runtime {
 
 #[test]
 fn reply_needs_no_client_thread_while_caller_runtime_polls() {
-    let listener = Listener::begin(with_reactor());
+    let listener = Listener::begin(with_reactor(), false);
     listener.moves_to_caller();
     let free = block(listener.scene.tasks.handle());
     // The client thread does not watch any more, so it takes nothing back.
@@ -175,7 +178,7 @@ fn reply_needs_no_client_thread_while_caller_runtime_polls() {
 
 #[test]
 fn reply_reaches_client_thread_while_caller_runtime_is_blocked() {
-    let listener = Listener::begin(with_reactor());
+    let listener = Listener::begin(with_reactor(), false);
     for _ in 0..3 {
         listener.moves_to_caller();
         let free = listener.scene.block();
@@ -190,7 +193,7 @@ fn reply_reaches_client_thread_while_caller_runtime_is_blocked() {
 fn reply_is_read_by_a_runtime_that_is_never_idle() {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).event_interval(u32::MAX);
-    let listener = Listener::begin(runtime.enable_all().build().unwrap());
+    let listener = Listener::begin(runtime.enable_all().build().unwrap(), true);
     let test = Arc::new(());
     let goes_on = Arc::downgrade(&test);
     let busy = poll_fn(move |context| {
@@ -214,7 +217,7 @@ fn reply_is_read_by_a_runtime_that_is_never_idle() {
 
 #[test]
 fn reply_reaches_client_thread_when_caller_runtime_has_ended() {
-    let mut listener = Listener::begin(with_reactor());
+    let mut listener = Listener::begin(with_reactor(), false);
     listener.moves_to_caller();
     drop(listener.scene.caller_runtime.take());
     listener.hears();
@@ -223,7 +226,7 @@ fn reply_reaches_client_thread_when_caller_runtime_has_ended() {
 
 #[test]
 fn reply_is_read_beside_a_runtime_without_reactor() {
-    let listener = Listener::begin(one_worker());
+    let listener = Listener::begin(one_worker(), false);
     for _ in 0..3 {
         listener.moves_to_caller();
         listener.hears();
@@ -261,28 +264,4 @@ fn tls_connection_uses_a_placed_socket() {
         });
         tokio::time::timeout(PLENTY, greeted).await.unwrap();
     });
-}
-
-/// After a write it demands polls, until another thread needs the core. Then the reactor awaits the reply, also after the next writes.
-#[tokio::test]
-async fn spin_ends_when_another_thread_needs_the_core() {
-    let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
-    let placement = Placement::new(true);
-    let signals = placement.signals.clone();
-    let mut socket = placement.socket(near.into_std().unwrap());
-    let mut spins = async |core_is_wanted| {
-        socket.write_u8(7).await.unwrap();
-        signals.core_is_wanted.store(core_is_wanted, SeqCst);
-        signals.poll_soon.store(false, SeqCst);
-        let mut reply = pin!(socket.read_u8());
-        assert!(futures_util::poll!(reply.as_mut()).is_pending());
-        let spins = signals.poll_soon.load(SeqCst);
-        far.write_u8(7).await.unwrap();
-        reply.await.unwrap();
-        spins
-    };
-    assert!(spins(false).await);
-    assert!(!spins(true).await);
-    assert!(!spins(false).await && !spins(false).await);
-    assert!(spins(false).await);
 }
