@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal, Round, Verdict};
 use leasehold_core::{Block, Busy, Fence, Fences, Reply, Ttl, Wait};
 
-use super::judge::{is_undecided, telling, without_majority};
+use super::judge::{is_undecided, most_frequent, telling, without_majority};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
@@ -154,18 +154,15 @@ impl<C> Attempt<C> {
         self.request.wait.is_some() && (may_be || self.was_queued)
     }
 
-    /// The refusal to report: that of the lead, or of another node. A lead may hold the lock for its holder under a higher fence than that of
-    /// the certificate. So the fence is the one that most nodes say, or else the lower one.
+    /// The refusal to report: that of the lead, or of another node. The fence of its holder is the one that most nodes name, or
+    /// else the lower one: a lead may hold the lock for its holder under a higher fence than that of the certificate.
     pub(super) fn busy(&self) -> Option<Busy> {
         let all = || self.said.iter().flatten().filter_map(NodeReply::busy);
         let by_lead = self.lead_said().and_then(NodeReply::busy);
         let mut busy = by_lead.or_else(|| all().next())?.clone();
-        let of_holder = all().filter(|other| other.holder.who == busy.holder.who);
-        let fences: Vec<Option<Fence>> = of_holder.map(|other| other.holder.fence).collect();
-        let votes = |fence: &Option<Fence>| fences.iter().filter(|other| *other == fence).count();
-        busy.holder.fence = *fences
-            .iter()
-            .min_by_key(|fence| (Reverse(votes(fence)), **fence))?;
+        let of_holder = all().map(|other| &other.holder);
+        let of_holder = of_holder.filter(|holder| holder.who == busy.holder.who);
+        busy.holder.fence = most_frequent(of_holder, Reverse)?.holder.fence;
         Some(busy)
     }
 }

@@ -1,6 +1,7 @@
 //! Steps that go to all nodes, and the answer of the quorum to each, from the answers of its nodes.
 
 use std::collections::HashMap;
+use std::convert::identity;
 
 use leasehold_core::{Fence, Held, HolderIdentity, HolderView, Owner, Reply, Snapshot, Ttl};
 
@@ -186,23 +187,26 @@ fn other_holder(answers: &Answers) -> Option<HolderView> {
         Ok(Reply::Busy(busy)) => Some(&busy.holder),
         _ => None,
     });
-    let mut holder = most_frequent(views)?.holder.clone();
+    let mut holder = most_frequent(views, identity)?.holder.clone();
     holder.held_for = None;
     Some(holder)
 }
 
 /// The holder that most nodes name.
-struct Named<'a> {
+pub(super) struct Named<'a> {
     /// How many nodes name this owner.
     count: usize,
     /// How many of them name it with the fence of `holder`.
     alike: usize,
-    holder: &'a HolderView,
+    pub(super) holder: &'a HolderView,
 }
 
 /// The holder that occurs most often, with the fence that occurs most often. A majority has the fence of the certificate, but a node may
-/// have granted the lock to its holder with another one.
-fn most_frequent<'a>(holders: impl Iterator<Item = &'a HolderView>) -> Option<Named<'a>> {
+/// have granted the lock to its holder with another one. `rank` decides between fences that occur equally often.
+pub(super) fn most_frequent<'a, R: Ord>(
+    holders: impl Iterator<Item = &'a HolderView>,
+    rank: impl Fn(Option<Fence>) -> R,
+) -> Option<Named<'a>> {
     let mut views: HashMap<HolderKey<'_>, Vec<&HolderView>> = HashMap::new();
     for holder in holders {
         views.entry(HolderKey::of(holder)).or_default().push(holder);
@@ -212,7 +216,9 @@ fn most_frequent<'a>(holders: impl Iterator<Item = &'a HolderView>) -> Option<Na
             let alike = views.iter().filter(|view| view.fence == holder.fence);
             alike.count()
         };
-        let best = views.iter().max_by_key(|view| (alike(view), view.fence))?;
+        let best = views
+            .iter()
+            .max_by_key(|view| (alike(view), rank(view.fence)))?;
         Some(Named {
             count: views.len(),
             alike: alike(best),
@@ -247,7 +253,8 @@ fn seen(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
         })
     };
     let open = answers.iter().filter(|answer| answer.is_none()).count();
-    let named = most_frequent(snapshots().filter_map(|seen| seen.holder.as_ref()));
+    let views = snapshots().filter_map(|seen| seen.holder.as_ref());
+    let named = most_frequent(views, identity);
     let (count, alike) = named.as_ref().map_or((0, 0), |it| (it.count, it.alike));
     let is_decided = alike >= needed || count + open < needed;
     if open > 0 && (!is_decided || answers[lead].is_none() || snapshots().count() < needed) {
