@@ -149,14 +149,21 @@ async fn gather(
         let stall = async { Ok(Some(stall(clock).await)) };
         tokio::try_join!(step(&talk), stall)
     };
-    let seen = async {
-        if is_node {
-            as_node(&talk).await
+    let all = async {
+        let look = if how.glance && !is_node {
+            None
         } else {
-            Ok(None)
-        }
+            look(&talk).await?
+        };
+        let seen = async {
+            match &look {
+                Some(look) if is_node => as_node(&talk, look).await,
+                _ => Ok(None),
+            }
+        };
+        let asked = ask(&talk, how, look.as_ref(), &mut messages);
+        tokio::try_join!(asked, measured, seen)
     };
-    let all = async { tokio::try_join!(ask(&talk, how, &mut messages), measured, seen) };
     let all = link.until(all).await;
     let (mut facts, (step, stall), seen) = all.map_err(|error| refusal(address, &error))??;
     (facts.step, facts.stall) = (step, stall);
@@ -191,6 +198,7 @@ fn transport(address: &Address) -> Transport {
 async fn ask(
     talk: &Talk<'_>,
     how: &Examination,
+    look: Option<&Look>,
     messages: &mut Messages,
 ) -> Result<ServerFacts, StoreError> {
     let mut facts = ServerFacts {
@@ -207,7 +215,7 @@ async fn ask(
     facts.commands = commands(talk).await?;
     facts.latency = latency(talk).await?;
     facts.ping = ping(talk, how.quick).await?;
-    facts.offset = look(talk).await?.map(|look| {
+    facts.offset = look.map(|look| {
         let apart = look.there_us.abs_diff(look.here_us);
         (Duration::from_micros(apart), look.took / 2)
     });
@@ -378,11 +386,8 @@ async fn stall(clock: &Clock) -> Duration {
 }
 
 /// The mark and the clock of a node; `None` for a user that may not read the mark, who fails the probe as well.
-async fn as_node(talk: &Talk<'_>) -> Told<(Option<MarkFacts>, ClockFacts)> {
+async fn as_node(talk: &Talk<'_>, look: &Look) -> Told<(Option<MarkFacts>, ClockFacts)> {
     let Some(mark) = talk.told::<Option<String>>(cmd("GET").arg(MARK)).await? else {
-        return Ok(None);
-    };
-    let Some(look) = look(talk).await? else {
         return Ok(None);
     };
     let mark = mark.as_deref().and_then(read_mark).map(|mark| {

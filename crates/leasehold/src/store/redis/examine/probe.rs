@@ -27,7 +27,7 @@ const TTL: Duration = Duration::from_secs(5);
 /// How long a message may take.
 const HEAR: Duration = Duration::from_secs(1);
 
-/// What means something else in a pattern of keys.
+/// The characters with a meaning of their own in a pattern of keys.
 const WILD: [char; 4] = ['*', '?', '[', '\\'];
 
 /// The messages of the connection's channel.
