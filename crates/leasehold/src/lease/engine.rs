@@ -178,6 +178,7 @@ impl Engine {
         let _under_way = waits.then(|| self.tasks.token());
         let room = self.room.try_lock();
         let room = room.map(|mut room| mem::take(&mut *room));
+        let room = room.unwrap_or_default();
         let (mut effects, rings, ended) = {
             let mut state = self.state();
             let EngineState {
@@ -185,7 +186,7 @@ impl Engine {
                 watch,
                 alive,
             } = &mut *state;
-            machine.effects.make_room(room.unwrap_or_default());
+            machine.effects.make_room(room);
             machine.handle(self.clock.now(), event);
             let ended = if machine.is_waiting() {
                 alive.get_or_insert_with(|| (self.clone(), self.tasks.token()));

@@ -160,10 +160,9 @@ where
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let connected = this.connected.clone();
         let space = into.initialize_unfilled();
         let most = space.len();
-        let mut read = || attempt(|| (&*connected).read(space));
+        let mut read = |mut connected: &S| attempt(|| connected.read(space));
         let mut done = None;
         if let Some(spin) = &mut this.spin
             && this.signals.core_is_wanted.swap(false, SeqCst)
@@ -171,7 +170,7 @@ where
             spin.fail();
         }
         if this.is_reply_due {
-            done = read();
+            done = read(&this.connected);
             if done.is_none() && this.spin.as_mut().is_some_and(AdaptiveSpin::continues) {
                 this.signals.nothing_moves.store(true, SeqCst);
                 this.signals.poll_soon.store(true, SeqCst);
@@ -183,7 +182,7 @@ where
                 break done?;
             }
             let mut heard = ready!(this.poll_heard(false, context))?;
-            done = read();
+            done = read(heard.get_inner());
             // Less than there is room for: the rest will be reported anew. Only readiness after this point counts.
             if !matches!(done, Some(Ok(count)) if count == most) {
                 heard.clear_ready();
