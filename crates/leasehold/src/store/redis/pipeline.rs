@@ -178,8 +178,10 @@ impl Queue {
         limit: Duration,
     ) {
         let until = now.after(limit);
+        let mut recalled = Vec::new();
         let refused = {
             let mut contents = self.lock();
+            contents.recall(&step, &mut recalled);
             if let ConnectionState::Down(error) = &contents.state {
                 Some((error.clone(), done))
             } else {
@@ -207,6 +209,11 @@ impl Queue {
         match refused {
             Some((error, done)) => done.answer(Err(error)),
             None => self.connection.wake(),
+        }
+        for done in recalled {
+            let why = "it was taken back before it was sent";
+            let error = StoreError::new(&self.shown, StoreErrorKind::Unavailable, why);
+            done.answer(Err(error));
         }
     }
 
@@ -375,6 +382,33 @@ impl Queue {
 }
 
 impl Contents {
+    /// Takes the callers of the proposals that wait here and that this step takes back: it may be sent before them.
+    fn recall(&mut self, step: &Step, recalled: &mut Vec<Done>) {
+        let (Step::Release { owner, .. } | Step::GiveBack { owner, .. }) = step else {
+            return;
+        };
+        let is_meant = |item: &QueuedStep| match (&item.step, step) {
+            (Step::Propose(proposal), Step::GiveBack { fence, .. }) => {
+                proposal.owner == *owner && proposal.fences.first == *fence
+            }
+            (Step::Propose(proposal), _) => proposal.owner == *owner,
+            _ => false,
+        };
+        for kind in [Kind::Acquire, Kind::AcquireLong] {
+            let queue = &mut self.queues[kind as usize];
+            // Only a node of a quorum gets proposals, and no other acquires.
+            if matches!(queue.front(), Some(item) if matches!(item.step, Step::Propose(_))) {
+                queue.retain_mut(|item| {
+                    let is_recalled = is_meant(item);
+                    if is_recalled {
+                        recalled.extend(item.waiting.done.take());
+                    }
+                    !is_recalled
+                });
+            }
+        }
+    }
+
     /// Chooses the form of a step. Extend and release of one lock keep their order. The second step takes the form of
     /// the first while the first one waits, or while a long form may still follow it.
     fn kind(&self, name: &LockName, step: &Step) -> Kind {

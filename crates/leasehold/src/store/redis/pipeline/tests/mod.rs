@@ -7,7 +7,8 @@ mod server;
 
 use std::time::Duration;
 
-use leasehold_core::{Block, ClientId, Fence, Mode, Owner, Step, Ttl};
+use leasehold_core::quorum::{Proposal, QuorumTerms};
+use leasehold_core::{Block, ClientId, Fence, Fences, Mode, Owner, Step, Ttl};
 
 use crate::clock::Moment;
 
@@ -27,6 +28,22 @@ fn acquire(number: u64) -> Step {
         block: Block::ONE,
         wait: None,
     }
+}
+
+fn propose(number: u64, fence: u64) -> Step {
+    Step::Propose(Proposal {
+        owner: owner(number),
+        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        fences: Fences {
+            first: Fence::new(fence),
+            block: Block::ONE,
+        },
+        terms: QuorumTerms {
+            nodes: 3,
+            longest_ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        },
+        wait: None,
+    })
 }
 
 fn release(number: u64) -> Step {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::{Block, Fence, Held, LockName, Reply, Step};
 
-use super::{acquire, at, number, release, release_under};
+use super::{acquire, at, number, owner, propose, release, release_under};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
@@ -93,6 +93,30 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
         scene.queue.answer(batch.id, vec![Ok(Reply::Released)]);
     }
     assert_eq!(scene.answered(), [(2, None), (1, None), (3, None)]);
+}
+
+/// A release is sent before a proposal that came earlier, which would then vote for an owner that nobody releases any more.
+#[test]
+fn a_release_recalls_the_proposals_of_its_owner_that_wait() {
+    let scene = Scene::up();
+    for (number, step) in [(1, propose(1, 7)), (2, propose(2, 8)), (3, propose(1, 9))] {
+        scene.push(number, step, at(0), LIMIT);
+    }
+    let fence = Fence::new(9);
+    let give_back = |fence| Step::GiveBack {
+        owner: owner(1),
+        fence,
+    };
+    scene.push(4, give_back(Fence::new(6)), at(0), LIMIT);
+    assert_eq!(scene.answered(), []);
+    scene.push(5, give_back(fence), at(0), LIMIT);
+    let not_sent = Some((StoreErrorKind::Unavailable, false));
+    assert_eq!(scene.answered(), [(3, not_sent)]);
+    scene.push(6, release(1), at(0), LIMIT);
+    assert_eq!(scene.answered(), [(1, not_sent)]);
+    let proposed = scene.batches().into_iter().flat_map(|batch| batch.steps);
+    let left = proposed.filter(|(_, step)| matches!(step, Step::Propose(_)));
+    assert_eq!(left.count(), 1);
 }
 
 #[test]
