@@ -409,6 +409,7 @@ impl Engine {
     pub(crate) async fn close(self: &Arc<Self>) {
         self.closing.send_replace(true);
         self.handle(Event::Closed);
+        self.store.closing();
         self.tasks.finished().await;
     }
 

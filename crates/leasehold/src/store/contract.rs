@@ -117,6 +117,9 @@ pub(crate) trait Store: Send + Sync + 'static {
         .boxed()
     }
 
+    /// The client is being closed, and has sent its last requests but those that follow from answers.
+    fn closing(&self) {}
+
     /// The present abilities of the store.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold_core::quorum::{Proposal, Proposer, Refusal, Verdict};
-use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, Owner, Reply, Step};
+use leasehold_core::quorum::{NoVote, Proposal, Proposer, Refusal, Verdict};
+use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, Owner, Reply, Step, Ttl, Wait};
 
 use super::attempt::{
     Attempt, NodeReply, QuorumInfo, ROUNDS, Request, TRIES, is_open, refusal_error, superseded,
 };
-use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer};
-use super::lead::{Stuck, WantedNames};
+use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
+use super::lead::{Leads, Stuck, WantedNames};
 use super::machine::QuorumMachine;
-use super::owners::{Owners, Party, Record};
-use super::settle::{give_back_at, release_at};
+use super::owners::{OwnerRelease, Owners, Party, Record};
 use crate::backoff::jittered;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
 
 /// The first pause before a client with the vote of the lead asks the other nodes again, and the longest one. It doubles.
@@ -24,10 +24,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const UNQUEUED: Duration = Duration::from_millis(50);
 
 /// The parts of the machine that an acquisition uses, beside the record of its owner.
-struct Context<'a, C> {
+pub(super) struct Context<'a, C> {
     info: &'a QuorumInfo,
     owner: &'a Owner,
     proposer: &'a mut Proposer,
+    leads: &'a Leads,
     stuck: &'a mut Stuck,
     wanted: &'a mut WantedNames,
     at: EventTime,
@@ -47,7 +48,6 @@ impl<C> QuorumMachine<C> {
         let Party { owner, name } = party;
         self.next_attempt += 1;
         let (number, lead) = (self.next_attempt, self.leads.of(name));
-        let waits = self.owners.follow(name, owner, number);
         let (owners, mut context) = self.context(at, owner, effects);
         let record = owners.entry(owner, name, request.ttl.get(), at.now);
         let fences = context.choose(request.block, record, None);
@@ -57,8 +57,7 @@ impl<C> QuorumMachine<C> {
         let nodes = context.info.nodes.len();
         let attempt = Attempt::new(number, nodes, lead, request, caller, at.now, fences);
         let before = record.attempt.replace(attempt);
-        context.propose(record, |node| !waits[node]);
-        record.waits_for = waits;
+        context.propose(record);
         // Its votes are those of the new attempt. It has no answer of its own.
         if let Some(caller) = before.and_then(|before| before.caller) {
             let error = superseded(&context.info.label);
@@ -78,41 +77,25 @@ impl<C> QuorumMachine<C> {
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
+        let Some(record) = self.owners.get(owner) else {
+            return;
+        };
+        if answer.is_ok() {
+            self.leads.took(node, at.now.since(record.asked_at));
+        }
         let (owners, mut context) = self.context(at, owner, effects);
         let Some(record) = owners.get(owner) else {
             return;
         };
-        record.open[node] = record.open[node].saturating_sub(1);
+        let at_node = &mut record.nodes[node];
+        at_node.open = at_node.open.saturating_sub(1);
         match &answer {
-            Ok(Reply::Held(held)) => record.has_vote(node, held.fence.unwrap_or(asked)),
+            Ok(Reply::Held(held)) => at_node.has_vote(held.fence.unwrap_or(asked)),
             Err(error) if error.may_have_taken_effect => record.may_have_vote(node, asked, at.now),
             _ => {}
         }
         context.heard(record, node, asked, answer);
-        let next = record.take_next(node);
         owners.tidy(owner, at.now);
-        for (next, number) in next {
-            self.follow(at, &next, number, node, effects);
-        }
-    }
-
-    /// A node has got the release of the owner before this one, and now gets the proposal.
-    fn follow(
-        &mut self,
-        at: EventTime,
-        owner: &Owner,
-        number: u64,
-        node: usize,
-        effects: &mut Vec<QuorumEffect<C>>,
-    ) {
-        let (owners, mut context) = self.context(at, owner, effects);
-        let Some(record) = owners.get(owner) else {
-            return;
-        };
-        let is_current = |attempt: &Attempt<C>| attempt.number == number;
-        if record.waits_for[node] && record.attempt.as_ref().is_some_and(is_current) {
-            context.propose(record, |to| to == node);
-        }
     }
 
     /// The pause of an attempt is over.
@@ -135,8 +118,34 @@ impl<C> QuorumMachine<C> {
         context.begin_round(record, fences);
     }
 
+    /// Some nodes have kept an attempt waiting for longer than the others. They count as nodes that fail, until they answer.
+    pub(super) fn rest_is_late(
+        &mut self,
+        at: EventTime,
+        owner: &Owner,
+        number: u64,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let attempt = self.owners.get(owner).and_then(|it| it.attempt.as_mut());
+        let Some(attempt) = attempt.filter(|attempt| attempt.number == number) else {
+            return;
+        };
+        attempt.awaits_rest = false;
+        let missing: Vec<usize> = attempt.missing().collect();
+        for &node in &missing {
+            self.leads.heard(node, false);
+        }
+        let (owners, mut context) = self.context(at, owner, effects);
+        if let Some(record) = owners.get(owner) {
+            for node in missing {
+                context.is_late(record, node);
+            }
+            owners.tidy(owner, at.now);
+        }
+    }
+
     /// The records of all owners, and beside them the parts that an acquisition of this owner uses.
-    fn context<'a>(
+    pub(super) fn context<'a>(
         &'a mut self,
         at: EventTime,
         owner: &'a Owner,
@@ -146,6 +155,7 @@ impl<C> QuorumMachine<C> {
             info: &self.info,
             owner,
             proposer: &mut self.proposer,
+            leads: &self.leads,
             stuck: &mut self.stuck,
             wanted: &mut self.wanted,
             at,
@@ -173,54 +183,56 @@ impl<C> Context<'_, C> {
         self.proposer.propose(block, self.at.wall_us, bounds)
     }
 
-    /// Sends the current proposal to these nodes. Only the lead queues the owner.
-    fn propose(&mut self, record: &mut Record<C>, to: impl Fn(usize) -> bool) {
-        let Some(attempt) = &record.attempt else {
-            return;
-        };
-        let open = record.open.iter_mut().enumerate();
-        for (node, open) in open.filter(|(node, _)| to(*node)) {
-            *open += 1;
-            (record.waits_for[node], record.asked[node]) = (false, true);
-            self.effects.push(QuorumEffect::Send {
-                node,
-                name: record.name.clone(),
-                step: Step::Propose(Proposal {
-                    owner: self.owner.clone(),
-                    ttl: attempt.request.ttl,
-                    fences: attempt.fences,
-                    terms: self.info.terms,
-                    wait: attempt.request.wait.filter(|_| node == attempt.lead),
-                }),
-                purpose: Purpose::Vote {
-                    owner: self.owner.clone(),
-                    asked: attempt.fences.first,
-                },
-            });
+    /// Sends the current proposal to all nodes. Only the lead queues the owner.
+    fn propose(&mut self, record: &mut Record<C>) {
+        record.asked_at = self.at.now;
+        if let Some(attempt) = &record.attempt {
+            let (fences, lead, request) = (attempt.fences, attempt.lead, attempt.request);
+            for node in 0..record.nodes.len() {
+                let wait = request.wait.filter(|_| node == lead);
+                self.ask(record, node, fences, request.ttl, wait);
+            }
         }
+    }
+
+    /// Asks a node for its vote.
+    pub(super) fn ask(
+        &mut self,
+        record: &mut Record<C>,
+        node: usize,
+        fences: Fences,
+        ttl: Ttl,
+        wait: Option<Wait>,
+    ) {
+        record.nodes[node].open += 1;
+        self.effects.push(QuorumEffect::Send {
+            node,
+            name: record.name.clone(),
+            step: Step::Propose(Proposal {
+                owner: self.owner.clone(),
+                ttl,
+                fences,
+                terms: self.info.terms,
+                wait,
+            }),
+            purpose: Purpose::Vote {
+                owner: self.owner.clone(),
+                asked: fences.first,
+            },
+        });
     }
 
     fn begin_round(&mut self, record: &mut Record<C>, fences: Fences) {
         if let Some(attempt) = &mut record.attempt {
             attempt.propose(fences);
-            self.propose(record, |_| true);
+            self.propose(record);
         }
     }
 
     /// Takes the answer of a node.
     fn heard(&mut self, record: &mut Record<C>, node: usize, asked: Fence, answer: Answer) {
         if let Some(release) = record.release {
-            if record.open[node] == 0 {
-                let release = release.at(&record.votes[node]);
-                let party = Party {
-                    owner: self.owner,
-                    name: &record.name,
-                };
-                let late_until = record.late_until[node];
-                let release = release_at(node, party, release, late_until, self.at.now);
-                self.effects.push(release);
-            }
-            return;
+            return self.heard_late(record, node, release, &answer);
         }
         let is_waited_for = match &answer {
             Ok(Reply::Held(held)) => held.queued > 0,
@@ -237,9 +249,65 @@ impl<C> Context<'_, C> {
             }
             // The current round asks this node again.
             Some(_) => {}
-            None if record.certified.is_some() => record.hears_bounds(node, &answer),
+            None if record.certified.is_some() => self.repair(record, node, asked, &answer),
             None if record.keeps_votes => {}
             None => self.give_back(record),
+        }
+    }
+
+    /// A node answers a proposal of an owner that was released meanwhile. If it answers after it has got the release, it may keep
+    /// something again (V2).
+    fn heard_late(
+        &mut self,
+        record: &mut Record<C>,
+        node: usize,
+        release: OwnerRelease,
+        answer: &Answer,
+    ) {
+        let may_keep = match answer {
+            Ok(reply) => matches!(reply, Reply::Held(_) | Reply::Busy(_)),
+            Err(error) => error.may_have_taken_effect,
+        };
+        let at_node = &mut record.nodes[node];
+        if !at_node.overtook.is_empty() {
+            if at_node.open == 0 {
+                for (gathering, undo) in std::mem::take(&mut at_node.overtook) {
+                    self.effects.push(undo.send(node, gathering, self.at.now));
+                }
+            }
+        } else if may_keep && at_node.releases == 0 {
+            at_node.releases += 1;
+            let party = Party {
+                owner: self.owner,
+                name: &record.name,
+            };
+            let undo = release.undo_at(at_node, party, self.at.now);
+            self.effects.push(undo.send(node, None, self.at.now));
+        }
+    }
+
+    /// A node that lacks the vote of a lease was asked for it, and accepts higher fences only: its counter has gone on, or it has lost its
+    /// memory. It holds under one of them, for which its vote is no part of the certificate.
+    fn repair(&mut self, record: &mut Record<C>, node: usize, asked: Fence, answer: &Answer) {
+        if let (Some(certified), Ok(Reply::NoVote(NoVote::Behind(bounds)))) =
+            (record.certified, answer)
+            && asked == certified.first
+            && bounds.least > certified.last()
+        {
+            let fences = (self.proposer).propose(certified.block, self.at.wall_us, Some(*bounds));
+            if let Ok(ttl) = Ttl::new(record.ttl) {
+                self.ask(record, node, fences, ttl, None);
+            }
+        }
+    }
+
+    /// The round goes on without this node.
+    fn is_late(&mut self, record: &mut Record<C>, node: usize) {
+        if let Some(attempt) = &mut record.attempt {
+            let why = "it answers later than the other nodes";
+            let error = StoreError::new(&self.info.nodes[node], StoreErrorKind::TimedOut, why);
+            let verdict = attempt.heard(node, Err(error.unknown()));
+            self.proceed(record, verdict);
         }
     }
 
@@ -248,6 +316,7 @@ impl<C> Context<'_, C> {
             return;
         };
         match verdict {
+            Verdict::Open if attempt.is_mostly_said() => self.await_rest(record),
             Verdict::Open => {}
             Verdict::Certified => self.certified(record),
             // Below a vote that is being given back, a late proposal could raise the new vote to that one (QR9).
@@ -273,12 +342,13 @@ impl<C> Context<'_, C> {
         };
         // A failure of the lead is an answer, too (V4).
         let waits_for_lead = attempt.lead_said().is_none() && !attempt.request.is_claim;
-        if waits_for_lead && self.wanted.is_wanted(&record.name, self.at.now) {
+        let is_wanted = self.wanted.is_wanted(&record.name, self.at.now);
+        if waits_for_lead && is_wanted {
             // The lead knows whether others are first in line (V5).
-            return;
+            return self.await_rest(record);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            if !self.stuck.is_stuck(&record.name, busy, self.at.now) {
+            if !(self.stuck).is_passed(&record.name, busy, is_wanted, self.at.now) {
                 return self.busy(record, None);
             }
         } else {
@@ -296,6 +366,19 @@ impl<C> Context<'_, C> {
         }
     }
 
+    /// Nodes that are much later than the others are not waited for.
+    fn await_rest(&mut self, record: &mut Record<C>) {
+        if let Some(attempt) = &mut record.attempt
+            && !attempt.awaits_rest
+        {
+            attempt.awaits_rest = true;
+            let timer = QuorumTimer::Rest(self.owner.clone(), attempt.number);
+            let patience = attempt.missing().map(|node| self.leads.patience(node));
+            let patience = patience.max().unwrap_or_default();
+            self.effects.push(QuorumEffect::Wake(patience, timer));
+        }
+    }
+
     /// No majority can be had now.
     fn refused(&mut self, record: &mut Record<C>, refusal: Refusal) {
         let Some(attempt) = &mut record.attempt else {
@@ -303,11 +386,15 @@ impl<C> Context<'_, C> {
         };
         match (refusal, attempt.lead_said()) {
             // Its next answer decides whether this client may keep its votes.
-            (Refusal::Busy, None) => {}
+            (Refusal::Busy, None) => self.await_rest(record),
             (Refusal::Busy, Some(NodeReply::Vote)) => {
+                let holder = attempt.holder().cloned();
+                let is_asked_once = attempt.request.wait.is_none() && !attempt.request.is_claim;
+                // The lead has forgotten a holder that others still name. There is no race to win.
+                let is_held = holder.is_some() && (is_asked_once || holder == record.behind);
                 let has_time = self.at.now.since(attempt.began) < attempt.request.ttl.get() / 3;
                 if attempt.is_pausing {
-                } else if attempt.tries < TRIES && has_time {
+                } else if !is_held && attempt.tries < TRIES && has_time {
                     let pause = FIRST_PAUSE * (1 << attempt.tries.min(16));
                     attempt.tries += 1;
                     attempt.is_pausing = true;
@@ -315,7 +402,9 @@ impl<C> Context<'_, C> {
                     let timer = QuorumTimer::Retry(self.owner.clone(), attempt.number);
                     self.effects.push(QuorumEffect::Wake(pause, timer));
                 } else {
-                    self.busy(record, Some(UNQUEUED));
+                    let poll_after = holder.is_none().then_some(UNQUEUED);
+                    record.behind = holder;
+                    self.busy(record, poll_after);
                 }
             }
             (Refusal::Busy, Some(NodeReply::Busy(_))) => self.busy(record, None),
@@ -368,16 +457,15 @@ impl<C> Context<'_, C> {
 
     /// Gives back all votes that are known. Those of nodes that have not answered follow with their answers.
     fn give_back(&mut self, record: &mut Record<C>) {
-        for (node, votes) in record.votes.iter_mut().enumerate() {
-            for fence in std::mem::take(votes) {
+        for (at_node, node) in record.nodes.iter_mut().zip(0..) {
+            for fence in std::mem::take(&mut at_node.votes) {
                 record.back.begin(fence);
-                let party = Party {
-                    owner: self.owner,
-                    name: &record.name,
+                let step = Step::GiveBack {
+                    owner: self.owner.clone(),
+                    fence,
                 };
-                let late_until = record.late_until[node];
-                let undo = give_back_at(node, party, fence, late_until, self.at.now);
-                self.effects.push(undo);
+                let undo = VoteUndo::new(&record.name, step, None, self.at.now);
+                self.effects.push(undo.send(node, None, self.at.now));
             }
         }
     }

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal, Round, Verdict};
-use leasehold_core::{Block, Busy, Fence, Fences, Reply, Ttl, Wait};
+use leasehold_core::{Block, Busy, Fence, Fences, HolderIdentity, Reply, Ttl, Wait};
 
-use super::judge::{is_undecided, most_frequent, telling, without_majority};
+use super::judge::{is_undecided, majority, most_frequent, telling, without_majority};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
@@ -67,6 +67,8 @@ pub(super) struct Attempt<C> {
     pub(super) tries: u32,
     /// The next round begins after a pause.
     pub(super) is_pausing: bool,
+    /// A timer limits how long the answers are awaited that are missing.
+    pub(super) awaits_rest: bool,
     pub(super) said: Vec<Option<NodeReply>>,
     /// The most waiters that a node reported with its vote.
     pub(super) queued: u32,
@@ -96,6 +98,7 @@ impl<C> Attempt<C> {
             rounds: 1,
             tries: 0,
             is_pausing: false,
+            awaits_rest: false,
             said: vec![None; nodes],
             queued: 0,
             was_queued: false,
@@ -152,6 +155,29 @@ impl<C> Attempt<C> {
     pub(super) fn may_be_queued(&self) -> bool {
         let may_be = matches!(self.lead_said(), None | Some(NodeReply::Busy(_)));
         self.request.wait.is_some() && (may_be || self.was_queued)
+    }
+
+    /// Whether a majority has answered, and says that the lock is not free everywhere.
+    pub(super) fn is_mostly_said(&self) -> bool {
+        let said = |is: fn(&NodeReply) -> bool| {
+            let said = self.said.iter().flatten();
+            said.filter(|said| is(said)).count()
+        };
+        let answered = said(|said| !matches!(said, NodeReply::Failed(_)));
+        answered >= majority(self.said.len()) && said(|said| said.busy().is_some()) > 0
+    }
+
+    /// The nodes that have not answered in this round.
+    pub(super) fn missing(&self) -> impl Iterator<Item = usize> {
+        let said = self.said.iter().enumerate();
+        said.filter_map(|(node, said)| said.is_none().then_some(node))
+    }
+
+    /// The holder that a majority names. Then no other client is about to take the lock.
+    pub(super) fn holder(&self) -> Option<&HolderIdentity> {
+        let all = self.said.iter().flatten().filter_map(NodeReply::busy);
+        let named = most_frequent(all.map(|busy| &busy.holder), Reverse)?;
+        (named.count >= majority(self.said.len())).then_some(&named.holder.who)
     }
 
     /// The refusal to report: that of the lead, or of another node. The fence of its holder is the one that most nodes name, or

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Block, Fence, Fences, LockName, Owner, Step, Ttl, Wake};
+use leasehold_core::{Block, Fence, LockName, Owner, Step, Ttl, Wake};
 
 use crate::clock::Moment;
 use crate::store::contract::{Answer, Notice};
@@ -33,6 +33,8 @@ pub(crate) enum QuorumEvent<C> {
     Wanted(String),
     /// A timer of the machine is due.
     Passed(QuorumTimer),
+    /// The client is being closed.
+    Closing,
 }
 
 /// An action for the driver.
@@ -74,12 +76,18 @@ impl Purpose {
 }
 
 /// A renewal at one of the nodes, as one part of the renewal at all.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct NodeRenewal {
     pub(super) gathering: u64,
+    pub(super) name: LockName,
     pub(super) owner: Owner,
-    /// The fences of the lease, if the node holds others.
-    pub(super) certified: Option<Fences>,
+    pub(super) ttl: Ttl,
+    /// Its votes were known when the renewal began. A token comes from another process.
+    pub(super) is_known: bool,
+    /// The fence by which the owner believes to hold.
+    pub(super) lease: Option<Fence>,
+    /// The fence by which the node is asked: that of the lease, or a higher one which it stores.
+    pub(super) asked: Option<Fence>,
 }
 
 /// A step that takes back what a node may keep for an owner. It is repeated until the node
@@ -90,8 +98,6 @@ pub(crate) struct VoteUndo {
     pub(super) step: Step,
     /// Until then a released lock is kept taken.
     pub(super) keep_until: Option<Moment>,
-    /// Until then an earlier proposal without an answer may reach the node, and then the node votes once more.
-    pub(super) late_until: Option<Moment>,
     /// When the last try was sent.
     pub(super) sent: Moment,
     /// When all that the node may keep has expired. `None` while the node answers.
@@ -101,6 +107,44 @@ pub(crate) struct VoteUndo {
 }
 
 impl VoteUndo {
+    /// The first try.
+    pub(super) fn new(
+        name: &LockName,
+        step: Step,
+        keep_until: Option<Moment>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            name: name.clone(),
+            step,
+            keep_until,
+            sent: now,
+            until: None,
+            is_repeated: false,
+        }
+    }
+
+    /// Sends it to a node at `now`; a release with the number under which its answers are gathered.
+    pub(super) fn send<C>(
+        self,
+        node: usize,
+        gathering: Option<u64>,
+        now: Moment,
+    ) -> QuorumEffect<C> {
+        let undo = Self { sent: now, ..self };
+        let (name, step) = (undo.name.clone(), undo.step_at(now));
+        let purpose = match gathering {
+            Some(gathering) => Purpose::Release { gathering, undo },
+            None => Purpose::Undo(undo),
+        };
+        QuorumEffect::Send {
+            node,
+            name,
+            step,
+            purpose,
+        }
+    }
+
     /// The step as of now. A repeat must not begin the time anew for which a lock is kept.
     pub(super) fn step_at(&self, now: Moment) -> Step {
         let mut step = self.step.clone();
@@ -117,6 +161,8 @@ impl VoteUndo {
 pub(crate) enum QuorumTimer {
     /// The next round of the attempt with this number.
     Retry(Owner, u64),
+    /// The attempt with this number waits for the missing answers no longer.
+    Rest(Owner, u64),
     /// The next try to take something back at this node.
     Undo(usize, VoteUndo),
 }
@@ -126,7 +172,7 @@ impl QuorumTimer {
     /// Whether it concerns this owner.
     pub(crate) fn is_of(&self, owner: &Owner) -> bool {
         match self {
-            Self::Retry(of, _) => of == owner,
+            Self::Retry(of, _) | Self::Rest(of, _) => of == owner,
             Self::Undo(_, undo) => match &undo.step {
                 Step::Release { owner: of, .. } | Step::GiveBack { owner: of, .. } => of == owner,
                 _ => false,

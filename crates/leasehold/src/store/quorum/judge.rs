@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::identity;
 
-use leasehold_core::{Fence, Held, HolderIdentity, HolderView, Owner, Reply, Snapshot, Ttl};
+use leasehold_core::{Fence, Held, HolderIdentity, HolderView, Owner, Reply, Snapshot};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
@@ -33,16 +33,16 @@ struct Gathering<C> {
     question: Question,
     /// Taken when the answer is known.
     caller: Option<C>,
-    /// The TTL of a renewal.
-    ttl: Option<Ttl>,
+    /// A majority has renewed the lease.
+    is_renewed: bool,
 }
 
-/// The answer to a step that went to all nodes.
+/// What the answer of a node decides.
 pub(super) struct Judged<C> {
-    pub(super) caller: C,
-    pub(super) answer: Answer,
-    /// The TTL of a renewal that is confirmed.
-    pub(super) confirmed: Option<Ttl>,
+    /// The answer of the quorum, if it is known now and not before.
+    pub(super) answer: Option<(C, Answer)>,
+    /// The nodes that lack the vote of a lease that a majority has renewed; each is told once.
+    pub(super) lacking: Vec<usize>,
 }
 
 impl<C> Gatherings<C> {
@@ -53,26 +53,20 @@ impl<C> Gatherings<C> {
         }
     }
 
-    /// Begins to gather the answers of so many nodes. `ttl` is that of a renewal.
-    pub(super) fn begin(
-        &mut self,
-        nodes: usize,
-        question: Question,
-        ttl: Option<Ttl>,
-        caller: C,
-    ) -> u64 {
+    /// Begins to gather the answers of so many nodes.
+    pub(super) fn begin(&mut self, nodes: usize, question: Question, caller: C) -> u64 {
         self.next += 1;
         let gathering = Gathering {
             answers: vec![None; nodes],
             question,
             caller: Some(caller),
-            ttl,
+            is_renewed: false,
         };
         self.open.insert(self.next, gathering);
         self.next
     }
 
-    /// Counts the answer of a node. Returns the answer to the caller as soon as it is known.
+    /// Counts the answer of a node.
     pub(super) fn heard(
         &mut self,
         number: u64,
@@ -86,18 +80,20 @@ impl<C> Gatherings<C> {
             Some(_) => judge(gathering.question, &gathering.answers, label),
             None => None,
         };
-        let judged = answer.and_then(|answer| {
-            let is_held = matches!(answer, Ok(Reply::Held(_)));
-            Some(Judged {
-                caller: gathering.caller.take()?,
-                answer,
-                confirmed: gathering.ttl.filter(|_| is_held),
-            })
-        });
+        let was_renewed = gathering.is_renewed;
+        gathering.is_renewed |= matches!(answer, Some(Ok(Reply::Held(_))));
+        let is_new = |at: &usize| gathering.is_renewed && (!was_renewed || *at == node);
+        let lacks = |at: &usize| matches!(gathering.answers[*at], Some(Ok(Reply::NotHeld(_))));
+        let nodes = 0..gathering.answers.len();
+        let lacking = nodes.filter(is_new).filter(lacks).collect();
+        let judged = Judged {
+            answer: answer.and_then(|answer| Some((gathering.caller.take()?, answer))),
+            lacking,
+        };
         if gathering.answers.iter().all(Option::is_some) {
             self.open.remove(&number);
         }
-        judged
+        Some(judged)
     }
 
     #[cfg(test)]
@@ -195,7 +191,7 @@ fn other_holder(answers: &Answers) -> Option<HolderView> {
 /// The holder that most nodes name.
 pub(super) struct Named<'a> {
     /// How many nodes name this owner.
-    count: usize,
+    pub(super) count: usize,
     /// How many of them name it with the fence of `holder`.
     alike: usize,
     pub(super) holder: &'a HolderView,

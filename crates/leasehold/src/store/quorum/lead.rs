@@ -12,14 +12,27 @@ use crate::clock::Moment;
 /// The most names that are remembered of each kind.
 const MOST: usize = 1_024;
 
-/// Which nodes answer.
+/// Which nodes answer, and how fast.
 #[derive(Debug)]
 pub(super) struct Leads {
     /// The nodes, in an order that is equal for all clients that name them alike.
     order: Vec<usize>,
-    /// For each node, whether its last request failed.
-    silent: Vec<bool>,
+    nodes: Vec<Pace>,
 }
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    /// The last request failed.
+    is_silent: bool,
+    /// How long a vote usually takes.
+    usual: Duration,
+}
+
+/// How much longer than usual a lead may take, once its answer alone is missing.
+const PATIENCE: Duration = Duration::from_millis(25);
+
+/// A longer time for a vote is not usual.
+const SLOW: Duration = Duration::from_millis(250);
 
 impl Leads {
     /// Orders the nodes by their labels.
@@ -28,7 +41,7 @@ impl Leads {
         order.sort_by_key(|&node| &labels[node]);
         Self {
             order,
-            silent: vec![false; labels.len()],
+            nodes: vec![Pace::default(); labels.len()],
         }
     }
 
@@ -36,13 +49,24 @@ impl Leads {
     pub(super) fn of(&self, name: &LockName) -> usize {
         let first = usize::from(bucket(name)) % self.order.len();
         let mut order = self.order.iter().cycle().skip(first).take(self.order.len());
-        let answers = |node: &&usize| !self.silent[**node];
+        let answers = |node: &&usize| !self.nodes[**node].is_silent;
         *order.find(answers).unwrap_or(&self.order[first])
     }
 
     /// A node has answered a request, or has failed to.
     pub(super) fn heard(&mut self, node: usize, has_answered: bool) {
-        self.silent[node] = !has_answered;
+        self.nodes[node].is_silent = !has_answered;
+    }
+
+    /// A node has answered a proposal after this time.
+    pub(super) fn took(&mut self, node: usize, time: Duration) {
+        let usual = &mut self.nodes[node].usual;
+        *usual = (*usual * 3 + time.min(SLOW)) / 4;
+    }
+
+    /// How long the answer of this lead is awaited, once the others have answered.
+    pub(super) fn patience(&self, node: usize) -> Duration {
+        PATIENCE + 2 * self.nodes[node].usual
     }
 }
 
@@ -51,14 +75,23 @@ impl Leads {
 pub(super) struct Stuck(HashMap<String, (HolderIdentity, Moment)>);
 
 impl Stuck {
-    /// Whether the lead has refused for long enough for this holder. It then holds nothing, or the vote is stuck: its
-    /// clock was set back, or a vote could not be given back.
+    /// Whether the refusal of the lead alone does not count. A majority has voted for this client, so that holder has no lease.
     ///
-    /// A foreign holder is in no queue, so it is not first in line: it passes if no waiter is.
-    pub(super) fn is_stuck(&mut self, name: &LockName, refusal: &Busy, now: Moment) -> bool {
+    /// It may be the first waiter, which was granted the lock just now, or the last holder, whose release the lead gets later than the
+    /// waiters there (V5). It is passed only if it stays: its vote is stuck, since the clock of the lead was set back or a vote could not be
+    /// given back. Without a sign of waiters (`is_wanted`), the holder is a client that is gone, or one that gives way now. A foreign one is
+    /// in no queue.
+    pub(super) fn is_passed(
+        &mut self,
+        name: &LockName,
+        refusal: &Busy,
+        is_wanted: bool,
+        now: Moment,
+    ) -> bool {
         let holder = &refusal.holder;
         let is_foreign = matches!(holder.who, HolderIdentity::Foreign { .. });
-        if is_foreign && refusal.ahead == 0 {
+        let is_claim = holder.expires_in.is_none_or(|left| left <= CLAIM_WINDOW);
+        if refusal.ahead == 0 && (is_foreign || !is_wanted && !is_claim) {
             return true;
         }
         if let Some((who, since)) = self.0.get(name.key())
@@ -138,6 +171,20 @@ mod tests {
         assert_eq!(counts(&leads)[1], 0);
         leads.heard(1, true);
         assert!(counts(&leads)[1] > 3);
+    }
+
+    #[test]
+    fn a_lead_is_awaited_for_as_long_as_it_usually_takes() {
+        let ms = Duration::from_millis;
+        let mut leads = Leads::new(&["a", "b"].map(str::to_owned));
+        assert_eq!(leads.patience(0), PATIENCE);
+        for _ in 0..20 {
+            leads.took(0, ms(80));
+        }
+        assert!(leads.patience(0) > ms(160), "{:?}", leads.patience(0));
+        leads.took(0, Duration::from_secs(60));
+        assert!(leads.patience(0) < ms(400), "{:?}", leads.patience(0));
+        assert_eq!(leads.patience(1), PATIENCE);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use leasehold_core::quorum::{Proposer, QuorumTerms};
 use leasehold_core::{CLAIM_WINDOW, Fence, Fences, LockName, Step, Wake};
 
 use super::attempt::{QuorumInfo, Request};
-use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, VoteUndo};
+use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer};
 use super::judge::{Gatherings, Question};
 use super::lead::{Leads, Stuck, WantedNames};
 use super::owners::{Owners, Party};
@@ -68,13 +68,10 @@ impl<C> QuorumMachine<C> {
                         self.gathered(gathering, node, answer, effects);
                     }
                     Purpose::Renewal(renewal) => {
-                        self.renewed(at, node, &renewal, answer, effects);
+                        self.renewed(at, node, renewal, answer, effects);
                     }
                     Purpose::Release { gathering, undo } => {
-                        self.undone(at, node, answer.is_ok(), undo, effects);
-                        // A release without an answer is sent again, so it takes effect even if this request was never sent.
-                        let answer = answer.map_err(StoreError::unknown);
-                        self.gathered(gathering, node, answer, effects);
+                        self.released(at, node, (gathering, undo), answer, effects);
                     }
                     Purpose::Undo(undo) => {
                         self.undone(at, node, answer.is_ok(), undo, effects);
@@ -86,18 +83,13 @@ impl<C> QuorumMachine<C> {
             QuorumEvent::Passed(QuorumTimer::Retry(owner, number)) => {
                 self.retry(at, &owner, number, effects);
             }
-            QuorumEvent::Passed(QuorumTimer::Undo(node, undo)) => {
-                let undo = VoteUndo {
-                    sent: at.now,
-                    ..undo
-                };
-                effects.push(QuorumEffect::Send {
-                    node,
-                    name: undo.name.clone(),
-                    step: undo.step_at(at.now),
-                    purpose: Purpose::Undo(undo),
-                });
+            QuorumEvent::Passed(QuorumTimer::Rest(owner, number)) => {
+                self.rest_is_late(at, &owner, number, effects);
             }
+            QuorumEvent::Passed(QuorumTimer::Undo(node, undo)) => {
+                effects.push(undo.send(node, None, at.now));
+            }
+            QuorumEvent::Closing => self.closing(at, effects),
         }
     }
 
@@ -158,7 +150,7 @@ impl<C> QuorumMachine<C> {
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
         let nodes = self.info.nodes.len();
-        let gathering = self.gatherings.begin(nodes, question, None, caller);
+        let gathering = self.gatherings.begin(nodes, question, caller);
         effects.extend((0..nodes).map(|node| QuorumEffect::Send {
             node,
             name: name.clone(),

@@ -19,11 +19,12 @@
 //! # Invariants
 //!
 //! - **V1** A vote that was asked for is held, given back, or is being given back until its TTL has passed.
-//! - **V2** At each node a release follows the answers to the proposals of its owner, so that it frees their votes. The next
-//!   owner of this client asks after it.
+//! - **V2** At each node a release follows the proposals of its owner at once, on the same connection, so that it frees their votes. A
+//!   release that was carried out before one of them is sent again after its answer.
 //! - **V3** A client without the vote of the lead keeps no other vote of a busy lock.
 //! - **V4** The loss of the lead delays its waiters; it never decides who holds.
-//! - **V5** While others wait, no newcomer takes the lock before the lead has answered it.
+//! - **V5** While others are known to wait, no newcomer takes the lock before the lead has answered it, or is late.
+//! - **V6** A node is late if it takes 25 ms and twice its usual time longer than a majority. It then counts as one that fails.
 
 mod acquire;
 mod attempt;

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold_core::quorum::Proposal;
-use leasehold_core::{Block, Fence, Owner, Reply, Step, Ttl, WAITER_GRACE};
+use leasehold_core::{Block, Fence, Fences, HolderIdentity, Owner, Reply, Step, Ttl, WAITER_GRACE};
 
 use super::attempt::{QuorumInfo, Request, answer_of, superseded};
 use super::effects::{EventTime, NodeRenewal, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
 use super::judge::Question;
 use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Party};
-use crate::clock::Moment;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
 
 /// The pause before a release or a vote is given back again.
@@ -33,8 +32,6 @@ impl<C> QuorumMachine<C> {
     ) {
         let Party { owner, name } = party;
         let nodes = self.info.nodes.len();
-        let mut higher_at = vec![None; nodes];
-        let mut certified = None;
         let known = self.owners.get(owner);
         let is_waiting = known.as_ref().is_some_and(|known| {
             // A lock that its owner has released may be kept, and is extended as a lease.
@@ -51,33 +48,28 @@ impl<C> QuorumMachine<C> {
             };
             return self.acquire(at, party, request, caller, effects);
         }
-        if known.is_some() {
+        let is_known = known.is_some();
+        if is_known {
             // Remembered for as long as the lease.
-            let record = self.owners.entry(owner, name, ttl.get(), at.now);
-            certified = record.certified;
-            if fence.is_some() {
-                higher_at = (0..nodes).map(|node| record.higher_at(node)).collect();
-            }
+            self.owners.entry(owner, name, ttl.get(), at.now);
         }
-        let gathering = self
-            .gatherings
-            .begin(nodes, Question::Confirm, Some(ttl), caller);
-        for (node, higher) in higher_at.into_iter().enumerate() {
-            effects.push(QuorumEffect::Send {
-                node,
-                name: name.clone(),
-                // A node knows the hold by the fence that it stores.
-                step: Step::Extend {
-                    owner: owner.clone(),
-                    ttl,
-                    fence: higher.or(fence),
-                },
-                purpose: Purpose::Renewal(NodeRenewal {
-                    gathering,
-                    owner: owner.clone(),
-                    certified: certified.filter(|_| higher.is_some()),
-                }),
+        let gathering = self.gatherings.begin(nodes, Question::Confirm, caller);
+        let record = self.owners.get(owner);
+        for node in 0..nodes {
+            let higher = record.as_ref().and_then(|record| {
+                let certified = record.certified.filter(|_| fence.is_some());
+                record.nodes[node].higher_than(certified)
             });
+            let renewal = NodeRenewal {
+                gathering,
+                name: name.clone(),
+                owner: owner.clone(),
+                ttl,
+                is_known,
+                lease: fence,
+                asked: higher.or(fence),
+            };
+            effects.push(renew_at(node, renewal));
         }
     }
 
@@ -86,78 +78,105 @@ impl<C> QuorumMachine<C> {
         &mut self,
         at: EventTime,
         node: usize,
-        renewal: &NodeRenewal,
+        renewal: NodeRenewal,
         mut answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let owner = &renewal.owner;
-        if let (Some(record), Ok(Reply::NotHeld(holder))) = (self.owners.get(owner), &answer) {
-            record.lacks_vote(owner, node, holder.as_ref());
+        let mut record = self.owners.get(&renewal.owner);
+        if let Some(fence) = higher_hold(&renewal, &answer)
+            && record
+                .as_ref()
+                .is_none_or(|record| record.may_hold_by(&renewal, fence))
+        {
+            // A later proposal of this owner raised the hold, and it is a vote for the owner all the same.
+            if let Some(record) = record {
+                record.nodes[node].votes.clear();
+                record.nodes[node].has_vote(fence);
+            }
+            let asked = Some(fence);
+            return effects.push(renew_at(node, NodeRenewal { asked, ..renewal }));
         }
-        if let (Ok(Reply::Held(held)), Some(lease)) = (&mut answer, renewal.certified) {
-            (held.fence, held.block) = (Some(lease.first), lease.block);
+        if let Some(record) = &mut record {
+            let at_node = &mut record.nodes[node];
+            match &answer {
+                Ok(Reply::NotHeld(_)) => at_node.votes.clear(),
+                Ok(Reply::Held(_)) if at_node.may_cut_short(renewal.ttl, at.now) => {
+                    let why = "an earlier renewal may reach the node after this one";
+                    let node = &self.info.nodes[node];
+                    let error = StoreError::new(node, StoreErrorKind::TimedOut, why);
+                    answer = Err(error.unknown());
+                }
+                Err(error) if error.may_have_taken_effect => {
+                    at_node.may_be_renewed_late(renewal.ttl, at.now);
+                }
+                _ => {}
+            }
         }
-        if let Some(ttl) = self.gathered(renewal.gathering, node, answer, effects) {
-            self.repair(at, owner, ttl, effects);
+        if let (Ok(Reply::Held(held)), Some(lease)) = (&mut answer, renewal.lease)
+            && renewal.asked > renewal.lease
+        {
+            // The node stores another fence than that of the lease.
+            let certified = record.and_then(|record| record.certified);
+            held.fence = Some(certified.map_or(lease, |certified| certified.first));
+            held.block = certified.map_or(held.block, |certified| certified.block);
+        }
+        let lacking = self.gathered(renewal.gathering, node, answer, effects);
+        if let (false, Some(lease)) = (lacking.is_empty(), renewal.lease) {
+            self.repair(at, &renewal, lease, lacking, effects);
         }
     }
 
     /// Counts the answer of a node to a step that went to all, and answers the caller as soon as the answer is known.
-    /// Returns the TTL of a renewal that is confirmed.
+    /// Returns the nodes that lack the vote of a lease that a majority has renewed.
     pub(super) fn gathered(
         &mut self,
         gathering: u64,
         node: usize,
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
-    ) -> Option<Ttl> {
+    ) -> Vec<usize> {
         let QuorumInfo {
             label,
             nodes,
             terms,
         } = &self.info;
         let answer = answer_of(&nodes[node], answer, *terms);
-        let judged = self.gatherings.heard(gathering, node, answer, label)?;
-        effects.push(QuorumEffect::Answer(judged.caller, judged.answer));
-        judged.confirmed
+        let Some(judged) = self.gatherings.heard(gathering, node, answer, label) else {
+            return Vec::new();
+        };
+        if let Some((caller, answer)) = judged.answer {
+            effects.push(QuorumEffect::Answer(caller, answer));
+        }
+        judged.lacking
     }
 
-    /// Asks the nodes that lack the vote of a confirmed lease for it, so that the loss of other nodes does not end the lease.
-    /// No other owner can have a majority meanwhile. The answers are not awaited. A node that accepts only higher fences holds
-    /// under one of them, for which its vote is no part of the certificate.
+    /// Asks the nodes that lack the vote of a renewed lease for it, so that the loss of other nodes does not end the lease. No other
+    /// owner can have a majority meanwhile. The answers are not awaited. A lease that another process has taken has its fence alone.
     fn repair(
         &mut self,
         at: EventTime,
-        owner: &Owner,
-        ttl: Ttl,
+        renewal: &NodeRenewal,
+        lease: Fence,
+        lacking: Vec<usize>,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let Some(record) = self.owners.get(owner) else {
+        let NodeRenewal {
+            name, owner, ttl, ..
+        } = renewal;
+        let (owners, mut context) = self.context(at, owner, effects);
+        if renewal.is_known && owners.get(owner).is_none() {
+            // It was released meanwhile.
             return;
-        };
-        let Some(certified) = record.certified.filter(|_| record.release.is_none()) else {
-            return;
-        };
-        for node in std::mem::take(&mut record.lacking) {
-            (record.open[node], record.asked[node]) = (record.open[node] + 1, true);
-            let fences = record.beyond[node].take().map_or(certified, |bounds| {
-                (self.proposer).propose(certified.block, at.wall_us, Some(bounds))
+        }
+        let record = owners.entry(owner, name, ttl.get(), at.now);
+        if record.release.is_none() && record.attempt.is_none() {
+            let certified = *record.certified.get_or_insert(Fences {
+                first: lease,
+                block: Block::ONE,
             });
-            effects.push(QuorumEffect::Send {
-                node,
-                name: record.name.clone(),
-                step: Step::Propose(Proposal {
-                    owner: owner.clone(),
-                    ttl,
-                    fences,
-                    terms: self.info.terms,
-                    wait: None,
-                }),
-                purpose: Purpose::Vote {
-                    owner: owner.clone(),
-                    asked: fences.first,
-                },
-            });
+            for node in lacking {
+                context.ask(record, node, certified, *ttl, None);
+            }
         }
     }
 
@@ -180,51 +199,52 @@ impl<C> QuorumMachine<C> {
         } else {
             Question::Leave { lead }
         };
-        let gathering = self.gatherings.begin(nodes, question, None, caller);
+        let gathering = self.gatherings.begin(nodes, question, caller);
         let release = OwnerRelease {
             keep_until: keep.map(|keep| at.now.after(keep.get())),
             fence,
             certified: record.certified,
-            gathering,
         };
-        let before = record.release.replace(release);
+        record.release = Some(release);
         (record.certified, record.granted) = (None, None);
-        let abandoned = record
-            .attempt
-            .take()
-            .and_then(|mut attempt| attempt.caller.take());
-        let late_until = record.late_until.clone();
-        // A node that was never asked for a vote has nothing to release.
-        let is_unasked = |node: &usize| record.waits_for[*node] && !record.asked[*node];
-        let (unasked, asked): (Vec<usize>, Vec<usize>) = (0..nodes).partition(is_unasked);
-        // The others follow when they have answered (V2).
-        let (at_once, later): (Vec<usize>, Vec<usize>) =
-            asked.into_iter().partition(|node| record.open[*node] == 0);
-        let at_once = at_once
-            .into_iter()
-            .map(|node| (node, release.at(&record.votes[node])));
-        let at_once: Vec<_> = at_once.collect();
-        if !later.is_empty() {
-            self.owners.releases_later(name, owner);
+        let abandoned = record.attempt.take();
+        for (at_node, node) in record.nodes.iter_mut().zip(0..) {
+            at_node.releases += 1;
+            let undo = release.undo_at(at_node, party, at.now);
+            effects.push(undo.send(node, Some(gathering), at.now));
         }
-        self.owners.tidy(owner, at.now);
-        if let Some(caller) = abandoned {
+        if let Some(caller) = abandoned.and_then(|attempt| attempt.caller) {
             let error = superseded(&self.info.label);
             effects.push(QuorumEffect::Answer(caller, Err(error)));
         }
-        if let Some(before) = before {
-            // The release before is not sent to these nodes any more.
-            for node in later {
-                let error = superseded(&self.info.label);
-                self.gathered(before.gathering, node, Err(error), effects);
+    }
+
+    /// A node has answered a release, or has not answered in time.
+    pub(super) fn released(
+        &mut self,
+        at: EventTime,
+        node: usize,
+        (gathering, undo): (u64, VoteUndo),
+        answer: Answer,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        if let (Ok(reply), Step::Release { owner, .. }) = (&answer, &undo.step)
+            && let Some(record) = self.owners.get(owner)
+            && record.nodes[node].open > 0
+        {
+            // A proposal that it overtook may make the owner a holder after it. What it has freed, it has.
+            let is_freed = *reply == Reply::Released;
+            let gathers = (!is_freed).then_some(gathering);
+            record.nodes[node].overtook.push((gathers, undo));
+            if is_freed {
+                self.gathered(gathering, node, answer, effects);
             }
+            return;
         }
-        for node in unasked {
-            self.gathered(gathering, node, Ok(Reply::NotHeld(None)), effects);
-        }
-        for (node, release) in at_once {
-            effects.push(release_at(node, party, release, late_until[node], at.now));
-        }
+        self.undone(at, node, answer.is_ok(), undo, effects);
+        // A release without an answer is sent again, so it takes effect even if this request was never sent.
+        let answer = answer.map_err(StoreError::unknown);
+        self.gathered(gathering, node, answer, effects);
     }
 
     /// A node has answered a step that takes something back, or has not answered in time. The step is repeated until the node
@@ -237,11 +257,16 @@ impl<C> QuorumMachine<C> {
         undo: VoteUndo,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
+        let (Step::Release { owner, .. } | Step::GiveBack { owner, .. }) = &undo.step else {
+            return;
+        };
         let longest = self.info.terms.longest_ttl.get().max(PLACE);
         let failed_until = undo.until.unwrap_or_else(|| at.now.after(longest));
         let (until, is_needed) = if has_answered {
             // A late proposal may follow a try that was sent before. A lock that is to stay taken is not freed by a repeat.
-            let is_late = undo.late_until.is_some_and(|late| undo.sent < late);
+            let record = self.owners.get(owner);
+            let late_until = record.and_then(|record| record.nodes[node].late_until);
+            let is_late = late_until.is_some_and(|late| undo.sent < late);
             (None, is_late && undo.keep_until.is_none())
         } else {
             (Some(failed_until), at.now < failed_until)
@@ -253,75 +278,66 @@ impl<C> QuorumMachine<C> {
                 ..undo
             };
             effects.push(QuorumEffect::Wake(AGAIN, QuorumTimer::Undo(node, again)));
-        } else if let Step::GiveBack { owner, .. } = &undo.step {
-            self.owners.has_given_back(owner, at.now);
-        } else if let Step::Release { owner, .. } = &undo.step {
-            self.owners.tidy(owner, at.now);
+        } else {
+            let is_release = matches!(undo.step, Step::Release { .. });
+            self.owners.has_taken_back(owner, node, is_release, at.now);
+        }
+    }
+
+    /// The process may end before all nodes have answered. What takes back their votes follows the proposals on the same connections.
+    pub(super) fn closing(&mut self, at: EventTime, effects: &mut Vec<QuorumEffect<C>>) {
+        for (owner, record) in self.owners.all() {
+            let is_used = record.attempt.is_some() || record.certified.is_some();
+            if is_used || record.keeps_votes || record.release.is_some() {
+                continue;
+            }
+            for (at_node, node) in record.nodes.iter_mut().zip(0..) {
+                if at_node.open > 0 {
+                    let step = release_of(owner, None);
+                    at_node.releases += 1;
+                    effects.push(
+                        VoteUndo::new(&record.name, step, None, at.now).send(node, None, at.now),
+                    );
+                }
+            }
         }
     }
 }
 
-/// Releases an owner at a node.
-pub(super) fn release_at<C>(
-    node: usize,
-    party: Party<'_>,
-    release: OwnerRelease,
-    late_until: Option<Moment>,
-    now: Moment,
-) -> QuorumEffect<C> {
-    let Party { owner, name } = party;
-    let OwnerRelease {
-        keep_until,
+/// Lets go of all that an owner has.
+pub(super) fn release_of(owner: &Owner, fence: Option<Fence>) -> Step {
+    Step::Release {
+        owner: owner.clone(),
+        keep: None,
         fence,
-        gathering,
-        ..
-    } = release;
-    let undo = VoteUndo {
-        name: name.clone(),
-        step: Step::Release {
-            owner: owner.clone(),
-            keep: None,
-            fence,
-        },
-        keep_until,
-        late_until,
-        sent: now,
-        until: None,
-        is_repeated: false,
-    };
-    QuorumEffect::Send {
-        node,
-        name: name.clone(),
-        step: undo.step_at(now),
-        purpose: Purpose::Release { gathering, undo },
     }
 }
 
-/// Gives back a vote.
-pub(super) fn give_back_at<C>(
-    node: usize,
-    party: Party<'_>,
-    fence: Fence,
-    late_until: Option<Moment>,
-    now: Moment,
-) -> QuorumEffect<C> {
-    let Party { owner, name } = party;
-    let undo = VoteUndo {
-        name: name.clone(),
-        step: Step::GiveBack {
-            owner: owner.clone(),
-            fence,
-        },
-        keep_until: None,
-        late_until,
-        sent: now,
-        until: None,
-        is_repeated: false,
-    };
+/// Renews a lease at a node.
+fn renew_at<C>(node: usize, renewal: NodeRenewal) -> QuorumEffect<C> {
     QuorumEffect::Send {
         node,
-        name: name.clone(),
-        step: undo.step.clone(),
-        purpose: Purpose::Undo(undo),
+        name: renewal.name.clone(),
+        // A node knows the hold by the fence that it stores.
+        step: Step::Extend {
+            owner: renewal.owner.clone(),
+            ttl: renewal.ttl,
+            fence: renewal.asked,
+        },
+        purpose: Purpose::Renewal(renewal),
+    }
+}
+
+/// The fence of the owner's hold in a refusal to renew it, if that is higher than the one by which the node was asked.
+fn higher_hold(renewal: &NodeRenewal, answer: &Answer) -> Option<Fence> {
+    match answer {
+        Ok(Reply::NotHeld(Some(holder))) => {
+            let is_own =
+                matches!(&holder.who, HolderIdentity::Owner(owner) if *owner == renewal.owner);
+            holder
+                .fence
+                .filter(|fence| is_own && Some(*fence) > renewal.asked)
+        }
+        _ => None,
     }
 }

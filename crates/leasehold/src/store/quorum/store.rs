@@ -9,13 +9,14 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{LockName, Step};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::attempt::answer_of;
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, relay};
 use super::judge::{Question, is_undecided, judge, majority, no_majority, without_majority};
 use super::machine::QuorumMachine;
 use crate::clock::Clock;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{
     Answer, Capabilities, Done, InspectedNodes, Listener, NodeView, Store, snapshot,
@@ -50,6 +51,7 @@ impl QuorumStore {
                 clock,
                 tasks,
                 machine: Mutex::new(machine),
+                under_way: Mutex::default(),
             }
         });
         Self {
@@ -73,6 +75,15 @@ impl Store for QuorumStore {
 
     fn inspect_nodes<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, InspectedNodes> {
         self.quorum.look(name, &self.label).boxed()
+    }
+
+    fn closing(&self) {
+        self.quorum.handle(QuorumEvent::Closing);
+        let quorum = self.quorum.clone();
+        self.quorum.tasks.spawn_aside(async move {
+            quorum.clock.sleep(LINGER).await;
+            quorum.under_way().end();
+        });
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -151,6 +162,41 @@ pub(super) struct Quorum {
     clock: Clock,
     tasks: Tasks,
     machine: Mutex<QuorumMachine<Done>>,
+    under_way: Mutex<UnderWay>,
+}
+
+/// For how long a client that is closed waits for the nodes that answer later than a majority.
+const LINGER: Duration = Duration::from_millis(30);
+
+/// How long a look waits for the other nodes once a majority has answered.
+const STRAGGLE: Duration = Duration::from_millis(250);
+
+/// The steps under way. A client that is closed waits for them.
+#[derive(Default)]
+struct UnderWay {
+    count: usize,
+    token: Option<TaskTrackerToken>,
+    is_over: bool,
+}
+
+impl UnderWay {
+    fn begin(&mut self, tasks: &Tasks) {
+        self.count += 1;
+        if !self.is_over && self.token.is_none() {
+            self.token = Some(tasks.token());
+        }
+    }
+
+    /// Returns what the client waits for until it is dropped.
+    fn one_less(&mut self) -> Option<TaskTrackerToken> {
+        self.count = self.count.saturating_sub(1);
+        self.token.take_if(|_| self.count == 0)
+    }
+
+    /// The client waits no longer.
+    fn end(&mut self) {
+        (self.is_over, self.token) = (true, None);
+    }
 }
 
 impl Quorum {
@@ -177,10 +223,13 @@ impl Quorum {
         }
     }
 
-    /// Sends a step to a node. A client that is closed waits for the answers of all nodes, not only of a majority: a process
-    /// that ends sooner would leave votes behind. It does not wait for repeated steps, which may take long.
+    /// Sends a step to a node. A client that is closed waits a moment for the answers of all nodes, not only of a majority: a process
+    /// that ends sooner may leave votes behind. It does not wait for repeated steps, which may take long.
     fn send(self: &Arc<Self>, node: usize, name: &LockName, step: Step, purpose: Purpose) {
-        let under_way = (!purpose.is_repeated()).then(|| self.tasks.token());
+        let is_first = !purpose.is_repeated();
+        if is_first {
+            self.under_way().begin(&self.tasks);
+        }
         let quorum = self.clone();
         let answered = move |answer| {
             quorum.handle(QuorumEvent::Answered {
@@ -188,7 +237,10 @@ impl Quorum {
                 purpose,
                 answer,
             });
-            drop(under_way);
+            let ended = is_first.then(|| quorum.under_way().one_less());
+            // What the answer has led to is sent.
+            drop(quorum);
+            drop(ended);
         };
         self.nodes[node].send(name, step, Done::new(answered));
     }
@@ -201,19 +253,55 @@ impl Quorum {
         });
     }
 
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, QuorumMachine<Done>> {
         // The machine only counts and collects effects; a panic is a bug, and the votes expire.
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at a lock at all nodes, and waits for each of them until its time limit. The verdict is that of a look at a majority.
+    /// Looks at a lock at all nodes. Once a majority has answered, the others have [`STRAGGLE`] left. The verdict is that of a look at a
+    /// majority.
     async fn look(&self, name: &LockName, label: &str) -> InspectedNodes {
         let lead = self.lock().leads.of(name);
-        let looks = self
-            .nodes
-            .iter()
-            .map(|node| node.apply(name, Step::Inspect));
-        let mut answers: Vec<Answer> = join_all(looks).await;
+        let needed = majority(self.nodes.len());
+        let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        for (at, node) in self.nodes.iter().enumerate() {
+            let sender = sender.clone();
+            let done = Done::new(move |answer| drop(sender.send((at, answer))));
+            node.send(name, Step::Inspect, done);
+        }
+        drop(sender);
+        let mut answers: Vec<Option<Answer>> = vec![None; self.nodes.len()];
+        let mut limit = None;
+        loop {
+            let next = match limit {
+                None => seen.recv().await,
+                Some(until) => {
+                    let left = self.clock.sleep_until(until);
+                    tokio::select! { biased; next = seen.recv() => next, () = left => None }
+                }
+            };
+            let Some((at, answer)) = next else {
+                break;
+            };
+            answers[at] = Some(answer);
+            let answered = answers.iter().flatten().filter(|answer| answer.is_ok());
+            if limit.is_none() && answered.count() >= needed {
+                limit = Some(self.clock.now().after(STRAGGLE));
+            }
+        }
+        let late = |node: &Arc<dyn Store>| {
+            let why = format!("it answers over {STRAGGLE:?} later than a majority");
+            Err(StoreError::new(node.label(), StoreErrorKind::TimedOut, why))
+        };
+        let answers = answers.into_iter().zip(&self.nodes);
+        let answers = answers.map(|(answer, node)| answer.unwrap_or_else(|| late(node)));
+        let mut answers: Vec<Answer> = answers.collect();
         {
             let mut machine = self.lock();
             for (node, answer) in answers.iter_mut().enumerate() {

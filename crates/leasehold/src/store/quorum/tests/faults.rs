@@ -303,3 +303,74 @@ async fn a_vote_that_expired_is_given_again_at_a_renewal() {
         assert_eq!(nodes.held_at("stock"), 0);
     }
 }
+
+/// The others say that the lock is held, and by whom. The lead alone knows the place in the queue.
+#[tokio::test(start_paused = true)]
+async fn a_silent_lead_makes_no_held_lock_unknown() {
+    for count in [3, 5] {
+        let nodes = Nodes::new(count);
+        let ((holder, ..), (client, ways, store)) = (nodes.client(), nodes.client());
+        let lease = holder.mutex("stock").acquire().await.unwrap();
+        settle().await;
+        let name = leasehold_core::LockName::new("stock").unwrap();
+        let lead = store.quorum().lock().leads.of(&name);
+        ways[lead].faults().hang();
+        let begun = nodes.clock.now();
+        let tried = client.mutex("stock").try_acquire().await;
+        assert!(matches!(tried, Ok(None)), "{tried:?}");
+        let took = nodes.clock.now().since(begun);
+        assert!(took < 50 * MS, "{took:?}");
+        for limit in [100 * MS, 200 * MS, SECOND, 3 * SECOND] {
+            let begun = nodes.clock.now();
+            let refused = client.mutex("stock").acquire_within(limit).await;
+            assert!(
+                matches!(refused, Err(Error::Timeout(_))),
+                "{limit:?}: {refused:?}"
+            );
+            let took = nodes.clock.now().since(begun);
+            assert!(took <= limit + 50 * MS, "{limit:?}: {took:?}");
+        }
+        // A waiter is served, too: it stands in the queue of another node.
+        let mutex = client.mutex("stock");
+        let (waited, released) = tokio::join!(mutex.acquire(), async {
+            tokio::time::sleep(5 * SECOND).await;
+            let begun = nodes.clock.now();
+            lease.release().await.unwrap();
+            begun
+        });
+        let took = nodes.clock.now().since(released);
+        assert!(took < 100 * MS, "{took:?}");
+        waited.unwrap().release().await.unwrap();
+    }
+}
+
+/// A process that ends leaves nothing at a node that is silent: its requests there are answered in their order.
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_does_not_delay_the_end_of_a_client() {
+    let nodes = Nodes::new(5);
+    for held in [false, true] {
+        let (client, ways, store) = nodes.client();
+        let name = leasehold_core::LockName::new("stock").unwrap();
+        let lead = store.quorum().lock().leads.of(&name);
+        ways[lead].faults().slow(10 * SECOND);
+        let (holder, ..) = nodes.client();
+        let mut other = None;
+        if held {
+            other = Some(holder.mutex("stock").acquire().await.unwrap());
+        }
+        let lease = client.mutex("stock").try_acquire().await.unwrap();
+        assert_eq!(lease.is_none(), held);
+        if let Some(lease) = lease {
+            lease.release().await.unwrap();
+        }
+        let begun = nodes.clock.now();
+        assert!(client.close_within(SECOND).await);
+        let took = nodes.clock.now().since(begun);
+        assert!(took < 50 * MS, "{took:?}");
+        if let Some(other) = other {
+            other.release().await.unwrap();
+        }
+        tokio::time::sleep(11 * SECOND).await;
+        assert_eq!(nodes.held_at("stock"), 0, "{held}");
+    }
+}

@@ -1,9 +1,10 @@
 //! Nodes that lack the vote of a lease.
 
-use leasehold_core::World;
+use leasehold_core::{Fence, LockName, World};
 
 use super::{Nodes, SECOND, settle};
 use crate::error::StoreErrorKind;
+use crate::store::memory::Memory;
 
 /// How the node lost the vote.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +22,7 @@ async fn a_renewal_gets_back_a_vote_whatever_became_of_it() {
     for loss in [Loss::Expired, Loss::Deleted, Loss::Forgotten] {
         let nodes = Nodes::new(3);
         let (client, ways, _) = nodes.client();
-        let name = leasehold_core::LockName::new("stock").unwrap();
+        let name = LockName::new("stock").unwrap();
         tokio::time::sleep(100 * SECOND).await;
         let lease = client.mutex("stock").ttl(6 * SECOND).acquire().await;
         let lease = lease.unwrap();
@@ -56,4 +57,54 @@ async fn a_renewal_gets_back_a_vote_whatever_became_of_it() {
         settle().await;
         assert_eq!(nodes.held_at("stock"), 0, "{loss:?}");
     }
+}
+
+/// A late proposal of an earlier round has raised the hold at a node, and two other nodes have lost it.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_raised_is_a_vote_for_the_lease() {
+    let nodes = Nodes::new(5);
+    let (client, ..) = nodes.client();
+    let name = LockName::new("stock").unwrap();
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    settle().await;
+    raise(&nodes.memories[2], &name);
+    for memory in &nodes.memories[3..] {
+        memory.meddle(|world| world.entry(&name).holders.clear());
+    }
+    tokio::time::sleep(25 * SECOND).await;
+    assert!(!lease.is_lost());
+    assert_eq!(nodes.held_at("stock"), 5);
+    lease.release().await.unwrap();
+    settle().await;
+    assert_eq!(nodes.held_at("stock"), 0);
+}
+
+/// The holder stays, with a higher fence.
+fn raise(memory: &Memory, name: &LockName) {
+    memory.meddle(|world| {
+        let fences = &mut world.entry(name).holders[0].fences;
+        fences.first = Fence::new(fences.first.get() + 5_000);
+    });
+}
+
+/// The client that renews by a token knows no votes.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_by_a_token_gets_back_votes_too() {
+    let nodes = Nodes::new(5);
+    let ((client, ..), (other, ..)) = (nodes.client(), nodes.client());
+    let name = LockName::new("stock").unwrap();
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    let (detached, _) = lease.detach(20 * SECOND).await.unwrap();
+    for memory in &nodes.memories[..2] {
+        memory.meddle(|world| world.entry(&name).holders.clear());
+    }
+    raise(&nodes.memories[2], &name);
+    let detached = other.detached("stock", detached.token()).unwrap();
+    detached.renew(20 * SECOND).await.unwrap();
+    settle().await;
+    assert_eq!(nodes.held_at("stock"), 5);
+    assert!(detached.renew(20 * SECOND).await.is_ok());
+    detached.release().await.unwrap();
+    settle().await;
+    assert_eq!(nodes.held_at("stock"), 0);
 }
