@@ -1,6 +1,7 @@
 //! A client of a simulation: the state machine, its clock and its users. The client carries out effects as the engine does.
 
 mod hearing;
+mod leases;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use fastrand::Rng;
 use leasehold_core::{ClientId, LockName, Owner, Step, Ttl};
 use tokio::sync::oneshot;
 
+use self::leases::Leases;
 use super::user::{End, Stage, User, end, request};
 use crate::clock::{Clock, Moment};
 use crate::lease::effects::{Effect, ReleaseReply, To};
@@ -68,12 +70,15 @@ pub(super) struct Client {
     next_id: u64,
     /// Until when the client is paused.
     pub(super) paused_until: u64,
+    /// Until when it handles no timers.
+    pub(super) timers_paused_until: u64,
     pub(super) is_dead: bool,
     /// Locks that must stay taken, each with the time until which it must.
     pub(super) stays: Vec<(LockName, Owner, Moment)>,
     pub(super) is_closed: bool,
     /// True if the store notifies this client when others wait for its locks.
     pub(super) tells_wanted: bool,
+    leases: Leases,
     /// Has no observers.
     telemetry: Telemetry,
     /// Steps to send.
@@ -109,10 +114,12 @@ impl Client {
             clock,
             next_id: 0,
             paused_until: 0,
+            timers_paused_until: 0,
             is_dead: false,
             stays: Vec::new(),
             is_closed: false,
             tells_wanted: rng.u32(0..4) > 0,
+            leases: Leases::default(),
             telemetry: Telemetry::default(),
             outbox: Vec::new(),
             fault: None,
@@ -127,14 +134,44 @@ impl Client {
 
     /// Gives an event to the machine and carries out the effects.
     pub(super) fn handle(&mut self, event: Event) {
-        self.machine.handle(self.clock.now(), event);
-        for effect in self.machine.effects.take() {
+        let now = self.clock.now();
+        self.leases.before(&event, now);
+        self.machine.handle(now, event);
+        let effects = self.machine.effects.take();
+        self.fault = self.fault.take().or(self.leases.after(&effects, now));
+        for effect in effects {
             let outbox = &mut self.outbox;
             let send = |name, step, to| outbox.push((name, step, to));
             if let Some(hold) = carry_out(effect, &self.telemetry, send) {
                 self.release(&hold, None, None);
             }
         }
+    }
+
+    /// Until when it handles no events, or no timers.
+    pub(super) fn stands_still_until(&self, is_timer: bool) -> u64 {
+        let timers = if is_timer {
+            self.timers_paused_until
+        } else {
+            0
+        };
+        self.paused_until.max(timers)
+    }
+
+    /// How long a renewed lease still has, in the time of the simulation.
+    pub(super) fn left(&self, owner: &Owner, at: u64) -> u64 {
+        let deadline = self.leases.deadline(owner);
+        deadline.map_or(0, |until| self.pace.at(until).saturating_sub(at))
+    }
+
+    /// Checks the leases in use.
+    pub(super) fn check_leases(&mut self) -> Result<(), String> {
+        let next = self.machine.effects.next();
+        let all_passed = next.is_none_or(|next| next.at > self.clock.now());
+        for hold in self.users.iter().filter_map(User::hold) {
+            self.leases.check(hold, all_passed)?;
+        }
+        Ok(())
     }
 
     fn release(&mut self, hold: &Arc<Hold>, keep: Option<Ttl>, verdict: Option<ReleaseReply>) {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use leasehold_core::{
-    ClientId, LockName, Now, Outcome, Owner, Presence, Reply, Step, Waiter, World,
+    ClientId, Holder, LockName, Now, Outcome, Owner, Presence, Reply, Step, Waiter, World,
 };
 
 /// Where its time of day begins: 2026-01-01, in microseconds.
@@ -85,6 +85,12 @@ impl Server {
             _ => {}
         }
         outcome
+    }
+
+    /// The time of the simulation at which the lock of this holder expires.
+    pub(super) fn expiry(&self, holder: &Holder) -> u64 {
+        // The holder counts in its last millisecond.
+        ((holder.expires_at_ms + 1) * 1_000).saturating_sub(self.clock_us)
     }
 
     /// Its locks at `at`.

@@ -12,6 +12,7 @@ use fastrand::Rng;
 use leasehold_core::{LockName, Owner, Step};
 
 use super::client::{Client, Fate};
+use super::rare::Rare;
 use super::server::Server;
 use super::user::{Stage, while_};
 use crate::backoff;
@@ -86,6 +87,7 @@ struct Link {
 
 pub(super) struct Simulation {
     rng: Rng,
+    rare: Rare,
     at: u64,
     /// Until when faults may occur.
     calm_at: u64,
@@ -102,12 +104,14 @@ pub(super) struct Simulation {
     /// Owners that a replica still had when it took over.
     stale: HashSet<Owner>,
     last_lease: HashMap<LockName, Arc<Hold>>,
+    /// For each name: since when nobody uses the lock, if somebody waits for it.
+    unserved_since: Vec<Option<u64>>,
     told: bool,
     story: Vec<String>,
 }
 
 impl Simulation {
-    pub(super) fn new(seed: u64, told: bool) -> Self {
+    pub(super) fn new(seed: u64, rare: Rare, told: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         backoff::seed(rng.u64(..));
         let names: Vec<_> = ["a", "b"][..rng.usize(1..3)]
@@ -126,6 +130,7 @@ impl Simulation {
             server: Server::new(rng.u64(0..SECOND)),
             links: clients.iter().map(|_| Link::default()).collect(),
             timers: vec![None; clients.len()],
+            unserved_since: vec![None; names.len()],
             names,
             clients,
             flights: BTreeMap::new(),
@@ -135,6 +140,7 @@ impl Simulation {
             told,
             story: Vec::new(),
             rng,
+            rare,
         };
         for client in 0..simulation.clients.len() {
             simulation.links[client].connected = true;
@@ -192,7 +198,14 @@ impl Simulation {
     fn plan_move(&mut self, client: usize, user: usize) {
         let turn = self.clients[client].users[user].turn;
         let after = u64::try_from(while_(&mut self.rng).as_micros()).unwrap();
-        self.plan(after, What::Move { client, user, turn });
+        let works = matches!(self.clients[client].users[user].stage, Stage::Works(_));
+        let met = if works { self.rare.meets_timer() } else { None };
+        let it = &self.clients[client];
+        let at = match (met, it.machine.effects.next()) {
+            (Some(after), Some(first)) => it.pace.at(first.at).max(self.at) + after,
+            _ => self.at + after,
+        };
+        self.plan_at(at, What::Move { client, user, turn });
     }
 
     /// The client that must not be paused or dead when this event occurs.
@@ -210,7 +223,8 @@ impl Simulation {
 
     fn happens(&mut self, what: What) {
         if let Some(client) = self.concerns(&what) {
-            let until = self.clients[client].paused_until;
+            let is_timer = matches!(what, What::Timer(_));
+            let until = self.clients[client].stands_still_until(is_timer);
             if self.clients[client].is_dead {
                 return;
             }
@@ -252,7 +266,14 @@ impl Simulation {
                     if matches!(notice, Notice::Replaced(_)) {
                         self.links[client].lineage = self.server.lineage;
                     }
+                    let granted = match &notice {
+                        Notice::Granted { wake, .. } => Some(wake.clone()),
+                        _ => None,
+                    };
                     self.handle(client, Event::Noticed(notice));
+                    if let Some(wake) = granted {
+                        self.check_grant(client, &wake);
+                    }
                 }
             }
             What::Cut(client, epoch) => {

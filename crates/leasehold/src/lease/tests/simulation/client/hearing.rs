@@ -95,6 +95,11 @@ impl Client {
                     let who = hold.owner.id();
                     self.fault = Some(format!("K: {who} renews without an answer"));
                 }
+                if let Ok(Ok(())) = &result
+                    && let Err(fault) = self.leases.check_renewed(&hold)
+                {
+                    self.fault = Some(fault);
+                }
                 Ok((Stage::Works(hold), format!("was renewed: {result:?}")))
             }
         }

@@ -53,11 +53,12 @@ impl QuorumSimulation {
     pub(super) fn check(&mut self) -> Result<(), String> {
         let mut in_use: HashMap<LockName, Arc<Hold>> = HashMap::new();
         for at in 0..self.members.len() {
-            let client = &self.members[at].client;
+            let client = &mut self.members[at].client;
             client.tick(self.at);
             if let Some(fault) = &client.fault {
                 return Err(fault.clone());
             }
+            client.check_leases()?;
             let holds: Vec<_> = client
                 .users
                 .iter()

@@ -128,7 +128,9 @@ impl QuorumSimulation {
             let hears = |client: &usize| {
                 let wanted = matches!(notice, Notice::Wanted { .. });
                 let member = &self.members[*client];
-                member.links[node].connected && (member.client.tells_wanted || !wanted)
+                member.links[node].connected
+                    && (member.client.tells_wanted || !wanted)
+                    && self.rare.hears(*client, self.at, &notice)
             };
             if let Some(client) = to.filter(hears) {
                 let (at, epoch) = (

@@ -15,6 +15,8 @@ pub(super) enum What {
         user: usize,
         turn: u32,
     },
+    /// A client that stood still hands a step to its quorum.
+    Asks(usize, LockName, Step, To),
     /// The first timer of a client.
     Timer(usize),
     /// A timer of the machine of votes.

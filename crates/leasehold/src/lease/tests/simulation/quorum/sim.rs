@@ -16,6 +16,7 @@ use crate::lease::effects::To;
 use crate::lease::hold::Hold;
 use crate::lease::machine::Event;
 use crate::lease::tests::simulation::client::Client;
+use crate::lease::tests::simulation::rare::Rare;
 use crate::lease::tests::simulation::sim::{MS, SECOND, SETTLE_LIMIT};
 use crate::lease::tests::simulation::user::{Stage, User, while_};
 use crate::store::quorum::{EventTime, QuorumEffect, QuorumEvent, QuorumMachine, relay};
@@ -28,6 +29,7 @@ const EPOCH: u64 = 1_790_000_000_000_000;
 
 pub(super) struct QuorumSimulation {
     pub(super) rng: Rng,
+    pub(super) rare: Rare,
     pub(super) rules: Rules,
     pub(super) at: u64,
     /// Until when faults may occur.
@@ -62,7 +64,7 @@ fn offset(rng: &mut Rng) -> u64 {
 }
 
 impl QuorumSimulation {
-    pub(super) fn new(seed: u64, rules: Rules, told: bool) -> Self {
+    pub(super) fn new(seed: u64, rules: Rules, rare: Rare, told: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         backoff::seed(rng.u64(..));
         let names: Vec<_> = ["a", "b"][..rng.usize(1..3)]
@@ -93,8 +95,8 @@ impl QuorumSimulation {
             queue: BinaryHeap::new(),
             planned: HashMap::new(),
             numbers: 0,
+            rare,
             rules,
-
             nodes,
             names,
             members,
@@ -171,6 +173,7 @@ impl QuorumSimulation {
     fn concerns(&self, what: &What) -> Option<usize> {
         match what {
             What::Move { client, .. }
+            | What::Asks(client, ..)
             | What::Timer(client)
             | What::QuorumTimer(client, _)
             | What::Notice((client, _), ..) => Some(*client),
@@ -187,12 +190,16 @@ impl QuorumSimulation {
             if client.is_dead {
                 return;
             }
-            if client.paused_until > self.at {
-                return self.plan_at(client.paused_until, what);
+            let until = client.stands_still_until(matches!(what, What::Timer(_)));
+            if until > self.at {
+                return self.plan_at(until, what);
             }
         }
         match what {
             What::Move { client, user, turn } => self.moves(client, user, turn),
+            What::Asks(client, name, step, to) => {
+                self.votes(client, QuorumEvent::Asked(name, step, to));
+            }
             What::Timer(client) => {
                 let timer = &mut self.members[client].timer;
                 if timer.is_some_and(|at| at <= self.at) {
@@ -323,7 +330,12 @@ impl QuorumSimulation {
         }
         for (name, step, to) in std::mem::take(&mut self.members[client].client.outbox) {
             self.tell(|| format!("{client} asks the quorum: {step:?}"));
-            self.votes(client, QuorumEvent::Asked(name, step, to));
+            let until = self.departure(client, &to);
+            if until > self.at {
+                self.plan_at(until, What::Asks(client, name, step, to));
+            } else {
+                self.votes(client, QuorumEvent::Asked(name, step, to));
+            }
         }
         let is_calm = self.at >= self.calm_at;
         let member = &mut self.members[client];
@@ -338,6 +350,21 @@ impl QuorumSimulation {
                 self.plan_at(at, What::Timer(client));
             }
         }
+    }
+
+    /// When a client sends a step. It may stand still between a renewal and its departure.
+    fn departure(&mut self, client: usize, to: &To) -> u64 {
+        if let To::Renewal(owner, _) = to
+            && self.at < self.calm_at
+            && let Some((stall, more)) = self
+                .rare
+                .stall(self.members[client].client.left(owner, self.at))
+        {
+            let until = self.at + stall;
+            self.stands_still(client, until);
+            self.members[client].client.timers_paused_until = until + more;
+        }
+        self.members[client].client.paused_until
     }
 
     pub(super) fn close(&mut self, client: usize) {

@@ -18,11 +18,7 @@ impl QuorumSimulation {
             0..=2 if self.members[client].links[node].connected => self.cut((client, node)),
             3 => {
                 let until = self.at + self.rng.u64(MS..4 * SECOND);
-                let until = until.max(self.members[client].client.paused_until);
-                self.members[client].client.paused_until = until;
-                self.tell(|| format!("{client} stands still until {until}"));
-                // After the pause, the client handles the timers that are overdue.
-                self.plan_at(until, What::Timer(client));
+                self.stands_still(client, until);
             }
             4 if self.rng.bool() => self.crash(client),
             5 | 6 => {
@@ -69,6 +65,15 @@ impl QuorumSimulation {
         }
         let after = self.rng.u64(MS..SECOND);
         self.plan(after, What::Trouble);
+    }
+
+    /// A client handles no event before `until`.
+    pub(super) fn stands_still(&mut self, client: usize, until: u64) {
+        let until = until.max(self.members[client].client.paused_until);
+        self.members[client].client.paused_until = until;
+        self.tell(|| format!("{client} stands still until {until}"));
+        // After the pause, the client handles the timers that are overdue.
+        self.plan_at(until, What::Timer(client));
     }
 
     /// A node has other data than before.

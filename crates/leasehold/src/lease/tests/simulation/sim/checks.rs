@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use leasehold_core::{LockName, Owner, Step, World};
+use leasehold_core::{Holder, LockName, Owner, Step, Wake, World};
 
 use super::super::client::Client;
 use super::super::left_in;
@@ -11,6 +11,10 @@ use super::super::user::{Stage, User};
 use super::{SECOND, Simulation, What};
 use crate::lease::hold::Hold;
 use crate::store::Notice;
+
+/// A lock that nobody uses goes to a waiter within this time, also if no hint arrives: its client polls, or the claim window of another
+/// client ends first.
+const SERVED: u64 = 10 * SECOND;
 
 /// A client learns within this time from a new server that it has lost a lease.
 const TOLD: u64 = 2 * SECOND;
@@ -20,11 +24,12 @@ impl Simulation {
         let world = self.server.look(self.at).clone();
         let mut in_use = HashMap::new();
         for at in 0..self.clients.len() {
-            let client = &self.clients[at];
+            let client = &mut self.clients[at];
             client.tick(self.at);
             if let Some(fault) = &client.fault {
                 return Err(fault.clone());
             }
+            client.check_leases()?;
             let holds: Vec<_> = client
                 .users
                 .iter()
@@ -33,14 +38,14 @@ impl Simulation {
                 .collect();
             for hold in holds {
                 if hold.loss().is_none() && !self.is_excused(at, &hold) {
-                    self.check_lease(&world, &hold, &mut in_use)?;
+                    self.check_lease(&world, at, &hold, &mut in_use)?;
                 }
             }
             self.check_kept(&world, at)?;
             self.check_answered(at)?;
             self.check_known(&world, at)?;
         }
-        Ok(())
+        self.check_served(&world)
     }
 
     /// True if the lease was broken, or if a replica took over and the client has had no time to learn of the loss.
@@ -58,12 +63,19 @@ impl Simulation {
     fn check_lease(
         &mut self,
         world: &World,
+        at: usize,
         hold: &Arc<Hold>,
         in_use: &mut HashMap<LockName, Owner>,
     ) -> Result<(), String> {
         let who = hold.owner.id();
-        if !holds(world, &hold.name, &hold.owner) {
+        let Some(holder) = holder(world, &hold.name, &hold.owner) else {
             return Err(format!("L1: {who} relies on what it does not hold"));
+        };
+        // A replica may have the lock for a shorter time, until it has confirmed the lease (L4).
+        let is_confirmed = self.failed_over_at.is_none() || hold.doubted().is_none();
+        let ends_at = self.clients[at].pace.at(hold.valid_until());
+        if is_confirmed && ends_at > self.server.expiry(holder) {
+            return Err(format!("L1: {who} ends after its lock"));
         }
         if let Some(other) = in_use.insert(hold.name.clone(), hold.owner.clone()) {
             return Err(format!("L1: {who} and {} rely on one lock", other.id()));
@@ -77,6 +89,24 @@ impl Simulation {
         }
     }
 
+    /// Checks a lease that has just begun with a wake: the server that sent the wake keeps the lock for at least as long (W4).
+    pub(super) fn check_grant(&mut self, at: usize, wake: &Wake) {
+        let (client, owner) = (&self.clients[at], &wake.owner);
+        let mut holds = client.users.iter().filter_map(User::hold);
+        let now = client.clock.now();
+        let is_of_it = |hold: &Hold| hold.owner == *owner && wake.fence == Some(hold.grant);
+        let begun = holds.find(|hold| is_of_it(hold) && hold.since == now);
+        let Some(hold) = begun.filter(|_| !self.server.broken.contains(owner)) else {
+            return;
+        };
+        let (ends_at, name) = (client.pace.at(hold.valid_until()), hold.name.clone());
+        let holder = holder(self.server.look(self.at), &name, owner).cloned();
+        if holder.is_none_or(|holder| ends_at > self.server.expiry(&holder)) {
+            let fault = format!("W4: the grant of {} counts for too long", owner.id());
+            self.clients[at].fault = Some(fault);
+        }
+    }
+
     /// Checks that a lock stays taken if its release said so (U3). Excused are broken locks, late requests, and all locks after a failover.
     fn check_kept(&self, world: &World, at: usize) -> Result<(), String> {
         let client = &self.clients[at];
@@ -86,7 +116,7 @@ impl Simulation {
             let excused = self.failed_over_at.is_some()
                 || server.broken.contains(owner)
                 || server.overtaken.contains(owner);
-            if !is_over && !excused && !holds(world, name, owner) {
+            if !is_over && !excused && holder(world, name, owner).is_none() {
                 return Err(format!("U3: {} does not stay taken", owner.id()));
             }
         }
@@ -107,6 +137,66 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// Checks that no lock is without a user while a client waits for it (Q2). A client that hears no hint polls.
+    fn check_served(&mut self, world: &World) -> Result<(), String> {
+        for at in 0..self.names.len() {
+            let name = &self.names[at];
+            if self.at < self.calm_at || !self.is_waited_for(name) || self.is_used(world, name) {
+                self.unserved_since[at] = None;
+                continue;
+            }
+            let since = *self.unserved_since[at].get_or_insert(self.at);
+            if since + SERVED < self.at {
+                return Err(format!("Q2: nobody uses {name:?}, and somebody waits"));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a client waits for this lock that could be served by now.
+    fn is_waited_for(&self, name: &LockName) -> bool {
+        let mut clients = self.clients.iter().zip(&self.links);
+        clients.any(|(client, link)| {
+            let since = link.connected_at.max(client.paused_until) + TOLD;
+            let waits = |user: &User| {
+                let asks = matches!(
+                    &user.stage,
+                    Stage::Asks {
+                        waits: true,
+                        leaves: false,
+                        ..
+                    }
+                );
+                asks && user.name == *name
+            };
+            let is_able = !client.is_dead && link.connected && since <= self.at;
+            is_able && client.users.iter().any(waits)
+        })
+    }
+
+    /// True if a user relies on this lock, or if it is taken on purpose or by a client that cannot be told.
+    fn is_used(&self, world: &World, name: &LockName) -> bool {
+        let relies = |user: &User| {
+            let hold = user.hold().filter(|hold| hold.name == *name);
+            hold.is_some_and(|hold| hold.loss().is_none())
+        };
+        let mut users = self.clients.iter().flat_map(|client| &client.users);
+        let holders = world.get(name).into_iter().flat_map(|lock| &lock.holders);
+        let is_taken = |holder: &Holder| {
+            let of = |client: &Client| client.id == holder.owner.client();
+            let is_away = |at: usize| {
+                let client = &self.clients[at];
+                client.is_dead
+                    || client.paused_until > self.at
+                    || !self.links[at].connected
+                    || client.is_left_with(&holder.owner)
+            };
+            let is_stale = self.stale.contains(&holder.owner);
+            holder.kept || is_stale || self.clients.iter().position(of).is_none_or(is_away)
+        };
+        users.any(relies) || holders.into_iter().any(is_taken)
     }
 
     /// Checks that a client knows every owner that the server keeps for it, or that a message about it is on its way (E1). A late
@@ -167,19 +257,24 @@ impl Simulation {
 impl Client {
     /// True if the machine or a user knows this owner, or if its lease is detached: then the holder of the token must release it.
     pub(crate) fn knows(&mut self, owner: &Owner) -> bool {
+        self.machine.knows(owner) || self.is_left_with(owner)
+    }
+
+    /// True if a user has to release this owner, or the holder of its token.
+    fn is_left_with(&self, owner: &Owner) -> bool {
         // A user releases a lost lease when it notices the loss.
         let has = |hold: &Arc<Hold>| hold.owner == *owner;
         let in_hand = |user: &User| match &user.stage {
             Stage::Detaches(hold, ..) => has(hold),
             _ => user.hold().is_some_and(has),
         };
-        self.machine.knows(owner) || self.detached.contains(owner) || self.users.iter().any(in_hand)
+        self.detached.contains(owner) || self.users.iter().any(in_hand)
     }
 }
 
-fn holds(world: &World, name: &LockName, owner: &Owner) -> bool {
-    let lock = world.get(name);
-    lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.owner == *owner))
+fn holder<'a>(world: &'a World, name: &LockName, owner: &Owner) -> Option<&'a Holder> {
+    let mut holders = world.get(name)?.holders.iter();
+    holders.find(|holder| holder.owner == *owner)
 }
 
 fn is_of(step: &Step, owner: &Owner) -> bool {

@@ -14,8 +14,9 @@ use crate::store::Notice;
 const LATE: u64 = 1_900 * MS;
 
 impl Simulation {
-    pub(super) fn in_order(&mut self, client: usize, kind: usize) -> u64 {
-        let at = self.at + latency(&mut self.rng);
+    /// When a message of this kind arrives that departs at `departs`.
+    fn in_order(&mut self, client: usize, kind: usize, departs: u64) -> u64 {
+        let at = departs + latency(&mut self.rng);
         let last = &mut self.links[client].last[kind];
         *last = at.max(*last);
         *last
@@ -25,11 +26,14 @@ impl Simulation {
         self.tell(|| format!("{client} sends {step:?}"));
         self.numbers += 1;
         let id = self.numbers;
+        let (departs, counts_from) = self.departure(client, &to);
         let (limit, at) = match &step {
-            Step::Acquire { ttl, .. } => (ttl.get() / 3, self.in_order(client, 0)),
-            Step::Extend { ttl, .. } => (ttl.get() / 3, self.in_order(client, 1)),
-            Step::Release { fence: Some(_), .. } => (Duration::MAX, self.in_order(client, 1)),
-            _ => (Duration::MAX, self.at + latency(&mut self.rng)),
+            Step::Acquire { ttl, .. } => (ttl.get() / 3, self.in_order(client, 0, departs)),
+            Step::Extend { ttl, .. } => (ttl.get() / 3, self.in_order(client, 1, departs)),
+            Step::Release { fence: Some(_), .. } => {
+                (Duration::MAX, self.in_order(client, 1, departs))
+            }
+            _ => (Duration::MAX, departs + latency(&mut self.rng)),
         };
         let flight = Flight {
             client,
@@ -46,7 +50,7 @@ impl Simulation {
         }
         self.plan_at(at, What::Arrive(id));
         let limit = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        self.plan(limit.min(500 * MS), What::Silence(id));
+        self.plan_at(counts_from + limit.min(500 * MS), What::Silence(id));
         if self.at < self.calm_at && self.rng.u32(0..40) == 0 {
             let (after, epoch) = (self.rng.u64(0..3 * MS), self.links[client].epoch);
             self.plan(after, What::Cut(client, epoch));
@@ -63,7 +67,7 @@ impl Simulation {
             && self.rng.u32(0..60) == 0
         {
             let client = flight.client;
-            let (at, kind) = (self.in_order(client, 2), StoreErrorKind::Full);
+            let (at, kind) = (self.in_order(client, 2, self.at), StoreErrorKind::Full);
             let error = StoreError::new("simulated:", kind, "full");
             return self.plan_at(at, What::Answer(id, Err(error)));
         }
@@ -72,8 +76,32 @@ impl Simulation {
         self.tell(|| format!("the server does it for {client}: {:?}", outcome.reply));
         let answer = Ok(outcome.reply.clone());
         self.notify(&name, outcome);
-        let at = self.in_order(client, 2);
+        let departs = self.at + self.rare.slow_answer();
+        let at = self.in_order(client, 2, departs);
         self.plan_at(at, What::Answer(id, answer));
+        if self.at < self.calm_at
+            && let Some(has_all) = self.rare.takes_over()
+        {
+            if has_all {
+                self.server.replicate();
+            }
+            self.fail_over();
+        }
+    }
+
+    /// When a client sends a step, and from when its time limit counts. The client may stand still between a renewal and its departure.
+    fn departure(&mut self, client: usize, to: &To) -> (u64, u64) {
+        if let To::Renewal(owner, _) = to
+            && self.at < self.calm_at
+            && let Some((stall, more)) = self.rare.stall(self.clients[client].left(owner, self.at))
+        {
+            let until = self.at + stall;
+            self.stands_still(client, until);
+            self.clients[client].timers_paused_until = until + more;
+        }
+        let departs = self.at.max(self.clients[client].paused_until);
+        let is_forgiven = departs > self.at && self.rare.forgives_stall();
+        (departs, if is_forgiven { departs } else { self.at })
     }
 
     /// Sends the notices of a step to the connected clients.
@@ -93,10 +121,13 @@ impl Simulation {
             let to = self.clients.iter().position(|client| client.id == to);
             let hears = |client: &usize| {
                 let wanted = matches!(notice, Notice::Wanted { .. });
-                self.links[*client].connected && (self.clients[*client].tells_wanted || !wanted)
+                self.links[*client].connected
+                    && (self.clients[*client].tells_wanted || !wanted)
+                    && self.rare.hears(*client, self.at, &notice)
             };
             if let Some(client) = to.filter(hears) {
-                let (at, epoch) = (self.in_order(client, 3), self.links[client].epoch);
+                let departs = self.at + self.rare.late_notice();
+                let (at, epoch) = (self.in_order(client, 3, departs), self.links[client].epoch);
                 self.plan_at(at, What::Notice(client, epoch, notice));
             }
         }
@@ -122,6 +153,9 @@ impl Simulation {
             };
             if arrived && self.rng.bool() {
                 // The client still gets this answer.
+                if let Some(late) = self.rare.late_answer() {
+                    self.delay_answer(id, late);
+                }
                 continue;
             }
             let copies = if arrived {
@@ -158,6 +192,16 @@ impl Simulation {
             _ => self.rng.u64(MS..50 * MS),
         };
         self.plan(after, What::Connect(client));
+    }
+
+    /// The answer to this request, which is on its way, arrives after `late`.
+    fn delay_answer(&mut self, id: u64, late: u64) {
+        let is_meant = |what: &What| matches!(what, What::Answer(of, _) if *of == id);
+        let mut planned = self.planned.iter();
+        let number = planned.find_map(|(number, what)| is_meant(what).then_some(*number));
+        if let Some(answer) = number.and_then(|number| self.planned.remove(&number)) {
+            self.plan(late, answer);
+        }
     }
 
     pub(super) fn connect(&mut self, client: usize) {

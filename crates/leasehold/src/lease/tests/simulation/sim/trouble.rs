@@ -16,12 +16,7 @@ impl Simulation {
             }
             2 => {
                 let until = self.at + self.rng.u64(MS..4 * SECOND);
-                // All events of a pause come after it, in their order.
-                let until = until.max(self.clients[client].paused_until);
-                self.clients[client].paused_until = until;
-                self.tell(|| format!("{client} stands still until {until}"));
-                // After the pause, the client handles the timers that are overdue.
-                self.plan_at(until, What::Timer(client));
+                self.stands_still(client, until);
             }
             3 if self.rng.bool() => self.crash(client),
             4 => self.fail_over(),
@@ -48,6 +43,16 @@ impl Simulation {
         }
         let after = self.rng.u64(MS..SECOND);
         self.plan(after, What::Trouble);
+    }
+
+    /// A client handles no event before `until`.
+    pub(super) fn stands_still(&mut self, client: usize, until: u64) {
+        // All events of a pause come after it, in their order.
+        let until = until.max(self.clients[client].paused_until);
+        self.clients[client].paused_until = until;
+        self.tell(|| format!("{client} stands still until {until}"));
+        // After the pause, the client handles the timers that are overdue.
+        self.plan_at(until, What::Timer(client));
     }
 
     pub(super) fn crash(&mut self, client: usize) {
