@@ -12,6 +12,7 @@ COLUMNS = {
     'quorum': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('acq_p50_us', 'acquire p50 us'),
                ('acq_p99_us', 'acquire p99 us'), ('sent_node_op', 'commands/node, cycle'), ('calls_node_op', 'with those of scripts'),
                ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('errors', 'errors')],
+    'counted': [('instructions_op', 'instructions/cycle'), ('errors', 'errors')],
     'W3': [('handoffs_s', 'hand-overs/s'), ('ops_s', 'cycles/s'), ('acq_p50_us', 'wait p50 us'), ('acq_p99_us', 'wait p99 us'),
            ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'), ('min_worker', 'fewest turns'),
            ('max_worker', 'most turns'), ('violations', 'violations'), ('errors', 'errors')],
@@ -22,8 +23,11 @@ COLUMNS = {
              ('conns', 'connections'), ('violations', 'violations'), ('errors', 'errors')],
 }
 KIND = {**dict.fromkeys(['W1', 'W1m', 'W2', *workloads.VARIANTS], 'loop'), **dict.fromkeys(workloads.QUORUM, 'quorum'),
+        **dict.fromkeys(workloads.COUNTED, 'counted'),
         'W3': 'W3', 'W4': 'hand_overs', 'W4h': 'hand_overs', 'W6': 'idle', 'W6p': 'idle'}
 BESIDE = 'rslock'
+# The most that a count of instructions may rise above the one on record.
+MOST_RISE = 0.03
 
 
 def read(path):
@@ -186,3 +190,25 @@ def render(path, as_markdown, foreign_max):
             rows = rows_of_limits(result) if workload == 'limits' else rows_of(workload, result, disturbed)
             parts.append(title.format(f'{workload}: {about}') + '\n' + table(list(rows)))
     return '\n\n'.join(parts)
+
+
+def compare(path, record, peers, chosen):
+    """The counts of instructions in `path` beside those on record: lines to read, and the failures among them."""
+    (machine, _, now), (known, _, before) = read(path), read(record)
+    # Compilers differ in the code they make; CPUs in the code that the C library chooses.
+    lines = [f'Here: {machine.get(what)}. On record: {known.get(what)}. The counts may differ for that.'
+             for what in ('rustc', 'cpu') if machine.get(what) != known.get(what)]
+    failures = []
+    for workload in chosen:
+        for peer in peers:
+            new, old = (values(runs, peer, workload, 'instructions_op').values() for runs in (now, before))
+            if not new or not old:
+                failures.append(f'{workload} {peer}: ' + ('not measured' if old else 'no instructions on record'))
+                continue
+            new, old = statistics.median(new), statistics.median(old)
+            line = f'{workload} {peer}: {number(new)} instructions/cycle, {number(old)} on record: {new / old - 1:+.1%}'
+            if new > old * (1 + MOST_RISE):
+                failures.append(f'{line}, more than {MOST_RISE:.0%}')
+            else:
+                lines.append(line)
+    return lines, failures
