@@ -111,7 +111,7 @@ def build(names, say):
             raise SystemExit(f'{name} is no peer: {", ".join(peers)}')
     wanted = {name: peers[name] for name in names}
     rust = sorted({spec['rust'] for spec in wanted.values() if 'rust' in spec})
-    others = [binary for binary in rust if binary in ('rslock', 'rdlock')]
+    others = [binary for binary in rust if binary in ('distkit', 'rdlock', 'rslock')]
     programs, why = {}, {}
     if rust:
         say('building the Rust drivers')
