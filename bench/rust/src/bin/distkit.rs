@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distkit::DistkitRedisKey;
 use distkit::lock::{LockGuardState, LockOptions, Mutex};
-use leasehold_bench::{Peer, Section, drive};
+use leasehold_bench::{Peer, Section, drive, text};
 use redis::aio::ConnectionManager;
 
 #[derive(Clone)]
@@ -32,12 +32,11 @@ impl Peer for Distkit {
     }
 
     async fn cycle(&self, mutex: &mut Arc<Mutex>, section: &mut Section) -> Result<(), String> {
-        let guard = mutex.lock().await.map_err(|error| error.to_string())?;
+        let guard = mutex.lock().await.map_err(text)?;
         section.run().await;
-        match guard.release().await {
-            Ok(LockGuardState::Released) => Ok(()),
-            Ok(state) => Err(format!("{state:?}")),
-            Err(error) => Err(error.to_string()),
+        match guard.release().await.map_err(text)? {
+            LockGuardState::Released => Ok(()),
+            state => Err(format!("{state:?}")),
         }
     }
 
