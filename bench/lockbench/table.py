@@ -30,16 +30,19 @@ BESIDE = 'rslock'
 MOST_RISE = 0.03
 
 
+def records(path):
+    with open(path) as raw:
+        yield from map(json.loads, raw)
+
+
 def read(path):
     """The facts of the machine, the peers that were skipped, and the runs {(peer, workload): {repetition: {metric: value}}}."""
     machine, skipped, by = {}, {}, collections.defaultdict(lambda: collections.defaultdict(dict))
-    with open(path) as raw:
-        for line in raw:
-            record = json.loads(line)
-            machine = record.get('machine', machine)
-            skipped.update(record.get('skipped', {}))
-            if 'metric' in record:
-                by[(record['peer'], record['workload'])][record['rep']][record['metric']] = record['value']
+    for record in records(path):
+        machine = record.get('machine', machine)
+        skipped.update(record.get('skipped', {}))
+        if 'metric' in record:
+            by[(record['peer'], record['workload'])][record['rep']][record['metric']] = record['value']
     return machine, skipped, by
 
 
@@ -159,37 +162,38 @@ def plain(rows):
                                for n, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
 
 
+def page(lines, sections, as_markdown):
+    """One text: the lines, then the tables. A section is a title and its rows."""
+    table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
+    return '\n\n'.join([*lines, *(title.format(text) + '\n' + table(list(rows)) for text, rows in sections)])
+
+
 def render(path, as_markdown, foreign_max):
     """All tables of a raw file, as one text."""
     machine, skipped, by = read(path)
     result, disturbed = usable(by, foreign_max)
     chosen = {workload for _, workload in result}
-    table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
-    parts = []
-    if machine:
-        parts.append(machine_line(machine))
+    lines, sections = [machine_line(machine)] if machine else [], []
     repeats = {len(runs) for runs in by.values()}
-    parts.append(f'Median (least to most) of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs. A ratio compares two figures of one '
+    lines.append(f'Median (least to most) of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs. A ratio compares two figures of one '
                  'repetition. A target shows its worst repetition.' if repeats else 'Nothing was measured.')
     if disturbed:
-        parts.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
-    for peer, reason in skipped.items():
-        parts.append(f'Skipped: {peer}: {reason}')
-    if chosen & set(KIND):
-        parts.append(title.format('Targets') + '\n' + table(list(rows_of_targets(by, result, chosen))))
-        speeds = {repetition: targets.rslock_speed(figures) for repetition, figures in by_repetition(result).items()}
-        speeds = {repetition: speed for repetition, speed in speeds.items() if speed}
-        if 'W3' in chosen and speeds:
-            parts.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
-                         f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
+        lines.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
+    lines += [f'Skipped: {peer}: {reason}' for peer, reason in skipped.items()]
+    if chosen & {target.workload for target in targets.TARGETS}:
+        sections.append(('Targets', rows_of_targets(by, result, chosen)))
+    speeds = {repetition: targets.rslock_speed(figures) for repetition, figures in by_repetition(result).items()}
+    speeds = {repetition: speed for repetition, speed in speeds.items() if speed}
+    if 'W3' in chosen and speeds:
+        lines.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
+                     f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
     if 'leasehold-home' in {peer for peer, _ in result}:
-        parts.append(title.format("I/O on the workers' runtime (leasehold) and on the client's own thread (leasehold-home)") + '\n'
-                     + table(list(rows_of_home(result))))
+        sections.append(("I/O on the workers' runtime (leasehold) and on the client's own thread (leasehold-home)", rows_of_home(result)))
     for workload, about in workloads.ABOUT.items():
         if workload in chosen:
             rows = rows_of_limits(result) if workload == 'limits' else rows_of(workload, result, disturbed)
-            parts.append(title.format(f'{workload}: {about}') + '\n' + table(list(rows)))
-    return '\n\n'.join(parts)
+            sections.append((f'{workload}: {about}', rows))
+    return page(lines, sections, as_markdown)
 
 
 def compare(path, record, peers, chosen):
