@@ -155,18 +155,23 @@ class Runner:
     def measure(self, peer, spec, workload, each, secs, logs=False, watch=False):
         """The least disturbed of at most `tries` runs, or None if all failed. `each`: arguments of every process.
         `watch`: count the commands sent by MONITOR in the run itself, for runs with few of them."""
-        best = None
         if not watch:
             self._learn(peer, spec, workload, each)
-        for _ in range(self.tries):
-            self.wait_until_quiet()
-            run = self.attempt(peer, spec, workload, each, secs, logs, watch)
-            if run and (best is None or run.foreign < best.foreign):
-                best = run
-            if best and best.foreign < self.foreign_max:
-                break
+        best = self.least_disturbed(lambda: self.attempt(peer, spec, workload, each, secs, logs, watch), lambda run: run.foreign)
         if best:
             best.sent = self._sent(peer, workload, best)
+        return best
+
+    def least_disturbed(self, attempt, foreign):
+        """The best of at most `tries` attempts, by the cores that other processes used; None if all failed."""
+        best = None
+        for _ in range(self.tries):
+            self.wait_until_quiet()
+            run = attempt()
+            if run and (best is None or foreign(run) < foreign(best)):
+                best = run
+            if best and foreign(best) < self.foreign_max:
+                break
         return best
 
     def attempt(self, peer, spec, workload, each, secs, logs=False, watch=False):

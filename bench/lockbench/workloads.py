@@ -192,15 +192,7 @@ def idle(runner, peer, spec, workload, secs):
 
 def limits(runner, spec, secs):
     """Figures named `part.metric`, of the least disturbed run."""
-    best = None
-    for _ in range(runner.tries):
-        runner.wait_until_quiet()
-        figures = limits_once(runner, spec, secs)
-        if figures and (best is None or figures['foreign'] < best['foreign']):
-            best = figures
-        if best and best['foreign'] < runner.foreign_max:
-            break
-    return best
+    return runner.least_disturbed(lambda: limits_once(runner, spec, secs), lambda figures: figures['foreign'])
 
 
 def limits_once(runner, spec, secs):
