@@ -89,7 +89,7 @@ def loop_arguments(workload):
 
 
 def counted(runner, peer, spec, workload, secs):
-    """Compares a short run with a long one, so that start and end fall out. The load of the machine hardly matters."""
+    """Compares a short run with a long one, so that start and end fall out. The load of the machine matters little."""
     runs = [runner.attempt(peer, spec, workload, [loop_arguments(workload)], share * secs) for share in (0.1, 0.6)]
     if not all(runs):
         return None
