@@ -49,7 +49,7 @@ def build_rust(binaries, peers, release=True):
     need('cargo', 'https://rustup.rs')
     need('cc', 'a C compiler, for SQLite and ring')
     command = ['cargo', 'build', '--locked', '--message-format=json-render-diagnostics']
-    command += ['--release'] * release + [] if peers else ['--release'] * release + ['--no-default-features']
+    command += ['--release'] * release + ['--no-default-features'] * (not peers)
     for binary in binaries:
         command += ['--bin', binary]
     built = subprocess.run(command, cwd=os.path.join(BENCH, 'rust'), stdout=subprocess.PIPE, text=True)
@@ -106,12 +106,9 @@ def build_node():
 def build(names, say):
     """The commands of the peers that can run, and the reasons of the others."""
     peers, ready, skipped = manifest(), {}, {}
-    for name in names:
-        if name not in peers:
-            raise SystemExit(f'{name} is no peer: {", ".join(peers)}')
     wanted = {name: peers[name] for name in names}
     rust = sorted({spec['rust'] for spec in wanted.values() if 'rust' in spec})
-    others = [binary for binary in rust if binary in ('rslock', 'rdlock')]
+    others = [binary for binary in rust if binary in ('distkit', 'rdlock', 'rslock')]
     programs, why = {}, {}
     if rust:
         say('building the Rust drivers')
@@ -120,7 +117,7 @@ def build(names, say):
         except Missing as reason:
             own = [binary for binary in rust if binary not in others]
             if not others or not own:
-                raise SystemExit(f'bench: {reason}')
+                raise
             why = dict.fromkeys(others, str(reason))
             programs = build_rust(own, peers=False)
     lazily = {'python': build_python, 'node': build_node}

@@ -33,7 +33,7 @@ import time
 from . import servers
 from .spinners import Spinners
 from .machine import Usage, wait_until_quiet
-from .redis import Monitor, Server
+from .redis import Monitor, NotStarted, Server
 
 NS = 1_000_000_000
 
@@ -90,13 +90,22 @@ class Driver:
         self.process.stdout.close()
 
 
+def instructions(profile):
+    """The sum of a profile of callgrind."""
+    with open(profile) as lines:
+        for line in lines:
+            if line.startswith('totals:'):
+                return int(line.split()[1])
+    raise Failed('callgrind wrote no sum')
+
+
 class Run:
-    """The result of one run. The Runner fills in `sent`."""
+    """The result of one run. The Runner fills in `sent`. `instructions`: of a driver's whole life, if they are counted."""
 
     def __init__(self, results, logs, start, end, usage, calls, connections, monitor):
         self.results, self.logs, self.start, self.end = results, logs, start, end
         self.usage, self.calls, self.connections, self.monitor = usage, calls, connections, monitor
-        self.sent = None
+        self.sent = self.instructions = None
 
     @property
     def foreign(self):
@@ -123,8 +132,11 @@ class Runner:
 
     @contextlib.contextmanager
     def under(self, condition):
-        """A context for runs with a special server (`tls`, `disk`, `quorum`, `silent`), awake cores (`awake`) or one core less (`busy`); None: the usual conditions."""
+        """A context for runs with a special server (`tls`, `disk`, `quorum`, `silent`), awake cores (`awake`), one core less (`busy`) or
+        counted instructions (`counted`); None: the usual conditions."""
         usual, own = self.server, servers.BY_CONDITION.get(condition)
+        if condition == 'counted' and not shutil.which('valgrind'):
+            raise NotStarted('valgrind is not installed (Debian: apt-get install valgrind)')
         try:
             if own:
                 self.server = own()
@@ -143,21 +155,27 @@ class Runner:
     def measure(self, peer, spec, workload, each, secs, logs=False, watch=False):
         """The least disturbed of at most `tries` runs, or None if all failed. `each`: arguments of every process.
         `watch`: count the commands sent by MONITOR in the run itself, for runs with few of them."""
-        best = None
         if not watch:
             self._learn(peer, spec, workload, each)
-        for _ in range(self.tries):
-            self.wait_until_quiet()
-            run = self._attempt(peer, spec, workload, each, secs, logs, watch)
-            if run and (best is None or run.foreign < best.foreign):
-                best = run
-            if best and best.foreign < self.foreign_max:
-                break
+        best = self.least_disturbed(lambda: self.attempt(peer, spec, workload, each, secs, logs, watch), lambda run: run.foreign)
         if best:
             best.sent = self._sent(peer, workload, best)
         return best
 
-    def _attempt(self, peer, spec, workload, each, secs, logs, watch):
+    def least_disturbed(self, attempt, foreign):
+        """The best of at most `tries` attempts, by the cores that other processes used; None if all failed."""
+        best = None
+        for _ in range(self.tries):
+            self.wait_until_quiet()
+            run = attempt()
+            if run and (best is None or foreign(run) < foreign(best)):
+                best = run
+            if best and foreign(best) < self.foreign_max:
+                break
+        return best
+
+    def attempt(self, peer, spec, workload, each, secs, logs=False, watch=False):
+        """One run, disturbed or not; None if it failed."""
         try:
             return self.once(spec, each, secs, logs, watch)
         except (Failed, OSError, ValueError) as error:
@@ -170,9 +188,12 @@ class Runner:
             return errors.read().strip()[-1000:]
 
     def once(self, spec, each, secs, logs=False, watch=False):
-        """One run, disturbed or not."""
+        """One run, disturbed or not. Only one driver at a time can be counted."""
         self.runs += 1
         redis = self.server.command
+        profile = os.path.join(self.folder, f'callgrind.{self.runs}') if self.condition == 'counted' else None
+        # Threads take turns: a thread that keeps running makes other batches.
+        counter = ['valgrind', '--quiet', '--fair-sched=try', '--tool=callgrind', f'--callgrind-out-file={profile}'] if profile else []
         self.server.empty()
         redis('CONFIG', 'SET', 'notify-keyspace-events', spec.get('notify', ''))
         drivers, paths, monitor, spinners = [], [], None, Spinners()
@@ -183,7 +204,7 @@ class Runner:
                 if self.condition == 'busy':
                     spinners.take_a_core()
                 for number, args in enumerate(each):
-                    command = [*spec['command'], *self.server.arguments(), f'prefix=b{self.runs}', f'secs={secs}', *args]
+                    command = [*counter, *spec['command'], *self.server.arguments(), f'prefix=b{self.runs}', f'secs={secs}', *args]
                     if logs:
                         paths.append(os.path.join(self.folder, f'log.{number}'))
                         command.append('log=' + paths[-1])
@@ -224,7 +245,10 @@ class Runner:
         calls = {name: count - before.get(name, 0) for name, count in after.items() if count != before.get(name, 0)}
         for ours in ('info', 'monitor'):
             calls.pop(ours, None)
-        return Run(results, paths, start, end, usage, calls, connections, monitor)
+        run = Run(results, paths, start, end, usage, calls, connections, monitor)
+        if profile:
+            run.instructions = instructions(profile)
+        return run
 
     def _learn(self, peer, spec, workload, each):
         """A short run under MONITOR, once for each peer and workload, that separates commands of the client from those of its
@@ -233,7 +257,7 @@ class Runner:
         if workload in known:
             return
         known[workload] = {}
-        run = self._attempt(peer, spec, workload, each, 0.5, False, True)
+        run = self.attempt(peer, spec, workload, each, 0.5, watch=True)
         if run:
             sent, inner = run.monitor.sent, run.monitor.inner
             known[workload] = {name: sent.get(name, 0) / (sent.get(name, 0) + inner.get(name, 0)) for name in {*sent, *inner}}

@@ -1,17 +1,13 @@
 """The tables of `scale`."""
-import json
-
-from .table import machine_line, markdown, number, plain
+from .table import machine_line, number, page, records
 
 
 def read(path):
     machine, figures = {}, {}
-    with open(path) as raw:
-        for line in raw:
-            record = json.loads(line)
-            machine = record.get('machine', machine)
-            if 'metric' in record:
-                figures.setdefault(record['part'], {})[record['metric']] = record['value']
+    for record in records(path):
+        machine = record.get('machine', machine)
+        if 'metric' in record:
+            figures.setdefault(record['part'], {})[record['metric']] = record['value']
     return machine, figures
 
 
@@ -91,9 +87,6 @@ SECTIONS = [('renewal', renewal), ('memory', memory), ('memory.cycles.', cycles)
 
 def render(path, as_markdown):
     machine, figures = read(path)
-    table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
-    parts = [machine_line(machine)] if machine else []
-    for prefix, section in SECTIONS:
-        if prefix in figures or prefix.endswith('.') and any(part.startswith(prefix) for part in figures):
-            parts += [title.format(heading) + '\n' + table(rows) for heading, rows in section(figures)]
-    return '\n\n'.join(parts)
+    chosen = [section for prefix, section in SECTIONS
+              if prefix in figures or prefix.endswith('.') and any(part.startswith(prefix) for part in figures)]
+    return page([machine_line(machine)] if machine else [], [table for section in chosen for table in section(figures)], as_markdown)

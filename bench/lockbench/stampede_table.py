@@ -1,21 +1,18 @@
 """The tables of `stampede`."""
 import collections
-import json
 import statistics
 
 from .stampede import STATES
-from .table import machine_line, markdown, number, plain, ratio
+from .table import machine_line, number, page, ratio, records
 
 
 def read(path):
     """The facts of the machine, and the values {(scene, policy): {metric: [value of each repetition]}}."""
     facts, figures = {}, collections.defaultdict(lambda: collections.defaultdict(list))
-    with open(path) as raw:
-        for line in raw:
-            record = json.loads(line)
-            facts.update(record if 'machine' in record else {})
-            if 'metric' in record:
-                figures[(record['scene'], record['policy'])][record['metric']].append(record['value'])
+    for record in records(path):
+        facts.update(record if 'machine' in record else {})
+        if 'metric' in record:
+            figures[(record['scene'], record['policy'])][record['metric']].append(record['value'])
     return facts, figures
 
 
@@ -79,18 +76,16 @@ TITLES = {
 
 def render(path, as_markdown):
     facts, figures = read(path)
-    table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
-    parts = [machine_line(facts['machine'])] if 'machine' in facts else []
-    parts.append(f'Build: {facts.get("build", "?")}. Load average at the start: {facts.get("load", "?")}. Repetitions: {facts.get("repetitions", "?")}.')
-    parts += [f'Skipped: {policy}: {why}' for policy, why in facts.get('skipped', {}).items()]
+    lines = [machine_line(facts['machine'])] if 'machine' in facts else []
+    lines.append(f'Build: {facts.get("build", "?")}. Load average at the start: {facts.get("load", "?")}. Repetitions: {facts.get("repetitions", "?")}.')
+    lines += [f'Skipped: {policy}: {why}' for policy, why in facts.get('skipped', {}).items()]
     sections = []
     for scene in sorted({scene for scene, _ in figures}, key=lambda scene: [int(part) for part in scene.split('.')[1:]]):
         if scene.startswith('states'):
             sections += of_states(figures, scene)
     for scene, (text, columns, beside) in TITLES.items():
         if any(of == scene for of, _ in figures):
-            sections.append((text, list(listed(figures, scene, columns, beside))))
+            sections.append((text, listed(figures, scene, columns, beside)))
         if scene == 'wake' and any(of == 'reads' for of, _ in figures):
             sections += reads(figures)
-    parts += [title.format(text) + '\n' + table(rows) for text, rows in sections]
-    return '\n\n'.join(parts)
+    return page(lines, sections, as_markdown)

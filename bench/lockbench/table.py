@@ -12,6 +12,7 @@ COLUMNS = {
     'quorum': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('acq_p50_us', 'acquire p50 us'),
                ('acq_p99_us', 'acquire p99 us'), ('sent_node_op', 'commands/node, cycle'), ('calls_node_op', 'with those of scripts'),
                ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('errors', 'errors')],
+    'counted': [('instructions_op', 'instructions/cycle'), ('errors', 'errors')],
     'W3': [('handoffs_s', 'hand-overs/s'), ('ops_s', 'cycles/s'), ('acq_p50_us', 'wait p50 us'), ('acq_p99_us', 'wait p99 us'),
            ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'), ('min_worker', 'fewest turns'),
            ('max_worker', 'most turns'), ('violations', 'violations'), ('errors', 'errors')],
@@ -22,20 +23,26 @@ COLUMNS = {
              ('conns', 'connections'), ('violations', 'violations'), ('errors', 'errors')],
 }
 KIND = {**dict.fromkeys(['W1', 'W1m', 'W2', *workloads.VARIANTS], 'loop'), **dict.fromkeys(workloads.QUORUM, 'quorum'),
+        **dict.fromkeys(workloads.COUNTED, 'counted'),
         'W3': 'W3', 'W4': 'hand_overs', 'W4h': 'hand_overs', 'W6': 'idle', 'W6p': 'idle'}
 BESIDE = 'rslock'
+# The most that a count of instructions may rise above the one on record.
+MOST_RISE = 0.03
+
+
+def records(path):
+    with open(path) as raw:
+        yield from map(json.loads, raw)
 
 
 def read(path):
     """The facts of the machine, the peers that were skipped, and the runs {(peer, workload): {repetition: {metric: value}}}."""
     machine, skipped, by = {}, {}, collections.defaultdict(lambda: collections.defaultdict(dict))
-    with open(path) as raw:
-        for line in raw:
-            record = json.loads(line)
-            machine = record.get('machine', machine)
-            skipped.update(record.get('skipped', {}))
-            if 'metric' in record:
-                by[(record['peer'], record['workload'])][record['rep']][record['metric']] = record['value']
+    for record in records(path):
+        machine = record.get('machine', machine)
+        skipped.update(record.get('skipped', {}))
+        if 'metric' in record:
+            by[(record['peer'], record['workload'])][record['rep']][record['metric']] = record['value']
     return machine, skipped, by
 
 
@@ -155,34 +162,58 @@ def plain(rows):
                                for n, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
 
 
+def page(lines, sections, as_markdown):
+    """One text: the lines, then the tables. A section is a title and its rows."""
+    table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
+    return '\n\n'.join([*lines, *(title.format(text) + '\n' + table(list(rows)) for text, rows in sections)])
+
+
 def render(path, as_markdown, foreign_max):
     """All tables of a raw file, as one text."""
     machine, skipped, by = read(path)
     result, disturbed = usable(by, foreign_max)
     chosen = {workload for _, workload in result}
-    table, title = (markdown, '### {}\n') if as_markdown else (plain, '{}')
-    parts = []
-    if machine:
-        parts.append(machine_line(machine))
+    lines, sections = [machine_line(machine)] if machine else [], []
     repeats = {len(runs) for runs in by.values()}
-    parts.append(f'Median (least to most) of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs. A ratio compares two figures of one '
+    lines.append(f'Median (least to most) of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs. A ratio compares two figures of one '
                  'repetition. A target shows its worst repetition.' if repeats else 'Nothing was measured.')
     if disturbed:
-        parts.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
-    for peer, reason in skipped.items():
-        parts.append(f'Skipped: {peer}: {reason}')
-    if chosen & set(KIND):
-        parts.append(title.format('Targets') + '\n' + table(list(rows_of_targets(by, result, chosen))))
-        speeds = {repetition: targets.rslock_speed(figures) for repetition, figures in by_repetition(result).items()}
-        speeds = {repetition: speed for repetition, speed in speeds.items() if speed}
-        if 'W3' in chosen and speeds:
-            parts.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
-                         f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
+        lines.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
+    lines += [f'Skipped: {peer}: {reason}' for peer, reason in skipped.items()]
+    if chosen & {target.workload for target in targets.TARGETS}:
+        sections.append(('Targets', rows_of_targets(by, result, chosen)))
+    speeds = {repetition: targets.rslock_speed(figures) for repetition, figures in by_repetition(result).items()}
+    speeds = {repetition: speed for repetition, speed in speeds.items() if speed}
+    if 'W3' in chosen and speeds:
+        lines.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
+                     f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
     if 'leasehold-home' in {peer for peer, _ in result}:
-        parts.append(title.format("I/O on the workers' runtime (leasehold) and on the client's own thread (leasehold-home)") + '\n'
-                     + table(list(rows_of_home(result))))
+        sections.append(("I/O on the workers' runtime (leasehold) and on the client's own thread (leasehold-home)", rows_of_home(result)))
     for workload, about in workloads.ABOUT.items():
         if workload in chosen:
             rows = rows_of_limits(result) if workload == 'limits' else rows_of(workload, result, disturbed)
-            parts.append(title.format(f'{workload}: {about}') + '\n' + table(list(rows)))
-    return '\n\n'.join(parts)
+            sections.append((f'{workload}: {about}', rows))
+    return page(lines, sections, as_markdown)
+
+
+def compare(path, record, peers, chosen):
+    """The counts of instructions in `path` beside those on record: lines to read, and the failures among them."""
+    (machine, _, now), (known, _, before) = read(path), read(record)
+    # Compilers differ in the code they make; CPUs in the code that the C library chooses.
+    lines = [f'Here: {machine.get(what)}. On record: {known.get(what)}. The counts may differ for that.'
+             for what in ('rustc', 'cpu') if machine.get(what) != known.get(what)]
+    failures = []
+    for workload in chosen:
+        for peer in peers:
+            new, old = (values(runs, peer, workload, 'instructions_op').values() for runs in (now, before))
+            if not new or not old:
+                failures.append(f'{workload} {peer}: ' + ('not measured' if old else 'no instructions on record'))
+                continue
+            # A reply that comes late costs instructions, so only a rise of all repetitions is one.
+            new, old = min(new), statistics.median(old)
+            line = f'{workload} {peer}: {number(new)} instructions/cycle, {number(old)} on record: {new / old - 1:+.1%}'
+            if new > old * (1 + MOST_RISE):
+                failures.append(f'{line}, more than {MOST_RISE:.0%}')
+            else:
+                lines.append(line)
+    return lines, failures

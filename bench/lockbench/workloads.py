@@ -20,10 +20,12 @@ ABOUT = {
     'W1b': 'W1 while another program takes one core',
     'W1t': 'W1 over TLS (Leasehold only)',
     'W1d': 'W1 with appendfsync always',
+    'W1i': 'instructions of the client in W1, counted by callgrind',
     'W2': '64 workers in one process, each its own key; multi_thread runtime with 2 workers',
     'W2b': 'W2 while another program takes one core',
     'W2t': 'W2 over TLS (Leasehold only)',
     'W2d': 'W2 with appendfsync always',
+    'W2i': 'instructions of the client in W2, counted by callgrind',
     'W3': '16 workers in one process on one key, empty critical section',
     'W4': '8 processes on one key, held for 5 ms, asked for again at once',
     'W4h': '8 processes on one key, held for 5 ms, asked for again after 20 ms (mean)',
@@ -33,11 +35,11 @@ ABOUT = {
     'W6': '200 waiters of one process on a held lock',
     'W6p': '200 processes with one waiter each on a held lock (Rust only)',
 }
-DEFAULT = list(ABOUT)
 # The base workload and the condition of each variant.
 VARIANTS = {'W1a': ('W1', 'awake'), 'W1b': ('W1', 'busy'), 'W2b': ('W2', 'busy'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'),
-            'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent')}
+            'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'), 'W1i': ('W1', 'counted'), 'W2i': ('W2', 'counted'), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent')}
 QUORUM = ['W5', 'W5w', 'W5s']
+COUNTED = ['W1i', 'W2i']
 
 
 def takes_part(spec, workload):
@@ -69,7 +71,7 @@ def run(runner, peer, spec, workload, scale=1.0):
     """The figures of one repetition, or None if it failed. `scale` shortens the run."""
     if workload in VARIANTS:
         with runner.under(VARIANTS[workload][1]):
-            return loop(runner, peer, spec, workload, 5 * scale)
+            return (counted if workload in COUNTED else loop)(runner, peer, spec, workload, 5 * scale)
     if workload == 'limits':
         return limits(runner, spec, 4 * scale)
     if workload in ('W1', 'W1m', 'W2', 'W3'):
@@ -79,11 +81,27 @@ def run(runner, peer, spec, workload, scale=1.0):
     return idle(runner, peer, spec, workload, (20 if workload == 'W6p' else 10) * scale)
 
 
-def loop(runner, peer, spec, workload, secs):
+def loop_arguments(workload):
+    """The driver's arguments, without a time."""
     workers, keys, threads = {'W1': (1, 'distinct', 1), 'W1m': (1, 'distinct', 2), 'W2': (64, 'distinct', 2),
                               'W3': (16, 'one', 1)}[VARIANTS.get(workload, (workload,))[0]]
-    args = ['mode=loop', f'workers={workers}', f'keys={keys}', f'threads={threads}']
-    run = runner.measure(peer, spec, workload, [args], secs)
+    return ['mode=loop', f'workers={workers}', f'keys={keys}', f'threads={threads}']
+
+
+def counted(runner, peer, spec, workload, secs):
+    """Compares a short run with a long one, so that start and end fall out. The load of the machine matters little."""
+    runs = [runner.attempt(peer, spec, workload, [loop_arguments(workload)], share * secs) for share in (0.1, 0.6)]
+    if not all(runs):
+        return None
+    (few, first), (many, second) = ((run.total('ops'), run.instructions) for run in runs)
+    if many <= few:
+        runner.say(f'FAILED {peer} {workload}: {few} cycles, then {many} in a longer run')
+        return None
+    return dict(instructions_op=round((second - first) / (many - few)), errors=sum(run.total('errors') for run in runs))
+
+
+def loop(runner, peer, spec, workload, secs):
+    run = runner.measure(peer, spec, workload, [loop_arguments(workload)], secs)
     if not run:
         return None
     said = run.results[0]
@@ -174,15 +192,7 @@ def idle(runner, peer, spec, workload, secs):
 
 def limits(runner, spec, secs):
     """Figures named `part.metric`, of the least disturbed run."""
-    best = None
-    for _ in range(runner.tries):
-        runner.wait_until_quiet()
-        figures = limits_once(runner, spec, secs)
-        if figures and (best is None or figures['foreign'] < best['foreign']):
-            best = figures
-        if best and best['foreign'] < runner.foreign_max:
-            break
-    return best
+    return runner.least_disturbed(lambda: limits_once(runner, spec, secs), lambda figures: figures['foreign'])
 
 
 def limits_once(runner, spec, secs):

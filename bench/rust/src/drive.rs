@@ -1,5 +1,6 @@
 //! The protocol: warm up, `READY`, `GO <t0>`, work, report, `BYE`.
 
+use std::fmt::Display;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,6 +68,11 @@ pub fn drive<P: Peer>(make: impl AsyncFnOnce(&Args, &Load) -> P) {
     std::process::exit(0);
 }
 
+/// The text of an error.
+pub fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
 /// Waits for all tasks.
 pub async fn join<T>(tasks: Vec<JoinHandle<T>>) -> Vec<T> {
     let mut done = Vec::with_capacity(tasks.len());
@@ -76,7 +82,8 @@ pub async fn join<T>(tasks: Vec<JoinHandle<T>>) -> Vec<T> {
     done
 }
 
-async fn line() -> String {
+/// The next line of standard input.
+pub async fn line() -> String {
     let read = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         std::io::stdin()
@@ -178,7 +185,7 @@ async fn work<P: Peer>(
 ) -> Tally {
     let mut tally = Tally::default();
     let mut section = Section::new(worker, shared, load.held);
-    let mut pauses = Pauses::new(load, worker);
+    let mut random = Random::new(worker as u64);
     let mut lock = peer.lock(&load.key(worker));
     let mut requested = now_ns();
     // A failed acquisition is repeated; its wait runs from the first request.
@@ -193,7 +200,8 @@ async fn work<P: Peer>(
                 };
                 tally.add(record, end, load.log.is_some());
                 if !load.think.is_zero() {
-                    tokio::time::sleep(pauses.next()).await;
+                    // 0.5 to 1.5 times the mean.
+                    tokio::time::sleep(load.think.mul_f64(0.5 + random.share())).await;
                 }
                 requested = now_ns();
             }
@@ -209,27 +217,21 @@ async fn work<P: Peer>(
     tally
 }
 
-/// Random pauses of 0.5 to 1.5 times the mean, different in each worker.
-struct Pauses {
-    state: u64,
-    mean: Duration,
-}
+/// A linear congruential generator: good enough for pauses.
+pub struct Random(u64);
 
-impl Pauses {
-    fn new(load: &Load, worker: usize) -> Self {
-        let state = now_ns() ^ ((worker as u64) << 32) ^ u64::from(std::process::id());
-        Self {
-            state,
-            mean: load.think,
-        }
+impl Random {
+    /// Differs by process and by `number`.
+    pub fn new(number: u64) -> Self {
+        Self(now_ns() ^ (number << 32) ^ u64::from(std::process::id()))
     }
 
-    fn next(&mut self) -> Duration {
-        self.state = self
-            .state
+    /// At least 0, below 1.
+    pub fn share(&mut self) -> f64 {
+        self.0 = self
+            .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let share = (self.state >> 11) as f64 / (1_u64 << 53) as f64;
-        self.mean.mul_f64(0.5 + share)
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

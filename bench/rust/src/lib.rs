@@ -11,7 +11,7 @@ mod wire;
 
 pub use args::{Args, Load};
 pub use clock::{cpu_used, nanos, now_ns, resident_bytes, seconds_since, sleep_until_async};
-pub use drive::{Peer, drive, join, runtime};
+pub use drive::{Peer, Random, drive, join, line, runtime, text};
 pub use histogram::Histogram;
 pub use report::Part;
 pub use section::Section;

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, Mutex};
-use leasehold_bench::{Peer, Section, drive};
+use leasehold::{Client, Mutex};
+use leasehold_bench::{Peer, Section, drive, text};
 
 #[derive(Clone)]
 struct Leasehold {
@@ -23,11 +23,10 @@ impl Peer for Leasehold {
     }
 
     async fn cycle(&self, lock: &mut Mutex, section: &mut Section) -> Result<(), String> {
-        let say = |error: Error| error.to_string();
-        let lease = lock.acquire().await.map_err(say)?;
+        let lease = lock.acquire().await.map_err(text)?;
         section.run().await;
         if self.awaited {
-            lease.release().await.map_err(say)
+            lease.release().await.map_err(text)
         } else {
             drop(lease);
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_bench::{Peer, Section, drive};
+use leasehold_bench::{Peer, Section, drive, text};
 use rdlock::RdLockConnectionManager;
 
 #[derive(Clone)]
@@ -22,9 +22,9 @@ impl Peer for Rdlock {
         let mut lock = self.manager.new_basic_lock(key, self.ttl_secs);
         // rdlock's `lock` passes u64::MAX seconds, which overflows tokio's interval.
         let locked = lock.lock_timeout(Duration::from_secs(3600)).await;
-        locked.map_err(|error| error.to_string())?;
+        locked.map_err(text)?;
         section.run().await;
-        lock.release().await.map_err(|error| error.to_string())
+        lock.release().await.map_err(text)
     }
 
     async fn hold(&self, key: &str) {

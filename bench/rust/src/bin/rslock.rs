@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_bench::{Peer, Section, drive};
+use leasehold_bench::{Peer, Section, drive, text};
 use rslock::LockManager;
 
 #[derive(Clone)]
@@ -20,7 +20,7 @@ impl Peer for Rslock {
 
     async fn cycle(&self, key: &mut String, section: &mut Section) -> Result<(), String> {
         let guard = self.manager.acquire(key.as_bytes(), self.ttl).await;
-        let guard = guard.map_err(|error| error.to_string())?;
+        let guard = guard.map_err(text)?;
         section.run().await;
         guard.release().await;
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::Mutex;
-use leasehold_bench::{Args, now_ns};
+use leasehold_bench::{Args, line, now_ns};
 
 use crate::hold;
 
@@ -13,19 +13,12 @@ async fn lock(args: &Args) -> Mutex {
     client.mutex(name).ttl(args.millis("ttl_ms", 1000.0))
 }
 
-fn read_line() {
-    let mut line = String::new();
-    let read = std::io::stdin().read_line(&mut line);
-    read.expect("stdin can be read");
-}
-
 /// Holds the lock until a line comes on stdin.
 pub(crate) async fn hold(args: &Args) {
     let mutex = lock(args).await;
     let lease = mutex.acquire().await.expect("it is free");
     println!("HELD {}", now_ns());
-    let line = tokio::task::spawn_blocking(read_line);
-    line.await.expect("stdin is read");
+    line().await;
     println!("RELEASE {}", now_ns());
     lease.release().await.expect("it is held");
 }

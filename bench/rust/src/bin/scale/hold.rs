@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use leasehold::{Client, Error, Lease};
-use leasehold_bench::Args;
+use leasehold::{Client, Error, Lease, Mutex};
+use leasehold_bench::{Args, now_ns};
 
 /// The number of concurrent requests.
-const BATCH: usize = 500;
+pub(crate) const BATCH: usize = 500;
 
 pub(crate) async fn connect(args: &Args) -> Client {
     // A machine with a hundred thousand leases or tasks may answer late.
@@ -16,6 +16,14 @@ pub(crate) async fn connect(args: &Args) -> Client {
         .connect(&args.url())
         .await
         .expect("redis-server answers")
+}
+
+/// Acquires and releases a lock that nobody else wants. Returns the nanoseconds that it took.
+pub(crate) async fn pair(mutex: &Mutex) -> u64 {
+    let asked = now_ns();
+    let lease = mutex.acquire().await.expect("nobody else wants it");
+    lease.release().await.expect("it is held");
+    now_ns() - asked
 }
 
 /// Takes the locks `lock:0` to `lock:<count - 1>`.

@@ -26,8 +26,7 @@ pub(crate) async fn held(args: &Args) {
     let client = hold::connect(args).await;
     let mut redis = Connection::open(args.port());
     // The first acquisition allocates shared state, which later ones do not.
-    let first = client.mutex("first").acquire().await.expect("it is free");
-    first.release().await.expect("it is held");
+    hold::pair(&client.mutex("first")).await;
     let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
 
     let leases = hold::take(&client, count, ttl).await;

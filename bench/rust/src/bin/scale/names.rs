@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::Client;
+use leasehold::{Client, Mutex};
 use leasehold_bench::{Args, Histogram, Part, nanos, now_ns, seconds_since};
 
 use crate::hold;
@@ -25,17 +25,15 @@ pub(crate) async fn run(args: &Args) {
 }
 
 async fn use_all(client: &Client, names: std::ops::Range<u64>) {
-    for first in names.clone().step_by(500) {
-        let last = names.end.min(first + 500);
-        let batch = (first..last).map(|name| pair(client, name));
+    for first in names.clone().step_by(hold::BATCH) {
+        let last = names.end.min(first + hold::BATCH as u64);
+        let batch = (first..last).map(|name| async move { hold::pair(&mutex(client, name)).await });
         join_all(batch).await;
     }
 }
 
-async fn pair(client: &Client, name: u64) {
-    let mutex = client.mutex(format!("name:{name}"));
-    let lease = mutex.acquire().await.expect("nobody else wants it");
-    lease.release().await.expect("it is held");
+fn mutex(client: &Client, name: u64) -> Mutex {
+    client.mutex(format!("name:{name}"))
 }
 
 async fn report(client: &Client, names: u64, time: Duration) {
@@ -43,9 +41,7 @@ async fn report(client: &Client, names: u64, time: Duration) {
     let start = now_ns();
     let mut name = 0_u64;
     while now_ns() - start < nanos(time) {
-        let asked = now_ns();
-        pair(client, name % names).await;
-        times.add(now_ns() - asked);
+        times.add(hold::pair(&mutex(client, name % names)).await);
         // A stride without a factor of 10 visits all of them, far apart.
         name = name.wrapping_add(7_919);
     }

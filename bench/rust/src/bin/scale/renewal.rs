@@ -69,10 +69,7 @@ async fn probe(client: &Client, time: Duration) -> Probe {
     let (start, cpu) = (now_ns(), cpu_used());
     let end = start + nanos(time);
     while now_ns() < end {
-        let asked = now_ns();
-        let lease = mutex.acquire().await.expect("nobody else wants it");
-        lease.release().await.expect("it is held");
-        pairs.add(now_ns() - asked);
+        pairs.add(hold::pair(&mutex).await);
         tokio::time::sleep(PAUSE).await;
     }
     let cpu = (cpu_used() - cpu).as_secs_f64() / seconds_since(start);

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use leasehold::Client;
+use leasehold_bench::text;
 use leasehold_cache::{Cache, Origin, Policy};
 
 use crate::source::Source;
@@ -40,7 +41,7 @@ impl Guard {
             .get_or_refresh(key, || source.read())
             .policy(policy)
             .await;
-        let got = got.map_err(|error| error.to_string())?;
+        let got = got.map_err(text)?;
         let how = match got.origin() {
             Origin::Fresh => How::Fresh,
             Origin::Stale => How::Stale,
@@ -51,9 +52,6 @@ impl Guard {
     }
 
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), String> {
-        self.0
-            .invalidate(key)
-            .await
-            .map_err(|error| error.to_string())
+        self.0.invalidate(key).await.map_err(text)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_bench::{Args, Histogram, nanos, now_ns, sleep_until_async};
+use leasehold_bench::{Args, Histogram, Random, nanos, now_ns, sleep_until_async};
 use tokio::task::JoinSet;
 
 use crate::source::{Floor, Source, begun};
@@ -40,18 +40,16 @@ pub(crate) async fn offer(policy: Arc<Policy>, order: &Args, folder: &Arc<str>) 
     }
     let rate: f64 = order.get("rate", 0.0);
     let end = t0 + nanos(order.millis("secs", 0.0) * 1000);
-    let mut random = Random(t0 ^ (u64::from(std::process::id()) << 32));
-    let (mut next, mut done) = (t0, Vec::new());
-    while rate > 0.0 {
-        next += random.pause(rate);
-        if next >= end {
-            break;
-        }
+    let mut random = Random::new(0);
+    let mut next = t0.saturating_add(pause(&mut random, rate));
+    let mut done = Vec::new();
+    while next < end {
         sleep_until_async(next).await;
         start(&mut calls);
         while let Some(call) = calls.try_join_next() {
             done.push(call.expect("a call does not panic"));
         }
+        next = next.saturating_add(pause(&mut random, rate));
     }
     let give_up = end + nanos(order.millis("give_up_ms", 15_000.0));
     let left = Duration::from_nanos(give_up.saturating_sub(now_ns()));
@@ -127,16 +125,7 @@ fn report(calls: &[Call], unanswered: usize) -> String {
     )
 }
 
-/// Xorshift: good enough for pauses, and deterministic.
-struct Random(u64);
-
-impl Random {
-    /// An exponential pause, in nanoseconds.
-    fn pause(&mut self, rate: f64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let uniform = ((self.0 >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
-        nanos(Duration::from_secs_f64(-uniform.ln() / rate))
-    }
+/// The nanoseconds to the next call of a Poisson process with `rate` calls a second. A rate of 0 gives the longest time.
+fn pause(random: &mut Random, rate: f64) -> u64 {
+    (-(1.0 - random.share()).ln() / rate * 1e9) as u64
 }

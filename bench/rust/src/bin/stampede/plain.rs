@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use leasehold_bench::text;
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Script, cmd};
+use redis::{Script, cmd};
 
 use crate::source::Source;
 use crate::{How, Keep};
@@ -27,10 +28,6 @@ pub(crate) struct Plain {
     way: Way,
     flights: Arc<Mutex<HashMap<String, Flight>>>,
     release: Arc<Script>,
-}
-
-fn say(error: RedisError) -> String {
-    error.to_string()
 }
 
 impl Plain {
@@ -69,7 +66,7 @@ impl Plain {
             .arg(key)
             .query_async(&mut self.connection.clone())
             .await
-            .map_err(say)
+            .map_err(text)
     }
 
     async fn stored(&self, key: &str) -> Result<Option<String>, String> {
@@ -77,7 +74,7 @@ impl Plain {
             .arg(key)
             .query_async(&mut self.connection.clone())
             .await
-            .map_err(say)
+            .map_err(text)
     }
 
     /// One load in this process, shared by all concurrent callers.
@@ -125,7 +122,7 @@ impl Plain {
         loop {
             let mut set = cmd("SET");
             set.arg(&lock).arg(&token).arg("NX").arg("PX").arg(lease);
-            let taken: Option<String> = set.query_async(&mut connection).await.map_err(say)?;
+            let taken: Option<String> = set.query_async(&mut connection).await.map_err(text)?;
             if taken.is_some() {
                 break;
             }
@@ -146,7 +143,7 @@ impl Plain {
             .arg(&token)
             .invoke_async::<()>(&mut connection)
             .await;
-        released.map_err(say)?;
+        released.map_err(text)?;
         answer
     }
 }
@@ -161,6 +158,6 @@ async fn load(
     let fresh = u64::try_from(keep.fresh.as_millis()).unwrap_or(u64::MAX);
     let mut set = cmd("SET");
     set.arg(&key).arg(&value).arg("PX").arg(fresh);
-    set.query_async::<()>(&mut connection).await.map_err(say)?;
+    set.query_async::<()>(&mut connection).await.map_err(text)?;
     Ok(value)
 }

@@ -9,7 +9,7 @@ use amalgam::provider::{
 };
 use amalgam::{Cache, FactoryError, Timeout};
 use cachekit::CacheKit;
-use leasehold_bench::Args;
+use leasehold_bench::{Args, text};
 
 use crate::source::Source;
 use crate::{How, Keep};
@@ -66,18 +66,14 @@ impl Amalgam {
                     true,
                 )
         });
-        let value = request.await.map_err(|error| error.to_string())?;
+        let value = request.await.map_err(text)?;
         let loaded = loaded.load(std::sync::atomic::Ordering::Relaxed);
         Ok((value, if loaded { How::Loaded } else { How::Got }))
     }
 
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), String> {
         // Keeps the stale value, as Leasehold does.
-        self.0
-            .expire(key)
-            .await
-            .map(drop)
-            .map_err(|error| error.to_string())
+        self.0.expire(key).await.map(drop).map_err(text)
     }
 }
 
@@ -98,13 +94,12 @@ impl Cachekit {
         keep: Keep,
         source: Source,
     ) -> Result<(String, How), String> {
-        let say = |error: cachekit::CachekitError| error.to_string();
-        if let Some(value) = self.0.get::<String>(key).await.map_err(say)? {
+        if let Some(value) = self.0.get::<String>(key).await.map_err(text)? {
             return Ok((value, How::Got));
         }
         let mut flight = self.0.single_flight(key).await;
         while flight.wait_for_fill().await {
-            if let Some(value) = self.0.get::<String>(key).await.map_err(say)? {
+            if let Some(value) = self.0.get::<String>(key).await.map_err(text)? {
                 flight.release().await;
                 return Ok((value, How::Waited));
             }
@@ -114,7 +109,7 @@ impl Cachekit {
             self.0
                 .set_with_ttl(key, &value, keep.fresh)
                 .await
-                .map_err(say)?;
+                .map_err(text)?;
             Ok((value, How::Loaded))
         };
         let loaded = loaded.await;
@@ -123,10 +118,6 @@ impl Cachekit {
     }
 
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), String> {
-        self.0
-            .delete(key)
-            .await
-            .map(drop)
-            .map_err(|error| error.to_string())
+        self.0.delete(key).await.map(drop).map_err(text)
     }
 }
