@@ -72,7 +72,7 @@ impl Text {
 static SOURCES: LazyLock<Vec<ScriptSource>> = LazyLock::new(sources);
 
 /// All scripts, by the numbers above. The long scripts of the mutex begin with the prelude and the verbs that they
-/// call. The scripts of the timestamp protocol and of cache entries begin with their own preludes. The others need
+/// call. Before them comes the short way of a release, which needs no prelude. The scripts of the timestamp protocol and of cache entries begin with their own preludes. The others need
 /// none.
 fn sources() -> Vec<ScriptSource> {
     vec![
@@ -88,6 +88,7 @@ fn sources() -> Vec<ScriptSource> {
         ),
         ScriptSource::new(
             &[
+                include_str!("../../../lua/mutex/hand_over.lua"),
                 PRELUDE,
                 include_str!("../../../lua/mutex/extend.lua"),
                 include_str!("../../../lua/mutex/release.lua"),

@@ -47,6 +47,7 @@ fn every_command_of_the_scripts_is_needed() {
         include_str!("../../../../../lua/index.lua"),
         include_str!("../../../../../lua/mutex/take.lua"),
         include_str!("../../../../../lua/mutex/settle.lua"),
+        include_str!("../../../../../lua/mutex/hand_over.lua"),
         include_str!("../../../../../lua/mutex/acquire.lua"),
         include_str!("../../../../../lua/mutex/extend.lua"),
         include_str!("../../../../../lua/mutex/release.lua"),
