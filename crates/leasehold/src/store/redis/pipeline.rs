@@ -135,7 +135,6 @@ struct Contents {
 struct QueuedStep {
     /// The order of arrival, over all kinds.
     sequence: u64,
-    name: LockName,
     step: Step,
     waiting: PendingReply,
 }
@@ -149,6 +148,8 @@ struct PendingBatch {
 
 /// The caller that waits for the answer to a step.
 struct PendingReply {
+    /// The lock of the step.
+    name: LockName,
     /// Taken when the step is answered (SQ1).
     done: Option<Done>,
     until: Moment,
@@ -187,13 +188,13 @@ impl Queue {
                 let kind = contents.kind(name, &step);
                 contents.next_sequence += 1;
                 let waiting = PendingReply {
+                    name: name.clone(),
                     done: Some(done),
                     until,
                     limit,
                 };
                 contents.queues[kind as usize].push_back(QueuedStep {
                     sequence,
-                    name: name.clone(),
                     step,
                     waiting,
                 });
@@ -382,9 +383,10 @@ impl Contents {
             step,
             Step::Extend { fence: Some(_), .. } | Step::Release { fence: Some(_), .. }
         );
+        let is_named = |waiting: &PendingReply| waiting.name == *name;
         let carries_short = || {
             let mut batches = self.in_flight.iter();
-            batches.any(|batch| batch.kind == Kind::Settle)
+            batches.any(|batch| batch.kind == Kind::Settle && batch.waiting.iter().any(is_named))
         };
         match self.contended.kind(name, step) {
             Kind::Settle if self.waits(Kind::SettleLong, name) => Kind::SettleLong,
@@ -400,7 +402,7 @@ impl Contents {
     fn waits(&self, kind: Kind, name: &LockName) -> bool {
         self.queues[kind as usize]
             .iter()
-            .any(|item| item.name == *name)
+            .any(|item| item.waiting.name == *name)
     }
 
     /// The next batch: of the kind whose first step has waited longest. A step that frees a lock may go before an
@@ -429,7 +431,7 @@ impl Contents {
         let count = fits.take_while(|item| item.sequence < before).count();
         let (mut steps, mut waiting) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for item in queue.drain(..count) {
-            steps.push((item.name, item.step));
+            steps.push((item.waiting.name.clone(), item.step));
             waiting.push(item.waiting);
         }
         let id = self.next_batch_id;
