@@ -1,6 +1,6 @@
 -- The functions that the long forms of the mutex's scripts share. They implement the same rules as
 -- `leasehold-core`. The short forms (take.lua, settle.lua) use none of them, and answer before any change when a
--- step needs one.
+-- step needs one. Nor does hand_over.lua, which comes before this text.
 -- This text follows the `#!lua` line; the verbs and their caller follow this text. Loading it changes nothing.
 --
 -- Redis runs a script from its first line each time, so each function costs every step a little. A function that few

@@ -129,7 +129,7 @@ pub(super) fn compare_and_delete(facts: &ServerFacts) -> Judged {
         return info("no compare-and-delete command; locks use scripts");
     };
     info(format!(
-        "SET IFEQ and {} exist; locks use scripts all the same: they renew also when memory is full",
+        "{} frees a lock that nobody waits for; all else is done by scripts: they renew also when memory is full",
         name.to_uppercase()
     ))
 }

@@ -7,6 +7,10 @@
 --       then, at a node of a quorum, as in prelude.lua
 -- Reply one for each, see extend.lua and release.lua; {'other-terms', nodes, longest TTL in ms} or {'error', text}
 return each(4, function(verb, owner, ms, believed)
+  -- For a single step, hand_over.lua has tried it already.
+  if #KEYS > 4 and not TERMS and is_handed_over(COUNTER, NAME, QUEUE, WAITERS, verb, owner, ms, believed) then
+    return 'released'
+  end
   believed = tonumber(believed)
   if verb == 'extend' and TERMS and string.sub(mark or '', -16) ~= SERVER then
     -- The hold may have come with the data of another server; see propose_many.lua.

@@ -170,7 +170,9 @@ async fn gather(
     facts.ttl = how.ttl;
     facts.transport = transport(address);
     let database = address.settings().db();
-    facts.acl = probe::acl(facts.redis_version(), database, &how.keys, is_node);
+    let (version, known) = (facts.redis_version(), facts.commands.as_deref());
+    let known = known.unwrap_or_default();
+    facts.acl = probe::acl(version, known, database, &how.keys, is_node);
     let (mark, clock) = seen.unzip();
     Ok(Found {
         facts: Box::new(facts),

@@ -32,7 +32,10 @@ use redis::{ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
 use super::fault::is_denied;
-use super::protocol::{Contended, Kind, MOST, decode, no_known_form, script_of, write};
+use super::protocol::{
+    Contended, Kind, MOST, decode, is_native, native_reply, no_known_form, script_of, write,
+    write_native,
+};
 use super::resp::Command;
 use super::scripts::{Form, Scripts};
 use crate::clock::Moment;
@@ -135,7 +138,6 @@ struct Contents {
 struct QueuedStep {
     /// The order of arrival, over all kinds.
     sequence: u64,
-    name: LockName,
     step: Step,
     waiting: PendingReply,
 }
@@ -149,6 +151,8 @@ struct PendingBatch {
 
 /// The caller that waits for the answer to a step.
 struct PendingReply {
+    /// The lock of the step.
+    name: LockName,
     /// Taken when the step is answered (SQ1).
     done: Option<Done>,
     until: Moment,
@@ -189,13 +193,13 @@ impl Queue {
                 let kind = contents.kind(name, &step);
                 contents.next_sequence += 1;
                 let waiting = PendingReply {
+                    name: name.clone(),
                     done: Some(done),
                     until,
                     limit,
                 };
                 contents.queues[kind as usize].push_back(QueuedStep {
                     sequence,
-                    name: name.clone(),
                     step,
                     waiting,
                 });
@@ -416,9 +420,10 @@ impl Contents {
             step,
             Step::Extend { fence: Some(_), .. } | Step::Release { fence: Some(_), .. }
         );
+        let is_named = |waiting: &PendingReply| waiting.name == *name;
         let carries_short = || {
             let mut batches = self.in_flight.iter();
-            batches.any(|batch| batch.kind == Kind::Settle)
+            batches.any(|batch| batch.kind == Kind::Settle && batch.waiting.iter().any(is_named))
         };
         match self.contended.kind(name, step) {
             Kind::Settle if self.waits(Kind::SettleLong, name) => Kind::SettleLong,
@@ -434,7 +439,7 @@ impl Contents {
     fn waits(&self, kind: Kind, name: &LockName) -> bool {
         self.queues[kind as usize]
             .iter()
-            .any(|item| item.name == *name)
+            .any(|item| item.waiting.name == *name)
     }
 
     /// The next batch: of the kind whose first step has waited longest. A step that frees a lock may go before an
@@ -463,7 +468,7 @@ impl Contents {
         let count = fits.take_while(|item| item.sequence < before).count();
         let (mut steps, mut waiting) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for item in queue.drain(..count) {
-            steps.push((item.name, item.step));
+            steps.push((item.waiting.name.clone(), item.step));
             waiting.push(item.waiting);
         }
         let id = self.next_batch_id;
@@ -593,13 +598,15 @@ struct BatchInFlight {
     answers: Vec<Option<RedisResult<Reply>>>,
     /// In flight.
     part: Part,
+    /// The replies to it, but for the last one.
+    heard: Vec<Value>,
     /// To be sent after it, the last one first.
     left: Vec<Part>,
     /// It was refused before, and no other batch is in flight.
     is_alone: bool,
 }
 
-/// Steps of a batch, in one request.
+/// Steps of a batch, in one request, or each in a native command.
 struct Part {
     kind: Kind,
     form: Form,
@@ -613,6 +620,14 @@ impl Part {
         batch: &'a Batch,
     ) -> impl ExactSizeIterator<Item = &'a (LockName, Step)> + Clone {
         self.steps.iter().map(|place| &batch.steps[*place])
+    }
+
+    /// How many replies it has.
+    fn replies(&self) -> usize {
+        match self.form.native {
+            Some(_) => self.steps.len(),
+            None => 1,
+        }
     }
 }
 
@@ -644,14 +659,21 @@ impl Flight {
         !self.serial && self.batches < if self.is_fast { 1 } else { BATCHES }
     }
 
-    /// Sends a batch. Its steps are executed in order and atomically, and the failure of one does not affect the others. A step that its
-    /// short form does not fit has changed nothing, and is sent again in the long form; other steps may run in between.
+    /// Sends a batch. Its steps are executed in order, and the failure of one does not affect the others. A script executes them
+    /// atomically. A step that its short form does not fit has changed nothing, and is sent again in the long form; other steps may
+    /// run in between.
     pub(super) fn begin(&mut self, batch: Batch, now: Moment) {
         if self.batches == 0 {
             self.began = Some(now);
         }
-        let attempt = BatchInFlight::new(batch, self.scripts.form());
-        self.send(attempt);
+        let is_native =
+            batch.kind == Kind::Settle && batch.steps.iter().all(|(_, step)| is_native(step));
+        let form = if is_native {
+            self.scripts.native()
+        } else {
+            self.scripts.form()
+        };
+        self.send(BatchInFlight::new(batch, form));
     }
 
     /// Sends a call, unless its caller has gone. The caller hears the replies.
@@ -685,7 +707,12 @@ impl Flight {
     /// It answers nothing: the server's last words, or no server.
     pub(super) fn hear(&mut self, reply: Value, now: Moment) -> RedisResult<()> {
         match self.sent.pop_front() {
-            Some(Sent::Batch(attempt)) => {
+            Some(Sent::Batch(mut attempt)) => {
+                if attempt.heard.len() + 1 < attempt.part.replies() {
+                    attempt.heard.push(reply);
+                    self.sent.push_front(Sent::Batch(attempt));
+                    return Ok(());
+                }
                 self.batches -= 1;
                 if let Some(began) = self.began.take() {
                     self.is_fast = now.since(began) <= AT_ONCE;
@@ -711,14 +738,25 @@ impl Flight {
         }
     }
 
+    /// How many replies are missing.
+    #[cfg(any(test, feature = "doctor"))]
+    pub(super) fn awaits(&self) -> usize {
+        let awaited = self.sent.iter().map(|sent| match sent {
+            Sent::Batch(attempt) => attempt.part.replies() - attempt.heard.len(),
+            Sent::Call(call) => call.replies - call.heard.len(),
+        });
+        awaited.sum()
+    }
+
     /// The next batch with all its answers.
     pub(super) fn next_completed(&mut self) -> Option<CompletedBatch> {
         self.completed.pop_front()
     }
 
-    fn hear_part(&mut self, mut attempt: BatchInFlight, reply: Value) {
+    fn hear_part(&mut self, mut attempt: BatchInFlight, last: Value) {
         let is_first = attempt.part.kind == attempt.batch.kind;
-        let is_refused = match reply {
+        let is_refused = match last {
+            last if attempt.part.form.native.is_some() => attempt.take_native(last, &self.scripts),
             Value::ServerError(error) => attempt.refuse(&self.scripts, &error.into()),
             reply => {
                 attempt.take(&reply, self.scripts.form());
@@ -768,18 +806,26 @@ impl Flight {
         let steps = attempt.part.of(&attempt.batch);
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
         self.command.clear();
-        let script = script_of(kind, steps.clone().next().map(|(_, step)| step));
-        self.scripts.begin(script, form, &mut self.command);
-        let (counters, counts) = (self.scripts.counters, self.scripts.counts());
-        write(
-            kind,
-            counters,
-            &counts,
-            &self.channel,
-            steps,
-            &mut self.command,
-        );
-        self.command.write(&mut self.out);
+        if let Some(command) = form.native {
+            for step in steps {
+                write_native(command, step, &mut self.command);
+                self.command.write(&mut self.out);
+                self.command.clear();
+            }
+        } else {
+            let script = script_of(kind, steps.clone().next().map(|(_, step)| step));
+            self.scripts.begin(script, form, &mut self.command);
+            let (counters, counts) = (self.scripts.counters, self.scripts.counts());
+            write(
+                kind,
+                counters,
+                &counts,
+                &self.channel,
+                steps,
+                &mut self.command,
+            );
+            self.command.write(&mut self.out);
+        }
         self.batches += 1;
         self.sent.push_back(Sent::Batch(attempt));
     }
@@ -795,6 +841,7 @@ impl BatchInFlight {
             batch,
             answers,
             part: Part { kind, form, steps },
+            heard: Vec::new(),
             left: Vec::new(),
             is_alone: false,
         }
@@ -823,6 +870,38 @@ impl BatchInFlight {
             self.answers[place].get_or_insert_with(|| Err(error.clone()));
         }
         false
+    }
+
+    /// Takes the answers to native commands, each of which executed its step alone. What does not fit is to be sent in the long form.
+    /// True if a command was refused, and its step is to be sent again by the script.
+    fn take_native(&mut self, last: Value, scripts: &Scripts) -> bool {
+        let form = self.part.form;
+        let (mut unfit, mut refused) = (Vec::new(), Vec::new());
+        let replies = std::mem::take(&mut self.heard).into_iter().chain([last]);
+        for (place, reply) in self.part.steps.iter().copied().zip(replies) {
+            let answer = match reply {
+                Value::ServerError(error) => {
+                    let error = error.into();
+                    if scripts.next_form(form, &error).is_some() {
+                        refused.push(place);
+                        continue;
+                    }
+                    Some(Err(error))
+                }
+                reply => native_reply(&reply),
+            };
+            match answer {
+                None => unfit.push(place),
+                answer => self.answers[place] = answer,
+            }
+        }
+        let (kind, form, is_refused) = (self.part.kind, scripts.form(), !refused.is_empty());
+        for (kind, steps) in [(kind.long(), unfit), (kind, refused)] {
+            if !steps.is_empty() {
+                self.left.push(Part { kind, form, steps });
+            }
+        }
+        is_refused
     }
 
     /// Takes the answers of a script. What the short form does not fit is to be sent in the long one.

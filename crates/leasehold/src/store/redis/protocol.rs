@@ -24,7 +24,7 @@ use redis::{ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
 
 use super::resp::{Command, digits};
 use super::scripts::{
-    ACQUIRE_MANY, BREAK, Counters, INSPECT, PROPOSE, PROPOSE_MANY, SETTLE, SETTLE_MANY, TAKE,
+    ACQUIRE_MANY, BREAK, Counters, DELEX, INSPECT, PROPOSE, PROPOSE_MANY, SETTLE, SETTLE_MANY, TAKE,
 };
 use crate::fold::Folding;
 use crate::store::contract::Notice;
@@ -287,11 +287,45 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
     let mut buffer = [0; 20];
     let fence = fence.map_or(&b""[..], |fence| digits(fence.get(), &mut buffer));
     if kind == Kind::Settle {
-        into.joined(&[owner.token().as_bytes(), b"#", fence]);
+        own_value(owner, fence, into);
         into.word(verb).number(ms);
     } else {
         into.word(verb).word(owner.token()).number(ms).word(fence);
     }
+}
+
+/// The value of a lock without waiters, by a grant of one fence.
+fn own_value(owner: &Owner, fence: &[u8], into: &mut Command) {
+    into.joined(&[owner.token().as_bytes(), b"#", fence]);
+}
+
+/// True if one command of the server can do the step: it frees a lock if that has a certain value.
+pub(super) fn is_native(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Release {
+            keep: None,
+            fence: Some(_),
+            ..
+        }
+    )
+}
+
+/// Writes such a step as this command of the server.
+pub(super) fn write_native(command: &str, (name, step): &(LockName, Step), into: &mut Command) {
+    let Step::Release {
+        owner,
+        fence: Some(fence),
+        ..
+    } = step
+    else {
+        return;
+    };
+    into.word(command).word(name.key());
+    if command == DELEX {
+        into.word("IFEQ");
+    }
+    own_value(owner, digits(fence.get(), &mut [0; 20]), into);
 }
 
 /// How a request waits: not at all, on a channel, or by polls only.
@@ -329,6 +363,15 @@ pub(super) fn decode<'a>(
         });
     }
     Some(())
+}
+
+/// Reads the answer to a step that was sent as a command of the server; `None` if the step did not fit.
+pub(super) fn native_reply(value: &Value) -> Option<RedisResult<Reply>> {
+    match value {
+        Value::Int(1) => Some(Ok(Reply::Released)),
+        Value::Int(0) => None,
+        other => Some(Err(no_known_form(other))),
+    }
 }
 
 /// Reads the answer of a short form that fitted.

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use leasehold_core::quorum::QuorumTerms;
@@ -12,7 +12,7 @@ use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
 };
 
-use super::fault::is_passing;
+use super::fault::{is_forbidden, is_passing};
 use super::resp::Command;
 
 pub(super) const TAKE: usize = 0;
@@ -72,7 +72,7 @@ impl Text {
 static SOURCES: LazyLock<Vec<ScriptSource>> = LazyLock::new(sources);
 
 /// All scripts, by the numbers above. The long scripts of the mutex begin with the prelude and the verbs that they
-/// call. The scripts of the timestamp protocol and of cache entries begin with their own preludes. The others need
+/// call. Before them comes the short way of a release, which needs no prelude. The scripts of the timestamp protocol and of cache entries begin with their own preludes. The others need
 /// none.
 fn sources() -> Vec<ScriptSource> {
     vec![
@@ -88,6 +88,7 @@ fn sources() -> Vec<ScriptSource> {
         ),
         ScriptSource::new(
             &[
+                include_str!("../../../lua/mutex/hand_over.lua"),
                 PRELUDE,
                 include_str!("../../../lua/mutex/extend.lua"),
                 include_str!("../../../lua/mutex/release.lua"),
@@ -146,9 +147,15 @@ impl ScriptSource {
     }
 }
 
+/// The commands that delete a key if it has a certain value: of Redis 8.4, and of Valkey 9.
+pub(super) const NATIVE: [&str; 2] = [DELEX, "DELIFEQ"];
+pub(super) const DELEX: &str = "DELEX";
+
 /// How a script is sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
+    /// Not as a script: each step is a command of its own.
+    pub(super) native: Option<&'static str>,
     /// By its text, not its hash.
     by_text: bool,
     /// Without flags.
@@ -183,6 +190,8 @@ pub(super) struct Scripts {
     plain: AtomicBool,
     /// The server takes scripts by their text only.
     by_text: AtomicBool,
+    /// The place in [`NATIVE`] of the command that frees a lock; any other number stands for none.
+    native: AtomicUsize,
 }
 
 impl Default for Scripts {
@@ -193,6 +202,7 @@ impl Default for Scripts {
             counts: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
             by_text: AtomicBool::new(false),
+            native: AtomicUsize::new(NATIVE.len()),
         }
     }
 }
@@ -312,9 +322,27 @@ impl Scripts {
         (!load.is_empty()).then_some(load)
     }
 
+    /// The command by which this server frees a lock, if it has one. Not at a node of a quorum, whose mark a script compares.
+    pub(super) fn frees_by(&self, command: Option<&str>) {
+        let command = command.filter(|_| self.node().is_none());
+        let place = NATIVE.iter().position(|name| command == Some(*name));
+        let place = place.unwrap_or(NATIVE.len());
+        self.native.store(place, Ordering::Relaxed);
+    }
+
+    /// The form for steps that a command of the server can do.
+    pub(super) fn native(&self) -> Form {
+        let native = NATIVE.get(self.native.load(Ordering::Relaxed)).copied();
+        Form {
+            native,
+            ..self.form()
+        }
+    }
+
     /// The form in which the server takes scripts, as far as it is known.
     pub(super) fn form(&self) -> Form {
         Form {
+            native: None,
             by_text: self.by_text.load(Ordering::Relaxed),
             plain: self.plain.load(Ordering::Relaxed),
         }
@@ -322,6 +350,13 @@ impl Scripts {
 
     /// The form that follows this one when the server has refused a script with this error, without a begin. `None` if no other one helps.
     pub(super) fn next_form(&self, form: Form, error: &RedisError) -> Option<Form> {
+        if let Some(command) = form.native {
+            if takes_no(command, error) {
+                self.frees_by(None);
+            }
+            // The script also tells which holder it has found, and it may be allowed.
+            return is_forbidden(error).then(|| self.form());
+        }
         if !form.by_text && is_unknown(error) {
             self.by_text.store(takes_no_hash(error), Ordering::Relaxed);
             let by_text = true;
@@ -382,8 +417,13 @@ fn is_unknown(error: &RedisError) -> bool {
 
 /// True if the server or a proxy takes no script by a hash.
 fn takes_no_hash(error: &RedisError) -> bool {
+    takes_no("EVALSHA", error)
+}
+
+/// True if the server or a proxy refuses this command by its name.
+fn takes_no(command: &str, error: &RedisError) -> bool {
     let said = error.to_string();
-    said.to_lowercase().contains("evalsha") && !is_passing(&said)
+    said.to_uppercase().contains(command) && !is_passing(&said)
 }
 
 /// True if the server took the `#!lua` line for a syntax error.

@@ -13,7 +13,7 @@ use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::{is_forbidden, refusal};
 use crate::store::redis::protocol::{MARK, MARK_ID};
-use crate::store::redis::scripts::{NodeTerms, Scripts};
+use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
 #[derive(Clone, Copy)]
@@ -57,6 +57,7 @@ impl Handshake<'_> {
         self.check_role(self.allowed(next())?)?;
         let hello = HelloReply::read(self.allowed(next())?);
         self.check_mode(&hello)?;
+        self.scripts.frees_by(hello.native());
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
         let knows = next();
         let marked = next().ok();
@@ -193,9 +194,24 @@ impl HelloReply {
 
     /// True if the server is too old for scripts with flags; `None` if it does not report its version.
     fn is_old(&self) -> Option<bool> {
+        self.version().map(|(major, _)| major < FLAGS)
+    }
+
+    /// The command by which the server compares and deletes, if its version has one. Some servers of that version may lack it, and
+    /// refuse it when it is used.
+    fn native(&self) -> Option<&'static str> {
+        let [of_redis, of_valkey] = NATIVE;
+        match (self.text("server")?.as_str(), self.version()?) {
+            ("redis", version) => (version >= (8, 4)).then_some(of_redis),
+            ("valkey", version) => (version >= (9, 0)).then_some(of_valkey),
+            _ => None,
+        }
+    }
+
+    fn version(&self) -> Option<(u32, u32)> {
         let version = self.text("version")?;
-        let major: u32 = version.split('.').next()?.parse().ok()?;
-        Some(major < FLAGS)
+        let mut numbers = version.split('.').map_while(|number| number.parse().ok());
+        Some((numbers.next()?, numbers.next().unwrap_or(0)))
     }
 }
 
@@ -402,22 +418,34 @@ mod tests {
     }
 
     #[test]
-    fn the_version_says_whether_scripts_may_have_flags() {
-        let hello = |version: &str| {
+    fn the_version_says_what_the_server_can_do() {
+        let hello = |server: &str, version: &str| {
             let field = |text: &str| Value::BulkString(text.as_bytes().to_vec());
             let fields = vec![
+                (field("server"), field(server)),
                 (field("version"), field(version)),
                 (field("mode"), field("standalone")),
                 (field("modules"), Value::Array(Vec::new())),
             ];
             HelloReply::read(Some(Value::Map(fields)))
         };
-        for (version, is_old) in [("6.2.14", true), ("7.0.15", false), ("9.1.2", false)] {
-            let hello = hello(version);
+        for (server, version, is_old, native) in [
+            ("redis", "6.2.14", true, None),
+            ("redis", "7.0.15", false, None),
+            ("redis", "8.2.9", false, None),
+            ("redis", "8.4.0", false, Some("DELEX")),
+            ("redis", "10", false, Some("DELEX")),
+            ("valkey", "8.1.4", false, None),
+            ("valkey", "9.0.0", false, Some("DELIFEQ")),
+            ("another", "9.1.2", false, None),
+        ] {
+            let hello = hello(server, version);
             assert_eq!((hello.is_old(), hello.is_cluster()), (Some(is_old), false));
+            assert_eq!(hello.native(), native, "{server} {version}");
         }
-        assert_eq!(hello("df-1").is_old(), None);
-        assert_eq!(HelloReply::read(None).is_old(), None);
+        let unknown = [hello("redis", "df-1"), HelloReply::read(None)];
+        assert!(unknown.iter().all(|hello| hello.is_old().is_none()));
+        assert!(unknown.iter().all(|hello| hello.native().is_none()));
     }
 
     #[test]

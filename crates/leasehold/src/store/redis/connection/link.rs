@@ -203,8 +203,9 @@ impl Wire {
             }
             let request = flight.out().to_vec();
             flight.is_out(request.len());
-            let reply = self.send(request, 1).await?.pop();
-            flight.hear(reply.unwrap_or(Value::Nil), at)?;
+            for reply in self.send(request, flight.awaits()).await? {
+                flight.hear(reply, at)?;
+            }
         }
     }
 

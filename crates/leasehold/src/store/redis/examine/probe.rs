@@ -428,6 +428,9 @@ static NEEDS: &[Need] = &[
     need("client|setinfo", Unseen, &[]),
     need("select", NoLocks, &[]),
     need("ping", Unseen, &[]),
+    // Only newer servers have one of them. Without it, scripts free locks.
+    need("delifeq", Unseen, &[]),
+    need("delex", Unseen, &[]),
     // The doctor misses most. A connection does not know which server it leads to: each new one may lead to another.
     need("info", Unseen, &[]),
     // An empty SETRANGE makes no key.
@@ -456,10 +459,17 @@ const DIRECT: [&str; 7] = [
 ];
 
 /// The ACL rule of a user with the permissions that locks and cache entries need, and no others. `version` is that of the Redis whose
-/// commands the server has. An older server refuses the whole rule for one command that it does not know. `keys` is the pattern of the
-/// locks.
-pub(super) fn acl(version: Option<(u32, u32)>, database: i64, keys: &str, is_node: bool) -> String {
+/// commands the server has, and `known` are those that only some servers have. An older server refuses the whole rule for one command that
+/// it does not know. `keys` is the pattern of the locks.
+pub(super) fn acl(
+    version: Option<(u32, u32)>,
+    known: &[String],
+    database: i64,
+    keys: &str,
+    is_node: bool,
+) -> String {
     let is_wanted = |need: &&Need| match need.part.name {
+        name @ ("delifeq" | "delex") => !is_node && known.iter().any(|known| known == name),
         "client|setinfo" => version.is_some_and(|version| version >= (7, 2)),
         "select" => database != 0,
         _ => true,

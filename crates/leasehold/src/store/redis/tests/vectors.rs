@@ -308,7 +308,7 @@ fn listed(items: impl Iterator<Item = String>) -> String {
 }
 
 /// The installed server (`None`), and each other one that a variable `REDIS_SERVER_BIN_<name>` names.
-fn servers() -> impl Iterator<Item = Option<PathBuf>> {
+pub(crate) fn servers() -> impl Iterator<Item = Option<PathBuf>> {
     let others = env::vars().filter(|(name, _)| name.starts_with("REDIS_SERVER_BIN_"));
     let paths = others.map(|(_, path)| PathBuf::from(path));
     let there = paths.filter(|path| path.exists()).map(Some);

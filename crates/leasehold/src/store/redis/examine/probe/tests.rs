@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_rule_of_a_node_has_its_own_keys() {
-    let line = acl(None, 0, "jobs:*", true);
+    let line = acl(None, &[], 0, "jobs:*", true);
     assert!(line.contains(" ~leasehold:fence ~leasehold:quorum* ~leasehold:index "));
 }
 
@@ -47,6 +47,7 @@ fn every_command_of_the_scripts_is_needed() {
         include_str!("../../../../../lua/index.lua"),
         include_str!("../../../../../lua/mutex/take.lua"),
         include_str!("../../../../../lua/mutex/settle.lua"),
+        include_str!("../../../../../lua/mutex/hand_over.lua"),
         include_str!("../../../../../lua/mutex/acquire.lua"),
         include_str!("../../../../../lua/mutex/extend.lua"),
         include_str!("../../../../../lua/mutex/release.lua"),
@@ -87,6 +88,8 @@ fn every_command_of_the_scripts_is_needed() {
     let of_entries = ["client|caching", "client|tracking"];
     let mut by_rust = vec![
         "client|setinfo",
+        "delex",
+        "delifeq",
         "eval",
         "evalsha",
         "info",
@@ -127,7 +130,7 @@ fn missing_commands_have_their_consequence() {
     ] {
         assert_eq!(without(name), Some(Worse), "{name}");
     }
-    for name in ["ping", "info", "client|setinfo"] {
+    for name in ["ping", "info", "client|setinfo", "delifeq", "delex"] {
         assert_eq!(without(name), Some(Unseen), "{name}");
     }
     if cfg!(feature = "entries") {
@@ -138,14 +141,22 @@ fn missing_commands_have_their_consequence() {
 
 #[test]
 fn the_line_has_what_the_server_knows() {
-    let old = acl(Some((7, 0)), 0, "*", false);
+    let old = acl(Some((7, 0)), &[], 0, "*", false);
     assert!(
         old.contains(" ~* ") && !old.contains("setinfo") && !old.contains("+select"),
         "{old}"
     );
-    assert!(acl(Some((7, 2)), 0, "*", false).contains("+client|setinfo"));
-    assert!(!acl(None, 0, "*", false).contains("+client|setinfo"));
-    let some = acl(Some((7, 0)), 3, "jobs:*", false);
+    assert!(acl(Some((7, 2)), &[], 0, "*", false).contains("+client|setinfo"));
+    assert!(!acl(None, &[], 0, "*", false).contains("+client|setinfo"));
+    let known = ["wait".to_owned(), "delifeq".to_owned()];
+    let new = acl(Some((7, 2)), &known, 0, "*", false);
+    assert!(
+        new.contains(" +delifeq ") && !new.contains("delex"),
+        "{new}"
+    );
+    assert!(!old.contains("delifeq"), "{old}");
+    assert!(!acl(None, &known, 0, "*", true).contains("delifeq"));
+    let some = acl(Some((7, 0)), &[], 3, "jobs:*", false);
     for part in [
         " ~jobs:* ",
         " ~{jobs:*}:lh-* ",
@@ -154,6 +165,6 @@ fn the_line_has_what_the_server_knows() {
     ] {
         assert!(some.contains(part), "{part}: {some}");
     }
-    assert!(acl(None, 0, "{a}:*", false).contains(" ~{a}:* ~{a}:*:lh-* "));
-    assert!(acl(None, 0, "a:*:b", false).contains(" ~a:*:b ~{a:*:b}:lh-* ~a:*:b:lh-* "));
+    assert!(acl(None, &[], 0, "{a}:*", false).contains(" ~{a}:* ~{a}:*:lh-* "));
+    assert!(acl(None, &[], 0, "a:*:b", false).contains(" ~a:*:b ~{a:*:b}:lh-* ~a:*:b:lh-* "));
 }

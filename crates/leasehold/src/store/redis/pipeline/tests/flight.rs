@@ -14,9 +14,10 @@ use crate::store::redis::fault::classify;
 use crate::store::redis::pipeline::{AT_ONCE, BATCHES, Batch, Call, Flight};
 use crate::store::redis::protocol::Kind;
 use crate::store::redis::resp::Command;
-use crate::store::redis::scripts::{ACQUIRE_MANY, SETTLE, SETTLE_MANY, Scripts};
+use crate::store::redis::scripts::{ACQUIRE_MANY, NATIVE, SETTLE, SETTLE_MANY, Scripts};
 
 struct Scene {
+    scripts: Arc<Scripts>,
     flight: Flight,
     server: Server,
     now: Moment,
@@ -30,7 +31,8 @@ impl Scene {
         let scripts = Arc::<Scripts>::default();
         Self {
             flight: Flight::new(scripts.clone(), "channel".into()),
-            server: Server::new(scripts),
+            server: Server::new(scripts.clone()),
+            scripts,
             now: at(0),
         }
     }
@@ -369,6 +371,103 @@ fn calls_between_batches_get_their_replies_in_order() {
     assert_eq!(second.try_recv(), said(&["two", "three"]));
     scene.hear();
     assert_eq!(scene.hear(), all(2, &["held"]));
+}
+
+#[test]
+fn releases_go_by_a_native_command_where_the_server_has_one() {
+    for command in NATIVE {
+        let mut scene = Scene::new();
+        scene.scripts.frees_by(Some(command));
+        for (name, owner) in [("a", 1), ("b", 2), ("c", 3)] {
+            scene.server.hold(name, owner);
+        }
+        // Another client waits for the second lock.
+        scene.server.queue("b");
+        let steps = [("a", 1), ("b", 2), ("c", 3)].map(|(name, at)| (name, release_under(at)));
+        scene.begin(1, Kind::Settle, &steps);
+        scene.begin(2, Kind::Acquire, &[("c", acquire(4))]);
+        let sent = [1, 2, 3].map(|owner| format!("{command} {owner}"));
+        assert_eq!(scene.in_flight()[..3], sent);
+        for _ in 0..3 {
+            assert!(scene.hear().is_empty());
+        }
+        assert_eq!(
+            scene.in_flight(),
+            ["EVALSHA take 4", "EVALSHA settle-many 2"]
+        );
+        assert_eq!(scene.hear(), all(2, &["held"]));
+        assert_eq!(scene.hear(), all(1, &["released"; 3]));
+        // The first reply was lost. A script says the same.
+        scene.begin(3, Kind::Settle, &[("a", release_under(1))]);
+        assert!(scene.hear().is_empty());
+        assert_eq!(scene.hear(), all(3, &["not-held"]));
+        // An extension is none of its business, nor is a batch with one.
+        scene.begin(
+            4,
+            Kind::Settle,
+            &[("a", release_under(1)), ("b", extend_under(2))],
+        );
+        assert_eq!(scene.in_flight(), ["EVALSHA settle 1 2"]);
+    }
+}
+
+/// (F1)
+#[test]
+fn denied_native_command_is_used_no_more() {
+    let mut scene = Scene::new();
+    scene.scripts.frees_by(Some("DELIFEQ"));
+    scene.server.takes_native = false;
+    for (name, owner) in [("a", 1), ("b", 2), ("c", 3)] {
+        scene.server.hold(name, owner);
+    }
+    let steps = [("a", release_under(1)), ("b", release_under(2))];
+    scene.begin(1, Kind::Settle, &steps);
+    scene.begin(2, Kind::Acquire, &[("a", acquire(4))]);
+    assert!(scene.hear().is_empty() && scene.hear().is_empty());
+    assert!(!scene.flight.has_room(), "the refused batch goes first");
+    assert!(scene.hear().is_empty(), "it does not fit");
+    assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 4"]);
+    // It found the lock busy.
+    assert!(scene.hear().is_empty());
+    assert_eq!(scene.in_flight(), ["EVALSHA settle 1 2"]);
+    assert_eq!(scene.hear(), all(1, &["released", "released"]));
+    assert_eq!(scene.hear(), all(2, &["held"]));
+    assert!(scene.flight.has_room());
+    scene.begin(3, Kind::Settle, &[("c", release_under(3))]);
+    assert_eq!(scene.in_flight(), ["EVALSHA settle 3"]);
+    assert_eq!(scene.hear(), all(3, &["released"]));
+}
+
+/// The script finds what is wrong, or who holds the lock. The command stays in use.
+#[test]
+fn release_that_a_native_command_refuses_for_its_key_goes_by_the_script() {
+    let mut scene = Scene::new();
+    scene.scripts.frees_by(Some("DELEX"));
+    let steps = [("a", release_under(1)), ("b", release_under(2))];
+    let line = |text: &str| parse_redis_value(text.as_bytes()).unwrap();
+    scene.begin(1, Kind::Settle, &steps);
+    let wrong_type = line("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
+    scene.flight.hear(wrong_type, scene.now).unwrap();
+    scene.flight.hear(Value::Int(1), scene.now).unwrap();
+    assert_eq!(scene.in_flight()[2..], ["EVALSHA settle 1"]);
+    scene
+        .flight
+        .hear(line("*1\r\n+other\r\n"), scene.now)
+        .unwrap();
+    assert_eq!(scene.in_flight()[3..], ["EVALSHA settle-many 1"]);
+    let answer = line("*1\r\n+released\r\n");
+    scene.flight.hear(answer, scene.now).unwrap();
+    assert_eq!(scene.completed(), all(1, &["released", "released"]));
+
+    // A server that works no more says so for each command. No script would do better.
+    scene.begin(2, Kind::Settle, &steps);
+    for text in [
+        "-READONLY You can't write against a replica\r\n",
+        "+strange\r\n",
+    ] {
+        scene.flight.hear(line(text), scene.now).unwrap();
+    }
+    assert_eq!(scene.completed(), all(2, &["READONLY", "error"]));
 }
 
 /// A call hears an error as its reply.

@@ -20,7 +20,7 @@ use crate::store::redis::pipeline::{
     Action, Call, ConnectionState, DisconnectReason, Flight, Queue,
 };
 use crate::store::redis::resp::Command;
-use crate::store::redis::scripts::{ACQUIRE_MANY, SETTLE, SETTLE_MANY, Scripts, TAKE};
+use crate::store::redis::scripts::{ACQUIRE_MANY, NATIVE, SETTLE, SETTLE_MANY, Scripts, TAKE};
 
 const SEEDS: u64 = 300;
 const EVENTS: usize = 60;
@@ -54,7 +54,7 @@ struct Pushed {
 
 impl Play {
     fn new(seed: u64, scripts: Arc<Scripts>) -> Self {
-        let play = Self {
+        let mut play = Self {
             random: Rng::new(seed),
             now: at(0),
             queue: Queue::new("there".into()),
@@ -223,7 +223,8 @@ impl Play {
     fn change(&mut self) {
         let name = self.random.pick(&NAMES);
         let script = self.random.pick(&[SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY]);
-        match self.random.below(9) {
+        match self.random.below(10) {
+            9 => self.server.takes_native = !self.server.takes_native,
             0 => self.server.queue(name),
             1 => self.server.leave(name),
             2 => self.server.free(name),
@@ -261,7 +262,10 @@ impl Play {
         self.connect();
     }
 
-    fn connect(&self) {
+    /// Two of three servers have a native command.
+    fn connect(&mut self) {
+        let native = self.random.pick(&[None, Some(NATIVE[0]), Some(NATIVE[1])]);
+        self.scripts.frees_by(native);
         self.queue
             .set(ConnectionState::Up { listening: true }, || {});
     }

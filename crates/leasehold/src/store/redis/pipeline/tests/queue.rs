@@ -210,6 +210,18 @@ fn extend_and_release_of_one_lock_keep_order_in_any_form() {
 }
 
 #[test]
+fn a_short_form_on_its_way_costs_another_lock_no_second_request() {
+    let scene = Scene::up();
+    scene.push(1, release_under(1), at(0), LIMIT);
+    assert_eq!(scene.batches().len(), 1);
+    let other = LockName::new("another").unwrap();
+    scene.queue.set_contended("another", true);
+    let (step, done) = (release_under(2), Done::new(drop));
+    scene.queue.push(&other, step, done, at(0), LIMIT);
+    assert_eq!(scene.batches()[0].kind, Kind::SettleLong);
+}
+
+#[test]
 fn step_is_answered_once_by_time_limit_or_server() {
     let scene = Scene::up();
     let short = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use super::{number_in, owner};
 use crate::store::redis::pipeline::Flight;
 use crate::store::redis::protocol::{COUNTER, texts};
 use crate::store::redis::resp::Reader;
-use crate::store::redis::scripts::{ACQUIRE_MANY, SETTLE, SETTLE_MANY, Scripts, TAKE};
+use crate::store::redis::scripts::{ACQUIRE_MANY, NATIVE, SETTLE, SETTLE_MANY, Scripts, TAKE};
 
 /// The scripts of batches, each with three counts: the keys before those of the steps, the keys of a step, and its arguments.
 const SCRIPTS: [(usize, &str, [usize; 3]); 4] = [
@@ -31,6 +31,8 @@ pub(super) struct Server {
     pub(super) loaded: BTreeSet<(usize, bool)>,
     pub(super) takes_flags: bool,
     pub(super) takes_hashes: bool,
+    /// The user may use the native commands.
+    pub(super) takes_native: bool,
     /// The user has no permission for these keys.
     pub(super) denied: BTreeSet<String>,
     locks: BTreeMap<String, Lock>,
@@ -83,6 +85,10 @@ pub(super) enum Request {
         script: (usize, bool),
         steps: Vec<Asked>,
     },
+    Native {
+        command: String,
+        step: Asked,
+    },
     Call(String),
 }
 
@@ -106,6 +112,7 @@ impl Server {
             loaded: loaded.into(),
             takes_flags: true,
             takes_hashes: true,
+            takes_native: true,
             denied: BTreeSet::new(),
             locks: BTreeMap::new(),
             fence: 0,
@@ -137,6 +144,7 @@ impl Server {
     pub(super) fn answer(&mut self) -> Option<Value> {
         match self.requests.pop_front()? {
             Request::Call(said) => Some(Value::SimpleString(said)),
+            Request::Native { command, step } => Some(self.execute_native(&command, &step)),
             Request::Batch {
                 by_text,
                 script,
@@ -212,6 +220,7 @@ impl Server {
         let by_text = match &*words[0] {
             "EVAL" => true,
             "EVALSHA" => false,
+            command if NATIVE.contains(&command) => return read_native(words),
             _ => return Request::Call(words.join(" ")),
         };
         let script = self.scripts.find(&words[1]).expect("a known script");
@@ -281,6 +290,20 @@ impl Server {
         };
         self.note(step, said);
         reply
+    }
+
+    fn execute_native(&mut self, command: &str, step: &Asked) -> Value {
+        let refusal = if !self.takes_native {
+            format!("NOPERM User x has no permissions to run the '{command}' command")
+        } else if self.denied.contains(&step.name) {
+            "NOPERM No permissions to access a key".into()
+        } else {
+            let (said, _) = self.execute_short(step);
+            self.note(step, said);
+            return Value::Int(i64::from(said == Said::Released));
+        };
+        self.note(step, Said::Refused);
+        parse_redis_value(format!("-{refusal}\r\n").as_bytes()).unwrap()
     }
 
     fn note(&mut self, step: &Asked, said: Said) {
@@ -362,6 +385,7 @@ impl Request {
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Call(said) => said.clone(),
+            Self::Native { command, step } => format!("{command} {}", step.owner),
             Self::Batch {
                 by_text,
                 script,
@@ -379,6 +403,7 @@ impl Request {
     pub(super) fn steps(&self) -> &[Asked] {
         match self {
             Self::Batch { steps, .. } => steps,
+            Self::Native { step, .. } => std::slice::from_ref(step),
             Self::Call(_) => &[],
         }
     }
@@ -392,6 +417,22 @@ impl Asked {
         } = self;
         format!("{verb} {owner} {ms}")
     }
+}
+
+/// Reads a release by a native command.
+fn read_native(words: &[String]) -> Request {
+    let (token, fence) = words[words.len() - 1].split_once('#').unwrap();
+    let (command, middle) = (words[0].clone(), &words[2..words.len() - 1]);
+    let expected: &[&str] = if command == "DELEX" { &["IFEQ"] } else { &[] };
+    assert_eq!(middle, expected);
+    let step = Asked {
+        name: words[1].clone(),
+        verb: "release".into(),
+        owner: number_in(token),
+        ms: "0".into(),
+        fence: fence.parse().ok(),
+    };
+    Request::Native { command, step }
 }
 
 fn about(script: usize) -> (usize, &'static str, [usize; 3]) {

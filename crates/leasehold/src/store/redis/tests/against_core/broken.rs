@@ -14,7 +14,7 @@ struct Mistake {
     wrong: &'static str,
 }
 
-const OF_A_LOCK: [Mistake; 18] = [
+const OF_A_LOCK: [Mistake; 23] = [
     Mistake {
         what: "a release deletes the key for any owner",
         right: "if holder == owner then\n    local as_believed",
@@ -104,6 +104,31 @@ const OF_A_LOCK: [Mistake; 18] = [
         what: "in the short form the counter goes on by one, however many fences a grant draws",
         right: "string.byte(fence, -1)) + block",
         wrong: "string.byte(fence, -1)) + 1",
+    },
+    Mistake {
+        what: "the short way of a release hands on a lock that another owner holds",
+        right: "string.sub(value, 1, #own) == own and string.sub(value, #own + 1) or ''",
+        wrong: "string.match(value, '!$') or ''",
+    },
+    Mistake {
+        what: "the short way grants to a waiter that is silent",
+        right: "tonumber(seen_until) < math.floor(now / 1000)",
+        wrong: "false",
+    },
+    Mistake {
+        what: "the short way grants to a waiter that cannot be told",
+        right: "call('PUBSUB', 'NUMSUB', channel)[2] == 0",
+        wrong: "false",
+    },
+    Mistake {
+        what: "the short way draws the time, even if the last fence was higher",
+        right: "if last and last >= now and last <= 9007199254739967 then",
+        wrong: "if false then",
+    },
+    Mistake {
+        what: "the short way does not mark the value while more wait",
+        right: "(others > 0 and '!' or '')",
+        wrong: "''",
     },
 ];
 

@@ -9,17 +9,19 @@
 
 mod events;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRng, TestRunner};
 
-use self::events::{Event, KEYS, MEMBERS, NO_FENCES, OWNERS, RECORDS, SCORES, events};
+use self::events::{Event, KEYS, MEMBERS, NO_FENCES, OWNERS, RECORDS, SCORES, events, releases};
 use super::model::START_US;
+use super::node::Role;
 use super::server::Redis;
 use crate::store::redis::protocol::COUNTER;
+use crate::store::redis::scripts::Scripts;
 
 /// Seeds tried in each run, besides a random one. Add a seed here when it has failed.
 const KEPT: [u64; 4] = [1, 7, 20_261, 1_795_316_158];
@@ -64,6 +66,8 @@ struct Case<'a> {
     highest: u64,
     /// The fence of each owner's last grant, as the reply told it.
     believed: [Option<Fence>; OWNERS],
+    /// The reply to each step, and its messages.
+    said: Vec<String>,
 }
 
 #[test]
@@ -116,6 +120,62 @@ fn lock_is_never_granted_twice_with_spoiled_keys() {
     );
 }
 
+/// Whatever state it meets, `hand_over.lua` leaves what `release.lua` does: replies, messages, keys and deadlines.
+#[test]
+fn the_short_way_of_a_release_leaves_what_the_long_one_does() {
+    let tries = "if verb ~= 'release' or ms ~= '0' or believed == '' then";
+    let never = |counters| Scripts::broken(counters, tries, "if true then");
+    let both = RefCell::new([Redis::start(), Redis::start_with(Role::Alone, never)]);
+    let counts = ["granted ", "first ", ""].map(|what| (what, Cell::new(0)));
+    let config = Config {
+        cases: 300,
+        failure_persistence: None,
+        max_shrink_time: 60_000,
+        ..Config::default()
+    };
+    let compared = TestRunner::new(config).run(&releases(), |events| {
+        let [short, long] = both
+            .borrow_mut()
+            .each_mut()
+            .map(|redis| left_by(redis, &events));
+        for (what, count) in &counts {
+            let is_said = short.last().is_some_and(|left| left.contains(what));
+            count.set(count.get() + u32::from(is_said));
+        }
+        let differs = || TestCaseError::fail(format!("{short:#?}\n{long:#?}"));
+        if short == long {
+            Ok(())
+        } else {
+            Err(differs())
+        }
+    });
+    compared.unwrap_or_else(|wrong| panic!("{wrong}"));
+    let [granted, first, all] = counts.each_ref().map(|(_, count)| count.get());
+    // A short claim was told to the next waiter as well.
+    assert!(
+        granted > 50 && first > 5 && all - granted > 50,
+        "{counts:?}"
+    );
+}
+
+/// The keys after each event, with the deadlines and the last step.
+fn left_by(redis: &mut Redis, events: &[Event]) -> Vec<String> {
+    let mut seen = Seen::default();
+    let mut case = Case::new(redis, &mut seen);
+    let mut left = Vec::new();
+    for event in events {
+        let judged = case.happens(event);
+        let keys = case.keys().map(|key| key.escape_ascii().to_string());
+        let deadlines = [0, 1, 2, 3].map(|at| {
+            let key = case.key(at);
+            case.redis.command(&["PTTL", &key]).int()
+        });
+        let said = case.said.last();
+        left.push(format!("{judged:?} {said:?} {keys:?} {deadlines:?}"));
+    }
+    left
+}
+
 impl<'a> Case<'a> {
     fn new(redis: &'a mut Redis, seen: &'a mut Seen) -> Self {
         redis.reset(START_US);
@@ -127,6 +187,7 @@ impl<'a> Case<'a> {
             clock_us: START_US,
             highest: 0,
             believed: [None; OWNERS],
+            said: Vec::new(),
         }
     }
 
@@ -293,7 +354,8 @@ impl<'a> Case<'a> {
         let (after, held_after) = (self.keys(), self.holder());
         let told = || format!("{step:?} -> {reply:?}: {held_before:?} then {held_after:?}");
         self.seen.steps += 1;
-        self.redis.messages();
+        let heard = self.redis.messages();
+        self.said.push(format!("{reply:?}, {heard:?}"));
         let Ok(reply) = &reply else {
             self.seen.errors += 1;
             // The counter may have skipped some fences, as long as it has not gone back.

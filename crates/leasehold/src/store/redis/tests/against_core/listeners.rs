@@ -8,7 +8,10 @@ use leasehold_core::{
 use testkit::{RedisServer, eventually};
 
 use super::model::{START_US, channel};
+use super::node::Role;
 use super::server::Redis;
+use crate::store::redis::scripts::Scripts;
+use crate::store::redis::tests::vectors::servers;
 
 /// An owner of the client whose number is `client` in [`super::model::channel`].
 fn owner(client: u64) -> Owner {
@@ -129,6 +132,28 @@ fn where_counting_is_not_permitted_a_grant_has_to_be_claimed() {
         assert_eq!(payloads, if alive { vec![wake] } else { vec![] });
         assert_eq!(holder(&mut redis), alive.then_some(1));
         redis.command(&["ACL", "SETUSER", "default", "+@all"]);
+    }
+}
+
+/// By the short way of a release too, which needs the fence.
+#[test]
+fn full_server_grants_a_released_lock_to_the_waiter() {
+    for binary in servers() {
+        let mut redis = Redis::start_on(binary.as_deref(), Role::Alone, Scripts::new);
+        for knows_fence in [true, false] {
+            redis.reset(START_US);
+            let held = plays(&mut redis, [acquire(0), acquire(1)]).remove(0);
+            let Reply::Held(held) = held else {
+                panic!("{held:?}")
+            };
+            redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            let (owner, keep) = (owner(0), None);
+            let fence = held.fence.filter(|_| knows_fence);
+            let release = Step::Release { owner, keep, fence };
+            assert_eq!(plays(&mut redis, [release]), [Reply::Released]);
+            assert_eq!(holder(&mut redis), Some(1), "{binary:?}");
+            redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod hostile;
 mod kept;
 mod listeners;
 mod model;
+mod native;
 mod node;
 mod server;
 mod short;

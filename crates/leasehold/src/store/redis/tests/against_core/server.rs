@@ -1,6 +1,7 @@
 //! The side of Redis: a real server whose clock the test controls, used through the production scripts and codec.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,7 +98,20 @@ impl Redis {
 
     /// With these scripts, which may be broken.
     pub(super) fn start_with(role: Role, scripts: impl Fn(Counters) -> Scripts) -> Self {
-        let server = RedisServer::builder().virtual_clock().start();
+        Self::start_on(None, role, scripts)
+    }
+
+    /// Another program than the installed server, if one is named.
+    pub(super) fn start_on(
+        binary: Option<&Path>,
+        role: Role,
+        scripts: impl Fn(Counters) -> Scripts,
+    ) -> Self {
+        let mut builder = RedisServer::builder().virtual_clock();
+        if let Some(binary) = binary {
+            builder = builder.binary(binary);
+        }
+        let server = builder.start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let open = |others| {
             let _inside = runtime.enter();

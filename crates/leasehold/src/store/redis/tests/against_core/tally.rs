@@ -25,6 +25,8 @@ pub(super) struct Tally {
     pub(super) extended: usize,
     pub(super) not_extended: usize,
     pub(super) kept: usize,
+    /// Releases that `hand_over.lua` may do, if they come in the long form.
+    pub(super) handed_over: usize,
     pub(super) not_released: usize,
     pub(super) broken: usize,
     pub(super) not_broken: usize,
@@ -124,8 +126,14 @@ impl Tally {
                 self.not_extended += 1;
                 self.held_otherwise += usize::from(held(after, owner));
             }
-            (Step::Release { keep, .. }, Reply::Released) => {
+            (Step::Release { keep, fence, .. }, Reply::Released) => {
                 self.kept += usize::from(keep.is_some());
+                let next = before.queue.front().filter(|next| {
+                    let is_woken = outcome.wakes.iter().any(|wake| wake.owner == next.owner);
+                    is_woken && next.listening && next.ttl.millis() >= 1_000
+                });
+                let is_short = keep.is_none() && fence.is_some() && next.is_some();
+                self.handed_over += usize::from(is_short);
             }
             (Step::Release { owner, .. }, _) => {
                 self.not_released += 1;
@@ -241,6 +249,7 @@ impl Tally {
             (self.extended, 200, "extensions"),
             (self.not_extended, 500, "refused extensions"),
             (self.kept, 100, "releases that keep"),
+            (self.handed_over, 10, "releases to a waiter that hears"),
             (self.not_released, 500, "refused releases"),
             (self.broken, 100, "breaks"),
             (self.not_broken, 200, "refused breaks"),

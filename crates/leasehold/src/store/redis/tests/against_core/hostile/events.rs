@@ -61,10 +61,31 @@ pub(super) enum Event {
 }
 
 pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
+    vec(event(), 0..=60)
+}
+
+/// The first owner holds, others wait, anything happens, and the first owner releases.
+pub(super) fn releases() -> impl Strategy<Value = Vec<Event>> {
+    let waiter = (
+        1..OWNERS,
+        select(vec![10_u64, 500, 3_000, 30_000]),
+        any::<bool>(),
+    );
+    let waiter = waiter.prop_map(|(who, ms, listens)| Event::Acquire(who, ms, Some(listens)));
+    (vec(waiter, 1..=3), vec(event(), 0..=3)).prop_map(|(waiters, between)| {
+        let mut all = vec![Event::Acquire(0, 30_000, None)];
+        all.extend(waiters);
+        all.extend(between);
+        all.push(Event::Release(0, None));
+        all
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
     let who = || 0..OWNERS;
     let ms = || select(vec![10_u64, 500, 3_000, 30_000]);
     let wait = select(vec![None, Some(false), Some(true), Some(true)]);
-    let event = prop_oneof![
+    prop_oneof![
         24 => (who(), ms(), wait).prop_map(|(who, ms, wait)| Event::Acquire(who, ms, wait)),
         8 => (who(), ms()).prop_map(|(who, ms)| Event::Extend(who, ms)),
         14 => (who(), prop::option::weighted(0.2, ms())).prop_map(|(who, keep)| Event::Release(who, keep)),
@@ -79,6 +100,5 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
         8 => prop_oneof![Just(0), 1..4_000_u64, Just(20_000)].prop_map(Event::Pass),
         3 => prop_oneof![Just(1), 1..60_000_u64].prop_map(Event::Back),
         2 => (0..2_usize, any::<bool>()).prop_map(|(client, on)| Event::Listen(client, on)),
-    ];
-    vec(event, 0..=60)
+    ]
 }
