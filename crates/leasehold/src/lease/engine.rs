@@ -28,7 +28,7 @@ use super::keeper::{ExtendReply, tell};
 use super::machine::{About, Event, Machine, Release};
 use super::settle::Settle;
 use super::timers::{Alarm, NextTimer, WakePlan};
-use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
+use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall};
 use crate::clock::{Clock, Moment};
 #[cfg(any(feature = "entries", feature = "timestamp"))]
 use crate::error::StoreError;
@@ -309,8 +309,7 @@ impl Engine {
         answer: oneshot::Sender<AcquireOutcome>,
     ) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let waiter = Waiter::new(id, request, self.clock.now(), answer);
-        self.handle(Event::Asked(waiter));
+        self.handle(Event::Asked(id, request, answer));
         id
     }
 
