@@ -122,6 +122,8 @@ pub(super) struct Machine {
     /// Owners whose locks stay taken after the release (U3).
     kept: VecDeque<Owner>,
     identity: Arc<Identity>,
+    /// Memory for the text of a new owner.
+    room: String,
     /// For the holds. The machine itself gets the time with each event.
     clock: Clock,
     about: About,
@@ -151,6 +153,7 @@ impl Machine {
             abandoned: VecDeque::new(),
             kept: VecDeque::new(),
             identity,
+            room: String::new(),
             clock,
             about,
             is_closed: false,
@@ -334,7 +337,7 @@ impl Machine {
             first.terms().clone(),
             !first.is_once(),
         );
-        let owner = self.identity.owner(&terms.note);
+        let owner = self.identity.owner(&terms.note, &mut self.room);
         let mut entry = self.owners.fresh(&name);
         let waiting = &mut entry.waiting;
         waiting.reserve_exact(1 + behind.len());
