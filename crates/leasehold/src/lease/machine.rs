@@ -21,10 +21,10 @@ use leasehold_core::{
 use tokio::sync::oneshot;
 
 use super::acquisition::{Acquisition, Hint, Leftovers, SentRequest};
-use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply, To};
+use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply};
 use super::hold::{Hold, Start};
 use super::identity::Identity;
-use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal, RenewalCause};
+use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal};
 use super::owners::{Entry, Holding, OwnerState, Owners, alike, drop_gone, fences_for, take_once};
 use super::settle::{Settle, Settlement, Stage};
 use super::terms::{Term, Terms, deadline};
@@ -32,7 +32,7 @@ use super::waiter::{AcquireOutcome, AcquireRequest, Waiter};
 use crate::backoff::jittered;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::{Answer, Notice};
+use crate::store::{Answer, Notice, RenewalCause, To};
 use crate::telemetry::{How, Said};
 
 /// A store that leaves a request unanswered for longer than an eighth of its time limit, or than this, is not reported as a busy lock.
