@@ -75,17 +75,14 @@ impl Label {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner(Arc<str>);
 
-/// The identity is enough, and much shorter than the whole text.
+/// Half of the identity is enough: the last 64 bits differ in all owners of a client.
 impl Hash for Owner {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.id().hash(state);
+        state.write(&self.0.as_bytes()[PREFIX.len() + 16..PREFIX.len() + 32]);
     }
 }
 
 impl Owner {
-    /// The most bytes of a token beside host and note.
-    const FIXED_BYTES: usize = PREFIX.len() + 32 + 1 + 16 + 1 + 1 + 10 + 1;
-
     /// The longest host and the longest note, in bytes.
     pub const MAX_META_BYTES: usize = 128;
 
@@ -107,19 +104,22 @@ impl Owner {
     /// An owner made of labels that were checked before.
     pub fn labelled(random: u128, client: ClientId, host: &Label, pid: u32, note: &Label) -> Self {
         let (host, note) = (&host.0, &note.0);
-        // Each acquisition makes one: without `fmt`, in one allocation and that of the result.
-        let mut text = String::with_capacity(Self::FIXED_BYTES + host.len() + note.len());
-        text.push_str(PREFIX);
-        push_hex(&mut text, random.to_be_bytes());
-        text.push('.');
-        push_hex(&mut text, client.0.to_be_bytes());
-        text.push('.');
-        text.push_str(host);
-        text.push(':');
-        push_digits(&mut text, pid);
-        text.push(':');
-        text.push_str(note);
-        Self(text.into())
+        Self(format!("{PREFIX}{random:032x}.{client}.{host}:{pid}:{note}").into())
+    }
+
+    /// The owner of another acquisition by the client of this one. Its identity is `random`, and its text is put together in `room`.
+    /// Each acquisition makes one, so this goes without `fmt` and allocates the result only.
+    #[must_use]
+    pub fn another(&self, random: u128, note: &Label, room: &mut String) -> Self {
+        let rest = &self.0[PREFIX.len() + 32..];
+        let (client, _) = rest.rsplit_once(':').unwrap_or_default();
+        let digits = hex(random.to_be_bytes());
+        let digits = std::str::from_utf8(digits.as_flattened()).unwrap_or_default();
+        room.clear();
+        for part in [PREFIX, digits, client, ":", &note.0] {
+            room.push_str(part);
+        }
+        Self(room.as_str().into())
     }
 
     /// Parses a token; `None` if it is not a token of this protocol.
@@ -208,19 +208,10 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Appends the hexadecimal digits of these bytes.
-fn push_hex<const N: usize>(into: &mut String, bytes: [u8; N]) {
-    let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
-    let digits = bytes.map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
-    into.push_str(std::str::from_utf8(digits.as_flattened()).unwrap_or_default());
-}
-
-/// Appends the decimal digits of a number.
-fn push_digits(into: &mut String, number: u32) {
-    if number > 9 {
-        push_digits(into, number / 10);
-    }
-    into.push(char::from(b"0123456789"[(number % 10) as usize]));
+/// The hexadecimal digits of these bytes.
+fn hex(bytes: [u8; 16]) -> [[u8; 2]; 16] {
+    let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
+    bytes.map(|byte| [digit(byte >> 4), digit(byte & 0xf)])
 }
 
 fn encode(text: &str, into: &mut String) {
@@ -277,6 +268,17 @@ mod tests {
         assert_eq!((owner.client(), owner.pid()), (ClientId::new(9), 41));
         assert_eq!(owner.id(), "00000000000000000000000000000005");
         Owner::new(5, ClientId::new(9), "h", 1, &"n".repeat(129)).unwrap_err();
+    }
+
+    #[test]
+    fn another_owner_of_a_client_differs_in_bits_and_note() {
+        let of = |random, note| Owner::new(random, ClientId::new(9), "a@b:c", 41, note).unwrap();
+        let mut room = String::from("before");
+        for (random, note) in [(6, ""), (u128::MAX - 0xabc, "x: y"), (7, "z")] {
+            let label = Label::new("note", note).unwrap();
+            let another = of(5, "first: one").another(random, &label, &mut room);
+            assert_eq!(another, of(random, note));
+        }
     }
 
     #[test]

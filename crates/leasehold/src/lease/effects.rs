@@ -8,11 +8,12 @@ use leasehold_core::{Busy, LockName, Owner, Step, Ttl};
 use tokio::sync::oneshot;
 
 use super::hold::Hold;
-use super::keeper::{ExtendReply, RenewalCause};
+use super::keeper::ExtendReply;
 use super::timers::{NextTimer, Ticket, Timers};
 use super::waiter::{OnWaitCall, Waiter};
 use crate::clock::Moment;
 use crate::error::{Error, Lost};
+pub(super) use crate::store::To;
 use crate::telemetry::{Ended, Observation, Said, Telemetry};
 
 /// An action for the engine.
@@ -43,17 +44,6 @@ pub(super) enum Effect {
     Renewed(Arc<Hold>, Duration, Said),
     /// For telemetry: the lock is busy.
     InLine(LockName, Busy),
-}
-
-/// Why an owner sends a step: its answer goes there.
-#[derive(Debug)]
-pub(super) enum To {
-    /// To ask for a lock.
-    Acquisition(Owner),
-    /// To renew a lease.
-    Renewal(Owner, RenewalCause),
-    /// To release what it left, with the release of this number.
-    Settlement(Owner, u32),
 }
 
 /// A timer.

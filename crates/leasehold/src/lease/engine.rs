@@ -21,14 +21,14 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 #[cfg(feature = "timestamp")]
 use super::beside::Beside;
-use super::effects::{Effect, ReleaseReply, To};
+use super::effects::{Effect, ReleaseReply};
 use super::hold::Hold;
 use super::identity::Identity;
 use super::keeper::{ExtendReply, tell};
 use super::machine::{About, Event, Machine, Release};
 use super::settle::Settle;
 use super::timers::{Alarm, NextTimer, WakePlan};
-use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall, Waiter};
+use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall};
 use crate::clock::{Clock, Moment};
 #[cfg(any(feature = "entries", feature = "timestamp"))]
 use crate::error::StoreError;
@@ -36,7 +36,7 @@ use crate::fold::Folding;
 use crate::runtime::Tasks;
 #[cfg(feature = "entries")]
 use crate::store::entries::EntryListeners;
-use crate::store::{Answer, Done, Listener, Notice, Store};
+use crate::store::{Answer, Asker, Done, Listener, Notice, Store, To};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Observation, Telemetry};
 
@@ -103,7 +103,7 @@ impl NoticeSink {
             if let Some(engine) = wire.get().and_then(Weak::upgrade) {
                 let token = engine.tasks.token();
                 engine.hear(notice);
-                // As in `send`.
+                // This may be the end of the engine, which then sends its last requests.
                 drop(engine);
                 drop(token);
             }
@@ -159,7 +159,7 @@ impl Engine {
         let run = async move {
             // When the engine is not used any more, only requests under way are awaited.
             let look = || {
-                // Dropped after the engine, as in `send`.
+                // Dropped after the engine, which may send its last requests.
                 let _token = tasks.token();
                 weak.upgrade().and_then(|engine| engine.pass())
             };
@@ -172,10 +172,14 @@ impl Engine {
 
     /// Passes an event to the machine and executes the effects.
     fn handle(self: &Arc<Self>, event: Event) {
-        // The requests that follow are sent a moment later, so `Client::close` waits for this token meanwhile. An answer has its own token,
-        // and a new request needs none.
-        let waits = !matches!(event, Event::Asked(..) | Event::Answered(..));
+        // The requests that follow are sent a moment later, so `Client::close` waits for this token meanwhile. A new request needs none.
+        let waits = !matches!(event, Event::Asked(..));
         let _under_way = waits.then(|| self.tasks.token());
+        self.drive(|machine, now| machine.handle(now, event));
+    }
+
+    /// Lets `pass` pass events to the machine, and executes the effects of all.
+    fn drive(self: &Arc<Self>, pass: impl FnOnce(&mut Machine, Moment)) {
         let room = self.room.try_lock();
         let room = room.map(|mut room| mem::take(&mut *room));
         let room = room.unwrap_or_default();
@@ -187,7 +191,7 @@ impl Engine {
                 alive,
             } = &mut *state;
             machine.effects.make_room(room);
-            machine.handle(self.clock.now(), event);
+            pass(machine, self.clock.now());
             let ended = if machine.is_waiting() {
                 alive.get_or_insert_with(|| (self.clone(), self.tasks.token()));
                 None
@@ -214,7 +218,10 @@ impl Engine {
 
     fn carry_out(self: &Arc<Self>, effect: Effect) {
         match effect {
-            Effect::Send { name, step, to } => self.send(&name, step, to),
+            Effect::Send { name, step, to } => {
+                let done = Done::to(self.clone(), to, self.tasks.token());
+                self.store.send(&name, step, done);
+            }
             Effect::Grant(waiter, hold) => {
                 // A lease that cannot be delivered is released (W2).
                 if let Err(hold) = waiter.served(hold) {
@@ -250,19 +257,6 @@ impl Engine {
                 busy: &busy,
             }),
         }
-    }
-
-    fn send(self: &Arc<Self>, name: &LockName, step: Step, to: To) {
-        // `Client::close` waits for the answer.
-        let (engine, token) = (self.clone(), self.tasks.token());
-        let done = move |answer| {
-            let answer = engine.telemetry.answered(answer);
-            engine.handle(Event::Answered(to, answer));
-            // This may be the end of the engine, which then sends its last requests.
-            drop(engine);
-            drop(token);
-        };
-        self.store.send(name, step, Done::new(done));
     }
 
     /// Sends a step to the store. `done` is called with the answer, after telemetry has counted a failure.
@@ -309,8 +303,7 @@ impl Engine {
         answer: oneshot::Sender<AcquireOutcome>,
     ) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let waiter = Waiter::new(id, request, self.clock.now(), answer);
-        self.handle(Event::Asked(waiter));
+        self.handle(Event::Asked(id, request, answer));
         id
     }
 
@@ -416,6 +409,22 @@ impl Engine {
     fn state(&self) -> MutexGuard<'_, EngineState> {
         // A panic in the machine is a bug. After it, the timers repair what they can.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asker for Engine {
+    fn answered(self: Arc<Self>, answers: Vec<(To, Answer)>) {
+        for error in answers
+            .iter()
+            .filter_map(|(_, answer)| answer.as_ref().err())
+        {
+            self.telemetry.observe(Observation::StoreFailed(error.kind));
+        }
+        self.drive(|machine, now| {
+            for (to, answer) in answers {
+                machine.handle(now, Event::Answered(to, answer));
+            }
+        });
     }
 }
 

@@ -364,11 +364,11 @@ impl Hold {
     /// which may be another's by now; one that is closed is still this client's. A detached one has a time of its own.
     pub(crate) fn left_to_keep(&self, now: Moment) -> Option<Ttl> {
         let until = Moment::from_micros(self.keep_until.load(Ordering::SeqCst));
-        let is_lost = match &self.state().standing {
+        let is_lost = || match &self.state().standing {
             LeaseState::Lost(cause) => *cause != LossCause::Closed,
             LeaseState::Held | LeaseState::Retired => false,
         };
-        if is_lost || self.is_detached() || self.valid_until() <= now {
+        if until <= now || is_lost() || self.is_detached() || self.valid_until() <= now {
             return None;
         }
         rounded_up(until.since(now))

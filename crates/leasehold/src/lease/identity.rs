@@ -11,8 +11,8 @@ use crate::error::{Error, StoreError, StoreErrorKind};
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) client: ClientId,
-    host: Label,
-    pid: u32,
+    /// All owners are like this one, but for their bits and notes.
+    model: Owner,
     /// Random bits, drawn again for each connection, and a counter of owners.
     seed: AtomicU64,
     count: AtomicU64,
@@ -22,10 +22,10 @@ impl Identity {
     /// A new client on `host`, or on this one.
     pub(crate) fn new(host: Option<String>) -> Result<Self, Error> {
         let host = host.unwrap_or_else(who_and_where);
+        let client = ClientId::new(getrandom::u64().map_err(no_random_bits)?);
         Ok(Self {
-            client: ClientId::new(getrandom::u64().map_err(no_random_bits)?),
-            host: Label::new("host", &host)?,
-            pid: std::process::id(),
+            client,
+            model: Owner::new(0, client, &host, std::process::id(), "")?,
             seed: AtomicU64::new(getrandom::u64().map_err(no_random_bits)?),
             count: AtomicU64::new(getrandom::u64().map_err(no_random_bits)?),
         })
@@ -34,10 +34,10 @@ impl Identity {
     /// A client whose bits depend only on the arguments.
     #[cfg(test)]
     pub(super) fn seeded(client: u64, seed: u64) -> Self {
+        let (client, host) = (ClientId::new(client), Label::default());
         Self {
-            client: ClientId::new(client),
-            host: Label::default(),
-            pid: 1,
+            client,
+            model: Owner::labelled(0, client, &host, 1, &host),
             seed: AtomicU64::new(seed),
             count: AtomicU64::new(0),
         }
@@ -50,9 +50,10 @@ impl Identity {
         }
     }
 
-    /// The owner of a new acquisition: 128 unique bits from a random start and a counter. Needs no system call.
-    pub(crate) fn owner(&self, note: &Label) -> Owner {
-        Owner::labelled(self.bits(), self.client, &self.host, self.pid, note)
+    /// The owner of a new acquisition: 128 unique bits from a random start and a counter. Needs no system call. Its text is put together
+    /// in `room`.
+    pub(crate) fn owner(&self, note: &Label, room: &mut String) -> Owner {
+        self.model.another(self.bits(), note, room)
     }
 
     /// 128 unique bits for another use.
@@ -107,7 +108,8 @@ mod tests {
         let note = Label::new("note", "n").unwrap();
         let clients = [Identity::new(None).unwrap(), Identity::new(None).unwrap()];
         let owners: HashSet<String> = (0..20_000)
-            .map(|at| clients[at % 2].owner(&note).id().to_owned())
+            .map(|at| clients[at % 2].owner(&note, &mut String::new()))
+            .map(|owner| owner.id().to_owned())
             .collect();
         assert_eq!(owners.len(), 20_000);
     }
@@ -117,7 +119,7 @@ mod tests {
         let first = Identity::new(None).unwrap();
         let copy = |of: &AtomicU64| AtomicU64::new(of.load(Ordering::Relaxed));
         let second = Identity {
-            host: first.host.clone(),
+            model: first.model.clone(),
             seed: copy(&first.seed),
             count: copy(&first.count),
             ..first

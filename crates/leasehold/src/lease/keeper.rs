@@ -64,15 +64,6 @@ pub(super) struct Renewal {
     pub(super) callers: Vec<ExtendReply>,
 }
 
-/// Why a renewal is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RenewalCause {
-    /// It is due.
-    Due,
-    /// A caller asked for it.
-    Asked,
-}
-
 /// Whether the current server has confirmed the lease (L4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Confirmed {

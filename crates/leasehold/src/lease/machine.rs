@@ -9,6 +9,7 @@
 //!   Not if the lock is to stay taken (U3).
 
 use std::collections::VecDeque;
+use std::iter;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +18,21 @@ use leasehold_core::{
     Block, Busy, CLAIM_WINDOW, Fence, Fences, LockName, Mode, Owner, Reply, Session, Step, Ttl,
     Wait, Wake, block_for,
 };
+use tokio::sync::oneshot;
 
 use super::acquisition::{Acquisition, Hint, Leftovers, SentRequest};
-use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply, To};
+use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply};
 use super::hold::{Hold, Start};
 use super::identity::Identity;
-use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal, RenewalCause};
+use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal};
 use super::owners::{Entry, Holding, OwnerState, Owners, alike, drop_gone, fences_for, take_once};
 use super::settle::{Settle, Settlement, Stage};
 use super::terms::{Term, Terms, deadline};
-use super::waiter::Waiter;
+use super::waiter::{AcquireOutcome, AcquireRequest, Waiter};
 use crate::backoff::jittered;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::{Answer, Notice};
+use crate::store::{Answer, Notice, RenewalCause, To};
 use crate::telemetry::{How, Said};
 
 /// A store that leaves a request unanswered for longer than an eighth of its time limit, or than this, is not reported as a busy lock.
@@ -41,8 +43,8 @@ const ABANDONED: usize = 1024;
 
 /// An event.
 pub(super) enum Event {
-    /// A request for a lock came in.
-    Asked(Waiter),
+    /// A request for a lock came in, with this number.
+    Asked(u64, AcquireRequest, oneshot::Sender<AcquireOutcome>),
     /// The request with this number went away.
     Left(LockName, u64),
     /// Its `on_wait` panicked, and is not called again.
@@ -120,6 +122,8 @@ pub(super) struct Machine {
     /// Owners whose locks stay taken after the release (U3).
     kept: VecDeque<Owner>,
     identity: Arc<Identity>,
+    /// Memory for the text of a new owner.
+    room: String,
     /// For the holds. The machine itself gets the time with each event.
     clock: Clock,
     about: About,
@@ -149,6 +153,7 @@ impl Machine {
             abandoned: VecDeque::new(),
             kept: VecDeque::new(),
             identity,
+            room: String::new(),
             clock,
             about,
             is_closed: false,
@@ -159,7 +164,9 @@ impl Machine {
     pub(super) fn handle(&mut self, now: Moment, event: Event) {
         self.now = now;
         match event {
-            Event::Asked(waiter) => self.asked(waiter),
+            Event::Asked(id, request, answer) => {
+                self.asked(Waiter::new(id, request, now, answer));
+            }
             Event::Left(name, id) => {
                 if let Some(waiter) = self.leave(&name, id) {
                     self.effects.push(Effect::Gone(waiter));
@@ -276,7 +283,7 @@ impl Machine {
     fn enter(&mut self, waiter: Waiter) {
         let name = waiter.name().clone();
         let Some(entry) = self.owners.acting_for(&name) else {
-            return self.ask_for(&name, VecDeque::from([waiter]), None);
+            return self.ask_for(waiter, iter::empty(), None);
         };
         match &entry.state {
             OwnerState::Holding(holding) if holding.idle_until.is_some() => {
@@ -309,36 +316,43 @@ impl Machine {
         self.tell_watchers(&name, Some(id));
     }
 
-    /// Asks the store with a new owner, on behalf of these waiters, after the stay `before` if there was one. Without waiters, the line ends
-    /// (Q2, Q5).
+    /// The line goes on with these waiters, after the stay `before` if there was one. Without waiters, it ends (Q2, Q5).
+    fn go_on(&mut self, name: &LockName, mut waiting: VecDeque<Waiter>, before: Option<&Session>) {
+        drop_gone(&mut waiting);
+        match waiting.pop_front() {
+            Some(first) => self.ask_for(first, waiting.into_iter(), before),
+            None => drop(self.owners.ends(name)),
+        }
+    }
+
+    /// Asks the store with a new owner, on behalf of a waiter and those behind it, after the stay `before` if there was one.
     fn ask_for(
         &mut self,
-        name: &LockName,
-        mut waiting: VecDeque<Waiter>,
+        first: Waiter,
+        behind: impl ExactSizeIterator<Item = Waiter>,
         before: Option<&Session>,
     ) {
-        drop_gone(&mut waiting);
-        let Some(first) = waiting.front() else {
-            self.owners.ends(name);
-            return;
-        };
-        let (terms, waits) = (first.terms().clone(), !first.is_once());
-        let owner = self.identity.owner(&terms.note);
-        let step = acquire(&owner, &terms, fences_for(first, &waiting, before), waits);
-        let asked = SentRequest {
+        let (name, terms, waits) = (
+            first.name().clone(),
+            first.terms().clone(),
+            !first.is_once(),
+        );
+        let owner = self.identity.owner(&terms.note, &mut self.room);
+        let mut entry = self.owners.fresh(&name);
+        let waiting = &mut entry.waiting;
+        waiting.reserve_exact(1 + behind.len());
+        waiting.push_back(first);
+        waiting.extend(behind);
+        let step = acquire(&owner, &terms, fences_for(waiting, before), waits);
+        entry.asked = Some(SentRequest {
             ttl: terms.ttl,
             sent: self.now,
             waits,
             left: Leftovers::default(),
-        };
-        let asking = OwnerState::Asking(Box::new(Acquisition::new(terms)));
-        let entry = Entry {
-            asked: Some(asked),
-            waiting,
-            ..Entry::new(name, asking)
-        };
+        });
+        entry.state = OwnerState::Asking(Acquisition::new(terms));
         self.owners.acts(owner.clone(), entry);
-        self.send(name.clone(), step, To::Acquisition(owner));
+        self.send(name, step, To::Acquisition(owner));
     }
 
     /// A caller leaves. If no other one wants the lock, the acquisition ends.
@@ -688,7 +702,7 @@ impl Machine {
             let ttl = asking.terms.ttl;
             let work = Settle::of(name.clone(), owner.clone(), ttl, unsettled_until);
             self.clean_up(work);
-            return self.ask_for(&name, waiting, None);
+            return self.go_on(&name, waiting, None);
         };
         let start = Start {
             asked_at: term.asked_at,
@@ -714,7 +728,7 @@ impl Machine {
         stay.queued(queued.max(asking.wanted.into()), now.as_micros());
         let heard = asking.wanted.then_some(now);
         let holding = Holding::new(asking.terms.clone(), stay, keeper, heard);
-        entry.state = OwnerState::Holding(Box::new(holding));
+        entry.state = OwnerState::Holding(holding);
         let once = take_once(&mut entry.waiting);
         unset_alarm(&waiter, &mut self.effects);
         self.effects.push(Effect::Grant(waiter, hold));
@@ -741,7 +755,7 @@ impl Machine {
         } else {
             let stay = holding.stay.clone();
             self.give_up(&hold.owner, &hold, None);
-            self.ask_for(name, VecDeque::from([waiter]), Some(&stay));
+            self.ask_for(waiter, iter::empty(), Some(&stay));
         }
     }
 
@@ -846,9 +860,15 @@ impl Machine {
             self.hand_on(owner, waiter, fence);
             return self.effects.push(Effect::Released(pending, Ok(())));
         }
-        let (name, stay, waiting) = (name.clone(), holding.stay.clone(), mem::take(waiting));
+        let (name, stay) = (name.clone(), holding.stay.clone());
+        // An empty line stays where it is, with its memory.
+        let waiting = if waiting.is_empty() {
+            VecDeque::new()
+        } else {
+            mem::take(waiting)
+        };
         self.give_up(owner, &hold, Some(pending));
-        self.ask_for(&name, waiting, Some(&stay));
+        self.go_on(&name, waiting, Some(&stay));
     }
 
     /// Gives the lock of `owner` back to the store; with a use of it that ends now, or else of an idle lease.
@@ -933,15 +953,15 @@ impl Machine {
             // It has no user that would release it.
             self.give_up(owner, &hold, None);
         } else {
-            if let Some(OwnerState::Holding(holding)) = self.owners.retire(owner) {
-                forget(holding.keeper, &mut self.effects);
+            if let Some(OwnerState::Holding(mut holding)) = self.owners.retire(owner) {
+                forget(&mut holding.keeper, &mut self.effects);
             }
             self.owners.tidy(owner);
         }
         if let Some(ttl) = left_held {
             self.clean_up(Settle::of(name.clone(), owner.clone(), ttl, None));
         }
-        self.ask_for(&name, waiting, None);
+        self.go_on(&name, waiting, None);
     }
 
     /// Ends all waiting and all leases.
@@ -1134,19 +1154,16 @@ impl Machine {
     fn settle(&mut self, work: Settle) {
         let now = self.now;
         let entry = self.owners.entry(&work.name, &work.owner);
-        let mut open = match mem::replace(&mut entry.state, OwnerState::Left) {
-            OwnerState::Settling(mut open) => {
+        match &mut entry.state {
+            OwnerState::Settling(open) => {
                 self.waiting -= usize::from(open.is_waiting());
                 open.join(work, now);
-                open
+                return open.release(now, &mut self.effects);
             }
-            before => {
-                if let OwnerState::Holding(holding) = before {
-                    forget(holding.keeper, &mut self.effects);
-                }
-                Box::new(Settlement::new(work, now))
-            }
-        };
+            OwnerState::Holding(holding) => forget(&mut holding.keeper, &mut self.effects),
+            _ => {}
+        }
+        let mut open = Settlement::new(work, now);
         open.release(now, &mut self.effects);
         entry.state = OwnerState::Settling(open);
     }
@@ -1292,19 +1309,15 @@ fn schedule(owner: &Owner, keeper: &mut Keeper, effects: &mut Effects) {
 }
 
 /// The lease of this keeper is over: it is not renewed any more.
-fn forget(keeper: Keeper, effects: &mut Effects) {
-    let Keeper {
-        ticket,
-        under_way,
-        mut by_hand,
-        ..
-    } = keeper;
-    if let Some(ticket) = ticket {
+fn forget(keeper: &mut Keeper, effects: &mut Effects) {
+    if let Some(ticket) = keeper.ticket.take() {
         effects.unset(ticket);
     }
-    by_hand.extend(under_way.into_iter().flat_map(|renewal| renewal.callers));
-    if !by_hand.is_empty() {
-        effects.push(Effect::Forgotten(by_hand));
+    let mut callers = mem::take(&mut keeper.by_hand);
+    let under_way = keeper.under_way.take();
+    callers.extend(under_way.into_iter().flat_map(|renewal| renewal.callers));
+    if !callers.is_empty() {
+        effects.push(Effect::Forgotten(callers));
     }
 }
 

@@ -14,7 +14,7 @@
 //! - **Q5** A line ends with its last waiter, unless its owner holds the lock.
 //! - **Q6** A lost lease does not delay the waiters of its line, even if the line learns of the loss last: the store decides.
 
-use std::collections::{HashMap, VecDeque, hash_map};
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::time::Duration;
 
@@ -34,12 +34,21 @@ const LOOK_WITHIN: Duration = Duration::from_secs(1);
 /// The first block of fences for a lock that may stay idle and be taken again.
 const LINGERING: u64 = 4;
 
+/// How many spare entries are kept: enough for a busy client.
+const SPARE: usize = 64;
+
 /// All owners of a client, and its callers.
 #[derive(Default)]
 pub(super) struct Owners {
     /// The owner that acts for each line: it asks for the lock or holds it (Q1).
     lines: HashMap<LockName, Owner, Folding>,
-    entries: HashMap<Owner, Entry, Folding>,
+    entries: HashMap<Owner, Box<Entry>, Folding>,
+    /// Entries of owners that are used no more. The next owners use their memory.
+    #[expect(
+        clippy::vec_box,
+        reason = "the table has boxes, since entries are large"
+    )]
+    spare: Vec<Box<Entry>>,
 }
 
 /// One owner.
@@ -57,11 +66,11 @@ pub(super) struct Entry {
 /// What an owner does.
 pub(super) enum OwnerState {
     /// It acquires the lock from the store, on behalf of all waiters of its line.
-    Asking(Box<Acquisition>),
+    Asking(Acquisition),
     /// It holds the lock. A lease is in use, or the lock is idle.
-    Holding(Box<Holding>),
+    Holding(Holding),
     /// It releases what it may have in the store.
-    Settling(Box<Settlement>),
+    Settling(Settlement),
     /// It was released, and the lock stays taken: until when the client remembers that (U3).
     Kept(Moment),
     /// Its settlement for a lease of this TTL ended without an answer, and begins anew at the next connection. Until then, the lock may
@@ -91,18 +100,23 @@ pub(super) struct Holding {
 impl Owners {
     /// The owner that acts for the line of this name.
     pub(super) fn acting_for(&mut self, name: &LockName) -> Option<&mut Entry> {
-        self.entries.get_mut(self.lines.get(name)?)
+        let entry = self.entries.get_mut(self.lines.get(name)?)?;
+        Some(entry)
     }
 
     /// The owner in the table; one that is used no more if it is not there.
     pub(super) fn entry(&mut self, name: &LockName, owner: &Owner) -> &mut Entry {
-        self.entries
-            .entry(owner.clone())
-            .or_insert_with(|| Entry::new(name, OwnerState::Left))
+        let entry = self.entries.entry(owner.clone());
+        entry.or_insert_with(|| fresh(name, self.spare.pop()))
+    }
+
+    /// An entry for a new owner, without waiters.
+    pub(super) fn fresh(&mut self, name: &LockName) -> Box<Entry> {
+        fresh(name, self.spare.pop())
     }
 
     pub(super) fn get(&mut self, owner: &Owner) -> Option<&mut Entry> {
-        self.entries.get_mut(owner)
+        self.entries.get_mut(owner).map(|entry| &mut **entry)
     }
 
     /// The acquisition of this owner, if it still acquires.
@@ -129,7 +143,7 @@ impl Owners {
     }
 
     /// From now on, `owner` acts for the line of its name (Q1).
-    pub(super) fn acts(&mut self, owner: Owner, entry: Entry) {
+    pub(super) fn acts(&mut self, owner: Owner, entry: Box<Entry>) {
         self.lines.insert(entry.name.clone(), owner.clone());
         self.entries.insert(owner, entry);
     }
@@ -152,10 +166,13 @@ impl Owners {
                 && entry.asked.is_none()
                 && entry.lost_renewal.is_none()
         };
-        if let hash_map::Entry::Occupied(slot) = self.entries.entry(owner.clone())
-            && is_done(slot.get())
+        if self.entries.get(owner).is_some_and(|entry| is_done(entry))
+            && let Some(mut entry) = self.entries.remove(owner)
+            && self.spare.len() < SPARE
         {
-            slot.remove();
+            // A long line must not keep its memory.
+            entry.waiting.shrink_to(1);
+            self.spare.push(entry);
         }
     }
 
@@ -171,7 +188,7 @@ impl Owners {
         let entries = self.entries.iter_mut();
         let mut all: Vec<_> = entries
             .filter_map(|(owner, entry)| match &mut entry.state {
-                OwnerState::Asking(asking) => Some((&entry.name, owner, &mut **asking)),
+                OwnerState::Asking(asking) => Some((&entry.name, owner, asking)),
                 _ => None,
             })
             .collect();
@@ -219,12 +236,11 @@ pub(super) fn alike(waiting: &VecDeque<Waiter>, terms: &Terms) -> usize {
     alike.take(most).count()
 }
 
-/// How many fences to request for the first waiter and those behind it, after the stay `before` if there was one.
-pub(super) fn fences_for(
-    first: &Waiter,
-    waiting: &VecDeque<Waiter>,
-    before: Option<&Session>,
-) -> Block {
+/// How many fences to request for these waiters, after the stay `before` if there was one.
+pub(super) fn fences_for(waiting: &VecDeque<Waiter>, before: Option<&Session>) -> Block {
+    let Some(first) = waiting.front() else {
+        return Block::ONE;
+    };
     let tasks = alike(waiting, first.terms());
     let wanted = before.map_or_else(|| block_for(tasks, false), |stay| stay.next_block(tasks));
     if first.lingers() && !before.is_some_and(Session::is_wanted) {
@@ -234,17 +250,22 @@ pub(super) fn fences_for(
     }
 }
 
-impl Entry {
-    pub(super) fn new(name: &LockName, state: OwnerState) -> Self {
-        Self {
-            name: name.clone(),
-            state,
-            waiting: VecDeque::new(),
-            asked: None,
-            lost_renewal: None,
-        }
+/// The entry of an owner that is used no more; `spare` is one of another name.
+fn fresh(name: &LockName, spare: Option<Box<Entry>>) -> Box<Entry> {
+    if let Some(mut entry) = spare {
+        entry.name.clone_from(name);
+        return entry;
     }
+    Box::new(Entry {
+        name: name.clone(),
+        state: OwnerState::Left,
+        waiting: VecDeque::new(),
+        asked: None,
+        lost_renewal: None,
+    })
+}
 
+impl Entry {
     /// The place of the request with this number in the line.
     pub(super) fn position(&self, id: u64) -> Option<usize> {
         self.waiting.iter().position(|waiter| waiter.id == id)
@@ -344,7 +365,7 @@ impl Owners {
                 OwnerState::Settling(_) | OwnerState::Kept(_) | OwnerState::Abandoned { .. }
             )
         };
-        self.lines.is_empty() && self.entries.values().all(is_settled)
+        self.lines.is_empty() && self.entries.values().all(|entry| is_settled(entry))
     }
 
     /// Of each settlement: whether it waits for its next release.
@@ -353,6 +374,7 @@ impl Owners {
             OwnerState::Settling(open) => Some(open.is_waiting()),
             _ => None,
         };
-        self.entries.values().filter_map(waits).collect()
+        let entries = self.entries.values();
+        entries.filter_map(|entry| waits(entry)).collect()
     }
 }

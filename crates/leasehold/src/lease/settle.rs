@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use leasehold_core::{Fence, HolderView, LockName, Owner, Reply, Step, Ttl};
 
-use super::effects::{Due, Effect, Effects, PendingRelease, To};
+use super::effects::{Due, Effect, Effects, PendingRelease};
 use super::hold::Hold;
 use super::terms::{drift, rounded_up};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause};
-use crate::store::Answer;
+use crate::store::{Answer, To};
 
 /// The least time that a kept owner is remembered: a program that has its token may have renewed it, and no request of this client takes
 /// longer.

@@ -5,7 +5,8 @@
 //! more before it sleeps without a limit. So a client that acquires and releases all the time, and each time adds and removes a renewal
 //! far ahead, never pays for a wake-up.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,10 +18,18 @@ use crate::sync::AtomicBool;
 /// How long the task goes on waking up after the last timer was added.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// So many removed timers may stay in the heap, beside one for each timer.
+const REMOVED: usize = 64;
+
 /// Things of type `T`, each due at some moment.
 #[derive(Debug)]
 pub(super) struct Timers<T> {
-    due: BTreeMap<Ticket, T>,
+    /// The first one is a timer. Of the others, some may have been removed.
+    heap: BinaryHeap<Reverse<Ticket>>,
+    /// Each timer at its place, with its number.
+    slots: Vec<Option<(u64, T)>>,
+    /// The places without a timer.
+    free: Vec<usize>,
     next_id: u64,
 }
 
@@ -29,6 +38,7 @@ pub(super) struct Timers<T> {
 pub(super) struct Ticket {
     at: Moment,
     id: u64,
+    slot: usize,
 }
 
 /// When the timers have to be checked next.
@@ -59,7 +69,9 @@ impl Ticket {
 impl<T> Default for Timers<T> {
     fn default() -> Self {
         Self {
-            due: BTreeMap::new(),
+            heap: BinaryHeap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
             next_id: 0,
         }
     }
@@ -68,27 +80,45 @@ impl<T> Default for Timers<T> {
 impl<T> Timers<T> {
     /// Adds a timer for `what` at `at`.
     pub(super) fn add(&mut self, at: Moment, what: T) -> Ticket {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
         let id = self.next_id;
         self.next_id += 1;
-        let ticket = Ticket { at, id };
-        self.due.insert(ticket, what);
+        self.slots[slot] = Some((id, what));
+        let ticket = Ticket { at, id, slot };
+        self.heap.push(Reverse(ticket));
         ticket
     }
 
     /// Removes a timer, if it has not fired.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        self.due.remove(&ticket)
+        let (_, what) = self.slots[ticket.slot].take_if(|(id, _)| *id == ticket.id)?;
+        self.free.push(ticket.slot);
+        let is_timer = |Reverse(ticket): &Reverse<Ticket>| {
+            let timer = self.slots[ticket.slot].as_ref();
+            timer.is_some_and(|(id, _)| *id == ticket.id)
+        };
+        let timers = self.slots.len() - self.free.len();
+        if self.heap.len() > 2 * timers + REMOVED {
+            self.heap.retain(is_timer);
+        }
+        while self.heap.peek().is_some_and(|first| !is_timer(first)) {
+            self.heap.pop();
+        }
+        Some(what)
     }
 
     /// Takes out the first timer that is due at `now`.
     pub(super) fn pop(&mut self, now: Moment) -> Option<T> {
-        let first = self.due.first_entry()?;
-        (first.key().at <= now).then(|| first.remove())
+        let Reverse(first) = *self.heap.peek()?;
+        (first.at <= now).then(|| self.remove(first)).flatten()
     }
 
     /// When the first timer is due.
     pub(super) fn first(&self) -> Option<Moment> {
-        self.due.first_key_value().map(|(ticket, _)| ticket.at)
+        self.heap.peek().map(|Reverse(ticket)| ticket.at)
     }
 }
 
@@ -271,5 +301,28 @@ mod tests {
         assert_eq!(timers.pop(at(2)), None);
         assert_eq!(timers.pop(at(4)), Some("late"));
         assert_eq!((timers.first(), timers.pop(at(4))), (None, None));
+    }
+
+    #[test]
+    fn removed_timers_take_little_room_and_keep_none_late() {
+        let (mut timers, mut rng) = (Timers::default(), fastrand::Rng::with_seed(7));
+        let mut tickets = Vec::new();
+        for number in 0..100_000_u64 {
+            let at = Moment::from_micros(rng.u64(..1_000_000));
+            tickets.push(timers.add(at, number));
+            if tickets.len() > 1_000 {
+                let gone = tickets.swap_remove(rng.usize(..tickets.len()));
+                assert!(timers.remove(gone).is_some());
+            }
+            assert!(timers.heap.len() <= 2 * tickets.len() + REMOVED + 1);
+            assert!(timers.slots.len() <= 1_001);
+        }
+        tickets.sort();
+        for ticket in tickets {
+            assert_eq!(timers.first(), Some(ticket.at));
+            let due = timers.pop(ticket.at);
+            assert_eq!(due, Some(ticket.id));
+        }
+        assert_eq!(timers.first(), None);
     }
 }

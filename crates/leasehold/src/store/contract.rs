@@ -1,5 +1,6 @@
 //! The interface between a store and its client, and the view of each of its nodes for an operator.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{ClientId, LockName, Owner, Reply, Snapshot, Step, Ttl, Wake};
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 
@@ -46,26 +48,93 @@ pub(crate) type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 /// The reply to a step, or why there is none.
 pub(crate) type Answer = Result<Reply, StoreError>;
 
-/// The callback for the answer to a step. If it is dropped without an answer, it reports an unknown outcome.
-pub(crate) struct Done(Option<Box<dyn FnOnce(Answer) + Send>>);
+/// Why an owner sends a step. Only its asker reads it.
+#[derive(Debug)]
+pub(crate) enum To {
+    /// To ask for a lock.
+    Acquisition(Owner),
+    /// To renew a lease.
+    Renewal(Owner, RenewalCause),
+    /// To release what it left, with the release of this number.
+    Settlement(Owner, u32),
+}
+
+/// Why a renewal is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RenewalCause {
+    /// It is due.
+    Due,
+    /// A caller asked for it.
+    Asked,
+}
+
+/// Sends steps and takes their answers.
+pub(crate) trait Asker: Send + Sync {
+    /// Takes answers that came together. This may be the end of the asker, which then sends its last steps. The tokens last until it returns.
+    fn answered(self: Arc<Self>, answers: Vec<(To, Answer)>);
+}
+
+/// Where the answer to a step goes. If it is dropped without an answer, it reports an unknown outcome.
+pub(crate) struct Done(Option<Receiver>);
+
+enum Receiver {
+    Callback(Box<dyn FnOnce(Answer) + Send>),
+    /// As long as the answer is missing, the asker lives, and `Client::close` waits.
+    Asker(Arc<dyn Asker>, To, TaskTrackerToken),
+}
 
 impl Done {
     pub(crate) fn new(done: impl FnOnce(Answer) + Send + 'static) -> Self {
-        Self(Some(Box::new(done)))
+        Self(Some(Receiver::Callback(Box::new(done))))
+    }
+
+    pub(crate) fn to(asker: Arc<dyn Asker>, to: To, token: TaskTrackerToken) -> Self {
+        Self(Some(Receiver::Asker(asker, to, token)))
     }
 
     /// Delivers the answer.
-    pub(crate) fn answer(mut self, answer: Answer) {
-        if let Some(done) = self.0.take() {
-            done(answer);
+    pub(crate) fn answer(self, answer: Answer) {
+        Self::answer_all(iter::once((self, answer)));
+    }
+
+    /// Delivers these answers in their order. An asker takes those that follow each other in one call.
+    pub(crate) fn answer_all(answers: impl Iterator<Item = (Self, Answer)>) {
+        let most = answers.size_hint().1.unwrap_or(1);
+        let mut together = None::<(Arc<dyn Asker>, Vec<_>, _)>;
+        for (mut done, answer) in answers {
+            match (done.0.take(), &mut together) {
+                (Some(Receiver::Asker(asker, to, _)), Some((same, list, _)))
+                    if Arc::ptr_eq(&asker, same) =>
+                {
+                    list.push((to, answer));
+                }
+                (Some(receiver), before) => {
+                    if let Some((asker, list, _token)) = before.take() {
+                        asker.answered(list);
+                    }
+                    match receiver {
+                        Receiver::Callback(done) => done(answer),
+                        Receiver::Asker(asker, to, token) => {
+                            let mut list = Vec::with_capacity(most);
+                            list.push((to, answer));
+                            *before = Some((asker, list, token));
+                        }
+                    }
+                }
+                (None, _) => {}
+            }
+        }
+        if let Some((asker, list, _token)) = together {
+            asker.answered(list);
         }
     }
 }
 
 impl Drop for Done {
     fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            done(Err(StoreError::closed().unknown()));
+        if self.0.is_some() {
+            let unknown = Err(StoreError::closed().unknown());
+            Self(self.0.take()).answer(unknown);
         }
     }
 }
@@ -225,5 +294,61 @@ pub(crate) fn snapshot(
             let other = format!("{other:?}");
             Err(StoreError::new(label, StoreErrorKind::Protocol, other))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+
+    /// The numbers of the releases whose answers came together.
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Vec<u32>>>);
+
+    impl Asker for Heard {
+        fn answered(self: Arc<Self>, answers: Vec<(To, Answer)>) {
+            let numbers = answers.iter().filter_map(|(to, _)| match to {
+                To::Settlement(_, number) => Some(*number),
+                _ => None,
+            });
+            self.0.lock().unwrap().push(numbers.collect());
+        }
+    }
+
+    impl Heard {
+        fn done(self: &Arc<Self>, number: u32) -> Done {
+            let owner = Owner::new(1, ClientId::new(1), "h", 1, "").unwrap();
+            let token = TaskTracker::new().token();
+            Done::to(self.clone(), To::Settlement(owner, number), token)
+        }
+
+        fn takes(&self) -> Vec<Vec<u32>> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn asker_hears_answers_in_a_row_together() {
+        let [a, b] = [(); 2].map(|()| Arc::<Heard>::default());
+        let heard_before = Arc::<Mutex<Vec<_>>>::default();
+        let (first, heard) = (a.clone(), heard_before.clone());
+        let called = Done::new(move |_| heard.lock().unwrap().extend(first.takes()));
+        let all = [
+            a.done(1),
+            a.done(2),
+            called,
+            a.done(3),
+            b.done(4),
+            b.done(5),
+        ];
+        Done::answer_all(all.into_iter().map(|done| (done, Ok(Reply::Released))));
+        assert_eq!(*heard_before.lock().unwrap(), [[1, 2]]);
+        assert_eq!((a.takes(), b.takes()), (vec![vec![3]], vec![vec![4, 5]]));
+        drop(b.done(6));
+        assert_eq!(b.takes(), [[6]]);
     }
 }

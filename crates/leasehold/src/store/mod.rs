@@ -22,7 +22,9 @@ use std::time::Duration;
 
 use leasehold_core::Invalid;
 
-pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store, snapshot};
+pub(crate) use self::contract::{
+    Answer, Asker, Attach, Done, Listener, Notice, RenewalCause, Store, To, snapshot,
+};
 pub use self::contract::{InspectedNodes, NodeView};
 pub(crate) use self::opened::Opened;
 #[cfg(feature = "timestamp")]

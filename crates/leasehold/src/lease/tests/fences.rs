@@ -14,7 +14,7 @@ use crate::lease::hold::Hold;
 use crate::lease::identity::Identity;
 use crate::lease::machine::{About, Event, Machine, Release};
 use crate::lease::terms::Terms;
-use crate::lease::waiter::{AcquireOutcome, AcquireRequest, WaitLimit, Waiter};
+use crate::lease::waiter::{AcquireOutcome, AcquireRequest, WaitLimit};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -102,8 +102,7 @@ impl Scene {
         };
         let (answer, answered) = oneshot::channel();
         self.callers.insert(id, answered);
-        let waiter = Waiter::new(id, request, self.clock.now(), answer);
-        self.handle(Event::Asked(waiter))
+        self.handle(Event::Asked(id, request, answer))
     }
 
     fn enter(&mut self, id: u64) -> Vec<String> {

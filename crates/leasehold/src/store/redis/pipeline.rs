@@ -269,11 +269,8 @@ impl Queue {
             // None if the connection was given up before.
             place.map(|place| batches.swap_remove(place).waiting)
         };
-        for (waiting, answer) in waiting.into_iter().flatten().zip(answers) {
-            if let Some(done) = waiting.done {
-                done.answer(answer);
-            }
-        }
+        let answers = waiting.unwrap_or_default().into_iter().zip(answers);
+        Done::answer_all(answers.filter_map(|(waiting, answer)| Some((waiting.done?, answer))));
     }
 
     /// Records whether the lock with this key has other waiters.

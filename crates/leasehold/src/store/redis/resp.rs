@@ -30,12 +30,19 @@ impl Command {
     }
 
     pub(super) fn word(&mut self, word: impl AsRef<[u8]>) -> &mut Self {
-        self.add(iter::once(word.as_ref()))
+        self.joined(&[word.as_ref()])
     }
 
     /// Adds one word that consists of these parts.
     pub(super) fn joined(&mut self, parts: &[&[u8]]) -> &mut Self {
-        self.add(parts.iter().copied())
+        self.words += 1;
+        let length = parts.iter().map(|part| part.len()).sum();
+        write_head(b'$', length, &mut self.body);
+        for part in parts {
+            self.body.extend_from_slice(part);
+        }
+        self.body.extend_from_slice(b"\r\n");
+        self
     }
 
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
@@ -47,34 +54,41 @@ impl Command {
         write_head(b'*', self.words, into);
         into.extend_from_slice(&self.body);
     }
-
-    fn add<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> &mut Self {
-        self.words += 1;
-        write_head(b'$', parts.clone().map(<[u8]>::len).sum(), &mut self.body);
-        for part in parts {
-            self.body.extend_from_slice(part);
-        }
-        self.body.extend_from_slice(b"\r\n");
-        self
-    }
 }
 
 /// Writes the type of a value and its length.
 fn write_head(kind: u8, length: usize, into: &mut Vec<u8>) {
-    into.push(kind);
-    into.extend_from_slice(digits(length as u64, &mut [0; 20]));
-    into.extend_from_slice(b"\r\n");
+    match PAIRS.get(length) {
+        Some([b'0', ones]) => into.extend_from_slice(&[kind, *ones, b'\r', b'\n']),
+        Some([tens, ones]) => into.extend_from_slice(&[kind, *tens, *ones, b'\r', b'\n']),
+        None => {
+            into.push(kind);
+            into.extend_from_slice(digits(length as u64, &mut [0; 20]));
+            into.extend_from_slice(b"\r\n");
+        }
+    }
 }
+
+/// The two decimal digits of each number below 100.
+const PAIRS: [[u8; 2]; 100] = {
+    let (mut pairs, mut number) = ([[0; 2]; 100], 0);
+    while number < 100 {
+        pairs[number as usize] = [b'0' + number / 10, b'0' + number % 10];
+        number += 1;
+    }
+    pairs
+};
 
 /// Writes the decimal digits of a number at the end of `space`.
 pub(super) fn digits(mut number: u64, space: &mut [u8; 20]) -> &[u8] {
     let mut first = space.len();
     loop {
-        first -= 1;
-        space[first] = b'0' + (number % 10) as u8;
-        number /= 10;
+        let pair = PAIRS[(number % 100) as usize];
+        first -= 2;
+        space[first..first + 2].copy_from_slice(&pair);
+        number /= 100;
         if number == 0 {
-            return &space[first..];
+            return &space[first + usize::from(pair[0] == b'0')..];
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::lease::identity::Identity;
 use crate::lease::keeper::tell;
 use crate::lease::machine::{About, Event, Machine, Release};
 use crate::lease::settle::Settle;
-use crate::lease::waiter::{WaitLimit, Waiter};
+use crate::lease::waiter::WaitLimit;
 use crate::telemetry::Telemetry;
 
 /// A user gets its reply at most this long after its time limit.
@@ -265,7 +265,6 @@ impl Client {
         let (answer, answered) = oneshot::channel();
         let (id, once) = (self.next_id, request.is_once());
         self.next_id += 1;
-        let waiter = Waiter::new(id, request, self.clock.now(), answer);
         self.users[user].left -= 1;
         self.users[user].becomes(Stage::Asks {
             id,
@@ -273,7 +272,7 @@ impl Client {
             waits: !once,
             leaves: rng.u32(0..5) == 0,
         });
-        self.handle(Event::Asked(waiter));
+        self.handle(Event::Asked(id, request, answer));
     }
 
     fn ends(&mut self, user: usize, hold: Arc<Hold>, rng: &mut Rng) -> &'static str {
