@@ -11,7 +11,7 @@ use crate::break_lock::Break;
 use crate::cache::Cache;
 use crate::dev::Dev;
 use crate::doctor::Doctor;
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, exit};
 use crate::help;
 use crate::hold::Hold;
 use crate::inspect::Inspect;
@@ -133,10 +133,7 @@ fn answer(error: &clap::Error) -> Exit {
         .trim_end()
         .split_once('\n')
         .unwrap_or((&message, ""));
-    Exit::saying(
-        exit::USAGE,
-        format!("{first} (exit {})\n{rest}", exit::USAGE),
-    )
+    exit!(exit::USAGE, "{first} (exit {})\n{rest}", exit::USAGE)
 }
 
 /// Removes misleading tips of clap: `-- --lock` does not name a lock, and `zsh` is not similar to `tcsh`.

@@ -6,7 +6,7 @@ use leasehold::{Client, Fence, HolderIdentity, HolderView, Snapshot};
 use leasehold_core::{Block, Fences, LockName};
 use serde::Serialize;
 
-use crate::exit::{BUSY, CONFIG, Exit, USAGE};
+use crate::exit::{BUSY, CONFIG, Exit, USAGE, exit};
 use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client_until_signal;
@@ -120,12 +120,10 @@ fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
     let Some(holder) = &seen.holder else {
         return (
             "refused",
-            Exit::saying(
+            exit!(
                 USAGE,
-                format!(
-                    "--if-fence is missing (exit {USAGE}); {} is free, there is nothing to break",
-                    quoted(name)
-                ),
+                "--if-fence is missing (exit {USAGE}); {} is free, there is nothing to break",
+                quoted(name)
             ),
         );
     };
@@ -134,12 +132,10 @@ fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
     }
     (
         "refused",
-        Exit::saying(
+        exit!(
             USAGE,
-            format!(
-                "--if-fence is missing: it identifies the lease to break (exit {USAGE})\n{}",
-                holder_rows(args, holder)
-            ),
+            "--if-fence is missing: it identifies the lease to break (exit {USAGE})\n{}",
+            holder_rows(args, holder)
         ),
     )
 }
@@ -157,37 +153,31 @@ fn not_broken(args: &Break, fence: u64, now: &Snapshot) -> (&'static str, Exit) 
     if let HolderIdentity::Foreign { kind, value } = &holder.who {
         return of_another(name, kind, value);
     }
-    let exit = Exit::saying(
+    let exit = exit!(
         BUSY,
-        format!(
-            "{} is not held with fence {fence}: nothing was broken (exit {BUSY})\n{}",
-            quoted(name),
-            holder_rows(args, holder)
-        ),
+        "{} is not held with fence {fence}: nothing was broken (exit {BUSY})\n{}",
+        quoted(name),
+        holder_rows(args, holder)
     );
     ("held", exit)
 }
 
 fn of_another(name: &str, kind: &str, value: &[u8]) -> (&'static str, Exit) {
     if is_cache_entry(kind, value) {
-        let exit = Exit::saying(
+        let exit = exit!(
             CONFIG,
-            format!(
-                "{} is the name of a cache entry of leasehold, and break frees locks only (exit {CONFIG})",
-                quoted(name)
-            ),
+            "{} is the name of a cache entry of leasehold, and break frees locks only (exit {CONFIG})",
+            quoted(name)
         );
         return ("foreign", exit);
     }
-    let exit = Exit::saying(
+    let exit = exit!(
         CONFIG,
-        format!(
-            "{} is held by another program, and leasehold never breaks a foreign lock (exit {CONFIG})\n    \
+        "{} is held by another program, and leasehold never breaks a foreign lock (exit {CONFIG})\n    \
              holder  a foreign lock: {}\n    \
              next    free it with the program that set it; if that program is gone for good, delete the key",
-            quoted(name),
-            foreign(kind, value)
-        ),
+        quoted(name),
+        foreign(kind, value)
     );
     ("foreign", exit)
 }

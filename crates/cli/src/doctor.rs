@@ -11,7 +11,7 @@ use leasehold::doctor::{Examination, Examined, Facts};
 use serde::Serialize;
 
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
-use crate::exit::{CONFIG, Exit, next_step};
+use crate::exit::{CONFIG, Exit, exit, next_step};
 use crate::messages::{self, is_direction, span};
 use crate::output;
 use crate::session::in_runtime;
@@ -140,7 +140,7 @@ fn unexamined(error: &Error) -> Exit {
 
 fn without_users(store: &str) -> Exit {
     let why = "has no users of its own, so there is no ACL line";
-    Exit::saying(CONFIG, format!("{store} {why} (exit {CONFIG})"))
+    exit!(CONFIG, "{store} {why} (exit {CONFIG})")
 }
 
 /// Leaves out the findings of these checks.

@@ -12,7 +12,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::exit::{self, Exit, SOFTWARE, USAGE};
+use crate::exit::{self, Exit, SOFTWARE, USAGE, exit};
 use crate::{messages, output, style};
 
 /// A help topic that is not a verb.
@@ -53,7 +53,7 @@ pub(crate) struct ManPage {
 /// Prints the same help as `--help`.
 pub(crate) fn help(args: &Help, mut command: Command) -> Exit {
     if args.topic == [EXIT_CODES] {
-        return print(exit::help().as_bytes());
+        return print(exit::HELP.as_bytes());
     }
     if let Err(exit) = named(&command, &args.topic) {
         return exit;
@@ -92,12 +92,10 @@ pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
     match &args.dir {
         Some(directory) => match write_all(&command, "leasehold", directory) {
             Ok(()) => Exit::quiet(0),
-            Err(error) => Exit::saying(
+            Err(error) => exit!(
                 SOFTWARE,
-                format!(
-                    "cannot write to {}: {error} (exit {SOFTWARE})",
-                    directory.display()
-                ),
+                "cannot write to {}: {error} (exit {SOFTWARE})",
+                directory.display()
             ),
         },
         None => match named(&command, &args.verb) {
@@ -205,7 +203,7 @@ fn print(bytes: &[u8]) -> Exit {
     match output::write(bytes) {
         // A closed pipe (`leasehold --help | head -1`) is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Exit::saying(SOFTWARE, format!("cannot write: {error} (exit {SOFTWARE})"))
+            exit!(SOFTWARE, "cannot write: {error} (exit {SOFTWARE})")
         }
         _ => Exit::quiet(0),
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::config::Value;
-use crate::exit::{CONFIG, Exit};
+use crate::exit::{CONFIG, Exit, exit};
 use crate::inherited_store;
 use crate::messages::{pasteable, say};
 
@@ -17,13 +17,11 @@ const MOST: u64 = 64 * 1024;
 pub(crate) fn line(setting: &Value) -> Result<String, Exit> {
     let path = setting.path();
     let refuse = |why: &str| {
-        Exit::saying(
+        exit!(
             CONFIG,
-            format!(
-                "cannot use the file {}, from {}: {why} (exit {CONFIG})",
-                path.display(),
-                setting.origin
-            ),
+            "cannot use the file {}, from {}: {why} (exit {CONFIG})",
+            path.display(),
+            setting.origin
         )
     };
     let mut text = String::new();

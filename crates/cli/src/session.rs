@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::Client;
 
-use crate::exit::{Exit, LOST, MORE_RESOURCES, SOFTWARE};
+use crate::exit::{Exit, LOST, MORE_RESOURCES, SOFTWARE, exit};
 use crate::signals::Signals;
 use crate::store::Target;
 use crate::sys;
@@ -98,10 +98,7 @@ async fn connected<S>(
 
 /// The exit for a refused system call that this program needs.
 pub(crate) fn refused_by_system(error: &io::Error) -> Exit {
-    let exit = Exit::saying(
-        SOFTWARE,
-        format!("a system call failed: {error} (exit {SOFTWARE})"),
-    );
+    let exit = exit!(SOFTWARE, "a system call failed: {error} (exit {SOFTWARE})");
     if sys::is_shortage(error) {
         exit.adding(&format!("next    {MORE_RESOURCES}"))
     } else {

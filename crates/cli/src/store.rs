@@ -21,7 +21,7 @@ use crate::config::{
     self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REQUEST_TIMEOUT, Settings, TTL, Typed,
     URL, URL_FILE, Value,
 };
-use crate::exit::{CONFIG, Exit};
+use crate::exit::{CONFIG, Exit, exit};
 use crate::inherited_store::StoreLocation;
 use crate::messages::pasteable;
 use crate::{help, secret, values};
@@ -225,12 +225,10 @@ fn warn_of_open_files(location: &StoreLocation) {
 /// The location of the store, and the source of its URL.
 fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     let Some((key, setting)) = settings.either(URL, URL_FILE)? else {
-        return Err(Exit::saying(
+        return Err(exit!(
             CONFIG,
-            format!(
-                "no store given: {WHERE} (exit {CONFIG})\n    this host only    {ON_THIS_HOST}\n    {SERVERS}{}",
-                config::HOST_FILE
-            ),
+            "no store given: {WHERE} (exit {CONFIG})\n    this host only    {ON_THIS_HOST}\n    {SERVERS}{}",
+            config::HOST_FILE
         ));
     };
     let url = if key == URL_FILE {
@@ -239,20 +237,16 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
         setting.text()?.to_owned()
     };
     if url.is_empty() {
-        return Err(Exit::saying(
+        return Err(exit!(
             CONFIG,
-            format!(
-                "{}: no store given: is a variable unset? (exit {CONFIG})",
-                setting.origin
-            ),
+            "{}: no store given: is a variable unset? (exit {CONFIG})",
+            setting.origin
         ));
     }
     if url == "memory:" {
-        return Err(Exit::saying(
+        return Err(exit!(
             CONFIG,
-            format!(
-                "memory: exists in one process only, so it would exclude no other process (exit {CONFIG})\n    next    {ON_THIS_HOST}"
-            ),
+            "memory: exists in one process only, so it would exclude no other process (exit {CONFIG})\n    next    {ON_THIS_HOST}"
         ));
     }
     let settings_file = match &setting.origin {
@@ -288,7 +282,7 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
 /// Makes a relative `local:` path absolute, for a process in another directory. A URL file must contain an
 /// absolute path, so that it means the same file in each directory.
 fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, Exit> {
-    let refuse = |why: &str| Exit::saying(CONFIG, format!("{origin}: {why} (exit {CONFIG})"));
+    let refuse = |why: &str| exit!(CONFIG, "{origin}: {why} (exit {CONFIG})");
     match url.strip_prefix("local:") {
         Some(file) if !file.is_empty() && !file.starts_with(['/', '?']) => {
             if key == URL_FILE {

@@ -8,7 +8,7 @@ use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::acquire_ui::{counts_from, with_connect_note};
-use crate::exit::{Exit, TIMEOUT};
+use crate::exit::{Exit, TIMEOUT, exit};
 use crate::look::{PollLimits, PollTime, Polled, poll};
 use crate::messages::{quoted, say, span};
 use crate::output;
@@ -198,15 +198,13 @@ impl FreeWait<'_> {
         if self.args.quiet {
             return Exit::quiet(TIMEOUT);
         }
-        Exit::saying(
+        exit!(
             TIMEOUT,
-            format!(
-                "{} is not free after {} (exit {TIMEOUT}): {}, {} in line",
-                quoted(&self.args.name),
-                span(waited),
-                held_by(snapshot.holder.as_ref()),
-                snapshot.queue.len()
-            ),
+            "{} is not free after {} (exit {TIMEOUT}): {}, {} in line",
+            quoted(&self.args.name),
+            span(waited),
+            held_by(snapshot.holder.as_ref()),
+            snapshot.queue.len()
         )
     }
 

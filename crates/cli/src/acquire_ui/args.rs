@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use leasehold::{Clock, Moment};
 
-use crate::exit::{Exit, USAGE};
+use crate::exit::{Exit, USAGE, exit};
 use crate::help;
 use crate::messages::quoted;
 use crate::values::duration;
@@ -98,10 +98,7 @@ impl WaitArgs {
         };
         duration(&text).map(Some).map_err(|why| {
             let text = quoted(&text);
-            Exit::saying(
-                USAGE,
-                format!("invalid LEASEHOLD_WAIT {text}: {why} (exit {USAGE})"),
-            )
+            exit!(USAGE, "invalid LEASEHOLD_WAIT {text}: {why} (exit {USAGE})")
         })
     }
 

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use self::args::ProgressMode;
 pub(crate) use self::args::{LockRequest, RetryHint, WaitArgs, counts_from, with_connect_note};
 use self::progress::{Progress, ProgressStyle, WaitState};
-use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE};
+use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE, exit};
 use crate::messages::{can_rewrite, quoted, span, write_raw};
 use crate::signals::Signals;
 use crate::sys;
@@ -175,12 +175,10 @@ pub(crate) async fn inspect_or_unavailable(client: &Client, name: &str) -> Resul
     match tokio::time::timeout(INSPECTION, client.inspect(name)).await {
         Ok(Ok(snapshot)) => Ok(snapshot),
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Exit::saying(
+        Err(_) => Err(exit!(
             UNAVAILABLE,
-            format!(
-                "the store does not answer any more (exit {UNAVAILABLE})\n    {} was busy at its last answer; now it may be free or held. The command was not run.\n    next    check that the server runs and that this host may reach it",
-                quoted(name)
-            ),
+            "the store does not answer any more (exit {UNAVAILABLE})\n    {} was busy at its last answer; now it may be free or held. The command was not run.\n    next    check that the server runs and that this host may reach it",
+            quoted(name)
         )),
     }
 }
@@ -285,14 +283,12 @@ pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
 }
 
 pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
-    Exit::saying(
+    exit!(
         USAGE,
-        format!(
-            "{} is held by an outer `leasehold run`, or by the lease of the given token ({}{}): you already hold this lock, so waiting for it would never end (exit {USAGE})",
-            quoted(name),
-            who(holder),
-            fence_of(holder)
-        ),
+        "{} is held by an outer `leasehold run`, or by the lease of the given token ({}{}): you already hold this lock, so waiting for it would never end (exit {USAGE})",
+        quoted(name),
+        who(holder),
+        fence_of(holder)
     )
 }
 

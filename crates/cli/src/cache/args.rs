@@ -32,7 +32,7 @@ container or CI step that it was started in: use --refresh inline there.
 In the table below, \"the lock\" means the right to run CMD for this KEY.";
 
 fn after_help() -> String {
-    format!("{ABOUT}\n\n{}", exit::help())
+    format!("{ABOUT}\n\n{}", exit::HELP)
 }
 
 /// Print the stored value, or run the command to make a new one if no other process does

@@ -19,7 +19,7 @@ use super::args::{GetOrRefresh, IfUnavailable, RefreshMode};
 use super::load::{LoadFailure, LoadJob, LoadLimits, LoadState, patience};
 use super::stored::{for_cache, refused};
 use crate::acquire_ui;
-use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE};
+use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE, exit};
 use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::run::command::ResolvedCommand;
@@ -264,13 +264,11 @@ impl CacheCall<'_> {
     }
 
     fn busy(&self) -> Exit {
-        Exit::saying(
+        exit!(
             TIMEOUT,
-            format!(
-                "no value of {}: another process still loads it after {} (exit {TIMEOUT})\n    The command was not run.\n    next    --wait DUR waits longer",
-                quoted(&self.args.key),
-                span(self.args.wait)
-            ),
+            "no value of {}: another process still loads it after {} (exit {TIMEOUT})\n    The command was not run.\n    next    --wait DUR waits longer",
+            quoted(&self.args.key),
+            span(self.args.wait)
         )
     }
 
@@ -280,15 +278,13 @@ impl CacheCall<'_> {
         match cause.and_then(|cause| cause.downcast_ref::<LoadFailure>()) {
             Some(ours) => {
                 let FailureText { code, text } = told(&self.args.key, ours);
-                Exit::saying(code, format!("{text}\n    Nothing was stored; {rest}."))
+                exit!(code, "{text}\n    Nothing was stored; {rest}.")
             }
-            None => Exit::saying(
+            None => exit!(
                 BUSY,
-                format!(
-                    "no value of {}: a moment ago, {} (exit {BUSY})\n    The command was not run: {rest}.",
-                    quoted(&self.args.key),
-                    failed.text.escape_debug()
-                ),
+                "no value of {}: a moment ago, {} (exit {BUSY})\n    The command was not run: {rest}.",
+                quoted(&self.args.key),
+                failed.text.escape_debug()
             ),
         }
     }

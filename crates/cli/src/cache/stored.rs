@@ -8,7 +8,7 @@ use leasehold_cache::{Cache, Cached, Error, Origin};
 use leasehold_core::LockName;
 use serde::Serialize;
 
-use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, NO_VALUE, SOFTWARE};
+use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, NO_VALUE, SOFTWARE, exit};
 use crate::messages::{quoted, span};
 use crate::output;
 use crate::session::with_client_until_signal;
@@ -100,10 +100,7 @@ fn nothing(key: &str, stale: Option<Duration>) -> Exit {
         None => "there is no value".to_owned(),
         Some(age) => format!("the value is stale ({} old)", span(age)),
     };
-    Exit::saying(
-        NO_VALUE,
-        format!("{}: {what} (exit {NO_VALUE})", quoted(key)),
-    )
+    exit!(NO_VALUE, "{}: {what} (exit {NO_VALUE})", quoted(key))
 }
 
 const INVALIDATE_HELP: &str = "\
@@ -189,13 +186,11 @@ pub(super) fn refused(error: Error) -> Exit {
     match error {
         Error::Invalid(invalid) => invalid.into(),
         Error::Store(store) => for_cache(leasehold::Error::Store(store).into()),
-        Error::Value { .. } => Exit::saying(
+        Error::Value { .. } => exit!(
             CONFIG,
-            format!(
-                "{error} (exit {CONFIG})\n    next    choose another key, or a separate --namespace for cache values"
-            ),
+            "{error} (exit {CONFIG})\n    next    choose another key, or a separate --namespace for cache values"
         ),
-        other => Exit::saying(SOFTWARE, format!("{other} (exit {SOFTWARE})")),
+        other => exit!(SOFTWARE, "{other} (exit {SOFTWARE})"),
     }
 }
 

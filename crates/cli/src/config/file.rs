@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::setting::{KEYS, Layer, Origin, RELATIVE, URL, is_file};
-use crate::exit::{CONFIG, Exit};
+use crate::exit::{CONFIG, Exit, exit};
 use crate::messages;
 
 /// The meaning of a missing file.
@@ -25,12 +25,10 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Layer, Exit> {
             return Ok(Layer::new());
         }
         Err(error) => {
-            let exit = Exit::saying(
+            let exit = exit!(
                 CONFIG,
-                format!(
-                    "cannot read the configuration {}: {error} (exit {CONFIG})\n    Its settings may select another store, so nothing was done.",
-                    path.display()
-                ),
+                "cannot read the configuration {}: {error} (exit {CONFIG})\n    Its settings may select another store, so nothing was done.",
+                path.display()
             );
             let denied = error.kind() == io::ErrorKind::PermissionDenied;
             return Err(if denied && missing == Missing::IsNone {
@@ -54,9 +52,10 @@ fn is_missing(error: &io::Error) -> bool {
 fn parse(path: &Path, text: &str) -> Result<Layer, Exit> {
     let refuse = |at: usize, why: String| {
         let line = line_of(text, at);
-        Exit::saying(
+        exit!(
             CONFIG,
-            format!("{}, line {line}: {why} (exit {CONFIG})", path.display()),
+            "{}, line {line}: {why} (exit {CONFIG})",
+            path.display()
         )
     };
     // The message only: the full error quotes the line, which may hold a password.

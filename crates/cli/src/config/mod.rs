@@ -17,7 +17,7 @@ pub(crate) use self::setting::{
     TLS_CERT, TLS_KEY, TLS_NAME, TLS_PIN, TTL, URL, URL_FILE, Value, is_file, option,
 };
 use self::setting::{KEYS, Layer};
-use crate::exit::{CONFIG, Exit};
+use crate::exit::{CONFIG, Exit, exit};
 use crate::inherited_store;
 
 /// Many platforms set this variable. It may name a cache, so it comes last.
@@ -158,12 +158,10 @@ impl Typed {
 
 /// The exit if the outer run could not pass its store on. No other store may take its place.
 fn withheld(why: &str) -> Exit {
-    Exit::saying(
+    exit!(
         CONFIG,
-        format!(
-            "the store of the outer leasehold is not known here (exit {CONFIG})\n    Its URL has a password, so it is passed in a file, which could not be written:\n    {}\n    next    set XDG_RUNTIME_DIR or TMPDIR to a directory of this user, or give the URL with --url-file FILE",
-            why.escape_debug()
-        ),
+        "the store of the outer leasehold is not known here (exit {CONFIG})\n    Its URL has a password, so it is passed in a file, which could not be written:\n    {}\n    next    set XDG_RUNTIME_DIR or TMPDIR to a directory of this user, or give the URL with --url-file FILE",
+        why.escape_debug()
     )
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{CONFIG, Exit, USAGE};
+use crate::exit::{CONFIG, Exit, USAGE, exit};
 
 pub(crate) const URL: &str = "url";
 pub(crate) const URL_FILE: &str = "url_file";
@@ -76,7 +76,7 @@ impl Origin {
             Self::File { .. } => CONFIG,
             _ => USAGE,
         };
-        Exit::saying(code, format!("{self}: {why} (exit {code})"))
+        exit!(code, "{self}: {why} (exit {code})")
     }
 }
 

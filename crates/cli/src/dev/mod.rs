@@ -22,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use self::args::Dev;
 use self::calling_shell::CallingShell;
-use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE};
+use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE, exit};
 use crate::messages::{say, shown};
 use crate::session::{in_runtime, refused_by_system};
 use crate::signals::Signals;
@@ -114,12 +114,10 @@ impl GuardedServer {
         }
         match text.strip_prefix(guardian::READY) {
             Some(url) => Ok(url.trim_end().to_owned()),
-            None => Err(Exit::saying(
+            None => Err(exit!(
                 UNAVAILABLE,
-                format!(
-                    "the server did not start (exit {UNAVAILABLE})\n{}",
-                    text.trim_end()
-                ),
+                "the server did not start (exit {UNAVAILABLE})\n{}",
+                text.trim_end()
             )),
         }
     }
@@ -146,12 +144,7 @@ impl Drop for GuardedServer {
 /// Prints the line for the shell to evaluate, and ties the server to that shell.
 fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit, Exit> {
     let owner = owner.ok_or_else(|| {
-        Exit::saying(
-            USAGE,
-            format!(
-                "there is no shell that the server could end with (exit {USAGE})\n    next    leasehold dev -- CMD"
-            ),
-        )
+        exit!(USAGE, "there is no shell that the server could end with (exit {USAGE})\n    next    leasehold dev -- CMD")
     })?;
     let export = format!("export LEASEHOLD_URL={}\n", server.url);
     let set = OTHERS
@@ -184,10 +177,7 @@ async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
             let exit = Exit::by(signal);
             Ok(if signal == Signal::SIGINT { exit.by_interrupt(InterruptTarget::Process) } else { exit })
         }
-        _ = ended => Err(Exit::saying(
-            UNAVAILABLE,
-            format!("the server has ended (exit {UNAVAILABLE})"),
-        )),
+        _ = ended => Err(exit!(UNAVAILABLE, "the server has ended (exit {UNAVAILABLE})")),
     }
 }
 
@@ -203,7 +193,7 @@ async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
         } else {
             NOT_EXECUTABLE
         };
-        Exit::saying(code, format!("{}: {error} (exit {code})", shown(name)))
+        exit!(code, "{}: {error} (exit {code})", shown(name))
     })?;
     loop {
         if let Some(status) = child.try_wait().map_err(refused)? {

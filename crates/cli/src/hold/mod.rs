@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use self::events::{Events, HoldEvent};
 use self::program::{HoldCommand, Program, StdinLine, listen};
 use crate::acquire_ui::{self, WaitArgs};
-use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
+use crate::exit::{BUSY, Exit, LOST, TIMEOUT, exit};
 use crate::messages::{quoted, without_advice};
 use crate::session::{refused_by_system, with_client_unless};
 use crate::signals::Signals;
@@ -291,9 +291,9 @@ fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
         cause: without_advice(&lost.reason()),
         code: LOST,
     });
-    Exit::saying(
+    exit!(
         LOST,
-        format!("{lost} (exit {LOST})\n    work done without the lease may have been unprotected"),
+        "{lost} (exit {LOST})\n    work done without the lease may have been unprotected"
     )
 }
 

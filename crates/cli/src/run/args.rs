@@ -8,7 +8,7 @@ use clap::Args;
 use nix::sys::signal::Signal;
 
 use crate::acquire_ui::WaitArgs;
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, exit};
 use crate::store::{StoreArgs, TtlArgs};
 use crate::values::{duration, hold, ttl};
 use crate::{help, messages};
@@ -86,7 +86,7 @@ pub(crate) struct Run {
 
 /// The closing help text: the environment of the command and the exit codes.
 fn after_help() -> String {
-    format!("{ABOUT}\n\n{}", exit::help())
+    format!("{ABOUT}\n\n{}", exit::HELP)
 }
 
 const ABOUT: &str = "\
@@ -255,9 +255,10 @@ impl Run {
 }
 
 fn refuse(what: &str, more: &str) -> Exit {
-    Exit::saying(
+    exit!(
         exit::USAGE,
-        format!("{what} (exit {}){more}\n    next    {USAGE}", exit::USAGE),
+        "{what} (exit {}){more}\n    next    {USAGE}",
+        exit::USAGE
     )
 }
 

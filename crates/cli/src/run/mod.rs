@@ -30,7 +30,7 @@ use self::policy::{Policy, StopReason, Verdict};
 use self::report::{Facts, ReportFile};
 use self::supervise::Supervisor;
 use crate::acquire_ui::{self, AcquiredLease, LockRequest, Refused, RetryHint, WaitArgs};
-use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE};
+use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit};
 use crate::inherited_store::UrlFile;
 use crate::messages::{quoted, say, span, without_advice};
 use crate::session::{refused_by_system, with_client};
@@ -45,11 +45,9 @@ pub(crate) fn run(args: &Run) -> Exit {
     let report = match args.report.as_deref().map(ReportFile::open).transpose() {
         Ok(report) => report,
         Err(error) => {
-            return Exit::saying(
+            return exit!(
                 CONFIG,
-                format!(
-                    "the report cannot be written: {error} (exit {CONFIG}); the command was not run"
-                ),
+                "the report cannot be written: {error} (exit {CONFIG}); the command was not run"
             );
         }
     };
@@ -212,14 +210,12 @@ impl LockedRun<'_> {
         let longest = client.longest_ttl();
         match self.args.at_least.filter(|at_least| *at_least > longest) {
             None => Ok(()),
-            Some(at_least) => Err(Exit::saying(
+            Some(at_least) => Err(exit!(
                 USAGE,
-                format!(
-                    "--at-least {} is longer than a lock of {} lasts, which is {} (max_ttl in its URL; exit {USAGE})",
-                    span(at_least),
-                    client.store(),
-                    span(longest)
-                ),
+                "--at-least {} is longer than a lock of {} lasts, which is {} (max_ttl in its URL; exit {USAGE})",
+                span(at_least),
+                client.store(),
+                span(longest)
             )),
         }
     }
@@ -257,19 +253,15 @@ impl LockedRun<'_> {
         if Guardian::was_too_late(error) {
             let cause = "this process did not get to run until its deadline had passed";
             facts.lost = Some(cause.into());
-            return Exit::saying(
+            return exit!(
                 LOST,
-                format!(
-                    "the lease on {name} was lost: {cause}\n    the command was not started (exit {LOST})"
-                ),
+                "the lease on {name} was lost: {cause}\n    the command was not started (exit {LOST})"
             );
         }
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Exit::saying(
+            return exit!(
                 SOFTWARE,
-                format!(
-                    "the process lease-guardian was killed, and without it {name} is not safe: the command was not started (exit {SOFTWARE})"
-                ),
+                "the process lease-guardian was killed, and without it {name} is not safe: the command was not started (exit {SOFTWARE})"
             );
         }
         self.program.failed(error)

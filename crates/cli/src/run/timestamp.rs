@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::lock_guard::LockGuard;
 use crate::acquire_ui::{CHAIN, WaitArgs, interrupted};
-use crate::exit::{BUSY, Exit, TIMEOUT, USAGE};
+use crate::exit::{BUSY, Exit, TIMEOUT, USAGE, exit};
 use crate::help;
 use crate::messages::{quoted, say, span};
 use crate::signals::Signals;
@@ -179,7 +179,7 @@ pub(crate) async fn wait(
         if how.quiet {
             Exit::quiet(code)
         } else {
-            Exit::saying(code, format!("{} {said} (exit {code})", quoted(name)))
+            exit!(code, "{} {said} (exit {code})", quoted(name))
         }
     };
     let hold = match answer {
@@ -205,11 +205,9 @@ fn has_link(link: &str) -> bool {
 }
 
 fn nested(name: &str) -> Exit {
-    Exit::saying(
+    exit!(
         USAGE,
-        format!(
-            "{} is held by an outer `leasehold run`: you already hold this lock, so waiting for it would never end (exit {USAGE})",
-            quoted(name)
-        ),
+        "{} is held by an outer `leasehold run`: you already hold this lock, so waiting for it would never end (exit {USAGE})",
+        quoted(name)
     )
 }

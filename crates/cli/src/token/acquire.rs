@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::lease::{left, unknown};
 use crate::acquire_ui::{self, AcquiredLease, LockRequest, RetryHint, WaitArgs};
-use crate::exit::{Exit, SOFTWARE, USAGE};
+use crate::exit::{Exit, SOFTWARE, USAGE, exit};
 use crate::messages::{quoted, span};
 use crate::output;
 use crate::session::with_client;
@@ -93,19 +93,12 @@ pub(crate) fn acquire(args: &Acquire) -> Exit {
 fn begin(args: &Acquire) -> Result<Exit, Exit> {
     LockName::new(&args.lock)?;
     let ttl = args.ttl.ok_or_else(|| {
-        Exit::saying(
-            USAGE,
-            format!(
-                "--ttl is required (exit {USAGE}): nothing renews the lease of `acquire`, so give the longest time that the work takes\n    next    leasehold acquire --ttl 20m LOCK, or `leasehold run`, which renews"
-            ),
-        )
+        exit!(USAGE, "--ttl is required (exit {USAGE}): nothing renews the lease of `acquire`, so give the longest time that the work takes\n    next    leasehold acquire --ttl 20m LOCK, or `leasehold run`, which renews")
     })?;
     if stdout_is_closed() {
-        return Err(Exit::saying(
+        return Err(exit!(
             USAGE,
-            format!(
-                "stdout is closed, so the token cannot be printed; the lock was not taken (exit {USAGE})"
-            ),
+            "stdout is closed, so the token cannot be printed; the lock was not taken (exit {USAGE})"
         ));
     }
     if args.env {
@@ -154,7 +147,7 @@ async fn take(
         plain("token", lease.owner().token())?;
     }
     let (detached, tenure) = lease.detach(ttl).await.map_err(|error| match error {
-        Error::Lost(lost) => Exit::saying(SOFTWARE, format!("{lost} (exit {SOFTWARE})")),
+        Error::Lost(lost) => exit!(SOFTWARE, "{lost} (exit {SOFTWARE})"),
         error => unknown(
             error,
             &format!(
@@ -183,9 +176,9 @@ async fn take(
     };
     if let Err(error) = printed {
         let what = give_back(detached, ttl).await;
-        return Err(Exit::saying(
+        return Err(exit!(
             SOFTWARE,
-            format!("the token cannot be written to stdout: {error} (exit {SOFTWARE})\n    {what}"),
+            "the token cannot be written to stdout: {error} (exit {SOFTWARE})\n    {what}"
         ));
     }
     Ok(Exit::quiet(0))
@@ -235,12 +228,10 @@ fn plain(what: &str, text: &str) -> Result<(), Exit> {
     if text.chars().all(is_plain) {
         return Ok(());
     }
-    Err(Exit::saying(
+    Err(exit!(
         USAGE,
-        format!(
-            "--env cannot print the {what} {}: a shell and a file of variables would read it differently; the lock was not kept (exit {USAGE})\n    next    use --json, or only letters, digits and - _ . / : @ % + = ,",
-            quoted(text)
-        ),
+        "--env cannot print the {what} {}: a shell and a file of variables would read it differently; the lock was not kept (exit {USAGE})\n    next    use --json, or only letters, digits and - _ . / : @ % + = ,",
+        quoted(text)
     ))
 }
 

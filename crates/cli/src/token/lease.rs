@@ -7,7 +7,7 @@ use clap::Args;
 use leasehold::{Client, Clock, Detached, Error, LeaseStatus, LossCause, Lost};
 use leasehold_core::LockName;
 
-use crate::exit::{Exit, LOST, SOFTWARE, USAGE};
+use crate::exit::{Exit, LOST, SOFTWARE, USAGE, exit};
 use crate::messages::quoted;
 use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
@@ -73,11 +73,9 @@ pub(super) fn with_lease(
 }
 
 fn missing(what: &str, variable: &str) -> Exit {
-    Exit::saying(
+    exit!(
         USAGE,
-        format!(
-            "no {what} given, and {variable} is not set (exit {USAGE})\n    next    run this under `leasehold run`, or after: set -a; eval \"$(leasehold acquire --ttl 20m --env LOCK)\"; set +a\n            in a shell, a variable that is set counts only if it is exported"
-        ),
+        "no {what} given, and {variable} is not set (exit {USAGE})\n    next    run this under `leasehold run`, or after: set -a; eval \"$(leasehold acquire --ttl 20m --env LOCK)\"; set +a\n            in a shell, a variable that is set counts only if it is exported"
     )
 }
 
@@ -85,9 +83,9 @@ fn from_stdin() -> Result<String, Exit> {
     let mut line = String::new();
     let read = io::stdin().lock().take(LONGEST).read_line(&mut line);
     read.map_err(|error| {
-        Exit::saying(
+        exit!(
             USAGE,
-            format!("no token can be read from stdin: {error} (exit {USAGE})"),
+            "no token can be read from stdin: {error} (exit {USAGE})"
         )
     })?;
     Ok(line.trim_end_matches(['\r', '\n']).to_owned())
@@ -100,13 +98,11 @@ pub(super) fn left(status: LeaseStatus) -> Duration {
 
 /// The exit for a lease that is no longer held.
 pub(super) fn gone(lost: &Lost) -> Exit {
-    Exit::saying(
+    exit!(
         LOST,
-        format!(
-            "you do not hold {} any more: {} (exit {LOST})\n    It has expired, was released, broken or undone by a failover, or the token is for another lock.\n    Work done since then may have been unprotected; stop it.",
-            quoted(&lost.name),
-            cause(lost)
-        ),
+        "you do not hold {} any more: {} (exit {LOST})\n    It has expired, was released, broken or undone by a failover, or the token is for another lock.\n    Work done since then may have been unprotected; stop it.",
+        quoted(&lost.name),
+        cause(lost)
     )
 }
 
@@ -122,7 +118,7 @@ pub(super) fn unknown(error: Error, what: &str) -> Exit {
     match error {
         Error::Store(store) => {
             let code = Exit::from(Error::Store(store.clone())).code();
-            Exit::saying(code, format!("{store} (exit {code})\n    {what}"))
+            exit!(code, "{store} (exit {code})\n    {what}")
         }
         other => other.into(),
     }
@@ -130,8 +126,8 @@ pub(super) fn unknown(error: Error, what: &str) -> Exit {
 
 /// The exit for a failed write to stdout.
 pub(super) fn unprinted(error: &io::Error) -> Exit {
-    Exit::saying(
+    exit!(
         SOFTWARE,
-        format!("cannot write to stdout: {error} (exit {SOFTWARE})"),
+        "cannot write to stdout: {error} (exit {SOFTWARE})"
     )
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub(crate) use self::acquire::{Acquire, acquire};
 use self::lease::{LeaseArgs, gone, left, unknown, unprinted, with_lease};
-use crate::exit::{Exit, LOST};
+use crate::exit::{Exit, LOST, exit};
 use crate::messages::{quoted, span};
 use crate::output;
 use crate::store::StoreArgs;
@@ -168,14 +168,12 @@ pub(crate) fn check(args: &Check) -> Exit {
 }
 
 fn too_short(args: &Check, lock: &str, left: Duration) -> Exit {
-    Exit::saying(
+    exit!(
         LOST,
-        format!(
-            "you hold {} for {} more, which is not more than {} (exit {LOST})\n    next    leasehold renew --ttl DUR {}",
-            quoted(lock),
-            span(left),
-            span(args.min),
-            args.store.again_with(lock)
-        ),
+        "you hold {} for {} more, which is not more than {} (exit {LOST})\n    next    leasehold renew --ttl DUR {}",
+        quoted(lock),
+        span(left),
+        span(args.min),
+        args.store.again_with(lock)
     )
 }
