@@ -4,6 +4,7 @@
 //! They come from `sysexits.h`, GNU timeout and GNU env, so that systemd and shells have names for them.
 //! Commands use 1, 2 and 255 for themselves, so the table leaves these out.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
@@ -117,12 +118,18 @@ impl Exit {
         }
     }
 
-    /// Adds one more line to the message.
-    pub(crate) fn adding(self, line: &str) -> Self {
-        Self {
-            message: self.message.map(|message| format!("{message}\n    {line}")),
-            ..self
+    /// Adds one more line to the message, unless the line is empty.
+    pub(crate) fn adding(mut self, line: &str) -> Self {
+        if let (Some(message), false) = (&mut self.message, line.is_empty()) {
+            message.extend(["\n    ", line]);
         }
+        self
+    }
+
+    /// Removes the message if the user wants none.
+    pub(crate) fn quiet_if(mut self, is_quiet: bool) -> Self {
+        self.message = self.message.filter(|_| !is_quiet);
+        self
     }
 
     /// The message, or an empty string.
@@ -138,11 +145,9 @@ impl Exit {
     }
 
     /// Replaces a phrase of the message, for verbs where it means something else.
-    pub(crate) fn reworded(self, from: &str, to: &str) -> Self {
-        Self {
-            message: self.message.map(|message| message.replace(from, to)),
-            ..self
-        }
+    pub(crate) fn reworded(mut self, from: &str, to: &str) -> Self {
+        self.message = self.message.map(|message| message.replace(from, to));
+        self
     }
 
     /// Removes the statement about the command, for verbs that run none.
@@ -153,14 +158,6 @@ impl Exit {
     /// Removes the statement about the lock, for requests that concern none.
     pub(crate) fn about_no_lock(self) -> Self {
         self.reworded(&format!("    {LOCK_UNKNOWN}{NOT_RUN}\n"), "")
-    }
-
-    /// The exit after a panic, whose message is already on stderr.
-    pub(crate) fn of_a_panic() -> Self {
-        exit!(
-            SOFTWARE,
-            "this is a bug in leasehold (exit {SOFTWARE}): please report the lines above"
-        )
     }
 
     /// The exit after a signal ended the wait.
@@ -174,22 +171,18 @@ impl Exit {
     }
 
     /// Replaces the exit code, in the message too.
-    pub(crate) fn with_code(self, code: u8) -> Self {
+    pub(crate) fn with_code(mut self, code: u8) -> Self {
         let (told, now) = (format!("(exit {})", self.code), format!("(exit {code})"));
-        let message = self.message.map(|message| message.replacen(&told, &now, 1));
-        Self {
-            code,
-            message,
-            ..self
-        }
+        self.message = self.message.map(|message| message.replacen(&told, &now, 1));
+        self.code = code;
+        self
     }
 
-    /// Makes the process die of SIGINT. A shell continues its script after exit code 130, but stops after this.
-    pub(crate) fn by_interrupt(self, reach: InterruptTarget) -> Self {
-        Self {
-            interrupted: Some(reach),
-            ..self
-        }
+    /// With processes to interrupt, makes this one die of SIGINT. A shell continues its script after exit code
+    /// 130, but stops after this.
+    pub(crate) fn by_interrupt(mut self, reach: Option<InterruptTarget>) -> Self {
+        self.interrupted = reach;
+        self
     }
 
     /// Prints the message and returns the code for `main`.
@@ -201,6 +194,15 @@ impl Exit {
             sys::die_of_interrupt(reach == InterruptTarget::Group);
         }
         ExitCode::from(self.code)
+    }
+}
+
+/// The exit for a refused system call that this program needs.
+impl From<io::Error> for Exit {
+    fn from(error: io::Error) -> Self {
+        let next = format!("next    {MORE_RESOURCES}");
+        let next: &str = if sys::is_shortage(&error) { &next } else { "" };
+        exit!(SOFTWARE, "a system call failed: {error} (exit {SOFTWARE})").adding(next)
     }
 }
 
@@ -252,7 +254,7 @@ WRONGTYPE => look at the type of the key; another program may use it
 closed the connection, and said => ask who runs this server, or a proxy before it";
 
 /// The exit code for an error of a store, and what to do next.
-pub(crate) fn next_step(error: &StoreError) -> (u8, &'static str) {
+fn next_step(error: &StoreError) -> (u8, &'static str) {
     let is_local = error.store.starts_with("local:");
     let code = match error.kind {
         StoreErrorKind::Denied => DENIED,
