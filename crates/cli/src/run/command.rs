@@ -30,7 +30,7 @@ pub(crate) struct ResolvedCommand {
 impl ResolvedCommand {
     /// Searches for the first word of `argv` as `execvp` does. `argv` is not empty.
     pub(crate) fn find(argv: &[OsString]) -> Result<Self, Exit> {
-        let name = argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let name = first(argv);
         let path = look_for(name, env::var_os("PATH").as_deref())
             .map_err(|refusal| refusal.about(name))?;
         if let Some(missing) = interpreter(&path).filter(|interpreter| !interpreter.exists()) {
@@ -59,11 +59,7 @@ impl ResolvedCommand {
 
     /// The default note for other clients: the command's file name, cut to `limit` bytes.
     pub(crate) fn note(&self, limit: usize) -> String {
-        let name = self
-            .argv
-            .first()
-            .and_then(|name| Path::new(name).file_name())
-            .unwrap_or_default();
+        let name = Path::new(first(&self.argv)).file_name().unwrap_or_default();
         let mut note = name.to_string_lossy().into_owned();
         while note.len() > limit {
             note.pop();
@@ -73,14 +69,7 @@ impl ResolvedCommand {
 
     /// The exit for a command that was found but could not be started.
     pub(crate) fn failed(&self, error: &io::Error) -> Exit {
-        let (name, path) = (
-            shown(
-                self.argv
-                    .first()
-                    .map_or(OsStr::new(""), OsString::as_os_str),
-            ),
-            self.path.display(),
-        );
+        let (name, path) = (shown(first(&self.argv)), self.path.display());
         match error.kind() {
             // The system is out of files, processes or memory; the command is fine.
             _ if sys::is_shortage(error) => exit!(
@@ -97,6 +86,11 @@ impl ResolvedCommand {
             ),
         }
     }
+}
+
+/// The name of the command as typed.
+fn first(argv: &[OsString]) -> &OsStr {
+    argv.first().map_or(OsStr::new(""), OsString::as_os_str)
 }
 
 /// The interpreter in the first line of a script.
