@@ -6,24 +6,13 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::break_lock::Break;
 #[cfg(feature = "cache")]
-use crate::cache::Cache;
-use crate::dev::Dev;
-use crate::doctor::Doctor;
-use crate::exit::{self, Exit};
-use crate::help;
-use crate::hold::Hold;
-use crate::inspect::Inspect;
-use crate::messages;
-use crate::pages::{self, Completions, Help, ManPage};
-use crate::quorum::Quorum;
-use crate::run::Run;
-use crate::style::{self, ColorChoice};
-use crate::token::{Acquire, Check, Release, Renew};
-use crate::verbose;
-use crate::wait::Wait;
-use crate::watch::Watch;
+use crate::cache;
+use crate::exit::{self, Exit, exit};
+use crate::messages::{self, ColorChoice};
+use crate::{
+    break_lock, dev, doctor, hold, inspect, pages, quorum, run, token, verbose, wait, watch,
+};
 
 const ABOUT: &str = "\
 Examples:
@@ -46,7 +35,6 @@ struct Cli {
         value_name = "WHEN",
         value_enum,
         default_value = "auto",
-        hide_possible_values = true,
         help = "When to use colour: auto, always, never; auto follows NO_COLOR and CLICOLOR_FORCE"
     )]
     color: ColorChoice,
@@ -62,29 +50,29 @@ struct Cli {
 /// The verbs. Each has a module with its options.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Run(Run),
-    Hold(Hold),
-    Acquire(Acquire),
-    Renew(Renew),
-    Release(Release),
-    Check(Check),
-    Inspect(Inspect),
-    Wait(Wait),
-    Watch(Watch),
-    Break(Break),
+    Run(run::Run),
+    Hold(hold::Hold),
+    Acquire(token::Acquire),
+    Renew(token::Renew),
+    Release(token::Release),
+    Check(token::Check),
+    Inspect(inspect::Inspect),
+    Wait(wait::Wait),
+    Watch(watch::Watch),
+    Break(break_lock::Break),
     #[cfg(feature = "cache")]
-    Cache(Cache),
-    Doctor(Doctor),
-    Quorum(Quorum),
-    Dev(Dev),
-    Completions(Completions),
-    Man(ManPage),
-    Help(Help),
+    Cache(cache::Cache),
+    Doctor(doctor::Doctor),
+    Quorum(quorum::Quorum),
+    Dev(dev::Dev),
+    Completions(pages::Completions),
+    Man(pages::ManPage),
+    Help(pages::Help),
 }
 
 /// The definition of the command line, with its help layout.
 pub(crate) fn command() -> clap::Command {
-    help::with_help_layout(Cli::command())
+    pages::with_help_layout(Cli::command())
 }
 
 /// Parses the command line. The error is the exit of this process, also for `--help`.
@@ -96,12 +84,12 @@ pub(crate) fn parse() -> Result<Verb, Exit> {
     });
     match parsed {
         Ok(cli) => {
-            style::choose(cli.color);
+            messages::choose_colour(cli.color);
             verbose::listen(cli.verbose);
             Ok(cli.verb)
         }
         Err(error) => {
-            style::choose(colour_of_a_faulty_line(env::args_os()));
+            messages::choose_colour(colour_of_a_faulty_line(env::args_os()));
             Err(answer(&error))
         }
     }
@@ -110,7 +98,7 @@ pub(crate) fn parse() -> Result<Verb, Exit> {
 /// The exit for `--help`, `--version` and errors.
 fn answer(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
-        return pages::print_styled(&error.render());
+        return pages::print_styled(&error.render()).unwrap_or_else(|exit| exit);
     }
     // The message quotes the typed words. One of them may be a misplaced URL.
     let typed = env::args_os().skip(1);
@@ -133,10 +121,7 @@ fn answer(error: &clap::Error) -> Exit {
         .trim_end()
         .split_once('\n')
         .unwrap_or((&message, ""));
-    Exit::saying(
-        exit::USAGE,
-        format!("{first} (exit {})\n{rest}", exit::USAGE),
-    )
+    exit!(exit::USAGE, "{first} (exit {})\n{rest}", exit::USAGE)
 }
 
 /// Removes misleading tips of clap: `-- --lock` does not name a lock, and `zsh` is not similar to `tcsh`.
@@ -167,7 +152,7 @@ fn verb_list(error: &clap::Error) -> String {
         .try_fold(&program, |above, word| above.find_subcommand(word));
     let verbs = pages::verbs(above.unwrap_or(&program));
     let is_suggested = error.get(ContextKind::SuggestedSubcommand).is_some();
-    let meant = help::nearest(typed, &verbs).filter(|_| !is_suggested);
+    let meant = pages::nearest(typed, &verbs).filter(|_| !is_suggested);
     let meant = meant.map(|verb| format!("\n    did you mean    {line} {verb}"));
     format!(
         "{}\n    there are    {}",

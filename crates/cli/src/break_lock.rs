@@ -6,12 +6,12 @@ use leasehold::{Client, Fence, HolderIdentity, HolderView, Snapshot};
 use leasehold_core::{Block, Fences, LockName};
 use serde::Serialize;
 
-use crate::exit::{BUSY, CONFIG, Exit, USAGE};
+use crate::exit::{BUSY, CONFIG, Exit, USAGE, exit};
 use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
-use crate::view::{HolderFields, foreign, held_of, is_cache_entry, millis, who};
+use crate::view::{HolderFields, foreign, held_of, is_cache_entry, lease_of, millis, who};
 
 /// Free the lock of a dead holder, if this fence is still the holder's
 #[derive(Debug, Args)]
@@ -46,8 +46,8 @@ an invalid name; 78 a foreign lock, or no store; 69 the store does not answer: c
 `leasehold inspect`; 77 it refuses user, password or permission";
 
 #[derive(Serialize)]
+#[serde(tag = "schema", rename = "leasehold.break/1")]
 struct BreakReport<'a> {
-    schema: &'static str,
     store: &'a str,
     name: &'a str,
     outcome: &'static str,
@@ -58,16 +58,11 @@ struct BreakReport<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn break_lock(args: &Break) -> Exit {
-    begin(args).unwrap_or_else(|exit| exit).without_command()
-}
-
-fn begin(args: &Break) -> Result<Exit, Exit> {
+pub(crate) fn break_lock(args: &Break) -> Result<Exit, Exit> {
     LockName::new(&args.name)?;
-    let target = args.store.target()?;
-    Ok(with_client_until_signal(target, async |client| {
+    with_client_until_signal(&args.store.target()?, async |client| {
         carry_out(client, args).await
-    }))
+    })
 }
 
 async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
@@ -106,8 +101,8 @@ fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
     };
     let at_most = holder
         .expires_in
-        .map(|left| format!(", within {} if it lives", span(left)))
-        .unwrap_or_default();
+        .map(|left| format!(", within {} if it lives", span(left)));
+    let at_most = at_most.unwrap_or_default();
     format!(
         "{name} was broken: it was held by {}, fence {fence}\n    its holder learns of it at its next renewal{at_most}; until then it may continue its work",
         who(holder)
@@ -116,88 +111,66 @@ fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
 
 /// The exit for a missing `--if-fence`.
 fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
-    let name = args.name.as_str();
-    let Some(holder) = &seen.holder else {
-        return (
-            "refused",
-            Exit::saying(
-                USAGE,
-                format!(
-                    "--if-fence is missing (exit {USAGE}); {} is free, there is nothing to break",
-                    quoted(name)
-                ),
-            ),
-        );
-    };
-    if let HolderIdentity::Foreign { kind, value } = &holder.who {
-        return of_another(name, kind, value);
-    }
-    (
-        "refused",
-        Exit::saying(
+    let exit = match seen.holder.as_ref().map(|holder| (holder, &holder.who)) {
+        None => exit!(
             USAGE,
-            format!(
-                "--if-fence is missing: it identifies the lease to break (exit {USAGE})\n{}",
-                holder_rows(args, holder)
-            ),
+            "--if-fence is missing (exit {USAGE}); {} is free, there is nothing to break",
+            quoted(&args.name)
         ),
-    )
+        Some((_, HolderIdentity::Foreign { kind, value })) => {
+            return ("foreign", of_another(&args.name, kind, value));
+        }
+        Some((holder, _)) => exit!(
+            USAGE,
+            "--if-fence is missing: it identifies the lease to break (exit {USAGE})\n{}",
+            holder_rows(args, holder)
+        ),
+    };
+    ("refused", exit)
 }
 
 /// The exit for a lock that was not held with the given fence.
 fn not_broken(args: &Break, fence: u64, now: &Snapshot) -> (&'static str, Exit) {
-    let name = args.name.as_str();
-    let Some(holder) = &now.holder else {
-        say(&format!(
-            "{} is free already: nothing was broken",
-            quoted(name)
-        ));
-        return ("free", Exit::quiet(0));
-    };
-    if let HolderIdentity::Foreign { kind, value } = &holder.who {
-        return of_another(name, kind, value);
+    let name = quoted(&args.name);
+    match now.holder.as_ref().map(|holder| (holder, &holder.who)) {
+        None => {
+            say(&format!("{name} is free already: nothing was broken"));
+            ("free", Exit::quiet(0))
+        }
+        Some((_, HolderIdentity::Foreign { kind, value })) => {
+            ("foreign", of_another(&args.name, kind, value))
+        }
+        Some((holder, _)) => {
+            let rows = holder_rows(args, holder);
+            let exit = exit!(
+                BUSY,
+                "{name} is not held with fence {fence}: nothing was broken (exit {BUSY})\n{rows}"
+            );
+            ("held", exit)
+        }
     }
-    let exit = Exit::saying(
-        BUSY,
-        format!(
-            "{} is not held with fence {fence}: nothing was broken (exit {BUSY})\n{}",
-            quoted(name),
-            holder_rows(args, holder)
-        ),
-    );
-    ("held", exit)
 }
 
-fn of_another(name: &str, kind: &str, value: &[u8]) -> (&'static str, Exit) {
+fn of_another(name: &str, kind: &str, value: &[u8]) -> Exit {
+    let name = quoted(name);
     if is_cache_entry(kind, value) {
-        let exit = Exit::saying(
+        return exit!(
             CONFIG,
-            format!(
-                "{} is the name of a cache entry of leasehold, and break frees locks only (exit {CONFIG})",
-                quoted(name)
-            ),
+            "{name} is the name of a cache entry of leasehold, and break frees locks only (exit {CONFIG})"
         );
-        return ("foreign", exit);
     }
-    let exit = Exit::saying(
+    exit!(
         CONFIG,
-        format!(
-            "{} is held by another program, and leasehold never breaks a foreign lock (exit {CONFIG})\n    \
-             holder  a foreign lock: {}\n    \
-             next    free it with the program that set it; if that program is gone for good, delete the key",
-            quoted(name),
-            foreign(kind, value)
-        ),
-    );
-    ("foreign", exit)
+        "{name} is held by another program, and leasehold never breaks a foreign lock (exit {CONFIG})\n    \
+         holder  a foreign lock: {}\n    \
+         next    free it with the program that set it; if that program is gone for good, delete the key",
+        foreign(kind, value)
+    )
 }
 
 /// The rows about the holder, and the command that breaks its lease.
 fn holder_rows(args: &Break, holder: &HolderView) -> String {
-    let lease = holder.expires_in.map_or_else(
-        || "never ends".into(),
-        |left| format!("{} left, unless renewed", span(left)),
-    );
+    let lease = lease_of(holder, "never ends");
     let (fence, next) = match holder.fence {
         Some(fence) => (
             format!(", fence {fence}"),
@@ -229,7 +202,6 @@ fn report(
     }
     let left = holder.and_then(|holder| holder.expires_in);
     output::print_json_answer(&BreakReport {
-        schema: "leasehold.break/1",
         store: client.store(),
         name: &args.name,
         outcome,

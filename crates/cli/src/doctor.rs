@@ -6,17 +6,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::Error;
 use leasehold::doctor::{Examination, Examined, Facts};
 use serde::Serialize;
 
+use crate::config;
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
-use crate::exit::{CONFIG, Exit, next_step};
+use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, exit};
 use crate::messages::{self, is_direction, span};
 use crate::output;
 use crate::session::in_runtime;
 use crate::store::StoreArgs;
-use crate::values;
 
 const TTL_HELP: &str = "The TTL that the locks have: most limits are a share of it [env: LEASEHOLD_TTL] [default: 30s]";
 
@@ -44,12 +43,11 @@ pub(crate) struct Doctor {
         long = "for",
         value_name = "PURPOSE",
         value_enum,
-        default_value_t = Purpose::Efficiency,
-        hide_possible_values = true
+        default_value_t = Purpose::Efficiency
     )]
     purpose: Purpose,
 
-    #[arg(long, value_name = "DUR", value_parser = values::ttl, help = TTL_HELP)]
+    #[arg(long, value_name = "DUR", value_parser = config::ttl, help = TTL_HELP)]
     ttl: Option<Duration>,
 
     /// One JSON document instead of text (leasehold.doctor/1)
@@ -90,30 +88,30 @@ fn pattern(text: &str) -> Result<String, String> {
 }
 
 /// Examines, and says what was found.
-pub(crate) fn doctor(args: &Doctor) -> Exit {
-    examine(args).unwrap_or_else(|exit| exit)
-}
-
-fn examine(args: &Doctor) -> Result<Exit, Exit> {
+pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Exit> {
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl)?;
     let how = Examination::new(ttl)
         .quick(args.quick || args.acl)
         .keys(&args.keys);
-    let examined = in_runtime(async {
-        let examined = target.examine(&how).await;
-        examined.map_err(|error| unexamined(&error))
+    let examined = in_runtime(async { target.examine(&how).await.map_err(Exit::from) });
+    let examined = examined.map_err(|exit| {
+        let exit = exit.without_command();
+        exit.reworded(LOCK_UNKNOWN, "There was nothing to examine.")
     })?;
     if args.acl {
-        let line = acl(&examined.facts).ok_or_else(|| without_users(&examined.store))?;
+        let store = &examined.store;
+        let line = acl(&examined.facts).ok_or_else(|| {
+            let why = "has no users of its own, so there is no ACL line";
+            exit!(CONFIG, "{store} {why} (exit {CONFIG})")
+        })?;
         return Ok(tell(&format!("{line}\n"), 0));
     }
     let mut findings = diagnose(&examined.facts, args.purpose);
     leave_out(&mut findings, &args.ignore);
     let report = Report::new(&examined, findings, args, ttl);
     let text = if args.json {
-        // Fails only for maps whose keys are no text; there are none.
-        output::json_for_people(&report).unwrap_or_default() + "\n"
+        output::json_for_people(&report)
     } else {
         report.text(args, ttl)
     };
@@ -124,23 +122,6 @@ fn examine(args: &Doctor) -> Result<Exit, Exit> {
 fn tell(text: &str, code: u8) -> Exit {
     let _read: std::io::Result<()> = output::write(text.as_bytes());
     Exit::quiet(code)
-}
-
-/// There is nothing to judge.
-fn unexamined(error: &Error) -> Exit {
-    let Error::Store(store) = error else {
-        return error.clone().into();
-    };
-    let (code, advice) = next_step(store);
-    let why = messages::without_passwords(&store.to_string());
-    let nothing = "There was nothing to examine.";
-    let text = format!("{why} (exit {code})\n    {nothing}\n    next    {advice}");
-    Exit::saying(code, text)
-}
-
-fn without_users(store: &str) -> Exit {
-    let why = "has no users of its own, so there is no ACL line";
-    Exit::saying(CONFIG, format!("{store} {why} (exit {CONFIG})"))
 }
 
 /// Leaves out the findings of these checks.
@@ -170,8 +151,8 @@ fn acl(facts: &Facts) -> Option<&str> {
 
 /// What was found. The JSON document has the fields in this order.
 #[derive(Debug, Serialize)]
+#[serde(tag = "schema", rename = "leasehold.doctor/1")]
 struct Report<'a> {
-    schema: &'static str,
     /// The store's address, without user and password.
     store: &'a str,
     server: Server,
@@ -203,25 +184,26 @@ struct Server {
 impl Server {
     fn of(facts: &Facts) -> Self {
         let said = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let named = |engine: &str, version: &str| Self {
-            engine: said(engine),
-            version: said(version),
+        let (engine, version) = match facts {
+            Facts::Server(facts) => facts.engine().unwrap_or_default(),
+            Facts::Quorum(facts) => (format!("{} servers", facts.nodes.len()), String::new()),
+            Facts::File(facts) => ("SQLite file".into(), facts.sqlite.clone()),
+            Facts::Memory => ("memory".into(), String::new()),
+        };
+        let named = Self {
+            engine: said(&engine),
+            version: said(&version),
             ..Self::default()
         };
-        match facts {
-            Facts::Server(facts) => {
-                let (engine, version) = facts.engine().unwrap_or_default();
-                let uptime = facts.info_number("uptime_in_seconds");
-                Self {
-                    mode: facts.mode().and_then(said),
-                    role: facts.role().and_then(said),
-                    uptime_ms: uptime.map(|seconds| seconds.saturating_mul(1_000)),
-                    ..named(&engine, &version)
-                }
-            }
-            Facts::Quorum(facts) => named(&format!("{} servers", facts.nodes.len()), ""),
-            Facts::File(facts) => named("SQLite file", &facts.sqlite),
-            Facts::Memory => named("memory", ""),
+        let Facts::Server(facts) = facts else {
+            return named;
+        };
+        let uptime = facts.info_number("uptime_in_seconds");
+        Self {
+            mode: facts.mode().and_then(said),
+            role: facts.role().and_then(said),
+            uptime_ms: uptime.map(|seconds| seconds.saturating_mul(1_000)),
+            ..named
         }
     }
 }
@@ -240,7 +222,6 @@ impl<'a> Report<'a> {
         };
         let is_bad = findings.iter().any(|finding| finding.state >= bad);
         Self {
-            schema: "leasehold.doctor/1",
             store: &examined.store,
             server: Server::of(&examined.facts),
             purpose: args.purpose,
@@ -280,22 +261,16 @@ impl<'a> Report<'a> {
 
     fn summary(&self, args: &Doctor) -> String {
         let mut bad = Vec::new();
-        for (state, word) in [
-            (State::Fail, "fail"),
-            (State::Warn, "warn"),
-            (State::Unknown, "unknown"),
-            (State::Info, "info"),
-        ] {
-            if self.counts[&state] > 0 {
-                bad.push(format!("{} {word}", self.counts[&state]));
+        for state in [State::Fail, State::Warn, State::Unknown, State::Info] {
+            let count = self.counts[&state];
+            if count > 0 {
+                let word = format!("{state:?}").to_lowercase();
+                bad.push(format!("{count} {word}"));
             }
         }
         let again = format!("leasehold doctor {}", args.store.again());
-        let more = if args.all {
-            String::new()
-        } else {
-            format!("  ({again}--all)")
-        };
+        let more = format!("  ({again}--all)");
+        let more = if args.all { "" } else { &more };
         // Efficiency is the weaker purpose; the summary says so.
         let fails_only_the_other =
             |finding: &&Finding| finding.correctness == State::Fail && finding.state != State::Fail;

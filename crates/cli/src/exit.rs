@@ -4,6 +4,7 @@
 //! They come from `sysexits.h`, GNU timeout and GNU env, so that systemd and shells have names for them.
 //! Commands use 1, 2 and 255 for themselves, so the table leaves these out.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
@@ -11,6 +12,14 @@ use leasehold::{Error, Invalid, StoreError, StoreErrorKind};
 use nix::sys::signal::Signal;
 
 use crate::{messages, sys};
+
+/// An exit with a code and a message, written as for `format!`.
+macro_rules! exit {
+    ($code:expr, $($message:tt)+) => {
+        $crate::exit::Exit::saying($code, format!($($message)+))
+    };
+}
+pub(crate) use exit;
 
 /// Wrong use of the command line, or a name or TTL that the library refuses.
 pub(crate) const USAGE: u8 = 64;
@@ -47,65 +56,22 @@ pub(crate) const LOCK_UNKNOWN: &str = "The lock may be free or held: this is not
 /// The advice for an exhausted system resource.
 pub(crate) const MORE_RESOURCES: &str = "raise the limit (ulimit -n for files, ulimit -u for processes), or end programs that use them up";
 
-/// Exit code, whether the command ran, meaning.
-const TABLE: [(u8, &str, &str); 11] = [
-    (
-        LOST,
-        "ran",
-        "the lease was lost or --max-hold is over; the command was stopped, whatever it returned",
-    ),
-    (
-        BUSY,
-        "did not run",
-        "the lock is busy (--try), or too many wait for it (--max-waiters); cache: a load failed on another host",
-    ),
-    (
-        TIMEOUT,
-        "did not run",
-        "the lock was busy until the limit of --wait; cache: another process still loads, or CMD took longer than --timeout",
-    ),
-    (
-        UNAVAILABLE,
-        "did not run",
-        "the store cannot be reached or takes no requests for now",
-    ),
-    (
-        DENIED,
-        "did not run",
-        "the store refused user, password or permission",
-    ),
-    (
-        CONFIG,
-        "did not run",
-        "no store was given, a setting is wrong, or the URL is not a store",
-    ),
-    (
-        USAGE,
-        "did not run",
-        "wrong usage, or an invalid lock name, TTL, namespace or note",
-    ),
-    (66, "did not run", "cache get: there is no value"),
-    (
-        NOT_EXECUTABLE,
-        "did not run",
-        "the command cannot be executed",
-    ),
-    (NOT_FOUND, "did not run", "the command was not found"),
-    (
-        SOFTWARE,
-        "did not run",
-        "a bug in leasehold, or a failed system call",
-    ),
-];
-
-/// The table as `--help` shows it.
-pub(crate) fn help() -> String {
-    let rows = TABLE.map(|(code, ran, meaning)| format!("  {code:<4} {ran:<12} {meaning}\n"));
-    format!(
-        "Exit codes:\n  the command's own, or 128+n if signal n ended it or the wait for the lock\n{}",
-        rows.concat()
-    )
-}
+/// The table that `--help` shows: exit code, whether the command ran, meaning.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  the command's own, or 128+n if signal n ended it or the wait for the lock
+  79   ran          the lease was lost or --max-hold is over; the command was stopped, whatever it returned
+  75   did not run  the lock is busy (--try), or too many wait for it (--max-waiters); cache: a load failed on another host
+  124  did not run  the lock was busy until the limit of --wait; cache: another process still loads, or CMD took longer than --timeout
+  69   did not run  the store cannot be reached or takes no requests for now
+  77   did not run  the store refused user, password or permission
+  78   did not run  no store was given, a setting is wrong, or the URL is not a store
+  64   did not run  wrong usage, or an invalid lock name, TTL, namespace or note
+  66   did not run  cache get: there is no value
+  126  did not run  the command cannot be executed
+  127  did not run  the command was not found
+  70   did not run  a bug in leasehold, or a failed system call
+";
 
 /// The exit code of this process, with an optional message.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -152,12 +118,18 @@ impl Exit {
         }
     }
 
-    /// Adds one more line to the message.
-    pub(crate) fn adding(self, line: &str) -> Self {
-        Self {
-            message: self.message.map(|message| format!("{message}\n    {line}")),
-            ..self
+    /// Adds one more line to the message, unless the line is empty.
+    pub(crate) fn adding(mut self, line: &str) -> Self {
+        if let (Some(message), false) = (&mut self.message, line.is_empty()) {
+            message.extend(["\n    ", line]);
         }
+        self
+    }
+
+    /// Removes the message if the user wants none.
+    pub(crate) fn quiet_if(mut self, is_quiet: bool) -> Self {
+        self.message = self.message.filter(|_| !is_quiet);
+        self
     }
 
     /// The message, or an empty string.
@@ -172,32 +144,20 @@ impl Exit {
         line.trim_end_matches(&format!(" (exit {})", self.code))
     }
 
-    /// Removes the statement about the command, for verbs that run none.
-    pub(crate) fn without_command(mut self) -> Self {
-        self.message = self.message.map(|message| message.replace(NOT_RUN, ""));
-        self
-    }
-
-    /// Removes the statement about the lock, for requests that concern none.
-    pub(crate) fn about_no_lock(mut self) -> Self {
-        let line = format!("    {LOCK_UNKNOWN}{NOT_RUN}\n");
-        self.message = self.message.map(|message| message.replace(&line, ""));
-        self
-    }
-
     /// Replaces a phrase of the message, for verbs where it means something else.
-    #[cfg(feature = "cache")]
     pub(crate) fn reworded(mut self, from: &str, to: &str) -> Self {
         self.message = self.message.map(|message| message.replace(from, to));
         self
     }
 
-    /// The exit after a panic, whose message is already on stderr.
-    pub(crate) fn of_a_panic() -> Self {
-        Self::saying(
-            SOFTWARE,
-            format!("this is a bug in leasehold (exit {SOFTWARE}): please report the lines above"),
-        )
+    /// Removes the statement about the command, for verbs that run none.
+    pub(crate) fn without_command(self) -> Self {
+        self.reworded(NOT_RUN, "")
+    }
+
+    /// Removes the statement about the lock, for requests that concern none.
+    pub(crate) fn about_no_lock(self) -> Self {
+        self.reworded(&format!("    {LOCK_UNKNOWN}{NOT_RUN}\n"), "")
     }
 
     /// The exit after a signal ended the wait.
@@ -211,22 +171,18 @@ impl Exit {
     }
 
     /// Replaces the exit code, in the message too.
-    pub(crate) fn with_code(self, code: u8) -> Self {
+    pub(crate) fn with_code(mut self, code: u8) -> Self {
         let (told, now) = (format!("(exit {})", self.code), format!("(exit {code})"));
-        let message = self.message.map(|message| message.replacen(&told, &now, 1));
-        Self {
-            code,
-            message,
-            ..self
-        }
+        self.message = self.message.map(|message| message.replacen(&told, &now, 1));
+        self.code = code;
+        self
     }
 
-    /// Makes the process die of SIGINT. A shell continues its script after exit code 130, but stops after this.
-    pub(crate) fn by_interrupt(self, reach: InterruptTarget) -> Self {
-        Self {
-            interrupted: Some(reach),
-            ..self
-        }
+    /// With processes to interrupt, makes this one die of SIGINT. A shell continues its script after exit code
+    /// 130, but stops after this.
+    pub(crate) fn by_interrupt(mut self, reach: Option<InterruptTarget>) -> Self {
+        self.interrupted = reach;
+        self
     }
 
     /// Prints the message and returns the code for `main`.
@@ -241,6 +197,15 @@ impl Exit {
     }
 }
 
+/// The exit for a refused system call that this program needs.
+impl From<io::Error> for Exit {
+    fn from(error: io::Error) -> Self {
+        let next = format!("next    {MORE_RESOURCES}");
+        let next: &str = if sys::is_shortage(&error) { &next } else { "" };
+        exit!(SOFTWARE, "a system call failed: {error} (exit {SOFTWARE})").adding(next)
+    }
+}
+
 impl From<Invalid> for Exit {
     fn from(invalid: Invalid) -> Self {
         let code = if ["store URL", "TLS setting"].contains(&invalid.what) {
@@ -248,7 +213,7 @@ impl From<Invalid> for Exit {
         } else {
             USAGE
         };
-        Self::saying(code, format!("{invalid} (exit {code})"))
+        exit!(code, "{invalid} (exit {code})")
     }
 }
 
@@ -264,128 +229,84 @@ impl From<Error> for Exit {
             other => return Self::saying(SOFTWARE, other.to_string()),
         };
         let (code, advice) = next_step(&store);
-        Self::saying(
+        exit!(
             code,
-            format!("{store} (exit {code})\n    {LOCK_UNKNOWN}{NOT_RUN}\n    next    {advice}"),
+            "{store} (exit {code})\n    {LOCK_UNKNOWN}{NOT_RUN}\n    next    {advice}"
         )
     }
 }
 
 /// What the server itself says, and what to do about it.
-const SAID: [(&str, &str); 14] = [
-    (
-        "max number of clients",
-        "close connections that nobody uses (redis-cli CLIENT LIST), or raise maxclients there",
-    ),
-    (
-        "protected mode",
-        "on the server, set a password and the addresses to listen to (bind); or connect from its own host",
-    ),
-    (
-        "signed by no authority",
-        "name the file of its authority: --tls-ca FILE; or, if you know this certificate itself, pin it: --tls-pin sha256:...",
-    ),
-    (
-        "is not the pinned one",
-        "ask who runs the server whether it has a new one; then --tls-pin sha256:... (openssl x509 -noout -fingerprint -sha256 -in FILE prints it)",
-    ),
-    (
-        "its certificate is for",
-        "use a host name of the certificate in the URL, or say which one to expect: --tls-name NAME",
-    ),
-    (
-        "name that it was asked for",
-        "say which name its certificate has: --tls-name NAME",
-    ),
-    (
-        "by the clock of this host",
-        "renew the certificate of the server, or set the clock of this host (date)",
-    ),
-    (
-        "certificate of this client",
-        "give one that the server trusts: --tls-cert FILE --tls-key FILE",
-    ),
-    (
-        "this system names none",
-        "install the package ca-certificates, or name the authority of the server: --tls-ca FILE",
-    ),
-    ("LOADING", "wait until the server has loaded its data"),
-    (
-        "NOAUTH",
-        "give the password: --password-file FILE, or in the URL",
-    ),
-    (
-        "DB index",
-        "choose a database that the server has: redis-cli CONFIG GET databases",
-    ),
-    (
-        "WRONGTYPE",
-        "look at the type of the key; another program may use it",
-    ),
-    (
-        "closed the connection, and said",
-        "ask who runs this server, or a proxy before it",
-    ),
-];
+const SAID: &str = "\
+max number of clients => close connections that nobody uses (redis-cli CLIENT LIST), or raise maxclients there
+protected mode => on the server, set a password and the addresses to listen to (bind); or connect from its own host
+signed by no authority => name the file of its authority: --tls-ca FILE; or, if you know this certificate itself, pin it: --tls-pin sha256:...
+is not the pinned one => ask who runs the server whether it has a new one; then --tls-pin sha256:... (openssl x509 -noout -fingerprint -sha256 -in FILE prints it)
+its certificate is for => use a host name of the certificate in the URL, or say which one to expect: --tls-name NAME
+name that it was asked for => say which name its certificate has: --tls-name NAME
+by the clock of this host => renew the certificate of the server, or set the clock of this host (date)
+certificate of this client => give one that the server trusts: --tls-cert FILE --tls-key FILE
+this system names none => install the package ca-certificates, or name the authority of the server: --tls-ca FILE
+LOADING => wait until the server has loaded its data
+NOAUTH => give the password: --password-file FILE, or in the URL
+DB index => choose a database that the server has: redis-cli CONFIG GET databases
+WRONGTYPE => look at the type of the key; another program may use it
+closed the connection, and said => ask who runs this server, or a proxy before it";
 
 /// The exit code for an error of a store, and what to do next.
-pub(crate) fn next_step(error: &StoreError) -> (u8, &'static str) {
+fn next_step(error: &StoreError) -> (u8, &'static str) {
     let is_local = error.store.starts_with("local:");
-    let said = SAID.iter().find(|(words, _)| error.detail.contains(words));
-    let said = said.filter(|_| !is_local).map(|(_, step)| *step);
-    let (code, step) = match error.kind {
-        StoreErrorKind::Denied if is_local => (
-            DENIED,
-            "this user needs to write the file, its -wal and -shm files and its directory; for several users, create it with local:/path/to/file?mode=0660, in a directory with their group and the setgid bit",
-        ),
-        StoreErrorKind::Protocol if is_local => {
-            (CONFIG, "name a new file, or a lock file of leasehold")
+    let code = match error.kind {
+        StoreErrorKind::Denied => DENIED,
+        StoreErrorKind::Protocol | StoreErrorKind::Misconfigured | StoreErrorKind::Untrusted => {
+            CONFIG
         }
-        StoreErrorKind::Denied => (
-            DENIED,
-            "check user and password in the URL, and the permissions of that user (ACL)",
-        ),
-        StoreErrorKind::Protocol if error.detail.contains("Redis' protocol") => {
-            (CONFIG, "check that the URL names a Redis or Valkey")
-        }
-        StoreErrorKind::Protocol => (
-            CONFIG,
-            "ask who runs this server, or a proxy before it; leasehold doctor says what locks need",
-        ),
-        StoreErrorKind::Misconfigured => (
-            CONFIG,
-            "use the settings that the message names, for all clients alike",
-        ),
-        StoreErrorKind::Untrusted => (
-            CONFIG,
-            "look at its certificate: openssl s_client -connect HOST:PORT",
-        ),
-        StoreErrorKind::Closed => (SOFTWARE, "this is a bug in leasehold"),
-        StoreErrorKind::Exhausted => (SOFTWARE, MORE_RESOURCES),
-        StoreErrorKind::ReadOnly => (UNAVAILABLE, "give the URL of the primary"),
-        StoreErrorKind::Full if is_local => (
-            UNAVAILABLE,
-            "free space on its file system (df shows it), or name a file on another one",
-        ),
-        StoreErrorKind::TimedOut if is_local => (
-            UNAVAILABLE,
-            "find the process that keeps the file locked (lsof), perhaps a stopped one: continue or end it",
-        ),
-        StoreErrorKind::Unavailable if is_local => (
-            UNAVAILABLE,
-            "check its disk, the quota of this user, and the limits of this process (ulimit -f); or name a file on another file system",
-        ),
-        StoreErrorKind::Unreachable if is_local => (
-            UNAVAILABLE,
-            "check that this user may write the file and its directory",
-        ),
-        StoreErrorKind::Unreachable | StoreErrorKind::TimedOut => (
-            UNAVAILABLE,
-            "check that the server runs and that this host may reach it",
-        ),
-        _ => (UNAVAILABLE, "try again when the store has recovered"),
+        StoreErrorKind::Closed | StoreErrorKind::Exhausted => SOFTWARE,
+        _ => UNAVAILABLE,
     };
-    (code, said.unwrap_or(step))
+    let mut said = SAID.lines().filter_map(|row| row.split_once(" => "));
+    if let Some((_, step)) = said.find(|(words, _)| !is_local && error.detail.contains(words)) {
+        return (code, step);
+    }
+    let step = match error.kind {
+        StoreErrorKind::Denied if is_local => {
+            "this user needs to write the file, its -wal and -shm files and its directory; for several users, create it with local:/path/to/file?mode=0660, in a directory with their group and the setgid bit"
+        }
+        StoreErrorKind::Protocol if is_local => "name a new file, or a lock file of leasehold",
+        StoreErrorKind::Denied => {
+            "check user and password in the URL, and the permissions of that user (ACL)"
+        }
+        StoreErrorKind::Protocol if error.detail.contains("Redis' protocol") => {
+            "check that the URL names a Redis or Valkey"
+        }
+        StoreErrorKind::Protocol => {
+            "ask who runs this server, or a proxy before it; leasehold doctor says what locks need"
+        }
+        StoreErrorKind::Misconfigured => {
+            "use the settings that the message names, for all clients alike"
+        }
+        StoreErrorKind::Untrusted => "look at its certificate: openssl s_client -connect HOST:PORT",
+        StoreErrorKind::Closed => "this is a bug in leasehold",
+        StoreErrorKind::Exhausted => MORE_RESOURCES,
+        StoreErrorKind::ReadOnly => "give the URL of the primary",
+        StoreErrorKind::Full if is_local => {
+            "free space on its file system (df shows it), or name a file on another one"
+        }
+        StoreErrorKind::TimedOut if is_local => {
+            "find the process that keeps the file locked (lsof), perhaps a stopped one: continue or end it"
+        }
+        StoreErrorKind::Unavailable if is_local => {
+            "check its disk, the quota of this user, and the limits of this process (ulimit -f); or name a file on another file system"
+        }
+        StoreErrorKind::Unreachable if is_local => {
+            "check that this user may write the file and its directory"
+        }
+        StoreErrorKind::Unreachable | StoreErrorKind::TimedOut => {
+            "check that the server runs and that this host may reach it"
+        }
+        _ => "try again when the store has recovered",
+    };
+    (code, step)
 }
 
 #[cfg(test)]
@@ -394,12 +315,14 @@ mod tests {
 
     #[test]
     fn the_table_has_every_code_once_and_none_that_commands_use() {
-        let mut codes: Vec<u8> = TABLE.iter().map(|(code, ..)| *code).collect();
+        let code = |row: &str| row.get(2..)?.split_whitespace().next()?.parse().ok();
+        let mut codes: Vec<u8> = HELP.lines().filter_map(code).collect();
         codes.sort_unstable();
         assert_eq!(codes, [64, 66, 69, 70, 75, 77, 78, 79, 124, 126, 127]);
-        for code in codes {
-            assert!(help().contains(&format!("\n  {code:<4} ")), "{code}");
-        }
+        let [busy, denied, config, lost] = [BUSY, DENIED, CONFIG, LOST];
+        let named = [USAGE, 66, UNAVAILABLE, SOFTWARE, busy, denied, config, lost];
+        assert_eq!(codes[..8], named);
+        assert_eq!(codes[8..], [TIMEOUT, NOT_EXECUTABLE, NOT_FOUND]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
-use std::process;
+use std::process::{self, Command};
 
 use nix::unistd::getuid;
 
@@ -21,6 +21,16 @@ pub(crate) const WITHHELD: &str = "LEASEHOLD_URL_WITHHELD";
 
 /// Variables to set, or to remove if they have no value.
 pub(crate) type Variables = Vec<(&'static str, Option<OsString>)>;
+
+/// Sets and removes variables of a command.
+pub(crate) fn apply(variables: &[(&'static str, Option<OsString>)], command: &mut Command) {
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+}
 
 /// The prefixes of the file names: while a file is written, and afterwards.
 const NEW: &str = "new-";
@@ -45,17 +55,12 @@ pub(crate) struct StoreLocation {
 }
 
 impl StoreLocation {
-    /// The files that hold the URL or its password.
-    fn sources(&self) -> impl Iterator<Item = &Path> {
-        let [url_file, password_file] = &self.files;
-        [url_file, password_file, &self.settings_file]
-            .into_iter()
-            .filter_map(Option::as_deref)
-    }
-
     /// True if the credentials came from files that can be read again.
     pub(crate) fn is_read_again(&self) -> bool {
-        self.sources().next().is_some() && self.sources().all(|file| lasting(file).is_some())
+        let [url_file, password_file] = &self.files;
+        let sources = [url_file, password_file, &self.settings_file];
+        let mut sources = sources.into_iter().flatten().peekable();
+        sources.peek().is_some() && sources.all(|file| lasting(file).is_some())
     }
 
     /// True if another `leasehold` process with the same arguments finds the same store. False for a pipe, as in

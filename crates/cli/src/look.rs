@@ -10,8 +10,7 @@ use leasehold::{
 
 use crate::acquire_ui::interrupted;
 use crate::exit::Exit;
-use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::terminal::{Signals, Terminal};
 
 /// The number of locks requested at once.
 const AT_ONCE: usize = 256;
@@ -76,20 +75,16 @@ async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
 fn is_about_one(error: &Error) -> bool {
     match error {
         Error::Invalid(_) => true,
-        Error::Store(error) => error.kind == StoreErrorKind::Protocol || is_denied_by(error),
+        Error::Store(store) => store.kind == StoreErrorKind::Protocol || is_denied(error),
         _ => false,
     }
 }
 
-/// True for a lock that this user may not look at.
+/// True for a lock that this user may not look at. False for a refusal of the user or of a command, which concerns all
+/// locks.
 pub(crate) fn is_denied(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if is_denied_by(error))
-}
-
-/// False for a refusal of the user or of a command, which concerns all locks.
-fn is_denied_by(error: &StoreError) -> bool {
-    let said = &error.detail;
-    error.kind == StoreErrorKind::Denied && said.contains(" key") && !said.contains("to run ")
+    matches!(error, Error::Store(StoreError { kind: StoreErrorKind::Denied, detail, .. })
+        if detail.contains(" key") && !detail.contains("to run "))
 }
 
 /// The message about names in the index that this user may not look at.
@@ -120,61 +115,48 @@ pub(crate) struct PollTime {
     pub(crate) after_outage: bool,
 }
 
-/// The limits of the polling.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PollLimits {
-    /// The end of the time limit, if there is one.
-    pub(crate) until: Option<Moment>,
-    /// The longest outage of the store.
-    pub(crate) outage: Duration,
-    /// The pause after a request without an answer.
-    pub(crate) pause: Duration,
-}
-
-/// Polls until an answer, a signal, or a failure that does not pass gives the exit.
+/// Polls `until` a moment, if there is one, over outages of at most `outage`, with a `pause` after a request without an
+/// answer. An answer, a signal, or a failure that does not pass gives the exit.
 pub(crate) async fn poll<Answer>(
-    polled: impl Polled<Answer>,
-    limits: PollLimits,
-    signals: &mut Signals,
-) -> Result<Exit, Exit> {
-    tokio::select! {
-        biased;
-        signal = signals.next_ending() => Err(interrupted(signal, Terminal::controlling().as_ref())),
-        ended = until_end(polled, limits) => ended,
-    }
-}
-
-async fn until_end<Answer>(
     mut polled: impl Polled<Answer>,
-    limits: PollLimits,
+    until: Option<Moment>,
+    (outage, pause): (Duration, Duration),
+    signals: &mut Signals,
 ) -> Result<Exit, Exit> {
     let clock = Clock::system();
     let (mut answered, mut in_outage) = (clock.now(), false);
-    loop {
-        let answer = polled.ask().await;
-        let now = clock.now();
-        let left = limits.until.map(|until| until.since(now));
-        let is_over = left.is_some_and(|left| left.is_zero());
-        let pause = match answer {
-            Ok(answer) => {
-                answered = now;
-                let after_outage = mem::take(&mut in_outage);
-                let at = PollTime {
-                    now,
-                    is_over,
-                    after_outage,
-                };
-                polled.hear(answer, at)?
-            }
-            Err(error) if passes(&error) && now.since(answered) < limits.outage && !is_over => {
-                if !mem::replace(&mut in_outage, true) {
-                    polled.miss(&error)?;
+    let until_end = async {
+        loop {
+            let answer = polled.ask().await;
+            let now = clock.now();
+            let left = until.map(|until| until.since(now));
+            let is_over = left.is_some_and(|left| left.is_zero());
+            let pause = match answer {
+                Ok(answer) => {
+                    answered = now;
+                    let after_outage = mem::take(&mut in_outage);
+                    let at = PollTime {
+                        now,
+                        is_over,
+                        after_outage,
+                    };
+                    polled.hear(answer, at)?
                 }
-                limits.pause
-            }
-            Err(error) => return Err(error.into()),
-        };
-        tokio::time::sleep(left.map_or(pause, |left| pause.min(left))).await;
+                Err(error) if passes(&error) && now.since(answered) < outage && !is_over => {
+                    if !mem::replace(&mut in_outage, true) {
+                        polled.miss(&error)?;
+                    }
+                    pause
+                }
+                Err(error) => return Err(Exit::from(error)),
+            };
+            tokio::time::sleep(left.map_or(pause, |left| pause.min(left))).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(interrupted(signal, Terminal::controlling().as_ref())),
+        ended = until_end => ended,
     }
 }
 

@@ -2,11 +2,10 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | [`args`], [`values`] | the command line and its values |
-//! | [`help`] | the layout of `-h` and `--help` |
+//! | [`args`] | the command line |
 //! | [`exit`] | the table of exit codes |
-//! | [`store`], [`session`] | the store of the locks, and one connection to it |
-//! | [`config`], [`secret`], [`address`] | settings from variables and files, files with secrets, URLs without
+//! | [`store`], [`session`] | the choice of the store of the locks, and one connection to it |
+//! | [`config`], [`address`] | settings from variables and files, their values, files with secrets, URLs without
 //! their secrets |
 //! | [`acquire_ui`] | waiting for a lock, and the progress shown meanwhile |
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
@@ -14,15 +13,15 @@
 //! | [`run`] | `leasehold run`: a command under a lock |
 //! | `cache` | `leasehold cache`: the output of a slow command, cached for all hosts |
 //! | [`dev`] | `leasehold dev`: a private server to try things with |
-//! | [`pages`] | `leasehold help`, `completions`, `man` |
+//! | [`pages`] | `leasehold help`, `completions`, `man`, and the layout of `-h` and `--help` |
 //! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the operator's verbs: `inspect`, `wait`, `watch` and
 //! `break` |
 //! | [`look`] | the requests of these verbs: many locks at once, and polling |
 //! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
 //! | [`quorum`] | `leasehold quorum`: prepares the servers of a quorum |
 //! | [`doctor`], [`diagnosis`] | `leasehold doctor`: checks that a store is fit for locks; its tables of checks |
-//! | [`signals`], [`terminal`], [`sys`] | signals, the terminal, system calls |
-//! | [`messages`], [`style`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
+//! | [`terminal`], [`sys`] | signals and the terminal, system calls |
+//! | [`messages`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
 
 mod acquire_ui;
 mod address;
@@ -35,7 +34,6 @@ mod dev;
 mod diagnosis;
 mod doctor;
 mod exit;
-mod help;
 mod hold;
 mod inherited_store;
 mod inspect;
@@ -45,15 +43,11 @@ mod output;
 mod pages;
 mod quorum;
 mod run;
-mod secret;
 mod session;
-mod signals;
 mod store;
-mod style;
 mod sys;
 mod terminal;
 mod token;
-mod values;
 mod verbose;
 mod view;
 mod wait;
@@ -63,37 +57,43 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use crate::args::Verb;
-use crate::exit::Exit;
+use crate::exit::{Exit, SOFTWARE, exit};
 
 fn main() -> ExitCode {
     terminal::write_from_background();
     // Unwinding runs the destructors first: they kill the command and release the lock.
     catch_unwind(AssertUnwindSafe(verb))
-        .unwrap_or_else(|_| Exit::of_a_panic())
+        .unwrap_or_else(|_| {
+            // The message of the panic is already on stderr.
+            Err(exit!(
+                SOFTWARE,
+                "this is a bug in leasehold (exit {SOFTWARE}): please report the lines above"
+            ))
+        })
+        .unwrap_or_else(|exit| exit)
         .leave()
 }
 
 /// Parses the command line and runs the verb.
-fn verb() -> Exit {
-    match args::parse() {
-        Ok(Verb::Run(args)) => run::run(&args),
-        Ok(Verb::Dev(args)) => dev::dev(&args),
-        Ok(Verb::Completions(args)) => pages::completions(&args, args::command()),
-        Ok(Verb::Man(args)) => pages::man(&args, args::command()),
-        Ok(Verb::Help(args)) => pages::help(&args, args::command()),
-        Ok(Verb::Inspect(args)) => inspect::inspect(&args),
-        Ok(Verb::Wait(args)) => wait::wait(&args),
-        Ok(Verb::Watch(args)) => watch::watch(&args),
-        Ok(Verb::Break(args)) => break_lock::break_lock(&args),
-        Ok(Verb::Hold(args)) => hold::hold(&args),
-        Ok(Verb::Acquire(args)) => token::acquire(&args),
-        Ok(Verb::Renew(args)) => token::renew(&args),
-        Ok(Verb::Release(args)) => token::release(&args),
-        Ok(Verb::Check(args)) => token::check(&args),
+fn verb() -> Result<Exit, Exit> {
+    match args::parse()? {
+        Verb::Run(args) => run::run(&args),
+        Verb::Dev(args) => dev::dev(&args),
+        Verb::Completions(args) => pages::completions(&args, args::command()),
+        Verb::Man(args) => pages::man(&args, args::command()),
+        Verb::Help(args) => pages::help(&args, args::command()),
+        Verb::Inspect(args) => inspect::inspect(&args).map_err(Exit::without_command),
+        Verb::Wait(args) => wait::wait(&args).map_err(Exit::without_command),
+        Verb::Watch(args) => watch::watch(&args).map_err(Exit::without_command),
+        Verb::Break(args) => break_lock::break_lock(&args).map_err(Exit::without_command),
+        Verb::Hold(args) => hold::hold(&args),
+        Verb::Acquire(args) => token::acquire(&args),
+        Verb::Renew(args) => token::renew(&args),
+        Verb::Release(args) => token::release(&args),
+        Verb::Check(args) => token::check(&args),
         #[cfg(feature = "cache")]
-        Ok(Verb::Cache(args)) => cache::cache(&args),
-        Ok(Verb::Doctor(args)) => doctor::doctor(&args),
-        Ok(Verb::Quorum(args)) => quorum::quorum(&args),
-        Err(exit) => exit,
+        Verb::Cache(args) => cache::cache(&args),
+        Verb::Doctor(args) => doctor::doctor(&args),
+        Verb::Quorum(args) => quorum::quorum(&args).map_err(Exit::without_command),
     }
 }

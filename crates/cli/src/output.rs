@@ -1,13 +1,13 @@
 //! Writing results to stdout, as text or JSON. All other output goes to stderr ([`crate::messages`]).
 
 use std::fmt::{self, Write as _};
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
+use std::thread;
 
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use crate::exit::Exit;
-use crate::session::refused_by_system;
-use crate::sys;
 
 /// Writes and flushes `bytes`.
 pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
@@ -19,41 +19,48 @@ pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
 /// Writes and flushes `text`. A closed pipe, as in `leasehold inspect | head -1`, ends the process silently with
 /// 0.
 pub(crate) fn print(text: &str) -> Result<(), Exit> {
-    write(text.as_bytes()).or_else(|error| unwritten(&error))
+    write(text.as_bytes()).or_else(unwritten)
 }
 
-fn unwritten(error: &io::Error) -> Result<(), Exit> {
+fn unwritten(error: io::Error) -> Result<(), Exit> {
     Err(match error.kind() {
         ErrorKind::BrokenPipe => Exit::quiet(0),
-        _ => refused_by_system(error),
+        _ => error.into(),
     })
 }
 
-/// Prints bytes on a separate thread, since a slow reader must not delay the handling of signals.
+/// Writes bytes on a separate thread: the pipe may be full, and a slow reader must not delay the handling of signals.
+pub(crate) async fn write_on_thread(bytes: Vec<u8>) -> io::Result<()> {
+    let (tell, told) = oneshot::channel();
+    // After a signal the receiver is gone.
+    let task = move || drop(tell.send(write(&bytes)));
+    thread::Builder::new().name("stdout".into()).spawn(task)?;
+    told.await
+        .unwrap_or_else(|_| Err(io::Error::other("not written")))
+}
+
+/// Prints bytes, in the form of [`print`], on a separate thread.
 #[cfg(feature = "cache")]
-pub(crate) async fn print_on_thread(bytes: Vec<u8>) -> Result<(), Exit> {
-    let written = tokio::task::spawn_blocking(move || write(&bytes)).await;
-    written
-        .map_err(io::Error::other)
-        .and_then(|written| written)
-        .or_else(|error| unwritten(&error))
+pub(crate) async fn print_on_thread(bytes: Vec<u8>) -> Result<Exit, Exit> {
+    let written = write_on_thread(bytes).await.or_else(unwritten);
+    written.map(|()| Exit::quiet(0))
 }
 
 /// Writes one JSON document, on one line.
 pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Exit> {
-    let line = json(document).map_err(|error| refused_by_system(&io::Error::other(error)))?;
-    print(&(line + "\n"))
+    print(&json(document))
 }
 
-/// A JSON document on one line. Characters that control a terminal or change the text direction are escaped,
-/// since people read JSON too.
-pub(crate) fn json(document: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string(document).map(|text| escape_unsafe(&text))
+/// A JSON document on one line, with the end of the line. Characters that control a terminal or change the text
+/// direction are escaped, since people read JSON too.
+pub(crate) fn json(document: &impl Serialize) -> String {
+    // Strings and numbers can always be serialized.
+    escape_unsafe(&serde_json::to_string(document).unwrap_or_default()) + "\n"
 }
 
 /// A JSON document on several lines, for people.
-pub(crate) fn json_for_people(document: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(document).map(|text| escape_unsafe(&text))
+pub(crate) fn json_for_people(document: &impl Serialize) -> String {
+    escape_unsafe(&serde_json::to_string_pretty(document).unwrap_or_default()) + "\n"
 }
 
 /// Escapes control characters. They can only occur in strings, where an escape has the same meaning.
@@ -90,15 +97,6 @@ pub(crate) fn print_json_answer(document: &impl Serialize) -> Result<(), Exit> {
     }
 }
 
-/// The width of the terminal on stdout; `None` if stdout is not a terminal.
-pub(crate) fn columns() -> Option<usize> {
-    let stdout = io::stdout();
-    stdout
-        .is_terminal()
-        .then(|| sys::columns(&stdout))
-        .flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,10 +104,10 @@ mod tests {
     #[test]
     fn json_holds_nothing_that_steers_a_terminal() {
         let text = "\u{1b}[31m\u{7f}\u{9b}31m\u{202e}\u{2069}\u{feff}é\u{1f600}";
-        let line = json(&text).unwrap();
+        let line = json(&text);
         assert_eq!(
             line,
-            "\"\\u001b[31m\\u007f\\u009b31m\\u202e\\u2069\\ufeffé\u{1f600}\""
+            "\"\\u001b[31m\\u007f\\u009b31m\\u202e\\u2069\\ufeffé\u{1f600}\"\n"
         );
         assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
     }

@@ -1,19 +1,19 @@
-//! `leasehold help`, `completions` and `man`: documentation generated from the definition in [`args`].
+//! `leasehold help`, `completions` and `man`: documentation generated from the definition in [`args`]. In its layout,
+//! `-h` shows the common options, and `--help` shows all, in sections.
 //!
 //! [`args`]: crate::args
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValuesParser, StyledStr};
-use clap::{Args, Command};
+use clap::builder::{PossibleValuesParser, Resettable, StyledStr};
+use clap::{Arg, Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::exit::{self, Exit, SOFTWARE, USAGE};
-use crate::{messages, output, style};
+use crate::exit::{self, Exit, SOFTWARE, USAGE, exit};
+use crate::{messages, output};
 
 /// A help topic that is not a verb.
 const EXIT_CODES: &str = "exit-codes";
@@ -51,28 +51,25 @@ pub(crate) struct ManPage {
 }
 
 /// Prints the same help as `--help`.
-pub(crate) fn help(args: &Help, mut command: Command) -> Exit {
+pub(crate) fn help(args: &Help, mut command: Command) -> Result<Exit, Exit> {
     if args.topic == [EXIT_CODES] {
-        return print(exit::help().as_bytes());
+        return print(exit::HELP.as_bytes());
     }
-    if let Err(exit) = named(&command, &args.topic) {
-        return exit;
-    }
+    named(&command, &args.topic)?;
     let verbs = args.topic.iter().map(String::as_str);
     let words = ["leasehold"].into_iter().chain(verbs).chain(["--help"]);
     match command.try_get_matches_from_mut(words) {
         Err(help) => print_styled(&help.render()),
-        Ok(_) => Exit::quiet(0),
+        Ok(_) => Ok(Exit::quiet(0)),
     }
 }
 
 /// Prints a completion script.
-pub(crate) fn completions(args: &Completions, command: Command) -> Exit {
+pub(crate) fn completions(args: &Completions, command: Command) -> Result<Exit, Exit> {
     // clap needs static strings. This process ends after printing the script.
-    let mut topics: Vec<&'static str> = Vec::new();
-    topics.extend(verbs(&command).into_iter().map(|verb| &*verb.leak()));
-    topics.push(EXIT_CODES);
-    let verbs = topics[..topics.len() - 1].to_vec();
+    let verbs = verbs(&command).into_iter().map(|verb| &*verb.leak());
+    let verbs: Vec<&'static str> = verbs.collect();
+    let topics = [verbs.as_slice(), &[EXIT_CODES]].concat();
     let knows = |verb: Command, arg: &str, words: Vec<&'static str>| {
         verb.mut_arg(arg, |arg| {
             arg.value_parser(PossibleValuesParser::new(words))
@@ -87,24 +84,19 @@ pub(crate) fn completions(args: &Completions, command: Command) -> Exit {
 }
 
 /// Prints a manual page, or writes all pages.
-pub(crate) fn man(args: &ManPage, mut command: Command) -> Exit {
+pub(crate) fn man(args: &ManPage, mut command: Command) -> Result<Exit, Exit> {
     command.build();
-    match &args.dir {
-        Some(directory) => match write_all(&command, "leasehold", directory) {
-            Ok(()) => Exit::quiet(0),
-            Err(error) => Exit::saying(
-                SOFTWARE,
-                format!(
-                    "cannot write to {}: {error} (exit {SOFTWARE})",
-                    directory.display()
-                ),
-            ),
-        },
-        None => match named(&command, &args.verb) {
-            Ok(found) => print(page(found).as_bytes()),
-            Err(exit) => exit,
-        },
-    }
+    let Some(directory) = &args.dir else {
+        return print(page(named(&command, &args.verb)?).as_bytes());
+    };
+    let written = write_all(&command, "leasehold", directory);
+    written.map(|()| Exit::quiet(0)).map_err(|error| {
+        exit!(
+            SOFTWARE,
+            "cannot write to {}: {error} (exit {SOFTWARE})",
+            directory.display()
+        )
+    })
 }
 
 /// The visible verbs.
@@ -177,23 +169,21 @@ fn page(command: &Command) -> String {
 
 /// Escapes text for roff.
 fn escaped_for_roff(text: &str) -> String {
-    let mut roff = String::new();
-    for line in text.lines() {
+    let escape = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-");
         let guard = if line.starts_with(['.', '\'']) {
             "\\&"
         } else {
             ""
         };
-        // Writing to a string cannot fail.
-        let _written: std::fmt::Result = writeln!(roff, "{guard}{line}");
-    }
-    roff
+        format!("{guard}{line}\n")
+    };
+    text.lines().map(escape).collect()
 }
 
 /// Prints text that clap styled.
-pub(crate) fn print_styled(text: &StyledStr) -> Exit {
-    let text = if style::applies_to(&io::stdout()) {
+pub(crate) fn print_styled(text: &StyledStr) -> Result<Exit, Exit> {
+    let text = if messages::is_coloured(&io::stdout()) {
         text.ansi().to_string()
     } else {
         text.to_string()
@@ -201,12 +191,168 @@ pub(crate) fn print_styled(text: &StyledStr) -> Exit {
     print(text.as_bytes())
 }
 
-fn print(bytes: &[u8]) -> Exit {
+fn print(bytes: &[u8]) -> Result<Exit, Exit> {
     match output::write(bytes) {
         // A closed pipe (`leasehold --help | head -1`) is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Exit::saying(SOFTWARE, format!("cannot write: {error} (exit {SOFTWARE})"))
+            Err(exit!(SOFTWARE, "cannot write: {error} (exit {SOFTWARE})"))
         }
-        _ => Exit::quiet(0),
+        _ => Ok(Exit::quiet(0)),
+    }
+}
+
+/// The section of the store. `-h` shows `--url` of it, and no option of the other sections.
+const STORE: &str = "Where locks live";
+
+/// The sections of `--help` and their options, which most people set once, or never.
+const SECTIONS: [(&str, &str); 4] = [
+    (
+        STORE,
+        "url url_file password_file tls_ca tls_cert tls_key tls_name tls_pin namespace key_template request_timeout config",
+    ),
+    ("Waiting", "note max_waiters progress busy_code"),
+    (
+        "The lease and the command",
+        "max_hold at_least on_lost grace release_on_exit report",
+    ),
+    (
+        "Sharing keys with other programs",
+        "protocol timestamp_unit timestamp_without_scripts",
+    ),
+];
+
+/// A longer closing text appears in `--help` only. `-h` shows its examples.
+const FEW: usize = 4;
+
+/// The maximal number of examples in `-h`.
+const EXAMPLES: usize = 3;
+
+/// The closing text of `run -h`.
+const RUN: &str = "
+
+Exit: CMD's own status; 75 and 124 busy, 79 the lease was lost, 69 the store does not answer.
+To hold a lock without a command: leasehold hold LOCK. All exit codes: leasehold help exit-codes.";
+
+/// Sets the help layout of a command and of its subcommands.
+pub(crate) fn with_help_layout(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    let command = command.mut_args(laid_out).mut_subcommands(with_help_layout);
+    let command = if name == "cache" {
+        command.mut_subcommands(|verb| verb.mut_args(of_a_value))
+    } else {
+        command
+    };
+    let Some(whole) = command.get_after_help().cloned() else {
+        return command;
+    };
+    let text = whole.to_string();
+    // The page of the command itself is always shown whole.
+    if text.lines().count() <= FEW || name == "leasehold" {
+        return command;
+    }
+    let examples: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("  leasehold "))
+        .take(EXAMPLES)
+        .collect();
+    let mut short = examples.join("\n");
+    if name == "run" {
+        short += RUN;
+    }
+    let short = (!short.is_empty()).then(|| StyledStr::from(short));
+    command
+        .after_long_help(whole)
+        .after_help(Resettable::from(short))
+}
+
+/// Puts an option into its section, which `-h` leaves out.
+fn laid_out(arg: Arg) -> Arg {
+    let takes_value = arg.get_action().takes_values();
+    // A variable may hold a secret.
+    let arg = arg.hide_env_values(takes_value);
+    if arg.is_positional() {
+        return arg;
+    }
+    // `--wait -1` is a bad value, not an option called `1`. The help text names the possible values.
+    let arg = arg
+        .allow_negative_numbers(takes_value)
+        .hide_possible_values(takes_value);
+    let id = arg.get_id().to_string();
+    let of_it = |(_, ids): &&(&str, &str)| ids.split(' ').any(|one| one == id);
+    match SECTIONS.iter().find(of_it) {
+        Some((section, _)) => arg.help_heading(*section).hide_short_help(id != "url"),
+        None => arg,
+    }
+}
+
+/// The section of the store in the help of `leasehold cache`.
+const VALUES: &str = "Where values are kept";
+
+/// The store options with the wording of `leasehold cache`, which has no locks.
+fn of_a_value(arg: Arg) -> Arg {
+    let Some(help) = arg.get_help().map(ToString::to_string) else {
+        return arg;
+    };
+    let words = [
+        (STORE, VALUES),
+        ("the name of the lock", "the key"),
+        (
+            "How the key is made from the name",
+            "How the key in the store is made from KEY",
+        ),
+    ];
+    let reworded = words
+        .iter()
+        .fold(help, |help, (from, to)| help.replace(from, to));
+    let is_of_store = arg.get_help_heading() == Some(STORE);
+    let arg = arg.help(reworded);
+    if is_of_store {
+        arg.help_heading(VALUES)
+    } else {
+        arg
+    }
+}
+
+/// The verb closest to a mistyped one.
+pub(crate) fn nearest<'a>(typed: &str, verbs: &'a [String]) -> Option<&'a str> {
+    let sorted = |word: &str| {
+        let mut letters: Vec<char> = word.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let near = |verb: &&String| {
+        sorted(verb) == sorted(typed) || is_one_edit(typed, verb) || is_one_edit(verb, typed)
+    };
+    verbs.iter().find(near).map(String::as_str)
+}
+
+/// True if `word` equals `other` with one letter inserted or replaced.
+fn is_one_edit(word: &str, other: &str) -> bool {
+    let (word, other): (Vec<char>, Vec<char>) = (word.chars().collect(), other.chars().collect());
+    let same = word.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let (rest, other_rest) = (&word[same..], &other[same..]);
+    match rest.split_first() {
+        Some((_, rest)) => rest == other_rest || other_rest.get(1..) == Some(rest),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verb_that_was_meant_is_found() {
+        let verbs = ["run", "hold", "wait", "watch", "inspect"].map(str::to_owned);
+        for (typed, meant) in [
+            ("rnu", Some("run")),
+            ("runn", Some("run")),
+            ("hol", Some("hold")),
+            ("wart", Some("wait")),
+            ("lock", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, &verbs), meant, "{typed}");
+        }
     }
 }

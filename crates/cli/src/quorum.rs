@@ -11,6 +11,7 @@ use crate::messages::span;
 use crate::output;
 use crate::session::in_runtime;
 use crate::store::StoreArgs;
+use crate::view::millis;
 
 /// Prepare the servers of a quorum
 #[derive(Debug, Args)]
@@ -57,58 +58,45 @@ Exit codes: 0 the servers are marked; 69 a server does not answer; 77 it refuses
 permission; 78 a server is a replica, is named twice, or has another mark, or is not trusted; 64 wrong usage";
 
 #[derive(Serialize)]
+#[serde(tag = "schema", rename = "leasehold.quorum-init/1")]
 struct InitReport<'a> {
-    schema: &'static str,
     store: &'a str,
     outcome: &'static str,
     votes_in_ms: u64,
 }
 
 /// Runs the verb.
-pub(crate) fn quorum(args: &Quorum) -> Exit {
+pub(crate) fn quorum(args: &Quorum) -> Result<Exit, Exit> {
     let QuorumVerb::Init(args) = &args.verb;
-    init(args).unwrap_or_else(|exit| exit).without_command()
-}
-
-fn init(args: &Init) -> Result<Exit, Exit> {
     let target = args.store.target()?;
     let outcome = in_runtime(async {
         let outcome = target.init_quorum(args.again).await;
         outcome.map_err(|error| target.explained(error).about_no_lock())
     })?;
-    let (outcome, said, votes_in) = match outcome {
+    let (name, said, votes_in) = match outcome {
         QuorumInit::New => (
             "new",
             "its servers are marked and vote now".to_owned(),
             Duration::ZERO,
         ),
-        QuorumInit::Already { votes_in } if votes_in.is_zero() => (
-            "already",
-            "its servers have this mark already; nothing was changed".to_owned(),
-            votes_in,
-        ),
-        QuorumInit::Already { votes_in } => (
-            "already",
-            format!(
-                "its servers have this mark already, and all of them vote in {}; nothing was changed",
-                span(votes_in)
-            ),
-            votes_in,
-        ),
-        QuorumInit::Again { votes_in } => (
-            "again",
-            format!("its servers are marked anew and vote in {}", span(votes_in)),
-            votes_in,
-        ),
+        QuorumInit::Already { votes_in } => {
+            let wait = format!(", and all of them vote in {}", span(votes_in));
+            let wait = if votes_in.is_zero() { "" } else { &wait };
+            let said = format!("its servers have this mark already{wait}; nothing was changed");
+            ("already", said, votes_in)
+        }
+        QuorumInit::Again { votes_in } => {
+            let said = format!("its servers are marked anew and vote in {}", span(votes_in));
+            ("again", said, votes_in)
+        }
         other => ("other", format!("{other:?}"), Duration::ZERO),
     };
     let store = target.shown();
     if args.json {
         output::print_json(&InitReport {
-            schema: "leasehold.quorum-init/1",
             store: &store,
-            outcome,
-            votes_in_ms: u64::try_from(votes_in.as_millis()).unwrap_or(u64::MAX),
+            outcome: name,
+            votes_in_ms: millis(votes_in),
         })?;
     } else {
         output::print(&format!("{store}: {said}\n"))?;

@@ -1,14 +1,147 @@
-//! One connection to the store, from connect to close. Closing it releases all locks and queue places.
+//! A store that was chosen, and one connection to it, from connect to close. Closing it releases all locks and queue
+//! places.
 
-use std::io;
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::doctor::{Examination, Examined};
+use leasehold::{Client, ClientBuilder, Clock, QuorumInit, StoreErrorKind};
 
-use crate::exit::{Exit, LOST, MORE_RESOURCES, SOFTWARE};
-use crate::signals::Signals;
-use crate::store::Target;
-use crate::sys;
+use crate::config::{self, Origin, REDIS_URL, Value};
+use crate::diagnosis::{Finding, Purpose, State, diagnose};
+use crate::exit::{Exit, LOST};
+use crate::inherited_store::{StoreLocation, UrlFile, Variables};
+use crate::terminal::Signals;
+use crate::{address, messages, sys};
+
+/// The TTL of a lease, unless configured.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// A store to connect to, with its settings.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// The location of the store.
+    pub(crate) place: StoreLocation,
+    pub(crate) origin: Origin,
+    pub(crate) builder: ClientBuilder,
+    /// The variables that make a command use the same key names: the namespace and the key template, where set.
+    /// [`StoreLocation`] says where they are not set.
+    pub(crate) naming: Vec<(&'static str, String)>,
+    pub(crate) ttl: Option<Value>,
+    /// How long the first connection may take, and whether not to say that it does.
+    pub(crate) patience: (Duration, bool),
+}
+
+/// The pause between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(250);
+
+impl Target {
+    /// The variables by which a command finds the same store and the same key names, and a file to keep until the
+    /// command has ended.
+    pub(crate) fn hand_on(&self) -> (Variables, Option<UrlFile>) {
+        let (mut variables, url_file) = self.place.hand_on();
+        let naming = self.naming.iter();
+        variables.extend(naming.map(|(name, value)| (*name, Some(value.into()))));
+        (variables, url_file)
+    }
+
+    /// Waits for a store that cannot be reached, for at most so long. By default, such a store is an error at once.
+    pub(crate) fn patient(self, limit: Option<Duration>, is_quiet: bool) -> Self {
+        Self {
+            patience: (limit.unwrap_or_default(), is_quiet),
+            ..self
+        }
+    }
+
+    /// Connects to the store.
+    pub(crate) async fn connect(&self) -> Result<Client, Exit> {
+        let (clock, (limit, mut is_told)) = (Clock::system(), self.patience);
+        let begun = clock.now();
+        loop {
+            match self.try_connect().await {
+                Err(leasehold::Error::Store(error))
+                    if error.kind.is_transient()
+                        && error.kind != StoreErrorKind::Exhausted
+                        && clock.now().since(begun) < limit =>
+                {
+                    if !std::mem::replace(&mut is_told, true) {
+                        messages::say(&format!("waiting for the store: {error}"));
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                }
+                connected => return connected.map_err(|error| self.explained(error)),
+            }
+        }
+    }
+
+    async fn try_connect(&self) -> Result<Client, leasehold::Error> {
+        let builder = self.builder.clone();
+        match address::split(&self.place.whole)[..] {
+            [url] => builder.connect(url).await,
+            ref urls => builder.connect_quorum(urls).await,
+        }
+    }
+
+    /// Marks the servers of a new quorum.
+    pub(crate) async fn init_quorum(&self, again: bool) -> Result<QuorumInit, leasehold::Error> {
+        let urls = address::split(&self.place.whole);
+        self.builder.clone().init_quorum(urls, again).await
+    }
+
+    /// The exit for a failed connection, with the source of the URL unless it was typed.
+    pub(crate) fn explained(&self, error: leasehold::Error) -> Exit {
+        match &self.origin {
+            Origin::Typed(_) => error.into(),
+            origin => {
+                Exit::from(error).adding(&format!("the URL came from {origin}: {}", self.shown()))
+            }
+        }
+    }
+
+    /// Warns if the store is a cache that may evict locks. Only for a URL from `REDIS_URL`, which often names a
+    /// cache.
+    pub(crate) async fn notice(&self) {
+        if self.origin != Origin::Variable(REDIS_URL) {
+            return;
+        }
+        let glance = Examination::new(DEFAULT_TTL).glance();
+        let Ok(examined) = self.examine(&glance).await else {
+            return;
+        };
+        let evicts =
+            |finding: &&Finding| finding.id == "mem.policy" && finding.state == State::Fail;
+        let findings = diagnose(&examined.facts, Purpose::Correctness);
+        if let Some(finding) = findings.iter().find(evicts) {
+            messages::say(&format!(
+                "the store is that of REDIS_URL, which may be a cache: {}\n    next    leasehold doctor; then set LEASEHOLD_URL, which ends this notice",
+                finding.text
+            ));
+        }
+    }
+
+    /// The URL without user and password.
+    pub(crate) fn shown(&self) -> String {
+        address::shown(&self.place.url)
+    }
+
+    /// The TTL: the `typed` one, else the configured one, else 30 s.
+    pub(crate) fn ttl(&self, typed: Option<Duration>) -> Result<Duration, Exit> {
+        match (typed, &self.ttl) {
+            (Some(ttl), _) => Ok(ttl),
+            (None, None) => Ok(DEFAULT_TTL),
+            (None, Some(setting)) => config::ttl(setting.text()?)
+                .map_err(|why| setting.origin.refuse(format!("invalid TTL: {why}"))),
+        }
+    }
+
+    /// Checks that the store is fit for locks.
+    pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, leasehold::Error> {
+        let builder = self.builder.clone();
+        match address::split(&self.place.whole)[..] {
+            [url] => builder.examine(url, how).await,
+            ref urls => builder.examine_quorum(urls, how).await,
+        }
+    }
+}
 
 /// The time limit for closing the client. The TTL ends what is left after that.
 const CLOSE: Duration = Duration::from_secs(1);
@@ -23,21 +156,26 @@ const FILES: usize = 20;
 /// Runs `work` with a client of `target`, and closes the client afterwards. Until the connection is made, an
 /// ending signal ends the process; then `work` handles signals.
 pub(crate) fn with_client(
-    target: Target,
+    target: &Target,
     work: impl AsyncFnOnce(&Client, &mut Signals) -> Result<Exit, Exit>,
-) -> Exit {
-    let until = async |(): &mut (), signals: &mut Signals| Exit::by(signals.next_ending().await);
-    let work =
-        async |(): &mut (), client: &Client, signals: &mut Signals| work(client, signals).await;
-    with_client_unless(target, (), until, work)
+) -> Result<Exit, Exit> {
+    in_runtime(async {
+        let mut signals = Signals::catch()?;
+        let client = tokio::select! {
+            biased;
+            signal = signals.next_ending() => return Err(Exit::by(signal)),
+            client = target.connect() => client?,
+        };
+        closing(target, &client, work(&client, &mut signals)).await
+    })
 }
 
 /// Runs `work` with a client of `target`, and closes the client afterwards. An ending signal ends the process at any
 /// time.
 pub(crate) fn with_client_until_signal(
-    target: Target,
+    target: &Target,
     work: impl AsyncFnOnce(&Client) -> Result<Exit, Exit>,
-) -> Exit {
+) -> Result<Exit, Exit> {
     with_client(target, async |client: &Client, signals: &mut Signals| {
         tokio::select! {
             biased;
@@ -47,46 +185,14 @@ pub(crate) fn with_client_until_signal(
     })
 }
 
-/// Runs `work` with a client of `target`, and closes the client afterwards. While the client connects, `until` waits for
-/// what ends this process: a signal, or a command of the program that started it.
-pub(crate) fn with_client_unless<S>(
-    target: Target,
-    state: S,
-    until: impl AsyncFnOnce(&mut S, &mut Signals) -> Exit,
-    work: impl AsyncFnOnce(&mut S, &Client, &mut Signals) -> Result<Exit, Exit>,
-) -> Exit {
-    in_runtime(connected(target, state, until, work)).unwrap_or_else(|exit| exit)
-}
-
-/// Runs `work` on this thread. Commands are started from it, and it lives as long as the process (see
-/// `sys::prepare`).
-pub(crate) fn in_runtime<T>(work: impl Future<Output = Result<T, Exit>>) -> Result<T, Exit> {
-    // tokio panics without a free file for its signals, and other failures would blame the store or the command.
-    sys::have_room_for(FILES).map_err(|error| refused_by_system(&error))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| refused_by_system(&error))?;
-    let done = runtime.block_on(work);
-    // A name look-up cannot be cancelled and may take half a minute; neither can a thread that reads.
-    runtime.shutdown_background();
-    done
-}
-
-async fn connected<S>(
-    target: Target,
-    mut state: S,
-    until: impl AsyncFnOnce(&mut S, &mut Signals) -> Exit,
-    work: impl AsyncFnOnce(&mut S, &Client, &mut Signals) -> Result<Exit, Exit>,
+/// Awaits `work`, and closes the client afterwards.
+pub(crate) async fn closing(
+    target: &Target,
+    client: &Client,
+    work: impl Future<Output = Result<Exit, Exit>>,
 ) -> Result<Exit, Exit> {
-    let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
-    let client = tokio::select! {
-        biased;
-        exit = until(&mut state, &mut signals) => return Err(exit),
-        client = target.connect() => client.map_err(|error| target.explained(error))?,
-    };
     let notice = tokio::time::timeout(CLOSE, target.notice());
-    let (exit, _noticed) = tokio::join!(work(&mut state, &client, &mut signals), notice);
+    let (exit, _noticed) = tokio::join!(work, notice);
     let limit = match &exit {
         Ok(exit) if exit.code() == LOST => CLOSE_LOST,
         _ => CLOSE,
@@ -96,17 +202,18 @@ async fn connected<S>(
     exit
 }
 
-/// The exit for a refused system call that this program needs.
-pub(crate) fn refused_by_system(error: &io::Error) -> Exit {
-    let exit = Exit::saying(
-        SOFTWARE,
-        format!("a system call failed: {error} (exit {SOFTWARE})"),
-    );
-    if sys::is_shortage(error) {
-        exit.adding(&format!("next    {MORE_RESOURCES}"))
-    } else {
-        exit
-    }
+/// Runs `work` on this thread. Commands are started from it, and it lives as long as the process (see
+/// `sys::prepare`).
+pub(crate) fn in_runtime<T>(work: impl Future<Output = Result<T, Exit>>) -> Result<T, Exit> {
+    // tokio panics without a free file for its signals, and other failures would blame the store or the command.
+    sys::have_room_for(FILES)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(work);
+    // A name look-up cannot be cancelled and may take half a minute; neither can a thread that reads.
+    runtime.shutdown_background();
+    done
 }
 
 #[cfg(test)]
@@ -135,14 +242,14 @@ mod tests {
         let url = format!("local:{}/locks.db", directory.path().display());
         let line = Line::try_parse_from(["x", "--url", &url]).unwrap();
         let begun = Clock::system().now();
-        let exit = with_client(line.store.target().unwrap(), async |_, _| {
+        let exit = with_client(&line.store.target().unwrap(), async |_, _| {
             drop(tokio::task::spawn_blocking(|| {
                 sleep(Duration::from_secs(60));
             }));
             tokio::task::yield_now().await;
             Ok(Exit::quiet(7))
         });
-        assert_eq!(exit.code(), 7);
+        assert_eq!(exit, Ok(Exit::quiet(7)));
         assert!(Clock::system().now().since(begun) < Duration::from_secs(30));
     }
 }

@@ -1,5 +1,10 @@
 //! The store of the locks, from the command line, the environment and configuration files. A URL is shown
-//! without its secrets only.
+//! without its secrets only. The settings of encryption become options of the URL.
+
+#![expect(
+    clippy::doc_markdown,
+    reason = "comments that are help are read on a terminal"
+)]
 
 use std::ffi::OsStr;
 use std::path::{self, Path, PathBuf};
@@ -10,23 +15,15 @@ use clap::Args;
 use leasehold::Client;
 use leasehold_core::{KeyTemplate, Namespace};
 
-mod encryption;
-mod target;
-
-use self::encryption::TlsArgs;
-use self::target::Patience;
-pub(crate) use self::target::Target;
 use crate::address;
 use crate::config::{
-    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REQUEST_TIMEOUT, Settings, TTL, Typed,
-    URL, URL_FILE, Value,
+    self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REQUEST_TIMEOUT, Settings, TLS, TLS_CA,
+    TLS_CERT, TLS_KEY, TLS_NAME, TLS_PIN, TTL, Typed, URL, URL_FILE, Value,
 };
-use crate::exit::{CONFIG, Exit};
+use crate::exit::{CONFIG, Exit, exit};
 use crate::inherited_store::StoreLocation;
 use crate::messages::pasteable;
-use crate::{help, secret, values};
-
-const URL_HELP: &str = "Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for your processes on this host, or local:/path/to/file; for a quorum, 3 to 9 times, or redis+quorum://host1,host2,host3 [env: LEASEHOLD_URL]";
+use crate::session::Target;
 
 /// Parts of the message for a missing store. `leasehold cache` replaces them.
 pub(crate) const WHERE: &str = "where does the lock live?";
@@ -35,72 +32,73 @@ const SERVERS: &str = "try it now        eval \"$(leasehold dev)\"
     your Redis        export LEASEHOLD_URL=redis://host:6379/
     for all programs  write url = \"redis://host:6379/\" to ";
 
-const TTL_HELP: &str = "How long the lease lasts if this process dies or loses the store, 10ms to 24h; renewed each third of it [env: LEASEHOLD_TTL] [default: 30s]";
-
 /// The options that select the store. Every verb that uses a store has them.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct StoreArgs {
-    #[arg(long, help_heading = help::STORE, help = URL_HELP)]
+    /// Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for
+    /// your processes on this host, or local:/path/to/file; for a quorum, 3 to 9 times, or
+    /// redis+quorum://host1,host2,host3 [env: LEASEHOLD_URL]
+    #[arg(long)]
     url: Vec<String>,
 
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "url",
-        help_heading = help::STORE,
-        help = "A file that holds the URL [env: LEASEHOLD_URL_FILE]"
-    )]
+    /// A file that holds the URL [env: LEASEHOLD_URL_FILE]
+    #[arg(long, value_name = "FILE", conflicts_with = "url")]
     url_file: Option<PathBuf>,
 
-    #[arg(
-        long,
-        value_name = "FILE",
-        help_heading = help::STORE,
-        help = "A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]"
-    )]
+    /// A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    #[command(flatten)]
-    tls: TlsArgs,
+    /// For rediss://: the only authorities to trust (PEM), or the server's own certificate [env:
+    /// LEASEHOLD_TLS_CA] [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
 
-    #[arg(
-        long,
-        value_name = "NS",
-        help_heading = help::STORE,
-        help = "A prefix for the name of the lock, followed by a colon [env: LEASEHOLD_NAMESPACE]"
-    )]
+    /// For rediss://: the certificate of this client (PEM), for a server that asks for one [env:
+    /// LEASEHOLD_TLS_CERT]
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// For rediss://: the private key of that certificate (PEM) [env: LEASEHOLD_TLS_KEY] [default: in the same
+    /// file]
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// For rediss://: the host name that the server's certificate must have [env: LEASEHOLD_TLS_NAME] [default:
+    /// the host of the URL]
+    #[arg(long, value_name = "NAME")]
+    tls_name: Option<String>,
+
+    /// For rediss://: trust the certificate with this SHA-256 fingerprint and no other, whoever signed it;
+    /// several with commas between [env: LEASEHOLD_TLS_PIN]
+    #[arg(long, value_name = "SHA256")]
+    tls_pin: Option<String>,
+
+    /// A prefix for the name of the lock, followed by a colon [env: LEASEHOLD_NAMESPACE]
+    #[arg(long, value_name = "NS")]
     namespace: Option<String>,
 
-    #[arg(
-        long,
-        value_name = "TEXT",
-        help_heading = help::STORE,
-        help = "How the key is made from the name, to share it with other programs: lock:{} puts lock: before it [env: LEASEHOLD_KEY_TEMPLATE] [default: {}]"
-    )]
+    /// How the key is made from the name, to share it with other programs: lock:{} puts lock: before it [env:
+    /// LEASEHOLD_KEY_TEMPLATE] [default: {}]
+    #[arg(long, value_name = "TEXT")]
     key_template: Option<String>,
 
-    #[arg(
-        long,
-        value_name = "DUR",
-        help_heading = help::STORE,
-        help = "How long to wait for an answer of the store, 10ms to 60s; never longer than a third of the TTL [env: LEASEHOLD_REQUEST_TIMEOUT] [default: 2s]"
-    )]
+    /// How long to wait for an answer of the store, 10ms to 60s; never longer than a third of the TTL [env:
+    /// LEASEHOLD_REQUEST_TIMEOUT] [default: 2s]
+    #[arg(long, value_name = "DUR")]
     request_timeout: Option<String>,
 
-    #[arg(
-        long,
-        value_name = "FILE",
-        help_heading = help::STORE,
-        help = "Read this configuration file only, instead of ~/.config/leasehold/config.toml and /etc/leasehold.toml"
-    )]
+    /// Read this configuration file only, instead of ~/.config/leasehold/config.toml and /etc/leasehold.toml
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 /// The TTL option of verbs that renew their leases.
 #[derive(Debug, Args)]
 pub(crate) struct TtlArgs {
-    /// The typed TTL. [`Target::ttl`] gives the effective one.
-    #[arg(long = "ttl", value_name = "DUR", value_parser = values::ttl, help = TTL_HELP)]
+    /// How long the lease lasts if this process dies or loses the store, 10ms to 24h; renewed each third of it
+    /// [env: LEASEHOLD_TTL] [default: 30s]
+    #[arg(long = "ttl", value_name = "DUR", value_parser = config::ttl)]
     pub(crate) typed: Option<Duration>,
 }
 
@@ -122,17 +120,23 @@ impl StoreArgs {
 
     /// The typed settings but the URLs, by their keys.
     fn typed(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
-        let settings = [
-            (URL_FILE, self.url_file.as_deref().map(OsStr::new)),
-            (PASSWORD_FILE, self.password_file.as_deref().map(OsStr::new)),
-            (NAMESPACE, self.namespace.as_deref().map(OsStr::new)),
-            (KEY_TEMPLATE, self.key_template.as_deref().map(OsStr::new)),
-            (
-                REQUEST_TIMEOUT,
-                self.request_timeout.as_deref().map(OsStr::new),
-            ),
+        let files = [
+            (URL_FILE, &self.url_file),
+            (PASSWORD_FILE, &self.password_file),
+            (TLS_CA, &self.tls_ca),
+            (TLS_CERT, &self.tls_cert),
+            (TLS_KEY, &self.tls_key),
         ];
-        let settings = settings.into_iter().chain(self.tls.settings());
+        let texts = [
+            (TLS_NAME, &self.tls_name),
+            (TLS_PIN, &self.tls_pin),
+            (NAMESPACE, &self.namespace),
+            (KEY_TEMPLATE, &self.key_template),
+            (REQUEST_TIMEOUT, &self.request_timeout),
+        ];
+        let files = files.map(|(key, file)| (key, file.as_deref().map(Path::as_os_str)));
+        let texts = texts.map(|(key, text)| (key, text.as_deref().map(OsStr::new)));
+        let settings = files.into_iter().chain(texts);
         settings.filter_map(|(key, value)| Some((key, value?)))
     }
 
@@ -141,22 +145,18 @@ impl StoreArgs {
         self.again() + &pasteable(lock)
     }
 
-    /// The typed URLs, with spaces between as in `LEASEHOLD_URL`.
-    fn typed_url(&self) -> Result<Option<String>, Exit> {
+    fn settings(&self) -> Result<Settings, Exit> {
+        // With spaces between, as in `LEASEHOLD_URL`.
         let urls = self.url.join(" ");
         if address::split(&urls).len() < self.url.len() {
             let why = "several URLs make a quorum, and each must be of a Redis or Valkey server";
-            let text = format!("--url: {why} (exit {CONFIG})");
-            return Err(Exit::saying(CONFIG, text));
+            return Err(exit!(CONFIG, "--url: {why} (exit {CONFIG})"));
         }
-        Ok((!self.url.is_empty()).then_some(urls))
-    }
-
-    fn settings(&self) -> Result<Settings, Exit> {
-        let urls = Typed::default().with(URL, self.typed_url()?);
+        let urls = (!self.url.is_empty()).then_some(urls);
+        let typed = Typed::default().with(URL, urls);
         let typed = self
             .typed()
-            .fold(urls, |typed, (key, value)| typed.with(key, Some(value)));
+            .fold(typed, |typed, (key, value)| typed.with(key, Some(value)));
         Settings::load(typed, self.config.as_deref())
     }
 
@@ -180,7 +180,7 @@ impl StoreArgs {
             naming.push(("LEASEHOLD_KEY_TEMPLATE", template.to_owned()));
         }
         if let Some(setting) = settings.get(REQUEST_TIMEOUT) {
-            let limit = values::request_timeout(setting.text()?);
+            let limit = config::request_timeout(setting.text()?);
             let limit = limit.map_err(|why| setting.origin.refuse(why))?;
             builder = builder.request_timeout(limit);
         }
@@ -205,7 +205,7 @@ impl StoreArgs {
             builder,
             naming,
             ttl: settings.get(TTL),
-            patience: Patience::default(),
+            patience: (Duration::ZERO, true),
         })
     }
 }
@@ -216,43 +216,37 @@ fn warn_of_open_files(location: &StoreLocation) {
     let of_url = [url_file, &location.settings_file].into_iter().flatten();
     let of_url = of_url.filter(|_| address::has_password(&location.url));
     let with_password = of_url.chain(password_file);
-    with_password.for_each(|file| secret::warn_if_open(file, "password"));
-    if let Some(file) = encryption::key_file(&location.tls) {
-        secret::warn_if_open(file, "private key");
+    with_password.for_each(|file| config::warn_if_open(file, "password"));
+    if let Some(file) = key_file(&location.tls) {
+        config::warn_if_open(file, "private key");
     }
 }
 
 /// The location of the store, and the source of its URL.
 fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     let Some((key, setting)) = settings.either(URL, URL_FILE)? else {
-        return Err(Exit::saying(
+        return Err(exit!(
             CONFIG,
-            format!(
-                "no store given: {WHERE} (exit {CONFIG})\n    this host only    {ON_THIS_HOST}\n    {SERVERS}{}",
-                config::HOST_FILE
-            ),
+            "no store given: {WHERE} (exit {CONFIG})\n    this host only    {ON_THIS_HOST}\n    {SERVERS}{}",
+            config::HOST_FILE
         ));
     };
     let url = if key == URL_FILE {
-        secret::line(&setting)?
+        config::secret_line(&setting)?
     } else {
         setting.text()?.to_owned()
     };
     if url.is_empty() {
-        return Err(Exit::saying(
+        return Err(exit!(
             CONFIG,
-            format!(
-                "{}: no store given: is a variable unset? (exit {CONFIG})",
-                setting.origin
-            ),
+            "{}: no store given: is a variable unset? (exit {CONFIG})",
+            setting.origin
         ));
     }
     if url == "memory:" {
-        return Err(Exit::saying(
+        return Err(exit!(
             CONFIG,
-            format!(
-                "memory: exists in one process only, so it would exclude no other process (exit {CONFIG})\n    next    {ON_THIS_HOST}"
-            ),
+            "memory: exists in one process only, so it would exclude no other process (exit {CONFIG})\n    next    {ON_THIS_HOST}"
         ));
     }
     let settings_file = match &setting.origin {
@@ -260,24 +254,20 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
         _ => None,
     };
     let url = for_any_directory(url, key, &setting.origin)?;
-    let whole = match settings.get(PASSWORD_FILE) {
-        Some(password) if password.is_for(&setting) => {
-            let whole = joined(&url, &setting, &password)?;
-            (whole != url).then(|| (whole, password.path().to_owned()))
-        }
-        _ => None,
-    };
     let url_file = (key == URL_FILE).then(|| setting.path().to_owned());
-    let (whole, password_file) = match whole {
-        Some((whole, file)) => (whole, Some(file)),
-        None => (url.clone(), None),
-    };
-    let files = [url_file, password_file];
-    let tls = encryption::settings(settings, &url, &setting)?;
+    let (mut whole, mut password_file) = (url.clone(), None);
+    if let Some(password) = settings
+        .get(PASSWORD_FILE)
+        .filter(|one| one.is_for(&setting))
+    {
+        whole = joined(&url, &setting, &password)?;
+        password_file = (whole != url).then(|| password.path().to_owned());
+    }
+    let tls = of_tls(settings, &url, &setting)?;
     let place = StoreLocation {
         url: address::with_options(&url, &tls),
         whole: address::with_options(&whole, &tls),
-        files,
+        files: [url_file, password_file],
         settings_file,
         tls,
         without: settings.without(),
@@ -288,26 +278,32 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
 /// Makes a relative `local:` path absolute, for a process in another directory. A URL file must contain an
 /// absolute path, so that it means the same file in each directory.
 fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, Exit> {
-    let refuse = |why: &str| Exit::saying(CONFIG, format!("{origin}: {why} (exit {CONFIG})"));
+    let refuse = |why: &str| exit!(CONFIG, "{origin}: {why} (exit {CONFIG})");
     match url.strip_prefix("local:") {
         Some(file) if !file.is_empty() && !file.starts_with(['/', '?']) => {
             if key == URL_FILE {
                 return Err(refuse(config::RELATIVE));
             }
-            let absolute = path::absolute(file).ok();
-            let absolute = absolute.as_deref().and_then(Path::to_str);
-            let absolute = absolute.ok_or_else(|| refuse("has no absolute path here"))?;
+            let absolute = absolute(file).ok_or_else(|| refuse("has no absolute path here"))?;
             Ok(format!("local:{absolute}"))
         }
         _ => Ok(url),
     }
 }
 
+fn absolute(file: &str) -> Option<String> {
+    path::absolute(file)
+        .ok()?
+        .into_os_string()
+        .into_string()
+        .ok()
+}
+
 fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> {
     let refused = if address::has_password(url) {
         "has a password already"
     } else if address::takes_password(url) {
-        let secret = secret::line(password)?;
+        let secret = config::secret_line(password)?;
         return Ok(address::with_password(url, &secret));
     } else {
         "is not a Redis URL, and only Redis takes a password"
@@ -321,6 +317,66 @@ fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> 
         .refuse(format!("the URL from {} {refused}", setting.origin)))
 }
 
+/// The settings of encryption that belong to `url`, the value of the setting `of_url`, by their keys. Files get absolute paths.
+fn of_tls(
+    settings: &Settings,
+    url: &str,
+    of_url: &Value,
+) -> Result<Vec<(&'static str, String)>, Exit> {
+    let why_not = why_not(url);
+    let mut found = Vec::new();
+    for key in TLS {
+        let Some(value) = settings.get(key).filter(|value| value.is_for(of_url)) else {
+            continue;
+        };
+        let text = value.text()?;
+        match why_not {
+            None if config::is_file(key) => found.push((key, path_of(&value, text)?)),
+            None => found.push((key, text.to_owned())),
+            Some(why) if is_meant_for(&value, of_url) => {
+                let why = format!("the URL from {} {why}", of_url.origin);
+                return Err(value.origin.refuse(why));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+/// True if the setting was meant for this URL in particular. A URL that cannot use it is then an error.
+fn is_meant_for(value: &Value, url: &Value) -> bool {
+    // Variables are for all URLs that can use them: also for those of a profile, or of an outer run.
+    let is_for_all = matches!(value.origin, Origin::Variable(_));
+    // A setting of a stronger layer overrides one of a weaker layer.
+    !is_for_all && value.level <= url.level
+}
+
+/// Why this URL takes no setting of encryption, if it takes none.
+fn why_not(url: &str) -> Option<&'static str> {
+    if !address::is_encrypted(url) {
+        Some("is not encrypted; write rediss://")
+    } else if address::has_tls_options(url) {
+        Some("has options of TLS already; put all of them in one place")
+    } else {
+        None
+    }
+}
+
+/// The absolute path in a value. The text of a key is not shown.
+fn path_of(value: &Value, text: &str) -> Result<String, Exit> {
+    if text.contains("-----BEGIN") {
+        return Err(value.origin.refuse("is the text of a file; give its path"));
+    }
+    absolute(text).ok_or_else(|| value.origin.refuse("is no path of a file"))
+}
+
+/// The file with the private key.
+fn key_file<'a>(settings: &'a [(&'static str, String)]) -> Option<&'a Path> {
+    let value = |key: &str| settings.iter().find(|(set, _)| *set == key);
+    let (_, file) = value(TLS_KEY).or_else(|| value(TLS_CERT))?;
+    Some(Path::new(file))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,13 +385,11 @@ mod tests {
     fn a_command_to_paste_has_what_was_typed_but_no_password() {
         let args = |url: &str, namespace: Option<&str>| StoreArgs {
             url: url.split(' ').map(Into::into).collect(),
-            url_file: None,
             password_file: Some("a b".into()),
-            tls: TlsArgs::default(),
             namespace: namespace.map(Into::into),
             key_template: namespace.map(|_| "lock:{}".into()),
             request_timeout: namespace.map(|_| "5s".into()),
-            config: None,
+            ..StoreArgs::default()
         };
         assert_eq!(
             args("local:", Some("ns")).again_with("-x"),

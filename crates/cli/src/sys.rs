@@ -8,6 +8,8 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,11 +19,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, killpg, sigaction,
     sigprocmask,
 };
-use nix::unistd::{ForkResult, Pid, chdir, fork, getpgrp, getpid, getppid, setsid, tcsetpgrp};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{
+    ForkResult, Pid, SysconfVar, chdir, fork, getpgrp, getpid, getppid, setsid, sysconf, tcsetpgrp,
+};
 
 /// Installs a hook that runs in the child before it becomes the command. The child then dies with this process,
 /// becomes the foreground of `terminal`, and runs `last`. An error of `last` prevents the start. `last` may make
@@ -51,7 +59,7 @@ pub(crate) fn prepare(
         }
         // This process blocks SIGTTOU (`terminal::write_from_background`); the command must be stopped by it as
         // usual.
-        sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&only(Signal::SIGTTOU)), None)?;
+        sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&Signal::SIGTTOU.into()), None)?;
         last()
     };
     // SAFETY: the hook runs between fork and exec. It makes system calls only: no allocation, no lock.
@@ -64,7 +72,7 @@ pub(crate) fn give_terminal(terminal: impl AsFd, group: Pid) -> nix::Result<()> 
     let mut before = SigSet::empty();
     sigprocmask(
         SigmaskHow::SIG_BLOCK,
-        Some(&only(Signal::SIGTTOU)),
+        Some(&Signal::SIGTTOU.into()),
         Some(&mut before),
     )?;
     let given = tcsetpgrp(terminal, group);
@@ -72,27 +80,16 @@ pub(crate) fn give_terminal(terminal: impl AsFd, group: Pid) -> nix::Result<()> 
     given
 }
 
-/// A set of one signal.
-pub(crate) fn only(signal: Signal) -> SigSet {
-    let mut set = SigSet::empty();
-    set.add(signal);
-    set
-}
-
 /// The width of `terminal`, if known.
 pub(crate) fn columns(terminal: impl AsFd) -> Option<usize> {
-    let mut size = std::mem::MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: `size` is a valid place for the result, and zero bytes are a valid `winsize`.
+    let mut size = MaybeUninit::<libc::winsize>::zeroed();
+    let fd = terminal.as_fd().as_raw_fd();
+    // SAFETY: `size` is a valid place for the result, and zero bytes, which a failure leaves, are a valid `winsize`.
     let size = unsafe {
-        let asked = libc::ioctl(
-            terminal.as_fd().as_raw_fd(),
-            libc::TIOCGWINSZ,
-            size.as_mut_ptr(),
-        );
-        (asked == 0).then(|| size.assume_init())
+        libc::ioctl(fd, libc::TIOCGWINSZ, size.as_mut_ptr());
+        size.assume_init()
     };
-    size.map(|size| usize::from(size.ws_col))
-        .filter(|columns| *columns > 0)
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Reaps any child that has ended, or reports one that has stopped. An ended child's process id is free for
@@ -112,28 +109,17 @@ pub(crate) fn next_change() -> io::Result<Option<(Pid, ExitStatus)>> {
 
 /// Reaps `child`, which is ending, unless it was reaped before.
 pub(crate) fn reap(child: Pid) {
-    // SAFETY: no status is asked for.
-    unsafe { libc::waitpid(child.as_raw(), std::ptr::null_mut(), 0) };
+    let _reaped: nix::Result<WaitStatus> = waitpid(child, None);
 }
 
 /// A number in memory that is shared with processes that are split off later. The memory is never freed.
 pub(crate) fn shared_number(value: u64) -> io::Result<&'static AtomicU64> {
-    // SAFETY: allocates new memory, to which no other reference exists.
-    let page = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            size_of::<AtomicU64>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if page == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
+    let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: allocates new memory, to which no other reference exists. The system rounds the length up to a page.
+    let page =
+        unsafe { mmap_anonymous(None, NonZeroUsize::MIN, read_write, MapFlags::MAP_SHARED) }?;
     // SAFETY: a page is large enough and aligned, its zero bytes are a number, and it stays mapped until this process ends.
-    let number = unsafe { &*page.cast::<AtomicU64>() };
+    let number: &AtomicU64 = unsafe { page.cast().as_ref() };
     number.store(value, Ordering::SeqCst);
     Ok(number)
 }
@@ -202,66 +188,49 @@ fn isolate(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
     if unsafe { libc::dup2(line.into_raw_fd(), 0) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    close_all_but_first();
-    // SAFETY: 0 is the copy of `line`, and has no other owner.
-    Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) }))
-}
-
-/// Closes all files except number 0, for a process that uses none of them again.
-fn close_all_but_first() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: see above.
-    if unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) } == 0 {
-        return;
-    }
-    for fd in 1..most_files() {
+    // For a process that uses no other file again.
+    let close = |fd| {
         // SAFETY: see above.
         unsafe { libc::close(fd) };
-    }
+    };
+    for_files_from(1, 0, close);
+    // SAFETY: 0 is the copy of `line`, and has no other owner.
+    Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) }))
 }
 
 /// Detaches the child: its own session, and no open file except the first three, so that a pipe of the caller
 /// closes with this process.
 #[cfg(feature = "cache")]
 pub(crate) fn detach(command: &mut Command) {
-    let hook = || {
+    let close_on_exec = |fd| {
+        // SAFETY: numbers only; a file that is not there is an error.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    };
+    let hook = move || {
         setsid()?;
-        close_on_exec();
+        for_files_from(3, CLOSE_RANGE_CLOEXEC, close_on_exec);
         Ok(())
     };
     // SAFETY: the hook runs between fork and exec. It makes system calls only: no allocation, no lock.
     unsafe { command.pre_exec(hook) };
 }
 
-/// Marks all files except the first three as close-on-exec.
+/// The flag of Linux' `close_range` that marks files and closes none.
 #[cfg(feature = "cache")]
-fn close_on_exec() {
+const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
+
+/// Handles the files from number `first` on: with one call of `close_range`, or each `one` where that is missing.
+fn for_files_from(first: RawFd, flags: libc::c_uint, one: impl Fn(RawFd)) {
     #[cfg(target_os = "linux")]
-    // SAFETY: marks files, and closes none.
-    if unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    } == 0
-    {
+    // SAFETY: the caller has no use for these files, or has them marked only.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, flags) } == 0 {
         return;
     }
-    for fd in 3..most_files() {
-        // SAFETY: numbers only; a file that is not there is an error.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-}
-
-/// The number of files to close one by one where `close_range` is missing.
-fn most_files() -> RawFd {
-    // SAFETY: asks for a number.
-    let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
-    RawFd::try_from(limit)
-        .unwrap_or(RawFd::MAX)
-        .clamp(256, 65_536)
+    #[cfg(not(target_os = "linux"))]
+    let _unused = flags;
+    let most = sysconf(SysconfVar::OPEN_MAX).ok().flatten();
+    let most = most.and_then(|most| RawFd::try_from(most).ok());
+    (first..most.unwrap_or(RawFd::MAX).clamp(256, 65_536)).for_each(one);
 }
 
 /// Sends all of `bytes` or fails: it neither waits nor raises a signal. One system call.
@@ -281,20 +250,15 @@ pub(crate) fn send(line: RawFd, bytes: &[u8]) -> io::Result<()> {
 
 /// True if `line` is readable, or closed, within `limit`. May return false too early.
 pub(crate) fn readable_within(line: impl AsFd, limit: Duration) -> bool {
-    let mut poll = libc::pollfd {
-        fd: line.as_fd().as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let millis = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `poll` is one valid entry.
-    unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
+    let mut asked = [PollFd::new(line.as_fd(), PollFlags::POLLIN)];
+    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    poll(&mut asked, limit).is_ok_and(|ready| ready > 0)
 }
 
 /// The process that has made this socket and its other end; number 0 if unknown.
 #[cfg(target_os = "linux")]
 pub(crate) fn peer(socket: impl AsFd) -> Option<Pid> {
-    let mut peer = std::mem::MaybeUninit::<libc::ucred>::zeroed();
+    let mut peer = MaybeUninit::<libc::ucred>::zeroed();
     let mut size = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
     // SAFETY: `peer` is a valid place of `size` bytes, and zero bytes are a valid `ucred`.
     let peer = unsafe {
@@ -308,21 +272,14 @@ pub(crate) fn peer(socket: impl AsFd) -> Option<Pid> {
 /// The time in microseconds of the clock that includes suspend, as in `leasehold::Clock`. One system call.
 pub(crate) fn clock_micros() -> u64 {
     #[cfg(target_os = "linux")]
-    const COUNTS_SUSPEND: libc::clockid_t = libc::CLOCK_BOOTTIME;
+    const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_BOOTTIME;
     #[cfg(not(target_os = "linux"))]
-    const COUNTS_SUSPEND: libc::clockid_t = libc::CLOCK_MONOTONIC;
-    let mut time = std::mem::MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: `time` is a valid place for the result, and zero bytes are a valid `timespec`.
-    let time = unsafe {
-        let read = libc::clock_gettime(COUNTS_SUSPEND, time.as_mut_ptr());
-        (read == 0).then(|| time.assume_init())
-    };
+    const COUNTS_SUSPEND: ClockId = ClockId::CLOCK_MONOTONIC;
+    let time = clock_gettime(COUNTS_SUSPEND).map(Duration::from);
     // Without a clock all deadlines have passed.
-    time.and_then(|time| {
-        let seconds = u64::try_from(time.tv_sec).ok()?;
-        Some(seconds * 1_000_000 + u64::try_from(time.tv_nsec).ok()? / 1_000)
+    time.map_or(u64::MAX, |time| {
+        u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
     })
-    .unwrap_or(u64::MAX)
 }
 
 /// Checks that this process can open this many more files; else returns the error of the system.
@@ -356,13 +313,13 @@ pub(crate) fn inherited(fd: RawFd) -> Option<File> {
 /// True if this process was started with `signal` ignored (`nohup`, a background job of a script). Such a signal
 /// must not be caught.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: with no new action this only reads; zero bytes are a valid `sigaction`.
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: with no new action this only reads; zero bytes, which a failure leaves, are a valid `sigaction`.
     let action = unsafe {
-        let read = libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr());
-        (read == 0).then(|| action.assume_init())
+        libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
     };
-    action.is_some_and(|action| action.sa_sigaction == libc::SIG_IGN)
+    action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Stops the process group like Ctrl-Z, and returns when it continues; or at once if there is no shell to

@@ -1,4 +1,4 @@
-//! The controlling terminal, and which process group may use it.
+//! The signals of this process, and its controlling terminal: which process group may use it.
 //!
 //! The command has its own process group, so that a signal reaches all of it. A terminal serves one group at a
 //! time, its *foreground*. If it serves the group of this process, it is passed to the command, and then Ctrl-C
@@ -8,20 +8,26 @@
 //! command gets it when it first asks, which the system shows by stopping it (SIGTTIN, SIGTTOU).
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Poll;
 
-use nix::sys::signal::Signal;
+use futures_util::FutureExt;
+use nix::sys::signal::SigSet;
+use nix::sys::signal::Signal::{self, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp};
+use tokio::signal::unix::{self, SignalKind};
 
+use crate::exit::Exit;
 use crate::sys;
 
 /// Lets this process write to a terminal that serves another group, even with `stty tostop`: otherwise the
 /// system would stop this process and its renewals. Must be called before any thread starts.
 pub(crate) fn write_from_background() {
     // Fails only for signals that do not exist.
-    let _blocked: nix::Result<()> = sys::only(Signal::SIGTTOU).thread_block();
+    let _blocked: nix::Result<()> = SigSet::from(Signal::SIGTTOU).thread_block();
 }
 
 /// The controlling terminal of this process.
@@ -94,5 +100,73 @@ impl Terminal {
             // A closed terminal needs no restoring.
             let _restored: nix::Result<()> = tcsetattr(&self.fd, SetArg::TCSADRAIN, modes);
         }
+    }
+}
+
+/// The signals that end a wait. Other caught signals concern a running command only.
+const ENDING: [Signal; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
+
+/// The signals that are forwarded to a running command.
+const FORWARDED: [Signal; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+
+/// The signals caught by this process.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// Starts to catch signals.
+    pub(crate) fn catch() -> Result<Self, Exit> {
+        let mut signals = Self(Vec::new());
+        for signal in FORWARDED {
+            signals.add(signal)?;
+        }
+        Ok(signals)
+    }
+
+    /// Catches Ctrl-Z too, for a running command: this process must not stop before the command has stopped.
+    pub(crate) fn catch_stop(&mut self) -> io::Result<()> {
+        self.add(SIGTSTP)
+    }
+
+    fn add(&mut self, signal: Signal) -> io::Result<()> {
+        if !sys::is_ignored(signal) {
+            let stream = unix::signal(SignalKind::from_raw(signal as i32))?;
+            self.0.push((signal, stream));
+        }
+        Ok(())
+    }
+
+    /// The next signal.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            let caught = self.0.iter_mut().find_map(|(signal, stream)| {
+                stream.poll_recv(context).is_ready().then_some(*signal)
+            });
+            caught.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// True if `signal` asks this process to end.
+    #[cfg(feature = "cache")]
+    pub(crate) fn is_ending(signal: Signal) -> bool {
+        ENDING.contains(&signal)
+    }
+
+    /// The next signal that ends a wait. Other signals have no receiver before the command starts.
+    pub(crate) async fn next_ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ENDING.contains(&signal) {
+                return signal;
+            }
+        }
+    }
+
+    /// An ending signal that has already arrived.
+    pub(crate) async fn arrived(&mut self) -> Option<Signal> {
+        // Lets the runtime process the signals that the handler recorded.
+        tokio::task::yield_now().await;
+        self.next_ending().now_or_never()
     }
 }

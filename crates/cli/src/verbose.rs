@@ -3,19 +3,19 @@
 //! `-v` shows connection and lock events, `-vv` every renewal too. Times are UTC, for comparison with the logs
 //! of other hosts and of the store.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
 
+use leasehold::Clock;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::messages::{quoted, without_passwords};
+use crate::messages::{escaped, quoted, without_passwords};
 
 /// The target of the library's events.
 const LIBRARY: &str = "leasehold";
@@ -67,16 +67,13 @@ where
     }
 }
 
-/// The time of day in UTC with milliseconds; empty if unknown.
+/// The time of day in UTC with milliseconds.
 fn time() -> String {
-    let mut stamp = String::new();
-    let known = SystemTime.format_time(&mut Writer::new(&mut stamp)).is_ok();
-    // 2026-01-01T03:12:45.123456Z
-    let day = stamp.split_once('T').and_then(|(_, day)| day.get(..12));
-    match day {
-        Some(day) if known => format!("{day}Z "),
-        _ => String::new(),
-    }
+    // 2026-01-01T03:12:45.123Z
+    let stamp = humantime::format_rfc3339_millis(Clock::system().wall()).to_string();
+    stamp
+        .split_once('T')
+        .map_or_else(String::new, |(_, day)| format!("{day} "))
 }
 
 /// An event as text.
@@ -90,14 +87,14 @@ impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let value = format!("{value:?}");
         // Notes and server messages come from others and must not control the terminal.
-        self.add(field.name(), &escaped(&value));
+        self.add(field.name(), &escaped(&value, char::is_control));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "lock" {
             self.add("lock", &quoted(value));
         } else {
-            self.add(field.name(), &escaped(value));
+            self.add(field.name(), &escaped(value, char::is_control));
         }
     }
 
@@ -112,28 +109,13 @@ impl Visit for EventText {
 
 impl EventText {
     fn add(&mut self, name: &str, value: &str) {
-        // Writing to a string cannot fail.
-        let _written: fmt::Result = match name {
-            "message" => write!(self.message, "{value}"),
-            "store" | "lock" => write!(self.fields, " {value}"),
-            "error" | "cause" => write!(self.fields, ": {value}"),
-            _ => write!(self.fields, ", {name} {value}"),
-        };
+        match name {
+            "message" => self.message += value,
+            "store" | "lock" => self.fields.extend([" ", value]),
+            "error" | "cause" => self.fields.extend([": ", value]),
+            _ => self.fields.extend([", ", name, " ", value]),
+        }
     }
-}
-
-/// Escapes control characters.
-fn escaped(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let plain = !c.is_control();
-            let escape = (!plain).then(|| c.escape_default());
-            plain
-                .then_some(c)
-                .into_iter()
-                .chain(escape.into_iter().flatten())
-        })
-        .collect()
 }
 
 #[cfg(test)]

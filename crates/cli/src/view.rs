@@ -58,6 +58,14 @@ pub(crate) fn held_of(holder: &HolderView) -> String {
     text.unwrap_or_default()
 }
 
+/// `24s left, unless renewed`, or `endless` for a lease without a TTL.
+pub(crate) fn lease_of(holder: &HolderView, endless: &str) -> String {
+    let left = holder
+        .expires_in
+        .map(|left| format!("{} left, unless renewed", span(left)));
+    left.unwrap_or_else(|| endless.to_owned())
+}
+
 /// True if both are the same lease: a token is never reused.
 pub(crate) fn is_same_lease(one: &HolderView, other: &HolderView) -> bool {
     one.who == other.who && one.fence == other.fence
@@ -65,12 +73,10 @@ pub(crate) fn is_same_lease(one: &HolderView, other: &HolderView) -> bool {
 
 /// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
 pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
-    let shown = prefix(value)
-        .map(|prefix| format!(" {}...", prefix.escape_debug()))
-        .unwrap_or_default();
-    let looks = ForeignFormat::guess(kind, value)
-        .map(|format| format!(", looks like {format}'s ({})", format.form()))
-        .unwrap_or_default();
+    let shown = prefix(value).map(|prefix| format!(" {}...", prefix.escape_debug()));
+    let format = ForeignFormat::guess(kind, value);
+    let looks = format.map(|format| format!(", looks like {format}'s ({})", format.form()));
+    let (shown, looks) = (shown.unwrap_or_default(), looks.unwrap_or_default());
     format!("{}{shown}{looks}", kind.escape_debug())
 }
 

@@ -8,13 +8,13 @@ use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::acquire_ui::{counts_from, with_connect_note};
-use crate::exit::{Exit, TIMEOUT};
-use crate::look::{PollLimits, PollTime, Polled, poll};
+use crate::config::duration;
+use crate::exit::{Exit, TIMEOUT, exit};
+use crate::look::{PollTime, Polled, poll};
 use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::values::duration;
 use crate::view::{LockJson, fence_of, is_free, is_same_lease, millis, who};
 
 /// The minimal and the maximal time between two requests.
@@ -65,8 +65,8 @@ store does not answer (at the limit; without one at once if it never did, else a
 permission; 78 no store, or a key beside the lock has another type; 128+n ended by signal n";
 
 #[derive(Serialize)]
+#[serde(tag = "schema", rename = "leasehold.wait/1")]
 struct WaitReport<'a> {
-    schema: &'static str,
     store: &'a str,
     outcome: &'static str,
     waited_ms: u64,
@@ -74,30 +74,22 @@ struct WaitReport<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn wait(args: &Wait) -> Exit {
-    begin(args).unwrap_or_else(|exit| exit).without_command()
-}
-
-fn begin(args: &Wait) -> Result<Exit, Exit> {
+pub(crate) fn wait(args: &Wait) -> Result<Exit, Exit> {
     LockName::new(&args.name)?;
     let target = args.store.target()?.patient(args.limit, args.quiet);
     let clock = Clock::system();
     let begun = clock.now();
-    Ok(with_client(target, async |client, signals| {
+    with_client(&target, async |client, signals| {
         let begun = counts_from(begun, clock.now());
-        let limits = PollLimits {
-            until: args.limit.map(|limit| begun.after(limit)),
-            outage: OUTAGE_LIMIT,
-            pause: LATEST,
-        };
+        let until = args.limit.map(|limit| begun.after(limit));
         let wait = FreeWait {
             client,
             args,
             begun,
             told: None,
         };
-        poll(wait, limits, signals).await
-    }))
+        poll(wait, until, (OUTAGE_LIMIT, LATEST), signals).await
+    })
 }
 
 /// The time until the next request: at the end of the lease, within limits.
@@ -116,14 +108,8 @@ struct FreeWait<'a> {
     client: &'a Client,
     args: &'a Wait,
     begun: Moment,
-    told: Option<Told>,
-}
-
-/// The content of the last message, and its time.
-struct Told {
-    holder: Option<HolderView>,
-    queue: usize,
-    at: Moment,
+    /// The state of the lock in the last message, and its time.
+    told: Option<(Snapshot, Moment)>,
 }
 
 impl Polled<Snapshot> for FreeWait<'_> {
@@ -132,20 +118,33 @@ impl Polled<Snapshot> for FreeWait<'_> {
     }
 
     fn hear(&mut self, snapshot: Snapshot, at: PollTime) -> Result<Duration, Exit> {
-        let waited = at.now.since(self.begun);
+        let (waited, name) = (at.now.since(self.begun), quoted(&self.args.name));
+        let (held, queue) = (held_by(snapshot.holder.as_ref()), snapshot.queue.len());
         if is_free(&snapshot) {
-            self.say_free(waited);
+            if self.told.is_some() {
+                let waited = waited.as_secs_f64();
+                say(&format!("{name} is free after {waited:.1}s"));
+            }
             self.report("free", waited, &snapshot)?;
             return Err(Exit::quiet(0));
         }
         if at.is_over {
             self.report("timeout", waited, &snapshot)?;
-            return Err(self.timed_out(waited, &snapshot));
+            let waited = span(waited);
+            let exit = exit!(
+                TIMEOUT,
+                "{name} is not free after {waited} (exit {TIMEOUT}): {held}, {queue} in line"
+            );
+            return Err(exit.quiet_if(self.args.quiet));
         }
+        let pause = pause(&snapshot);
         if !self.args.quiet && (at.after_outage || self.is_news(&snapshot, at.now)) {
-            self.say_busy(&snapshot, at.now);
+            say(&format!(
+                "waiting until {name} is free: {held}, {queue} in line"
+            ));
+            self.told = Some((snapshot, at.now));
         }
-        Ok(pause(&snapshot))
+        Ok(pause)
     }
 
     fn miss(&mut self, error: &Error) -> Result<(), Exit> {
@@ -159,72 +158,26 @@ impl Polled<Snapshot> for FreeWait<'_> {
 impl FreeWait<'_> {
     /// True for another holder or another number of waiters, and after a while without a message.
     fn is_news(&self, snapshot: &Snapshot, now: Moment) -> bool {
-        let Some(told) = &self.told else {
+        let Some((told, at)) = &self.told else {
             return true;
         };
         let is_same = match (&told.holder, &snapshot.holder) {
             (Some(before), Some(holder)) => is_same_lease(before, holder),
             (before, holder) => before.is_none() && holder.is_none(),
         };
-        !is_same || told.queue != snapshot.queue.len() || now.since(told.at) >= REPEAT_INTERVAL
+        let is_in_line = told.queue.len() == snapshot.queue.len();
+        !is_same || !is_in_line || now.since(*at) >= REPEAT_INTERVAL
     }
 
-    fn say_busy(&mut self, snapshot: &Snapshot, now: Moment) {
-        let (holder, queue) = (&snapshot.holder, snapshot.queue.len());
-        say(&format!(
-            "waiting until {} is free: {}, {queue} in line",
-            quoted(&self.args.name),
-            held_by(holder.as_ref())
-        ));
-        self.told = Some(Told {
-            holder: holder.clone(),
-            queue,
-            at: now,
-        });
-    }
-
-    fn say_free(&self, waited: Duration) {
-        if self.told.is_some() {
-            say(&format!(
-                "{} is free after {:.1}s",
-                quoted(&self.args.name),
-                waited.as_secs_f64()
-            ));
-        }
-    }
-
-    /// The exit at the end of the time limit.
-    fn timed_out(&self, waited: Duration, snapshot: &Snapshot) -> Exit {
-        if self.args.quiet {
-            return Exit::quiet(TIMEOUT);
-        }
-        Exit::saying(
-            TIMEOUT,
-            format!(
-                "{} is not free after {} (exit {TIMEOUT}): {}, {} in line",
-                quoted(&self.args.name),
-                span(waited),
-                held_by(snapshot.holder.as_ref()),
-                snapshot.queue.len()
-            ),
-        )
-    }
-
-    fn report(
-        &self,
-        outcome: &'static str,
-        waited: Duration,
-        snapshot: &Snapshot,
-    ) -> Result<(), Exit> {
+    fn report(&self, outcome: &'static str, waited: Duration, seen: &Snapshot) -> Result<(), Exit> {
         if !self.args.json {
             return Ok(());
         }
         output::print_json_answer(&WaitReport {
-            schema: "leasehold.wait/1",
             store: self.client.store(),
             outcome,
             waited_ms: millis(waited),
-            lock: LockJson::of(&self.args.name, snapshot),
+            lock: LockJson::of(&self.args.name, seen),
         })
     }
 }
@@ -234,10 +187,8 @@ fn held_by(holder: Option<&HolderView>) -> String {
     let Some(holder) = holder else {
         return "being granted to the first in line".into();
     };
-    let held = holder
-        .held_for
-        .map(|held| format!(" {}", span(held)))
-        .unwrap_or_default();
+    let held = holder.held_for.map(|held| format!(" {}", span(held)));
+    let held = held.unwrap_or_default();
     let end = match holder.expires_in {
         Some(left) => format!("{} left unless renewed", span(left)),
         None => "which never expires".into(),

@@ -1,27 +1,26 @@
-//! Waiting for a lock with progress messages, signals and error texts.
+//! Waiting for a lock: the wait options of all verbs that take one, progress messages, signals and error texts.
 
-mod args;
-mod busy;
 mod progress;
 
 use std::env;
 use std::io;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, HolderIdentity, HolderView, Lease, Snapshot, WaitStatus};
+use clap::{Args, ValueEnum};
+use leasehold::{
+    Client, Clock, Error, HolderIdentity, HolderView, Lease, Moment, Mutex, Snapshot, Timeout,
+    WaitStatus,
+};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
-use self::args::ProgressMode;
-pub(crate) use self::args::{LockRequest, RetryHint, WaitArgs, counts_from, with_connect_note};
 use self::progress::{Progress, ProgressStyle, WaitState};
-use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE};
+use crate::config::duration;
+use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE, exit};
 use crate::messages::{can_rewrite, quoted, span, write_raw};
-use crate::signals::Signals;
-use crate::sys;
-use crate::terminal::Terminal;
-use crate::verbose;
-use crate::view::{fence_of, who};
+use crate::terminal::{Signals, Terminal};
+use crate::view::{fence_of, held_of, lease_of, never_expires, who};
+use crate::{sys, verbose};
 
 /// The interval at which the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -32,34 +31,154 @@ const INSPECTION: Duration = Duration::from_secs(2);
 /// The variable with the tokens of all outer runs, the outermost first.
 pub(crate) const CHAIN: &str = "LEASEHOLD_CHAIN";
 
-/// A lease, with the time it took to acquire it.
-pub(crate) struct AcquiredLease {
-    pub(crate) lease: Lease,
-    pub(crate) waited: Duration,
+const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: LEASEHOLD_WAIT]";
+
+const TRY_HELP: &str = "Do not wait: if the lock is busy, exit with 75";
+
+/// When the time limit of a wait begins, for a client that was connected at `connected`. A connection that is made within a second takes
+/// nothing of it.
+pub(crate) fn counts_from(begun: Moment, connected: Moment) -> Moment {
+    if connected.since(begun) < Duration::from_secs(1) {
+        connected
+    } else {
+        begun
+    }
 }
 
-/// The exit without a lease, and what is known of the wait.
+/// The help of a time limit in `--help`; `-h` has less room.
+pub(crate) fn with_connect_note(help: &str) -> String {
+    format!(
+        "{help}\n\nWith a limit, run, hold, acquire and wait also wait for a server that is out of reach, loads or restarts. A server that does not answer the connection takes up to twice --request-timeout more (4s), and the exit code is 69"
+    )
+}
+
+/// The wait options of every verb that takes a lock.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WaitArgs {
+    #[arg(short = 'n', long = "try", conflicts_with = "wait", help = TRY_HELP, long_help = with_connect_note(TRY_HELP))]
+    pub(crate) once: bool,
+
+    #[arg(short, long, value_name = "DUR", value_parser = duration, help = WAIT_HELP, long_help = with_connect_note(WAIT_HELP))]
+    pub(crate) wait: Option<Duration>,
+
+    /// When the wait begins.
+    #[arg(skip = Clock::system().now())]
+    pub(crate) begun: Moment,
+
+    /// Purpose of this run, shown to other waiters; by default the name of the command, or of the verb if there
+    /// is none
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_NOTE")]
+    pub(crate) note: Option<String>,
+
+    /// Print only errors, nothing about waiting or busy locks
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Wait only if fewer than N others wait, else exit with 75
+    #[arg(long, value_name = "N")]
+    pub(crate) max_waiters: Option<u32>,
+
+    /// Progress while waiting: auto, plain (lines, as in a log) or none
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub(crate) progress: ProgressMode,
+}
+
+impl WaitArgs {
+    /// The time that is left: an outage of the store is part of the wait.
+    pub(crate) fn limit(&self) -> Result<Option<Duration>, Exit> {
+        let now = Clock::system().now();
+        let waited = now.since(counts_from(self.begun, now));
+        let whole = self.whole_limit()?;
+        Ok(whole.map(|limit| limit.saturating_sub(waited)))
+    }
+
+    /// Read here and not by clap, which would see a conflict of the variable with `--try`.
+    fn whole_limit(&self) -> Result<Option<Duration>, Exit> {
+        if self.once || self.wait.is_some() {
+            return Ok(self.wait);
+        }
+        let text = env::var("LEASEHOLD_WAIT").unwrap_or_default();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        duration(&text).map(Some).map_err(|why| {
+            let text = quoted(&text);
+            exit!(USAGE, "invalid LEASEHOLD_WAIT {text}: {why} (exit {USAGE})")
+        })
+    }
+
+    /// Asks for the lock, at once or within `limit`. Without a lock it is busy.
+    pub(crate) async fn ask(
+        &self,
+        lock: &Mutex,
+        limit: Option<Duration>,
+    ) -> Result<Option<Lease>, Error> {
+        match limit {
+            _ if self.once => lock.try_acquire().await,
+            Some(limit) => lock.acquire_within(limit).await.map(Some),
+            None => lock.acquire().await.map(Some),
+        }
+    }
+
+    /// True if `ahead` waiters are too many to join the queue.
+    pub(crate) fn is_full(&self, ahead: u32) -> bool {
+        self.max_waiters.is_some_and(|most| ahead >= most)
+    }
+}
+
+/// The display of progress.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// Chosen by the terminal.
+    #[default]
+    Auto,
+    Plain,
+    None,
+}
+
+/// The parts of a command that tries again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetryHint<'a> {
+    /// The verb with its required options.
+    pub(crate) verb: &'a str,
+    /// The store options and the lock, quoted for a shell.
+    pub(crate) lock: &'a str,
+    /// The text after the lock.
+    pub(crate) command: &'a str,
+}
+
+/// A request for a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LockRequest<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) ttl: Duration,
+    pub(crate) note: &'a str,
+    pub(crate) how: &'a WaitArgs,
+    /// Asks for the holder of a busy lock, also if no message names it.
+    pub(crate) wants_holder: bool,
+    /// The command that tries again, for messages.
+    pub(crate) again: RetryHint<'a>,
+}
+
+/// What is known of a wait, whether or not it ended with a lease.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
-    pub(crate) exit: Exit,
+pub(crate) struct WaitFacts {
     pub(crate) waited: Duration,
     /// The holder of the lock in the last answer of the store.
     pub(crate) holder: Option<HolderView>,
 }
 
-impl From<Exit> for Refused {
-    fn from(exit: Exit) -> Self {
-        Self {
-            exit,
-            ..Self::default()
-        }
-    }
-}
-
-impl From<Refused> for Exit {
-    fn from(refused: Refused) -> Self {
-        refused.exit
-    }
+/// The mutex of this name, and the answers of the store while it is waited for.
+pub(crate) fn watched(
+    client: &Client,
+    name: &str,
+    ttl: Duration,
+    note: &str,
+) -> (Mutex, watch::Receiver<Option<WaitStatus>>) {
+    let (answers, seen) = watch::channel(None);
+    let tell = move |waiting: &WaitStatus| drop(answers.send_replace(Some(waiting.clone())));
+    let lock = client.mutex(name).ttl(ttl).note(note).on_wait(tell);
+    (lock, seen)
 }
 
 /// Waits for the lock. The caller closes the client afterwards in all cases, which removes the place in the
@@ -69,104 +188,77 @@ pub(crate) async fn for_lock(
     request: LockRequest<'_>,
     signals: &mut Signals,
     terminal: Option<&Terminal>,
-) -> Result<AcquiredLease, Refused> {
-    let LockRequest {
-        name,
-        ttl,
-        note,
-        how,
-        ..
-    } = request;
-    let limit = how.limit()?;
-    let (clock, answers) = (Clock::system(), watch::Sender::new(None));
+    known: &mut WaitFacts,
+) -> Result<Lease, Exit> {
+    let (name, ttl, how) = (request.name, request.ttl, request.how);
+    let (limit, clock) = (how.limit()?, Clock::system());
     let begun = clock.now();
-    let mut seen = answers.subscribe();
+    let (lock, mut seen) = watched(client, name, ttl, request.note);
     let last = seen.clone();
-    let without = |exit| {
-        let last: Option<WaitStatus> = last.borrow().clone();
-        Refused {
-            exit,
-            waited: clock.now().since(begun),
-            holder: last.map(|last| last.holder),
-        }
-    };
-    let lock = client
-        .mutex(name)
-        .ttl(ttl)
-        .note(note)
-        .on_wait(move |waiting| drop(answers.send_replace(Some(waiting.clone()))));
     let mut progress = Progress::new(style(how, terminal), name, limit);
 
     let asking = async {
-        let lease = match limit {
-            _ if how.once => lock.try_acquire().await?,
-            Some(limit) => Some(lock.acquire_within(limit).await?),
-            None => Some(lock.acquire().await?),
-        };
-        if let Some(lease) = &lease {
-            extend_to_ttl(lease, ttl).await?;
+        let lease = how.ask(&lock, limit).await?;
+        // The command starts with enough time: the first lease of a waiter is short. If the store does not answer, the
+        // renewals try again.
+        if let Some(short) = lease.as_ref().filter(|lease| lease.valid_for() <= ttl / 2)
+            && let Err(error) = short.extend(ttl).await
+            && !matches!(error, Error::Store(_))
+        {
+            return Err(error);
         }
-        Ok::<_, Error>(lease)
+        Ok(lease)
     };
     tokio::pin!(asking);
     // `--max-waiters` counts only at the entry: in a fair queue later waiters come behind.
-    let mut in_line = false;
+    let (mut in_line, mut full) = (false, None);
     let answer = loop {
         tokio::select! {
             // Signals have priority: a lock that arrives together with one must not be used.
             biased;
-            signal = signals.next_ending() => {
-                write_raw(progress.end());
-                return Err(without(interrupted(signal, terminal)));
-            }
-            answer = &mut asking => break answer.map_err(NotAcquired::Store),
+            signal = signals.next_ending() => break Err(interrupted(signal, terminal)),
+            answer = &mut asking => break Ok(answer),
             Ok(()) = seen.changed() => {
                 let Some(WaitStatus { holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
                 if is_ancestor(&holder) {
-                    write_raw(progress.end());
-                    return Err(without(nested(name, &holder)));
+                    break Err(nested(name, &holder));
                 }
                 if !in_line && how.is_full(ahead) {
-                    break Err(NotAcquired::Full(ahead));
+                    full = Some(ahead);
+                    break Ok(Ok(None));
                 }
                 in_line = true;
                 progress.resize(sys::columns(io::stderr()));
-                tell(progress.see(WaitState { holder, ahead, at: clock.now().since(begun) }));
+                write_raw(&progress.see(WaitState { holder, ahead, at: clock.now().since(begun) }).unwrap_or_default());
             }
             () = tokio::time::sleep(TICK) => {
                 progress.resize(sys::columns(io::stderr()));
-                tell(progress.tick(clock.now().since(begun)));
+                write_raw(&progress.tick(clock.now().since(begun)).unwrap_or_default());
             }
         }
     };
-
-    let waited = clock.now().since(begun);
-    let lease = match answer {
-        Ok(Some(lease)) => lease,
-        other => {
-            write_raw(progress.end());
-            let known = without(Exit::default());
-            return Err(refused(client, request, other.map(drop), known).await);
+    known.waited = clock.now().since(begun);
+    known.holder = last.borrow().clone().map(|last| last.holder);
+    let without = match answer {
+        Ok(Ok(Some(lease))) => {
+            write_raw(
+                &progress
+                    .got(known.waited, lease.fence())
+                    .unwrap_or_default(),
+            );
+            // Dropping the lease releases the lock: after a signal the command must not start.
+            return match signals.arrived().await {
+                Some(signal) => Err(interrupted(signal, terminal)),
+                None => Ok(lease),
+            };
         }
+        Ok(Ok(None)) => Ok(None),
+        Ok(Err(Error::Timeout(timeout))) => Ok(Some(timeout)),
+        Ok(Err(error)) => Err(error.into()),
+        Err(exit) => Err(exit),
     };
-    tell(progress.got(waited, lease.fence()));
-    // Dropping the lease releases the lock: after a signal the command must not start.
-    match signals.arrived().await {
-        Some(signal) => Err(without(interrupted(signal, terminal))),
-        None => Ok(AcquiredLease { lease, waited }),
-    }
-}
-
-/// Extends the short first lease of a waiter to the full TTL, so that the command starts with enough time. If
-/// the store does not answer, the renewals try again.
-async fn extend_to_ttl(lease: &Lease, ttl: Duration) -> Result<(), Error> {
-    if lease.valid_for() > ttl / 2 {
-        return Ok(());
-    }
-    match lease.extend(ttl).await {
-        Ok(()) | Err(Error::Store(_)) => Ok(()),
-        Err(lost) => Err(lost),
-    }
+    write_raw(progress.end());
+    Err(refused(client, request, without?, full, known).await)
 }
 
 /// The current state of the lock, or an exit that says that the store does not answer. A waiter far back in the
@@ -175,102 +267,115 @@ pub(crate) async fn inspect_or_unavailable(client: &Client, name: &str) -> Resul
     match tokio::time::timeout(INSPECTION, client.inspect(name)).await {
         Ok(Ok(snapshot)) => Ok(snapshot),
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Exit::saying(
+        Err(_) => Err(exit!(
             UNAVAILABLE,
-            format!(
-                "the store does not answer any more (exit {UNAVAILABLE})\n    {} was busy at its last answer; now it may be free or held. The command was not run.\n    next    check that the server runs and that this host may reach it",
-                quoted(name)
-            ),
+            "the store does not answer any more (exit {UNAVAILABLE})\n    {} was busy at its last answer; now it may be free or held. The command was not run.\n    next    check that the server runs and that this host may reach it",
+            quoted(name)
         )),
     }
 }
 
-/// The reason why the lock was not acquired, other than busy.
-enum NotAcquired {
-    Store(Error),
-    /// The number of waiters exceeds `--max-waiters`.
-    Full(u32),
-}
-
-/// Completes what is known of a wait without a lease.
+/// The exit for a lock that is busy: at once, for `full` waiters, or after a time limit.
 async fn refused(
     client: &Client,
     request: LockRequest<'_>,
-    answer: Result<(), NotAcquired>,
-    mut known: Refused,
-) -> Refused {
-    let name = request.name;
-    let before = match &answer {
-        Err(NotAcquired::Full(ahead)) => usize::try_from(*ahead).unwrap_or(usize::MAX),
-        _ => usize::MAX,
-    };
-    let (code, outcome, retry, holder) = match answer {
-        Ok(()) => (BUSY, format!("is busy (exit {BUSY})"), "-w 5m ", None),
-        Err(NotAcquired::Full(ahead)) => (
-            BUSY,
-            format!(
-                "is busy, and {ahead} {} already (exit {BUSY})",
-                if ahead == 1 { "waits" } else { "wait" }
-            ),
-            "",
-            None,
-        ),
-        Err(NotAcquired::Store(Error::Timeout(timeout))) => (
-            TIMEOUT,
-            format!(
-                "is still busy after {} (exit {TIMEOUT})",
-                span(timeout.waited)
-            ),
-            "",
-            timeout.holder.map(|holder| *holder),
-        ),
-        Err(NotAcquired::Store(error)) => {
-            known.exit = error.into();
-            return known;
+    timeout: Option<Timeout>,
+    full: Option<u32>,
+    known: &mut WaitFacts,
+) -> Exit {
+    let (name, is_timeout) = (request.name, timeout.is_some());
+    let code = if is_timeout { TIMEOUT } else { BUSY };
+    let (outcome, retry) = match (timeout, full) {
+        (Some(timeout), _) => {
+            let after = span(timeout.waited);
+            known.holder = timeout
+                .holder
+                .map_or(known.holder.take(), |holder| Some(*holder));
+            (format!("is still busy after {after} (exit {code})"), "")
         }
+        (None, Some(ahead)) => {
+            let wait = if ahead == 1 { "waits" } else { "wait" };
+            (
+                format!("is busy, and {ahead} {wait} already (exit {code})"),
+                "",
+            )
+        }
+        (None, None) => (format!("is busy (exit {code})"), "-w 5m "),
     };
-    known.holder = holder.or(known.holder);
     // A lock of an outer run is reported even with `--quiet`: it would never become free.
     let is_nested = env::var_os(CHAIN).is_some();
-    if request.how.quiet && !is_nested && code != TIMEOUT && !request.wants_holder {
-        known.exit = Exit::quiet(code);
-        return known;
+    if request.how.quiet && !is_nested && !is_timeout && !request.wants_holder {
+        return Exit::quiet(code);
     }
     let mut snapshot = match inspect_or_unavailable(client, name).await {
         Ok(snapshot) => snapshot,
-        Err(exit) if code == TIMEOUT => {
-            known.exit = exit;
-            return known;
-        }
+        Err(exit) if is_timeout => return exit,
         // The store answered a moment ago: use its last answer.
         Err(_) => Snapshot::new(known.holder.clone(), Vec::new()),
     };
-    // The queue may still contain this client, behind the counted waiters.
-    snapshot.queue.truncate(before);
-    known.exit = match &snapshot.holder {
+    if let Some(ahead) = full {
+        // The queue may still contain this client, behind the counted waiters.
+        let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
+        snapshot.queue.truncate(ahead);
+    }
+    let exit = match &snapshot.holder {
         Some(holder) if is_ancestor(holder) => nested(name, holder),
-        _ if request.how.quiet => Exit::quiet(code),
-        _ => Exit::saying(
-            code,
-            busy::busy(name, &outcome, &snapshot, retry, request.again),
-        ),
+        _ => {
+            let text = busy(name, &outcome, &snapshot, retry, request.again);
+            Exit::saying(code, text).quiet_if(request.how.quiet)
+        }
     };
     // A holder that has gone meanwhile was still the reason.
-    known.holder = snapshot.holder.or(known.holder);
-    known
+    known.holder = snapshot.holder.or(known.holder.take());
+    exit
+}
+
+/// The message of an attempt that gives up on a busy lock. `options` are the options of the suggested next attempt.
+fn busy(
+    lock: &str,
+    outcome: &str,
+    snapshot: &Snapshot,
+    options: &str,
+    again: RetryHint<'_>,
+) -> String {
+    let mut rows = vec![format!("{} {outcome}", quoted(lock))];
+    let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
+    if let Some(holder) = &snapshot.holder {
+        let (held, fence) = (held_of(holder), fence_of(holder));
+        row("holder", format!("{}{held}{fence}", who(holder)));
+        let endless = "never ends: the program that set this key must delete it";
+        row("lease", lease_of(holder, endless));
+    } else {
+        row("holder", "gone meanwhile".into());
+    }
+    row("queue", format!("{} waiting", snapshot.queue.len()));
+    let (verb, lock, end) = (again.verb, again.lock, again.command);
+    if snapshot.holder.as_ref().is_some_and(never_expires) {
+        // Waiting would never end.
+        row(
+            "next",
+            "find the program that set this key; when it is gone for good, delete the key".into(),
+        );
+    } else {
+        row("next", format!("leasehold {verb} {options}{lock}{end}"));
+    }
+    row("", format!("leasehold watch {lock}"));
+    let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
+    if let Some(fence) = fence {
+        row(
+            "",
+            format!("leasehold break --if-fence {fence} {lock}  (if its holder is gone for good)"),
+        );
+    }
+    rows.join("\n")
 }
 
 /// The exit after a signal ended the wait.
 pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
-    let exit = Exit::by(signal);
     // A signal from the terminal reached the whole process group, and the shell of a script checks whether this
     // process dies of it.
     let by_hand = signal == Signal::SIGINT && terminal.is_some_and(Terminal::is_foreground);
-    if by_hand {
-        exit.by_interrupt(InterruptTarget::Process)
-    } else {
-        exit
-    }
+    Exit::by(signal).by_interrupt(by_hand.then_some(InterruptTarget::Process))
 }
 
 /// True if the holder is an outer `leasehold run`, which cannot end before this process, or the lease whose
@@ -285,14 +390,12 @@ pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
 }
 
 pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
-    Exit::saying(
+    exit!(
         USAGE,
-        format!(
-            "{} is held by an outer `leasehold run`, or by the lease of the given token ({}{}): you already hold this lock, so waiting for it would never end (exit {USAGE})",
-            quoted(name),
-            who(holder),
-            fence_of(holder)
-        ),
+        "{} is held by an outer `leasehold run`, or by the lease of the given token ({}{}): you already hold this lock, so waiting for it would never end (exit {USAGE})",
+        quoted(name),
+        who(holder),
+        fence_of(holder)
     )
 }
 
@@ -307,8 +410,37 @@ fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> ProgressStyle {
     }
 }
 
-fn tell(text: Option<String>) {
-    if let Some(text) = text {
-        write_raw(&text);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::samples::{foreign, held};
+
+    #[test]
+    fn a_busy_lock_says_who_how_long_and_what_to_type() {
+        let again = RetryHint {
+            verb: "run",
+            lock: "'db migrate'",
+            command: " -- ...",
+        };
+        let says = "is busy (exit 75)";
+        assert_eq!(
+            busy("db migrate", says, &held(41), "-w 5m ", again),
+            "\"db migrate\" is busy (exit 75)\n    \
+             holder  deploy@web-3 (pid 4121: migrate.sh), held 3m12s, fence 41\n    \
+             lease   24s left, unless renewed\n    \
+             queue   0 waiting\n    \
+             next    leasehold run -w 5m 'db migrate' -- ...\n            \
+             leasehold watch 'db migrate'\n            \
+             leasehold break --if-fence 41 'db migrate'  (if its holder is gone for good)"
+        );
+        let snapshot = foreign("string", b"d2f1");
+        let block = busy("x", "is busy", &snapshot, "", again);
+        assert!(
+            block.contains("a foreign client (string)\n")
+                && block.contains("never ends: the program that set this key must delete it")
+                && block.contains("next    find the program that set this key")
+                && !block.contains("leasehold run"),
+            "{block}"
+        );
     }
 }

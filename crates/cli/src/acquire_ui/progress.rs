@@ -75,25 +75,24 @@ impl Progress {
     /// Takes the current time. Returns the text to write.
     pub(crate) fn tick(&mut self, at: Duration) -> Option<String> {
         let seen = self.seen.as_ref()?;
-        let due = match (self.style, &self.told) {
-            (ProgressStyle::Quiet, _) => false,
-            (ProgressStyle::Lines, Some((told, when))) => {
-                !told.is_like(seen) || at >= *when + REPEAT_INTERVAL
+        let is_live = self.style == ProgressStyle::Live;
+        let interval = if is_live { SECOND } else { REPEAT_INTERVAL };
+        let is_due = match &self.told {
+            Some((told, when)) => {
+                let is_same = told.ahead == seen.ahead && is_same_lease(&told.holder, &seen.holder);
+                !is_same || at >= *when + interval
             }
-            (ProgressStyle::Lines, None) => true,
-            (ProgressStyle::Live, Some((told, when))) => {
-                !told.is_like(seen) || at >= *when + SECOND
-            }
-            (ProgressStyle::Live, None) => at >= SECOND,
+            None => !is_live || at >= SECOND,
         };
-        if !due {
+        if !is_due || self.style == ProgressStyle::Quiet {
             return None;
         }
         let line = self.line(seen, at);
         self.told = Some((seen.clone(), at));
-        Some(match self.style {
-            ProgressStyle::Live => rewritten(&line, self.columns),
-            ProgressStyle::Lines | ProgressStyle::Quiet => line + "\n",
+        Some(if is_live {
+            rewritten(&line, self.columns)
+        } else {
+            line + "\n"
         })
     }
 
@@ -132,8 +131,8 @@ impl Progress {
         // Assumes that the holder has held the lock since the last answer.
         let held = holder
             .held_for
-            .map(|held| format!(" {}", span(held + since)))
-            .unwrap_or_default();
+            .map(|held| format!(" {}", span(held + since)));
+        let held = held.unwrap_or_default();
         let silence = if since < SILENCE {
             String::new()
         } else {
@@ -143,17 +142,13 @@ impl Progress {
             Some(_) => "",
             None => ", which never expires",
         };
-        let limit = self
-            .limit
-            .map(|limit| format!("/{}", span(limit)))
-            .unwrap_or_default();
+        let limit = self.limit.map(|limit| format!("/{}", span(limit)));
+        let limit = limit.unwrap_or_default();
         let clock = if self.style == ProgressStyle::Live {
             // The rest of the lease at the last answer; the holder renews it.
-            let lease = holder
-                .expires_in
-                .and_then(|left| left.checked_sub(since))
-                .map(|left| format!("; lease {}", span(left)))
-                .unwrap_or_default();
+            let left = holder.expires_in.and_then(|left| left.checked_sub(since));
+            let lease = left.map(|left| format!("; lease {}", span(left)));
+            let lease = lease.unwrap_or_default();
             format!("{lease}  [{}{limit}]", span(at))
         } else {
             String::new()
@@ -165,13 +160,6 @@ impl Progress {
             who(holder),
             fence_of(holder)
         )
-    }
-}
-
-impl WaitState {
-    /// True if holder and place are unchanged.
-    fn is_like(&self, other: &Self) -> bool {
-        self.ahead == other.ahead && is_same_lease(&self.holder, &other.holder)
     }
 }
 

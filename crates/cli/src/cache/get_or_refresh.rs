@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,69 +12,194 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use leasehold::Client;
-use leasehold_cache::{Cache, Error, LoadFailed, Origin, Raw};
+use leasehold_cache::{Cache, Error, LoadFailed, Origin, Policy, Raw};
 use nix::sys::signal::Signal;
+use tokio::sync::watch;
 
-use super::args::{GetOrRefresh, IfUnavailable, RefreshMode};
-use super::load::{LoadFailure, LoadJob, LoadLimits, LoadState, patience};
+use super::load::{GRACE, LoadFailure, LoadJob, LoadState, patience};
 use super::stored::{for_cache, refused};
 use crate::acquire_ui;
-use crate::exit::{BUSY, Exit, TIMEOUT, UNAVAILABLE};
+use crate::config::{duration, hold, size, ttl};
+use crate::exit::{BUSY, Exit, HELP, TIMEOUT, UNAVAILABLE, exit};
 use crate::messages::{quoted, say, span};
-use crate::output;
+use crate::output::print_on_thread;
 use crate::run::command::ResolvedCommand;
-use crate::session::{in_runtime, refused_by_system, with_client};
-use crate::signals::Signals;
+use crate::session::{in_runtime, with_client};
+use crate::store::StoreArgs;
 use crate::sys;
-use crate::terminal::Terminal;
+use crate::terminal::{Signals, Terminal};
 
 /// The time limit for storing a loaded value.
 const COMMIT: Duration = Duration::from_secs(10);
 
+/// Disables the library's time limit. This verb has its own, which applies only while waiting for another
+/// process.
+const FOR_EVER: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+const ABOUT: &str = "\
+Fresh value: prints the stored bytes and does not run CMD. Stale value: prints it at once, and one process of
+all hosts refreshes it in the background. No value: one process of all hosts runs CMD, the others wait for it.
+
+CMD gets no stdin, writes its stderr to stderr, and its stdout is the value. Any status but 0 is a failure:
+nothing is stored, and no host runs CMD again for --back-off, twice as long each time. Then the stale value is
+printed, with a message on stderr and status 0. Without a stale value, or with --must-be-fresh, the status is
+CMD's own if it ran here, and 75 if it failed on another host. A background refresh ends with the systemd unit,
+container or CI step that it was started in: use --refresh inline there.
+
+  leasehold cache get-or-refresh report --fresh 1m --stale 1h -- ./report.sh
+  weather=$(leasehold cache get-or-refresh weather:paris -- curl -sf https://wttr.in/paris)
+
+In the table below, \"the lock\" means the right to run CMD for this KEY.";
+
+/// Print the stored value, or run the command to make a new one if no other process does
+#[derive(Debug, Args)]
+#[command(after_help = format!("{ABOUT}\n\n{HELP}"))]
+pub(crate) struct GetOrRefresh {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// How long a value is fresh; up to a tenth of this time is taken off at random
+    #[arg(long, value_name = "DUR", value_parser = hold, default_value = "60s")]
+    fresh: Duration,
+
+    /// How long after that a stale value may still be printed, while it is refreshed or CMD fails
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10m")]
+    stale: Duration,
+
+    /// Wait for at most this long for another process to run CMD, then exit with 124
+    #[arg(short, long, value_name = "DUR", value_parser = duration, default_value = "30s")]
+    wait: Duration,
+
+    /// Never print a stale value: wait for a fresh one
+    #[arg(long)]
+    must_be_fresh: bool,
+
+    /// How to refresh a stale value: background, or inline (wait for the fresh one)
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    refresh: RefreshMode,
+
+    /// A file to which a background refresh appends CMD's stderr; by default it is discarded
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    refresh_log: Option<PathBuf>,
+
+    /// Stop CMD after this long (TERM, after 5s KILL); this counts as a failure with 124
+    #[arg(long, value_name = "DUR", value_parser = hold, default_value = "10m")]
+    timeout: Duration,
+
+    /// Stop CMD if it prints more than this (at most 24MiB); this counts as a failure with 78
+    #[arg(long, value_name = "SIZE", value_parser = max_size, default_value = "16MiB", hide_short_help = true)]
+    max_size: usize,
+
+    /// How long no host runs CMD again after a failure; up to half of it is taken off at random, and it doubles
+    /// with each failure in a row, up to 30s
+    #[arg(long, value_name = "DUR", value_parser = ttl, default_value = "1s", hide_short_help = true)]
+    back_off: Duration,
+
+    /// What to do if the store does not answer: fail (exit with 69), or run (run CMD, on every host)
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        default_value_t,
+        hide_short_help = true
+    )]
+    if_unavailable: IfUnavailable,
+
+    /// The name of the value
+    key: String,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// How a stale value is refreshed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum RefreshMode {
+    #[default]
+    Background,
+    Inline,
+}
+
+/// The action if the store does not answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum IfUnavailable {
+    #[default]
+    Fail,
+    Run,
+}
+
+/// Parses a size, up to the maximal size of a value.
+fn max_size(text: &str) -> Result<usize, String> {
+    let most = leasehold_cache::MOST_BYTES;
+    match size(text)? {
+        bytes if bytes > most => {
+            let most = most >> 20;
+            Err(format!("is more than {most} MiB, the most that is stored"))
+        }
+        bytes => Ok(bytes),
+    }
+}
+
 /// Runs the verb.
-pub(super) fn get_or_refresh(args: &GetOrRefresh) -> Exit {
+pub(super) fn get_or_refresh(args: &GetOrRefresh) -> Result<Exit, Exit> {
     begin(args)
-        .unwrap_or_else(|exit| exit)
-        .reworded("leasehold run LOCK", "leasehold cache get-or-refresh KEY")
+        .map_err(|exit| exit.reworded("leasehold run LOCK", "leasehold cache get-or-refresh KEY"))
 }
 
 fn begin(args: &GetOrRefresh) -> Result<Exit, Exit> {
     let target = args.store.target()?;
-    let limits = LoadLimits {
-        time: args.timeout,
-        size: args.max_size,
-    };
     // A host without the command can still print values of other hosts.
     let found = ResolvedCommand::find(&args.command);
-    let job = found.map(|program| Arc::new(LoadJob::new(program, &target, limits)));
+    let job = found.map(|program| {
+        Arc::new(LoadJob {
+            program,
+            target: target.clone(),
+            time: args.timeout,
+            size: args.max_size,
+            state: watch::Sender::new(LoadState::Idle),
+        })
+    });
     let again = job.as_ref().ok().cloned();
     let unanswered = Cell::new(true);
     let is_apart = args.refresh == RefreshMode::Background
         && !args.must_be_fresh
-        && target.place().is_found_again();
-    let exit = with_client(target, async |client, signals| {
-        let cache = Cache::new(client).raw().policy(args.policy());
+        && target.place.is_found_again();
+    let done = with_client(&target, async |client, signals| {
+        let policy = Policy::default()
+            .fresh_for(args.fresh)
+            .stale_for(args.stale)
+            .wait_at_most(FOR_EVER)
+            .stale_if_error(false)
+            .load_at_most(args.timeout.saturating_add(GRACE))
+            .back_off(args.back_off)
+            // No early refresh: this process ends before it could load the next value.
+            .eagerness(0.0);
+        let cache = Cache::new(client).raw().policy(policy);
         let work = CacheCall {
             args,
             cache,
             is_apart,
             unanswered: &unanswered,
         };
-        let forwarded = job.as_ref().ok().cloned();
         tokio::select! {
             biased;
-            exit = forward_signals(forwarded.as_deref(), signals) => Err(exit),
+            exit = forward_signals(again.as_deref(), signals) => Err(exit),
             exit = work.answer(client, job) => exit,
         }
     });
-    let exit = for_cache(exit);
+    let exit = match done {
+        Err(exit) => for_cache(exit),
+        done => return done,
+    };
     let is_down = exit.code() == UNAVAILABLE && unanswered.get();
     match again {
         Some(job) if is_down && args.if_unavailable == IfUnavailable::Run && !is_background() => {
-            unguarded(args, job, &exit)
+            unguarded(args, &job, &exit)
         }
-        _ => Ok(exit),
+        _ => Err(exit),
     }
 }
 
@@ -119,47 +245,38 @@ fn by(signal: Signal) -> Exit {
 }
 
 /// Runs the command without the protection of the cache.
-fn unguarded(args: &GetOrRefresh, job: Arc<LoadJob>, exit: &Exit) -> Result<Exit, Exit> {
+fn unguarded(args: &GetOrRefresh, job: &Arc<LoadJob>, exit: &Exit) -> Result<Exit, Exit> {
     say(&format!(
         "{}\n    running the command without the cache (--if-unavailable run)",
         exit.reason()
     ));
     in_runtime(async {
-        let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
-        let forwarded = job.clone();
+        let mut signals = Signals::catch()?;
         let work = async {
-            let value = job.load().await.map_err(|failed| {
-                let FailureText { code, text } = told(&args.key, &failed);
-                Exit::saying(code, text)
-            })?;
-            output::print_on_thread(value).await?;
-            Ok(Exit::quiet(0))
+            let loaded = job.clone().load().await;
+            print_on_thread(loaded.map_err(|failed| told(&args.key, &failed))?).await
         };
         tokio::select! {
             biased;
-            exit = forward_signals(Some(&forwarded), &mut signals) => Err(exit),
+            exit = forward_signals(Some(job), &mut signals) => Err(exit),
             exit = work => exit,
         }
     })
 }
 
-/// The exit code and the message for a failed command.
-struct FailureText {
-    code: u8,
-    text: String,
-}
-
-fn told(key: &str, failed: &LoadFailure) -> FailureText {
-    let code = failed.code;
-    let mut text = format!(
-        "no value of {}: {} (exit {code})",
-        quoted(key),
-        failed.to_string().escape_debug()
+/// The exit for a failed command.
+fn told(key: &str, failed: &LoadFailure) -> Exit {
+    let (code, key) = (failed.code, quoted(key));
+    let why = failed.to_string();
+    let exit = exit!(
+        code,
+        "no value of {key}: {} (exit {code})",
+        why.escape_debug()
     );
-    if !failed.next.is_empty() {
-        text = format!("{text}\n    next    {}", failed.next);
+    match failed.next {
+        "" => exit,
+        next => exit.adding(&format!("next    {next}")),
     }
-    FailureText { code, text }
 }
 
 /// A call with a connection.
@@ -190,7 +307,9 @@ impl CacheCall<'_> {
         let stored = stored.map_err(refused)?;
         self.unanswered.set(false);
         match (stored, job) {
-            (Some(got), _) if got.origin() == Origin::Fresh => print(got.into_inner()).await,
+            (Some(got), _) if got.origin() == Origin::Fresh => {
+                print_on_thread(got.into_inner()).await
+            }
             (Some(got), Ok(_)) if self.is_apart => {
                 if let Err(error) = start_background(self.args.refresh_log.as_deref()) {
                     say(&format!(
@@ -198,7 +317,7 @@ impl CacheCall<'_> {
                         quoted(&self.args.key)
                     ));
                 }
-                print(got.into_inner()).await
+                print_on_thread(got.into_inner()).await
             }
             (_, Ok(job)) => self.load(job).await,
             (_, Err(exit)) => self.instead(exit).await,
@@ -224,7 +343,7 @@ impl CacheCall<'_> {
             got => got,
         };
         match got {
-            Ok(got) => print(got.into_inner()).await,
+            Ok(got) => print_on_thread(got.into_inner()).await,
             Err(Error::Load(failed)) => self.instead(self.failed(&failed)).await,
             Err(error) => {
                 self.unanswered.set(job.state() == LoadState::Idle);
@@ -260,17 +379,15 @@ impl CacheCall<'_> {
             exit.reason(),
             span(got.age())
         ));
-        print(got.into_inner()).await
+        print_on_thread(got.into_inner()).await
     }
 
     fn busy(&self) -> Exit {
-        Exit::saying(
+        exit!(
             TIMEOUT,
-            format!(
-                "no value of {}: another process still loads it after {} (exit {TIMEOUT})\n    The command was not run.\n    next    --wait DUR waits longer",
-                quoted(&self.args.key),
-                span(self.args.wait)
-            ),
+            "no value of {}: another process still loads it after {} (exit {TIMEOUT})\n    The command was not run.\n    next    --wait DUR waits longer",
+            quoted(&self.args.key),
+            span(self.args.wait)
         )
     }
 
@@ -279,24 +396,16 @@ impl CacheCall<'_> {
         let rest = format!("no host tries again for {}", span(failed.retry_after));
         match cause.and_then(|cause| cause.downcast_ref::<LoadFailure>()) {
             Some(ours) => {
-                let FailureText { code, text } = told(&self.args.key, ours);
-                Exit::saying(code, format!("{text}\n    Nothing was stored; {rest}."))
+                told(&self.args.key, ours).adding(&format!("Nothing was stored; {rest}."))
             }
-            None => Exit::saying(
+            None => exit!(
                 BUSY,
-                format!(
-                    "no value of {}: a moment ago, {} (exit {BUSY})\n    The command was not run: {rest}.",
-                    quoted(&self.args.key),
-                    failed.text.escape_debug()
-                ),
+                "no value of {}: a moment ago, {} (exit {BUSY})\n    The command was not run: {rest}.",
+                quoted(&self.args.key),
+                failed.text.escape_debug()
             ),
         }
     }
-}
-
-async fn print(value: Vec<u8>) -> Result<Exit, Exit> {
-    output::print_on_thread(value).await?;
-    Ok(Exit::quiet(0))
 }
 
 /// The name of the process, also in `ps`.

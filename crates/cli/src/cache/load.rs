@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, gethostname, setsid};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::exit::{CONFIG, Exit, TIMEOUT};
-use crate::inherited_store::{StoreLocation, UrlFile, Variables};
+use crate::exit::{CONFIG, Exit, SOFTWARE, TIMEOUT};
+use crate::inherited_store::{self, UrlFile};
 use crate::messages::span;
 use crate::run::command::ResolvedCommand;
-use crate::store::Target;
+use crate::session::Target;
 use crate::sys;
 
 /// The time between TERM and KILL, and between KILL and giving up.
@@ -31,22 +31,13 @@ const LONGEST_NAME: usize = 100;
 
 /// A command that may run once, and its state.
 pub(super) struct LoadJob {
-    program: ResolvedCommand,
-    /// The location of the store.
-    place: StoreLocation,
-    /// The variables that make the command use the same key names.
-    naming: Variables,
-    limits: LoadLimits,
-    state: watch::Sender<LoadState>,
-}
-
-/// The limits of the command.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LoadLimits {
+    pub(super) program: ResolvedCommand,
+    pub(super) target: Target,
     /// The time limit, after which it is stopped.
     pub(super) time: Duration,
     /// The maximal output, in bytes.
     pub(super) size: usize,
+    pub(super) state: watch::Sender<LoadState>,
 }
 
 /// The state of the command.
@@ -81,26 +72,7 @@ impl fmt::Display for LoadFailure {
 
 impl std::error::Error for LoadFailure {}
 
-/// The reason for stopping the command.
-enum StopCause {
-    Time,
-    Size,
-    Unreadable(io::Error),
-}
-
 impl LoadJob {
-    pub(super) fn new(program: ResolvedCommand, target: &Target, limits: LoadLimits) -> Self {
-        let naming = target.naming().iter();
-        let naming = naming.map(|(name, value)| (*name, Some(value.into())));
-        Self {
-            program,
-            place: target.place().clone(),
-            naming: naming.collect(),
-            limits,
-            state: watch::Sender::new(LoadState::Idle),
-        }
-    }
-
     /// Runs the command. The future never completes after an interrupt that ended the command.
     pub(super) async fn load(self: Arc<Self>) -> Result<Vec<u8>, LoadFailure> {
         let mut process = LoadProcess::start(&self).map_err(|error| {
@@ -110,46 +82,23 @@ impl LoadJob {
         self.state
             .send_replace(LoadState::Running(process.group, None));
         let ended = self.until_end(&mut process).await;
-        let interrupted = match *self.state.borrow() {
-            LoadState::Running(_, signal) => signal,
-            _ => None,
-        };
-        match (ended, interrupted) {
+        match (ended, self.state()) {
             // The output may be incomplete, whatever the status.
-            (Ok((status, _)), Some(signal)) => {
+            (Ok((status, _)), LoadState::Running(_, Some(signal))) => {
                 self.state
                     .send_replace(LoadState::Interrupted(status, signal));
                 std::future::pending().await
             }
             (ended, _) => {
                 self.state.send_replace(LoadState::Over);
-                self.judge(ended)
+                let (status, value) = ended?;
+                if status.success() {
+                    return Ok(value);
+                }
+                let code = Exit::of_command(status).code();
+                Err(self.failed(code, &how_it_ended(status), ""))
             }
         }
-    }
-
-    fn judge(
-        &self,
-        ended: Result<(ExitStatus, Vec<u8>), StopCause>,
-    ) -> Result<Vec<u8>, LoadFailure> {
-        Err(match ended {
-            Ok((status, value)) if status.success() => return Ok(value),
-            Ok((status, _)) => {
-                self.failed(Exit::of_command(status).code(), &how_it_ended(status), "")
-            }
-            Err(StopCause::Time) => {
-                let what = format!("was stopped after {}", span(self.limits.time));
-                self.failed(TIMEOUT, &what, "--timeout DUR lets it run longer")
-            }
-            Err(StopCause::Size) => {
-                let what = format!("printed more than {} bytes", self.limits.size);
-                self.failed(CONFIG, &what, "--max-size SIZE allows more, up to 24MiB")
-            }
-            Err(StopCause::Unreadable(error)) => {
-                let what = format!("printed output that cannot be read: {error}");
-                self.failed(crate::exit::SOFTWARE, &what, "")
-            }
-        })
     }
 
     fn failed(&self, code: u8, how: &str, next: &'static str) -> LoadFailure {
@@ -159,21 +108,36 @@ impl LoadJob {
         LoadFailure { code, what, next }
     }
 
-    /// The output and the status of the command, or the reason for stopping it.
+    /// The status and the output of the command, or the reason for stopping it.
     async fn until_end(
         &self,
         process: &mut LoadProcess,
-    ) -> Result<(ExitStatus, Vec<u8>), StopCause> {
+    ) -> Result<(ExitStatus, Vec<u8>), LoadFailure> {
+        let unreadable = |error: io::Error| {
+            let what = format!("printed output that cannot be read: {error}");
+            self.failed(SOFTWARE, &what, "")
+        };
         let Some(mut stdout) = process.child.stdout.take() else {
-            return Err(StopCause::Unreadable(io::Error::other("no pipe")));
+            return Err(unreadable(io::Error::other("no pipe")));
         };
         let run = async {
-            let value = all_of(&mut stdout, self.limits.size).await?;
-            let status = process.child.wait().await.map_err(StopCause::Unreadable)?;
+            let mut value = Vec::new();
+            let most = u64::try_from(self.size).unwrap_or(u64::MAX);
+            // Until all writers have closed the pipe, as for `$(...)`.
+            let mut some = (&mut stdout).take(most.saturating_add(1));
+            some.read_to_end(&mut value).await.map_err(unreadable)?;
+            if value.len() > self.size {
+                let what = format!("printed more than {} bytes", self.size);
+                let next = "--max-size SIZE allows more, up to 24MiB";
+                return Err(self.failed(CONFIG, &what, next));
+            }
+            let status = process.child.wait().await.map_err(unreadable)?;
             Ok((status, value))
         };
-        let ended = timeout(self.limits.time, run).await;
-        let ended = ended.unwrap_or(Err(StopCause::Time));
+        let ended = timeout(self.time, run).await.unwrap_or_else(|_| {
+            let what = format!("was stopped after {}", span(self.time));
+            Err(self.failed(TIMEOUT, &what, "--timeout DUR lets it run longer"))
+        });
         if ended.is_err() {
             // Else the command might wait for a reader.
             drop(stdout);
@@ -207,28 +171,13 @@ impl LoadJob {
     /// Waits until an interrupt has ended the command.
     pub(super) async fn interrupted(&self) -> (ExitStatus, Signal) {
         let mut state = self.state.subscribe();
-        loop {
-            if let LoadState::Interrupted(status, signal) = *state.borrow_and_update() {
-                return (status, signal);
-            }
+        let is_interrupted = |state: &LoadState| matches!(state, LoadState::Interrupted(..));
+        match state.wait_for(is_interrupted).await.as_deref() {
+            Ok(LoadState::Interrupted(status, signal)) => (*status, *signal),
             // Cannot fail: `self` holds the sender.
-            if state.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            _ => std::future::pending().await,
         }
     }
-}
-
-/// Reads until all writers have closed the pipe, as for `$(...)`.
-async fn all_of(stdout: &mut (impl AsyncRead + Unpin), size: usize) -> Result<Vec<u8>, StopCause> {
-    let mut value = Vec::new();
-    let most = u64::try_from(size).unwrap_or(u64::MAX).saturating_add(1);
-    let read = stdout.take(most).read_to_end(&mut value).await;
-    read.map_err(StopCause::Unreadable)?;
-    if value.len() > size {
-        return Err(StopCause::Size);
-    }
-    Ok(value)
 }
 
 fn how_it_ended(status: ExitStatus) -> String {
@@ -255,13 +204,8 @@ impl LoadProcess {
     /// To be called from the main thread: see [`sys::prepare`].
     fn start(job: &LoadJob) -> io::Result<Self> {
         let mut command = job.program.command();
-        let (store, url_file) = job.place.hand_on();
-        for (name, value) in store.iter().chain(&job.naming) {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let (variables, url_file) = job.target.hand_on();
+        inherited_store::apply(&variables, &mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // Its own session: reading from a shared terminal would stop it, and this process too.
         sys::prepare(&mut command, None, || Ok(setsid().map(drop)?));

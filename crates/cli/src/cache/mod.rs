@@ -1,14 +1,12 @@
 //! `leasehold cache`: caches the output of a slow command for all hosts.
 
-mod args;
 mod get_or_refresh;
 mod load;
 mod stored;
 
 use clap::{Args, Subcommand};
 
-use self::args::GetOrRefresh;
-use self::get_or_refresh::get_or_refresh;
+use self::get_or_refresh::{GetOrRefresh, get_or_refresh};
 use self::stored::{Get, Invalidate, get, invalidate};
 use crate::exit::Exit;
 use crate::store::{ON_THIS_HOST, WHERE};
@@ -36,8 +34,8 @@ enum CacheVerb {
 }
 
 /// Runs the verb.
-pub(crate) fn cache(args: &Cache) -> Exit {
-    let (exit, here) = match &args.verb {
+pub(crate) fn cache(args: &Cache) -> Result<Exit, Exit> {
+    let (done, here) = match &args.verb {
         CacheVerb::GetOrRefresh(args) => (
             get_or_refresh(args),
             "leasehold cache get-or-refresh --url local: KEY -- CMD",
@@ -48,6 +46,8 @@ pub(crate) fn cache(args: &Cache) -> Exit {
             "leasehold cache invalidate --url local: KEY",
         ),
     };
-    exit.reworded(WHERE, "where are the values kept?")
-        .reworded(ON_THIS_HOST, here)
+    done.map_err(|exit| {
+        exit.reworded(WHERE, "where are the values kept?")
+            .reworded(ON_THIS_HOST, here)
+    })
 }

@@ -8,7 +8,7 @@ use leasehold_cache::{Cache, Cached, Error, Origin};
 use leasehold_core::LockName;
 use serde::Serialize;
 
-use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, NO_VALUE, SOFTWARE};
+use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, NO_VALUE, SOFTWARE, exit};
 use crate::messages::{quoted, span};
 use crate::output;
 use crate::session::with_client_until_signal;
@@ -25,7 +25,7 @@ Exit codes: 0 printed; 66 there is no value; 64 wrong usage, or an invalid key; 
 /// Print the stored value
 #[derive(Debug, Args)]
 #[command(after_help = GET_HELP)]
-pub(crate) struct Get {
+pub(super) struct Get {
     #[command(flatten)]
     store: StoreArgs,
 
@@ -43,8 +43,8 @@ pub(crate) struct Get {
 
 /// The document of `--json`.
 #[derive(Serialize)]
+#[serde(tag = "schema", rename = "leasehold.cache-get/1")]
 struct CachedValue<'a> {
-    schema: &'static str,
     store: &'a str,
     key: &'a str,
     /// `fresh`, `stale` or `none`.
@@ -54,12 +54,8 @@ struct CachedValue<'a> {
 }
 
 /// Runs `leasehold cache get`. It never loads a value.
-pub(crate) fn get(args: &Get) -> Exit {
-    let target = match args.store.target() {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
-    let exit = with_client_until_signal(target, async |client| {
+pub(super) fn get(args: &Get) -> Result<Exit, Exit> {
+    let done = with_client_until_signal(&args.store.target()?, async |client| {
         let cache = Cache::new(client).any_format();
         let found = cache.get::<Vec<u8>>(&args.key).await.map_err(refused)?;
         if args.json {
@@ -70,19 +66,15 @@ pub(crate) fn get(args: &Get) -> Exit {
                 Err(nothing(&args.key, Some(got.age())))
             }
             Some(_) if args.json => Ok(Exit::quiet(0)),
-            Some(got) => {
-                output::print_on_thread(got.into_inner()).await?;
-                Ok(Exit::quiet(0))
-            }
+            Some(got) => output::print_on_thread(got.into_inner()).await,
             None => Err(nothing(&args.key, None)),
         }
     });
-    for_cache(exit).without_command()
+    done.map_err(|exit| for_cache(exit).without_command())
 }
 
 fn about<'a>(store: &'a str, key: &'a str, found: Option<&Cached<Vec<u8>>>) -> CachedValue<'a> {
     CachedValue {
-        schema: "leasehold.cache-get/1",
         store,
         key,
         state: match found.map(Cached::origin) {
@@ -100,10 +92,7 @@ fn nothing(key: &str, stale: Option<Duration>) -> Exit {
         None => "there is no value".to_owned(),
         Some(age) => format!("the value is stale ({} old)", span(age)),
     };
-    Exit::saying(
-        NO_VALUE,
-        format!("{}: {what} (exit {NO_VALUE})", quoted(key)),
-    )
+    exit!(NO_VALUE, "{}: {what} (exit {NO_VALUE})", quoted(key))
 }
 
 const INVALIDATE_HELP: &str = "\
@@ -120,7 +109,7 @@ const UNCONFIRMED: &str = "The stored values may still count as fresh. Run it ag
 /// Mark stored values as stale
 #[derive(Debug, Args)]
 #[command(after_help = INVALIDATE_HELP)]
-pub(crate) struct Invalidate {
+pub(super) struct Invalidate {
     #[command(flatten)]
     store: StoreArgs,
 
@@ -134,13 +123,15 @@ pub(crate) struct Invalidate {
 }
 
 /// Runs `leasehold cache invalidate`. Success means that the store confirmed it.
-pub(crate) fn invalidate(args: &Invalidate) -> Exit {
-    let target = args.store.target();
-    let target = match target.and_then(|target| refuse_invalid(&args.key).map(|()| target)) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
-    let exit = with_client_until_signal(target, async |client| {
+pub(super) fn invalidate(args: &Invalidate) -> Result<Exit, Exit> {
+    let target = args.store.target()?;
+    for key in &args.key {
+        LockName::new(key).map_err(|invalid| Invalid {
+            what: "cache key",
+            ..invalid
+        })?;
+    }
+    let done = with_client_until_signal(&target, async |client| {
         let cache = Cache::new(client);
         for (at, key) in args.key.iter().enumerate() {
             let done = if args.remove {
@@ -152,18 +143,7 @@ pub(crate) fn invalidate(args: &Invalidate) -> Exit {
         }
         Ok(Exit::quiet(0))
     });
-    for_cache(exit.reworded(LOCK_UNKNOWN, UNCONFIRMED)).without_command()
-}
-
-/// Refuses all keys if one is invalid.
-fn refuse_invalid(keys: &[String]) -> Result<(), Exit> {
-    for key in keys {
-        LockName::new(key).map_err(|invalid| Invalid {
-            what: "cache key",
-            ..invalid
-        })?;
-    }
-    Ok(())
+    done.map_err(|exit| for_cache(exit.reworded(LOCK_UNKNOWN, UNCONFIRMED)).without_command())
 }
 
 /// The exit for a failure at the key with index `at`. With several keys it names the key, and says which ones
@@ -189,13 +169,11 @@ pub(super) fn refused(error: Error) -> Exit {
     match error {
         Error::Invalid(invalid) => invalid.into(),
         Error::Store(store) => for_cache(leasehold::Error::Store(store).into()),
-        Error::Value { .. } => Exit::saying(
+        Error::Value { .. } => exit!(
             CONFIG,
-            format!(
-                "{error} (exit {CONFIG})\n    next    choose another key, or a separate --namespace for cache values"
-            ),
+            "{error} (exit {CONFIG})\n    next    choose another key, or a separate --namespace for cache values"
         ),
-        other => Exit::saying(SOFTWARE, format!("{other} (exit {SOFTWARE})")),
+        other => exit!(SOFTWARE, "{other} (exit {SOFTWARE})"),
     }
 }
 

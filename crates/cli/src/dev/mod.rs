@@ -5,28 +5,26 @@
 //! happens when this process dies. With `eval "$(leasehold dev)"` this process ends at once. Before that it
 //! writes the identity of the calling shell to the guardian, which then waits for the end of that shell.
 
-mod args;
 mod calling_shell;
-mod guardian;
 mod server;
 
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
+use clap::Args;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
-pub(crate) use self::args::Dev;
 use self::calling_shell::CallingShell;
-use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE};
+use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE, exit};
 use crate::messages::{say, shown};
-use crate::session::{in_runtime, refused_by_system};
-use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::session::in_runtime;
+use crate::terminal::{Signals, Terminal};
 use crate::{output, sys};
 
 /// The name of a guardian process. A name, unlike an option, does not appear in help and completions.
@@ -35,14 +33,37 @@ const GUARDIAN: &str = "leasehold-guardian";
 /// Other variables that would select another store.
 const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
 
-/// Runs the verb.
-pub(crate) fn dev(args: &Dev) -> Exit {
-    begin(args).unwrap_or_else(|exit| exit)
+/// Start a private redis-server or valkey-server, to try things with
+#[derive(Debug, Args)]
+#[command(override_usage = "leasehold dev [OPTIONS] [-- CMD [ARG...]]", after_help = ABOUT)]
+pub(crate) struct Dev {
+    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    /// The server program; by default redis-server, else valkey-server
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+
+    /// A command to run with the server; the server ends with it
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
 }
 
-fn begin(args: &Dev) -> Result<Exit, Exit> {
+const ABOUT: &str = "\
+Three ways to use it:
+  eval \"$(leasehold dev)\"       sets LEASEHOLD_URL in this shell; the server ends with the shell
+  leasehold dev -- make test    runs a command with LEASEHOLD_URL set, and ends with its status
+  leasehold dev                 at a terminal: runs until Ctrl-C, and prints the setting for other shells
+
+The server listens on a socket in a new directory that only you may enter, evicts nothing
+(maxmemory-policy noeviction), and writes its data there (appendonly yes). The directory is
+removed with the server.";
+
+/// Runs the verb.
+pub(crate) fn dev(args: &Dev) -> Result<Exit, Exit> {
     if env::args_os().next().is_some_and(|name| name == GUARDIAN) {
-        return Ok(guardian::keep(args));
+        return Ok(server::keep(args.server.as_deref(), args.port));
     }
     // First of all: the calling shell may be gone later.
     let owner = CallingShell::find();
@@ -65,15 +86,14 @@ fn begin(args: &Dev) -> Result<Exit, Exit> {
 /// A server with its guardian. Dropping it waits until both have ended.
 struct GuardedServer {
     guardian: Child,
-    said: Option<BufReader<ChildStdout>>,
+    said: BufReader<ChildStdout>,
     url: String,
 }
 
 impl GuardedServer {
     /// Starts the guardian and the server. Returns when the server answers.
-    fn start(program: &std::path::Path, port: Option<u16>) -> Result<Self, Exit> {
-        let ours = env::current_exe().map_err(|error| refused_by_system(&error))?;
-        let mut command = Command::new(ours);
+    fn start(program: &Path, port: Option<u16>) -> Result<Self, Exit> {
+        let mut command = Command::new(env::current_exe()?);
         // It may run for long and must not keep a directory in use.
         command
             .current_dir("/")
@@ -88,40 +108,27 @@ impl GuardedServer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut guardian = command.spawn().map_err(|error| refused_by_system(&error))?;
-        let said = guardian.stdout.take().map(BufReader::new);
+        let mut guardian = command.spawn()?;
+        let said = guardian.stdout.take();
+        let said = said.ok_or_else(|| io::Error::other("no pipe"))?;
         let mut server = Self {
             guardian,
-            said,
+            said: BufReader::new(said),
             url: String::new(),
         };
-        server.url = server.first_word()?;
-        Ok(server)
-    }
-
-    /// The URL from the guardian's first line, or the error with all its output.
-    fn first_word(&mut self) -> Result<String, Exit> {
+        // The guardian's first line has the URL. Any other output is an error.
         let mut text = String::new();
-        let read = |said: &mut BufReader<ChildStdout>, text: &mut String| {
-            said.read_line(text)?;
-            if !text.starts_with(guardian::READY) {
-                said.read_to_string(text)?;
-            }
-            Ok::<(), io::Error>(())
-        };
-        if let Some(said) = &mut self.said {
-            read(said, &mut text).map_err(|error| refused_by_system(&error))?;
+        server.said.read_line(&mut text)?;
+        if let Some(url) = text.strip_prefix(server::READY) {
+            server.url = url.trim_end().to_owned();
+            return Ok(server);
         }
-        match text.strip_prefix(guardian::READY) {
-            Some(url) => Ok(url.trim_end().to_owned()),
-            None => Err(Exit::saying(
-                UNAVAILABLE,
-                format!(
-                    "the server did not start (exit {UNAVAILABLE})\n{}",
-                    text.trim_end()
-                ),
-            )),
-        }
+        server.said.read_to_string(&mut text)?;
+        let text = text.trim_end();
+        Err(exit!(
+            UNAVAILABLE,
+            "the server did not start (exit {UNAVAILABLE})\n{text}"
+        ))
     }
 
     /// Makes the server end with `owner` instead of with this process.
@@ -146,75 +153,60 @@ impl Drop for GuardedServer {
 /// Prints the line for the shell to evaluate, and ties the server to that shell.
 fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit, Exit> {
     let owner = owner.ok_or_else(|| {
-        Exit::saying(
-            USAGE,
-            format!(
-                "there is no shell that the server could end with (exit {USAGE})\n    next    leasehold dev -- CMD"
-            ),
-        )
+        exit!(USAGE, "there is no shell that the server could end with (exit {USAGE})\n    next    leasehold dev -- CMD")
     })?;
-    let export = format!("export LEASEHOLD_URL={}\n", server.url);
-    let set = OTHERS
-        .into_iter()
-        .filter(|name| env::var_os(name).is_some());
-    let lines: String = [export]
-        .into_iter()
-        .chain(set.map(|name| format!("unset {name}\n")))
-        .collect();
+    let mut lines = format!("export LEASEHOLD_URL={}\n", server.url);
+    let set = OTHERS.into_iter();
+    let set = set.filter(|name| env::var_os(name).is_some());
+    lines.extend(set.map(|name| format!("unset {name}\n")));
     // If the line is not read, the server cannot be used.
-    output::write(lines.as_bytes())
-        .and_then(|()| server.leave_to(&owner))
-        .map_err(|error| refused_by_system(&error))?;
+    output::write(lines.as_bytes())?;
+    server.leave_to(&owner)?;
     Ok(Exit::quiet(0))
 }
 
 /// Keeps the server until Ctrl-C.
 async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
-    let mut signals = Signals::catch().map_err(|error| refused_by_system(&error))?;
+    let mut signals = Signals::catch()?;
     say("a private server runs here until Ctrl-C; in another shell, type");
-    let line = format!("export LEASEHOLD_URL={}\n", server.url);
-    output::write(line.as_bytes()).map_err(|error| refused_by_system(&error))?;
-    // The guardian writes no more, so the read ends with it.
-    let said = server.said.take();
-    let ended =
-        tokio::task::spawn_blocking(move || said.map(|mut said| said.read_to_end(&mut Vec::new())));
-    tokio::select! {
-        signal = signals.next_ending() => {
-            drop(server);
-            let exit = Exit::by(signal);
-            Ok(if signal == Signal::SIGINT { exit.by_interrupt(InterruptTarget::Process) } else { exit })
+    output::write(format!("export LEASEHOLD_URL={}\n", server.url).as_bytes())?;
+    // The guardian writes no more, and is a child: its end is a signal.
+    let mut changes = signal(SignalKind::child())?;
+    loop {
+        if server.guardian.try_wait()?.is_some() {
+            return Err(exit!(
+                UNAVAILABLE,
+                "the server has ended (exit {UNAVAILABLE})"
+            ));
         }
-        _ = ended => Err(Exit::saying(
-            UNAVAILABLE,
-            format!("the server has ended (exit {UNAVAILABLE})"),
-        )),
+        let signal = tokio::select! {
+            _ = changes.recv() => continue,
+            signal = signals.next_ending() => signal,
+        };
+        drop(server);
+        let interrupted = signal == Signal::SIGINT;
+        return Ok(Exit::by(signal).by_interrupt(interrupted.then_some(InterruptTarget::Process)));
     }
 }
 
 /// Runs a command to its end. The caller ends the server.
 async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
-    let refused = |error: io::Error| refused_by_system(&error);
-    let mut signals = Signals::catch().map_err(refused)?;
-    let mut changes = signal(SignalKind::child()).map_err(refused)?;
+    let mut signals = Signals::catch()?;
+    let mut changes = signal(SignalKind::child())?;
     sys::prepare(&mut command, None, || Ok(()));
     let mut child = command.spawn().map_err(|error| {
-        let code = if error.kind() == io::ErrorKind::NotFound {
-            NOT_FOUND
-        } else {
-            NOT_EXECUTABLE
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
         };
-        Exit::saying(code, format!("{}: {error} (exit {code})", shown(name)))
+        exit!(code, "{}: {error} (exit {code})", shown(name))
     })?;
     loop {
-        if let Some(status) = child.try_wait().map_err(refused)? {
-            let exit = Exit::of_command(status);
+        if let Some(status) = child.try_wait()? {
             // A calling script stops then, as it would without `leasehold`.
             let interrupted = status.signal() == Some(Signal::SIGINT as i32) && is_at_terminal();
-            return Ok(if interrupted {
-                exit.by_interrupt(InterruptTarget::Process)
-            } else {
-                exit
-            });
+            let reach = interrupted.then_some(InterruptTarget::Process);
+            return Ok(Exit::of_command(status).by_interrupt(reach));
         }
         tokio::select! {
             _ = changes.recv() => {}

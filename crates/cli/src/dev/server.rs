@@ -1,34 +1,83 @@
-//! A redis-server or valkey-server with safe settings, in a directory that only this user may enter. It ends
-//! with its [`DevServer`].
+//! A redis-server or valkey-server with safe settings, in a directory that only this user may enter. Its guardian is
+//! its parent process, which ends it when its user is gone.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::Client;
+use nix::unistd::{Pid, setsid};
 use testkit::{Directory, Process, find_program};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::args::Dev;
+use super::calling_shell::CallingShell;
 use crate::exit::{Exit, NOT_FOUND, UNAVAILABLE};
 use crate::messages::shown;
-use crate::session::refused_by_system;
-use crate::sys;
+use crate::session::in_runtime;
+use crate::terminal::Signals;
+use crate::{output, sys};
+
+/// The prefix of the URL when the server answers. Any other output is an error.
+pub(super) const READY: &str = "ready ";
+
+/// The interval of checks on the server and the shell. The system reports no end of a process that is not a
+/// child.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Keeps a server until it is no longer needed.
+pub(super) fn keep(program: Option<&Path>, port: Option<u16>) -> Exit {
+    // A Ctrl-C at the caller's terminal is not for the guardian. Fails only for a group leader, which a new
+    // process is not.
+    let _session: nix::Result<Pid> = setsid();
+    match in_runtime(guard(program, port)) {
+        Ok(exit) => exit,
+        // The caller reads this.
+        Err(why) => {
+            let _said: io::Result<()> = output::write(format!("{}\n", why.text()).as_bytes());
+            Exit::quiet(UNAVAILABLE)
+        }
+    }
+}
+
+async fn guard(program: Option<&Path>, port: Option<u16>) -> Result<Exit, Exit> {
+    let mut signals = Signals::catch()?;
+    let mut told = tokio::task::spawn_blocking(|| {
+        let mut text = String::new();
+        // An error counts as the end.
+        let _read: io::Result<usize> = io::stdin().read_to_string(&mut text);
+        CallingShell::parse(&text)
+    });
+    let mut server = tokio::select! {
+        server = DevServer::start(program, port) => server?,
+        // The caller gave up before the server answered.
+        _ = &mut told => return Ok(Exit::quiet(0)),
+        signal = signals.next_ending() => return Ok(Exit::by(signal)),
+    };
+    let line = format!("{READY}{}\n", server.url);
+    output::write(line.as_bytes())?;
+    let unneeded = async {
+        if let Ok(Some(owner)) = told.await {
+            until(|| owner.is_gone()).await;
+        }
+    };
+    tokio::select! {
+        () = unneeded => Ok(Exit::quiet(0)),
+        () = until(|| server.has_ended()) => Ok(Exit::quiet(UNAVAILABLE)),
+        signal = signals.next_ending() => Ok(Exit::by(signal)),
+    }
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !holds() {
+        tick.tick().await;
+    }
+}
 
 /// The server's settings: no eviction, persistence, access for this user only.
-const OPTIONS: [&str; 10] = [
-    "--protected-mode",
-    "yes",
-    "--unixsocketperm",
-    "600",
-    "--maxmemory-policy",
-    "noeviction",
-    "--appendonly",
-    "yes",
-    "--appendfsync",
-    "everysec",
-];
+const OPTIONS: &str = "--protected-mode yes --unixsocketperm 600 --maxmemory-policy noeviction --appendonly yes --appendfsync everysec";
 
 const POLL: Duration = Duration::from_millis(5);
 
@@ -57,7 +106,7 @@ pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, Exit> {
 }
 
 /// A running server. Dropping it kills the server; its data is temporary.
-pub(super) struct DevServer {
+struct DevServer {
     // Before `directory`, and therefore dropped first: the process ends before its directory is removed.
     process: Process,
     url: String,
@@ -66,24 +115,20 @@ pub(super) struct DevServer {
 
 impl DevServer {
     /// Starts a server and waits until it answers.
-    pub(super) async fn start(args: &Dev) -> Result<Self, Exit> {
-        let refused = |error: io::Error| refused_by_system(&error);
-        let directory = Directory::make("leasehold-dev-").map_err(refused)?;
-        let program = args.server.as_deref().unwrap_or(Path::new("redis-server"));
-        let mut command = Command::new(program);
-        directory
-            .configure(&mut command, args.port.unwrap_or(0))
-            .map_err(refused)?;
+    async fn start(program: Option<&Path>, port: Option<u16>) -> Result<Self, Exit> {
+        let directory = Directory::make("leasehold-dev-")?;
+        let mut command = Command::new(program.unwrap_or(Path::new("redis-server")));
+        directory.configure(&mut command, port.unwrap_or(0))?;
         command.arg("--unixsocket").arg(directory.socket());
-        command.args(OPTIONS).stdin(Stdio::null());
+        command.args(OPTIONS.split(' ')).stdin(Stdio::null());
         // The server does not need them, and they may contain secrets.
         for name in ["LEASEHOLD_URL", "REDIS_URL"] {
             command.env_remove(name);
         }
         sys::prepare(&mut command, None, || Ok(()));
         let mut server = Self {
-            process: Process::spawn(&mut command).map_err(refused)?,
-            url: match args.port {
+            process: Process::spawn(&mut command)?,
+            url: match port {
                 Some(port) => format!("redis://127.0.0.1:{port}/"),
                 None => format!("unix:{}", directory.socket().display()),
             },
@@ -113,11 +158,7 @@ impl DevServer {
         }
     }
 
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
-    pub(super) fn has_ended(&mut self) -> bool {
+    fn has_ended(&mut self) -> bool {
         !matches!(self.process.ended(), Ok(None))
     }
 

@@ -3,9 +3,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`server`] | rules for the server: role, commands, memory, disk, replicas |
+//! | [`server`] | rules for one store: role, commands, memory, disk, replicas, delays, clocks |
 //! | [`access`] | rules for users, connections and keys |
-//! | [`host`] | rules for delays and clocks, and for the stores of one host |
 //! | [`quorum`] | rules over all servers of a quorum |
 //! | [`finding`] | the form of a check, and what it finds |
 
@@ -16,7 +15,6 @@
 
 mod access;
 mod finding;
-mod host;
 mod quorum;
 mod server;
 #[cfg(test)]
@@ -44,9 +42,9 @@ static SERVER: &[Rule<ServerFacts>] = &[
     rule("dur.mode", server::persistence),
     rule("dur.health", server::last_save),
     rule("dur.fsync", server::slow_disk),
-    rule("fork.stall", host::fork),
-    rule("lat.monitor", host::server_stalls),
-    rule("lat.script", host::slow_scripts),
+    rule("fork.stall", server::fork),
+    rule("lat.monitor", server::server_stalls),
+    rule("lat.script", server::slow_scripts),
     rule("rep.count", server::replicas),
     rule("rep.ack", server::unconfirmed_writes),
     rule("rep.short", server::too_few_replicas),
@@ -55,10 +53,10 @@ static SERVER: &[Rule<ServerFacts>] = &[
     rule("sec.tls", access::clear_text),
     rule("net.timeout", access::idle_timeout),
     rule("net.clients", access::clients),
-    rule("clk.offset", host::clock_offset),
-    rule("clk.step", host::clock_steps),
-    rule("clk.self", host::host_stalls),
-    rule("hz", host::late_expiry),
+    rule("clk.offset", server::clock_offset),
+    rule("clk.step", server::clock_steps),
+    rule("clk.self", server::host_stalls),
+    rule("hz", server::late_expiry),
     rule("key.immortal", access::immortal_keys),
     rule("key.type", access::foreign_keys),
     rule("key.shared", access::other_data),
@@ -78,13 +76,13 @@ static QUORUM: &[Rule<QuorumFacts>] = &[
 
 /// The checks of a file.
 static FILE: &[Rule<FileFacts>] = &[
-    rule("file.write", host::writable_file),
-    rule("file.system", host::file_system),
-    rule("scope.host", host::one_host),
+    rule("file.write", server::writable_file),
+    rule("file.system", server::file_system),
+    rule("scope.host", server::one_host),
 ];
 
 /// The check of the memory of a client.
-static MEMORY: &[Rule<Facts>] = &[rule("scope.process", host::one_client)];
+static MEMORY: &[Rule<Facts>] = &[rule("scope.process", server::one_client)];
 
 /// Judges a store, for locks of this purpose. The findings stand in the order of the tables.
 pub(crate) fn diagnose(facts: &Facts, purpose: Purpose) -> Vec<Finding> {

@@ -1,8 +1,8 @@
 //! The events for the parent process: NDJSON on stdout. A slow reader never blocks the lock holder.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -10,8 +10,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
 use crate::output;
-
-const SCHEMA: &str = "leasehold.hold/1";
 
 /// The number of unread events after which the parent counts as gone.
 const UNREAD: usize = 1024;
@@ -71,33 +69,29 @@ impl HoldEvent {
     /// True for an event that ends the stream.
     fn is_last(&self) -> bool {
         match self {
+            Self::Error { code, .. } => code.is_some(),
             Self::Waiting { .. }
             | Self::Acquired { .. }
             | Self::Doubtful { .. }
             | Self::Renewed { .. }
-            | Self::State { .. }
-            | Self::Error { code: None, .. } => false,
-            Self::Lost { .. }
-            | Self::Released { .. }
-            | Self::Busy { .. }
-            | Self::Timeout { .. }
-            | Self::Cancelled { .. }
-            | Self::Error { .. } => true,
+            | Self::State { .. } => false,
+            _ => true,
         }
     }
 }
 
 #[derive(Serialize)]
+#[serde(tag = "schema", rename = "leasehold.hold/1")]
 struct EventLine<'a> {
-    schema: &'static str,
     #[serde(flatten)]
     event: &'a HoldEvent,
 }
 
 /// The stream of events to the parent.
 pub(super) struct Events {
-    lines: Option<SyncSender<String>>,
-    writer: Option<JoinHandle<()>>,
+    lines: SyncSender<String>,
+    writer: JoinHandle<io::Result<()>>,
+    /// Closed when the writer has ended.
     done: Receiver<()>,
     is_broken: bool,
     is_over: bool,
@@ -107,28 +101,18 @@ impl Events {
     /// Starts the writer thread.
     pub(super) fn open() -> io::Result<Self> {
         let (lines, written) = sync_channel::<String>(UNREAD);
-        let (finish, done) = sync_channel(1);
-        let writer = thread::Builder::new()
-            .name("events".into())
-            .spawn(move || {
-                let mut stdout = io::stdout();
-                for line in written {
-                    // Writes each line with one call. After a failure the channel closes, which the sender
-                    // notices.
-                    if stdout
-                        .write_all(line.as_bytes())
-                        .and_then(|()| stdout.flush())
-                        .is_err()
-                    {
-                        break;
-                    }
-                }
-                // Without a listener the process is already ending.
-                let _heard: Result<(), SendError<()>> = finish.send(());
-            })?;
+        let (finish, done) = sync_channel(0);
+        let write = move || {
+            let _until_the_end: SyncSender<()> = finish;
+            // Writes each line with one call. After a failure the channel closes, which the sender notices.
+            written
+                .iter()
+                .try_for_each(|line| output::write(line.as_bytes()))
+        };
+        let writer = thread::Builder::new().name("events".into()).spawn(write)?;
         Ok(Self {
-            lines: Some(lines),
-            writer: Some(writer),
+            lines,
+            writer,
             done,
             is_broken: false,
             is_over: false,
@@ -141,16 +125,13 @@ impl Events {
             return;
         }
         self.is_over = event.is_last();
-        let schema = SCHEMA;
-        // Strings and numbers can always be serialized.
-        let line = output::json(&EventLine { schema, event }).unwrap_or_default() + "\n";
-        let sent = self.lines.as_ref().map(|lines| lines.try_send(line));
-        self.is_broken |= !matches!(sent, Some(Ok(())));
+        let line = output::json(&EventLine { event });
+        self.is_broken |= self.lines.try_send(line).is_err();
     }
 
     /// True if the parent no longer reads: the pipe has no reader, or is full.
     pub(super) fn is_broken(&mut self) -> bool {
-        self.is_broken |= self.writer.as_ref().is_none_or(JoinHandle::is_finished);
+        self.is_broken |= self.writer.is_finished();
         if !self.is_broken {
             let stdout = io::stdout();
             let mut asked = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
@@ -163,10 +144,10 @@ impl Events {
     }
 
     /// Waits a moment for the writing of the last events.
-    pub(super) fn close(mut self) {
-        self.lines = None;
+    pub(super) fn close(self) {
+        drop(self.lines);
         // After this time the parent is assumed not to read.
-        let _written: Result<(), RecvTimeoutError> = self.done.recv_timeout(LAST);
+        let _closed: Result<(), RecvTimeoutError> = self.done.recv_timeout(LAST);
     }
 }
 
@@ -180,10 +161,7 @@ mod tests {
             valid_for_ms: 7,
             reason: "no".into(),
         };
-        let line = serde_json::to_string(&EventLine {
-            schema: SCHEMA,
-            event: &event,
-        });
+        let line = serde_json::to_string(&EventLine { event: &event });
         assert_eq!(
             line.unwrap(),
             r#"{"schema":"leasehold.hold/1","event":"doubtful","valid_for_ms":7,"reason":"no"}"#

@@ -8,20 +8,19 @@ mod program;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, Lease, Lost, WaitStatus};
+use leasehold::{Client, Clock, Error, Fence, Lease, Lost};
 use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::watch;
 
 use self::events::{Events, HoldEvent};
 use self::program::{HoldCommand, Program, StdinLine, listen};
 use crate::acquire_ui::{self, WaitArgs};
-use crate::exit::{BUSY, Exit, LOST, TIMEOUT};
-use crate::messages::{quoted, without_advice};
-use crate::session::{refused_by_system, with_client_unless};
-use crate::signals::Signals;
+use crate::exit::{BUSY, Exit, LOST, TIMEOUT, exit};
+use crate::messages::{quoted, say, without_advice};
+use crate::session::{closing, in_runtime};
 use crate::store::{StoreArgs, TtlArgs};
+use crate::terminal::Signals;
 use crate::view::{millis, who};
 
 /// The time limit for the confirmation of a release. Without it the TTL ends the lease.
@@ -60,12 +59,9 @@ pub(crate) struct Hold {
 }
 
 /// Runs the verb.
-pub(crate) fn hold(args: &Hold) -> Exit {
+pub(crate) fn hold(args: &Hold) -> Result<Exit, Exit> {
     let program = Program::find();
-    let mut events = match Events::open() {
-        Ok(events) => events,
-        Err(error) => return refused_by_system(&error),
-    };
+    let mut events = Events::open()?;
     let exit = begin(args, program, &mut events).unwrap_or_else(|exit| exit);
     // Ignored if the last event was already sent.
     events.tell(&HoldEvent::Error {
@@ -76,37 +72,42 @@ pub(crate) fn hold(args: &Hold) -> Exit {
         },
     });
     events.close();
-    exit
+    Ok(exit)
 }
 
 fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exit> {
     LockName::new(&args.lock)?;
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
-    let parent = Parent {
+    let mut parent = Parent {
         program,
-        said: listen().map_err(|error| refused_by_system(&error))?,
+        said: listen()?,
         events,
     };
     let target = target.patient(args.how.limit()?, args.how.quiet);
-    let until = async |parent: &mut Parent<'_>, signals: &mut Signals| {
-        parent.until_cancelled(signals).await
-    };
-    let work = async |parent: &mut Parent<'_>, client: &Client, signals: &mut Signals| {
-        let (lease, waited) = acquire(client, args, ttl, parent, signals).await?;
-        parent.program.look_again();
-        parent.events.tell(&HoldEvent::Acquired {
-            lock: args.lock.clone(),
-            fence: lease.fence().get(),
-            token: lease.token(),
-            waited_ms: millis(waited),
-            ttl_ms: millis(ttl),
-            valid_for_ms: millis(lease.valid_for()),
-        });
-        let end = until_end(&lease, parent, signals).await;
-        Ok(finish(lease, end, parent.events).await)
-    };
-    Ok(with_client_unless(target, parent, until, work))
+    in_runtime(async {
+        let mut signals = Signals::catch()?;
+        let client = tokio::select! {
+            biased;
+            exit = parent.until_cancelled(&mut signals) => return Err(exit),
+            client = target.connect() => client?,
+        };
+        let work = async {
+            let (lease, waited) = acquire(&client, args, ttl, &mut parent, &mut signals).await?;
+            parent.program.look_again();
+            parent.events.tell(&HoldEvent::Acquired {
+                lock: args.lock.clone(),
+                fence: lease.fence().get(),
+                token: lease.token(),
+                waited_ms: millis(waited),
+                ttl_ms: millis(ttl),
+                valid_for_ms: millis(lease.valid_for()),
+            });
+            let end = until_end(&lease, &mut parent, &mut signals).await;
+            Ok(finish(lease, end, parent.events).await)
+        };
+        closing(&target, &client, Box::pin(work)).await
+    })
 }
 
 /// The parent process.
@@ -137,9 +138,9 @@ impl Parent<'_> {
             biased;
             signal = signals.next_ending() => ParentEvent::Signal(signal),
             said = self.said.recv() => match said {
-                Some(StdinLine::Command(HoldCommand::Check)) => ParentEvent::Check,
-                Some(StdinLine::Command(HoldCommand::Release)) => ParentEvent::Release,
-                Some(StdinLine::Invalid(message)) => {
+                Some(Ok(HoldCommand::Check)) => ParentEvent::Check,
+                Some(Ok(HoldCommand::Release)) => ParentEvent::Release,
+                Some(Err(message)) => {
                     self.events.tell(&HoldEvent::Error { code: None, message });
                     ParentEvent::Nothing
                 }
@@ -175,23 +176,12 @@ async fn acquire(
     parent: &mut Parent<'_>,
     signals: &mut Signals,
 ) -> Result<(Lease, Duration), Exit> {
-    let limit = args.how.limit()?;
-    let (clock, answers) = (Clock::system(), watch::Sender::new(None));
+    let (limit, clock) = (args.how.limit()?, Clock::system());
     let begun = clock.now();
-    let waited = || Clock::system().now().since(begun);
-    let mut seen = answers.subscribe();
-    let lock = client
-        .mutex(&args.lock)
-        .ttl(ttl)
-        .note(args.how.note.as_deref().unwrap_or("hold"))
-        .on_wait(move |waiting| drop(answers.send_replace(Some(waiting.clone()))));
-    let asking = async {
-        match limit {
-            _ if args.how.once => lock.try_acquire().await,
-            Some(limit) => lock.acquire_within(limit).await.map(Some),
-            None => lock.acquire().await.map(Some),
-        }
-    };
+    let waited = || clock.now().since(begun);
+    let note = args.how.note.as_deref().unwrap_or("hold");
+    let (lock, mut seen) = acquire_ui::watched(client, &args.lock, ttl, note);
+    let asking = args.how.ask(&lock, limit);
     tokio::pin!(asking);
     let mut told = None;
     let answer = loop {
@@ -211,7 +201,13 @@ async fn acquire(
                 let now = (waiting.ahead, who(&waiting.holder), waiting.holder.fence);
                 if told.as_ref() != Some(&now) {
                     told = Some(now);
-                    parent.events.tell(&waits(&args.lock, &waiting, waited()));
+                    parent.events.tell(&HoldEvent::Waiting {
+                        lock: args.lock.clone(),
+                        ahead: waiting.ahead,
+                        holder: who(&waiting.holder),
+                        holder_fence: waiting.holder.fence.map(Fence::get),
+                        waited_ms: millis(waited()),
+                    });
                 }
             }
         }
@@ -227,20 +223,17 @@ async fn acquire(
     }
 }
 
-/// The end of the hold.
-enum HoldEnd {
-    Lost(Lost),
-    Asked,
-    Signal(Signal),
-}
-
-/// Serves the parent until the hold ends.
-async fn until_end(lease: &Lease, parent: &mut Parent<'_>, signals: &mut Signals) -> HoldEnd {
+/// Serves the parent until the hold ends. The error is the loss of the lease.
+async fn until_end(
+    lease: &Lease,
+    parent: &mut Parent<'_>,
+    signals: &mut Signals,
+) -> Result<Exit, Lost> {
     let mut was_doubtful = false;
     loop {
         let heard = tokio::select! {
             biased;
-            lost = lease.lost() => return HoldEnd::Lost(lost),
+            lost = lease.lost() => return Err(lost),
             heard = parent.hear(signals) => heard,
         };
         let doubt = lease.doubt();
@@ -257,26 +250,25 @@ async fn until_end(lease: &Lease, parent: &mut Parent<'_>, signals: &mut Signals
         }
         match heard {
             ParentEvent::Check => parent.events.tell(&state(Some(lease))),
-            ParentEvent::Release | ParentEvent::Gone => return HoldEnd::Asked,
-            ParentEvent::Signal(signal) => return HoldEnd::Signal(signal),
+            ParentEvent::Release | ParentEvent::Gone => return Ok(Exit::quiet(0)),
+            ParentEvent::Signal(signal) => return Ok(Exit::by(signal)),
             ParentEvent::Nothing => {}
         }
     }
 }
 
 /// Releases the lock and sends the last event.
-async fn finish(lease: Lease, end: HoldEnd, events: &mut Events) -> Exit {
+async fn finish(lease: Lease, end: Result<Exit, Lost>, events: &mut Events) -> Exit {
     let name = lease.name().to_owned();
     let exit = match end {
-        HoldEnd::Lost(lost) => return was_lost(events, &lost),
-        HoldEnd::Asked => Exit::quiet(0),
-        HoldEnd::Signal(signal) => Exit::by(signal),
+        Ok(exit) => exit,
+        Err(lost) => return was_lost(events, &lost),
     };
     match tokio::time::timeout(RELEASE, lease.release()).await {
         Ok(Err(Error::Lost(lost))) => return was_lost(events, &lost),
         Ok(Ok(())) => events.tell(&HoldEvent::Released { confirmed: true }),
         Ok(Err(_)) | Err(_) => {
-            crate::messages::say(&format!(
+            say(&format!(
                 "the release of {} was not confirmed: the TTL ends the lease; until then other clients wait",
                 quoted(&name)
             ));
@@ -291,20 +283,10 @@ fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
         cause: without_advice(&lost.reason()),
         code: LOST,
     });
-    Exit::saying(
+    exit!(
         LOST,
-        format!("{lost} (exit {LOST})\n    work done without the lease may have been unprotected"),
+        "{lost} (exit {LOST})\n    work done without the lease may have been unprotected"
     )
-}
-
-fn waits(lock: &str, waiting: &WaitStatus, waited: Duration) -> HoldEvent {
-    HoldEvent::Waiting {
-        lock: lock.to_owned(),
-        ahead: waiting.ahead,
-        holder: who(&waiting.holder),
-        holder_fence: waiting.holder.fence.map(leasehold::Fence::get),
-        waited_ms: millis(waited),
-    }
 }
 
 fn state(lease: Option<&Lease>) -> HoldEvent {
@@ -319,32 +301,21 @@ fn state(lease: Option<&Lease>) -> HoldEvent {
 
 /// The exit for a busy lock.
 fn refused(events: &mut Events, args: &Hold, code: u8) -> Exit {
-    let message = format!("{} is busy (exit {code})", quoted(&args.lock));
-    let told = message.clone();
-    events.tell(&if code == TIMEOUT {
-        HoldEvent::Timeout {
-            code,
-            message: told,
-        }
-    } else {
-        HoldEvent::Busy {
-            code,
-            message: told,
-        }
+    let exit = exit!(code, "{} is busy (exit {code})", quoted(&args.lock));
+    let message = exit.text().to_owned();
+    events.tell(&match code {
+        TIMEOUT => HoldEvent::Timeout { code, message },
+        _ => HoldEvent::Busy { code, message },
     });
-    if args.how.quiet {
-        Exit::quiet(code)
-    } else {
-        Exit::saying(code, message)
-    }
+    exit.quiet_if(args.how.quiet)
 }
 
 /// The exit for a cancelled wait.
 fn cancelled(events: &mut Events, why: &str) -> Exit {
-    let message = format!("{why} before the lock was held (exit {BUSY})");
+    let exit = exit!(BUSY, "{why} before the lock was held (exit {BUSY})");
     events.tell(&HoldEvent::Cancelled {
         code: BUSY,
-        message: message.clone(),
+        message: exit.text().to_owned(),
     });
-    Exit::saying(BUSY, message)
+    exit
 }

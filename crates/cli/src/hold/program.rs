@@ -22,13 +22,8 @@ const LONGEST: u64 = 64 * 1024;
 /// The number of lines read ahead.
 const AHEAD: usize = 16;
 
-/// A line of stdin.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum StdinLine {
-    Command(HoldCommand),
-    /// The error of an invalid line.
-    Invalid(String),
-}
+/// A line of stdin, or the error of an invalid one.
+pub(super) type StdinLine = Result<HoldCommand, String>;
 
 /// A command of the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -68,9 +63,7 @@ fn next(input: &mut impl BufRead) -> Option<StdinLine> {
         }
         if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST {
             skip_line(input)?;
-            return Some(StdinLine::Invalid(format!(
-                "a line is longer than {LONGEST} bytes"
-            )));
+            return Some(Err(format!("a line is longer than {LONGEST} bytes")));
         }
         if !line.trim_ascii().is_empty() {
             return Some(parse(&line));
@@ -94,14 +87,11 @@ fn skip_line(input: &mut impl BufRead) -> Option<()> {
 }
 
 fn parse(line: &[u8]) -> StdinLine {
-    serde_json::from_slice(line).map_or_else(
-        |error| {
-            StdinLine::Invalid(format!(
-                r#"not understood: {error}; write {{"do":"release"}} or {{"do":"check"}}, one per line"#
-            ))
-        },
-        StdinLine::Command,
-    )
+    serde_json::from_slice(line).map_err(|error| {
+        format!(
+            r#"not understood: {error}; write {{"do":"release"}} or {{"do":"check"}}, one per line"#
+        )
+    })
 }
 
 /// The permission bit of an entry in `/proc/PID/fd` that is open for writing.
@@ -180,10 +170,10 @@ mod tests {
         );
         let said = all(text.as_bytes());
         assert_eq!(said.len(), 5, "{said:?}");
-        assert_eq!(said[0], StdinLine::Command(HoldCommand::Check));
-        assert!(matches!(&said[1], StdinLine::Invalid(why) if why.contains("dance")));
-        assert!(matches!(&said[2], StdinLine::Invalid(why) if why.contains("longer")));
-        assert!(matches!(&said[3], StdinLine::Invalid(_)));
-        assert_eq!(said[4], StdinLine::Command(HoldCommand::Release));
+        assert_eq!(said[0], Ok(HoldCommand::Check));
+        assert!(matches!(&said[1], Err(why) if why.contains("dance")));
+        assert!(matches!(&said[2], Err(why) if why.contains("longer")));
+        assert!(said[3].is_err());
+        assert_eq!(said[4], Ok(HoldCommand::Release));
     }
 }

@@ -1,7 +1,9 @@
 //! `leasehold inspect`: shows holders, waiters and leases. Reads only, and never scans the store.
 
-mod detail;
-mod table;
+mod text;
+
+use std::cmp::Reverse;
+use std::io;
 
 use clap::Args;
 use leasehold::{Client, Error};
@@ -11,10 +13,10 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::look::{InspectedLock, Look, hidden_names, is_denied, look};
 use crate::messages::say;
-use crate::output;
 use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
 use crate::view::{LockJson, NodeJson, is_free, never_expires};
+use crate::{output, sys};
 
 /// Show the holders of locks, their waiters, and the rest of their leases
 #[derive(Debug, Args)]
@@ -58,8 +60,8 @@ Exit codes: 0 shown; 64 wrong usage or an invalid name; 69 the store does not an
 user, password or permission; 78 no store, or a key beside the lock has another type";
 
 #[derive(Serialize)]
+#[serde(tag = "schema", rename = "leasehold.inspect/1")]
 struct InspectReport<'a> {
-    schema: &'static str,
     store: &'a str,
     locks: Vec<InspectEntry<'a>>,
     omitted: usize,
@@ -83,18 +85,13 @@ enum InspectEntry<'a> {
 }
 
 /// Runs the verb.
-pub(crate) fn inspect(args: &Inspect) -> Exit {
-    begin(args).unwrap_or_else(|exit| exit).without_command()
-}
-
-fn begin(args: &Inspect) -> Result<Exit, Exit> {
+pub(crate) fn inspect(args: &Inspect) -> Result<Exit, Exit> {
     for name in &args.names {
         LockName::new(name)?;
     }
-    let target = args.store.target()?;
-    Ok(with_client_until_signal(target, async |client| {
+    with_client_until_signal(&args.store.target()?, async |client| {
         show(client, args).await
-    }))
+    })
 }
 
 async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
@@ -128,46 +125,31 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
         found
     };
     // A single lock has a page with all details.
-    if let (
-        [
-            InspectedLock {
-                name,
-                outcome: Ok(snapshot),
-                nodes,
-            },
-        ],
-        [_],
-        false,
-    ) = (found.as_slice(), args.names.as_slice(), args.json)
+    if let ([one], [name], false) = (found.as_slice(), args.names.as_slice(), args.json)
+        && let Ok(snapshot) = &one.outcome
     {
         let pasted = args.store.again_with(name);
-        output::print(&detail::of(name, &pasted, snapshot, nodes.as_ref()))?;
+        let page = text::detail(name, &pasted, snapshot, one.nodes.as_ref());
+        output::print(&page)?;
         return Ok(Exit::quiet(0));
     }
     if args.names.is_empty() {
-        found.sort_by(|a, b| {
-            urgency(a)
-                .cmp(&urgency(b))
-                .then_with(|| a.name.cmp(&b.name))
-        });
+        found.sort_by_cached_key(|found| (urgency(found), found.name.clone()));
     }
     let omitted = found.len().saturating_sub(args.limit.unwrap_or(usize::MAX));
     found.truncate(found.len() - omitted);
     print(client, args, &found, omitted, hidden)?;
     let unknown = found.into_iter().find_map(|found| found.outcome.err());
-    Ok(unknown.map_or(Exit::quiet(0), Exit::from))
+    unknown.map_or(Ok(Exit::quiet(0)), |error| Err(error.into()))
 }
 
 /// The sort key: unknown locks first, then endless ones, then those with the most waiters.
-fn urgency(found: &InspectedLock) -> (u8, std::cmp::Reverse<usize>) {
+fn urgency(found: &InspectedLock) -> (u8, Reverse<usize>) {
     let Ok(snapshot) = &found.outcome else {
-        return (0, std::cmp::Reverse(0));
+        return (0, Reverse(0));
     };
     let endless = snapshot.holder.as_ref().is_some_and(never_expires);
-    (
-        if endless { 1 } else { 2 },
-        std::cmp::Reverse(snapshot.queue.len()),
-    )
+    (if endless { 1 } else { 2 }, Reverse(snapshot.queue.len()))
 }
 
 fn print(
@@ -179,7 +161,6 @@ fn print(
 ) -> Result<(), Exit> {
     if args.json {
         return output::print_json(&InspectReport {
-            schema: "leasehold.inspect/1",
             store: client.store(),
             locks: found.iter().map(InspectEntry::of).collect(),
             omitted,
@@ -195,11 +176,11 @@ fn print(
         );
         return Ok(());
     }
-    let rows: Vec<table::Row> = found
-        .iter()
-        .map(|found| table::row(&found.name, found.outcome.as_ref().ok()))
+    let rows = found.iter();
+    let rows: Vec<text::Row> = rows
+        .map(|found| text::row(&found.name, found.outcome.as_ref().ok()))
         .collect();
-    output::print(&table::of(&rows, output::columns()))?;
+    output::print(&text::table(&rows, sys::columns(io::stdout())))?;
     if omitted > 0 {
         say(&format!("{omitted} more are not shown (--limit)"));
     }

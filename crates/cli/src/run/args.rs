@@ -5,16 +5,15 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use nix::sys::signal::Signal;
 
 use crate::acquire_ui::WaitArgs;
-use crate::exit::{self, Exit};
+use crate::config::{duration, hold, ttl};
+use crate::exit::{self, Exit, exit};
+use crate::messages;
 use crate::store::{StoreArgs, TtlArgs};
-use crate::values::{duration, hold, ttl};
-use crate::{help, messages};
 
-use super::stop::StopLimits;
-use super::timestamp::{TimestampArgs, TimestampSettings};
+use super::lock::TimestampArgs;
+use super::stop::{OnLost, StopLimits};
 
 /// The usage line: clap cannot express that options stop at the lock name.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
@@ -28,7 +27,7 @@ const SHORT_TTL: Duration = Duration::from_secs(5);
 
 /// Take a lock, run a command, release the lock
 #[derive(Debug, Args)]
-#[command(override_usage = USAGE, after_help = after_help())]
+#[command(override_usage = USAGE, after_help = format!("{ABOUT}\n\n{}", exit::HELP))]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -44,36 +43,36 @@ pub(crate) struct Run {
     pub(crate) skip: bool,
 
     /// Exit with N instead of 75 and 124
-    #[arg(short = 'E', long, value_name = "N", help_heading = help::WAITING)]
+    #[arg(short = 'E', long, value_name = "N")]
     pub(crate) busy_code: Option<u8>,
 
     /// Stop the command after it has held the lock for this long (at least 10ms), and exit with 79
-    #[arg(long, value_name = "DUR", value_parser = hold, help_heading = help::LEASE)]
+    #[arg(long, value_name = "DUR", value_parser = hold)]
     pub(crate) max_hold: Option<Duration>,
 
     /// If the command succeeds sooner, keep the lock until this long after it was acquired (10ms to 24h)
-    #[arg(long, value_name = "DUR", value_parser = ttl, help_heading = help::LEASE)]
+    #[arg(long, value_name = "DUR", value_parser = ttl)]
     pub(crate) at_least: Option<Duration>,
 
     /// Action when the lease is lost: term (then KILL), kill, warn (the command continues), or signal:NAME (then
     /// KILL)
-    #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse, help_heading = help::LEASE)]
+    #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse)]
     pub(crate) on_lost: OnLost,
 
     /// Time between the stop signal and KILL, less than a third of the TTL; by default a sixth, up to 5s
-    #[arg(long, value_name = "DUR", value_parser = duration, help_heading = help::LEASE)]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
     grace: Option<Duration>,
 
     /// Release the lock when the command ends, even if it leaves processes behind
-    #[arg(long, help_heading = help::LEASE)]
+    #[arg(long)]
     pub(crate) release_on_exit: bool,
 
     /// Write a JSON document about the outcome to a file, or to fd:N
-    #[arg(long, value_name = "FILE", help_heading = help::LEASE)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<String>,
 
     #[command(flatten)]
-    timestamp: TimestampArgs,
+    pub(crate) timestamp: TimestampArgs,
 
     /// Run a shell command: sh -c STRING
     #[arg(short = 'c', value_name = "STRING")]
@@ -82,11 +81,6 @@ pub(crate) struct Run {
     /// The lock, the command and its arguments. One list, since options stop at its first word
     #[arg(hide = true, trailing_var_arg = true)]
     words: Vec<OsString>,
-}
-
-/// The closing help text: the environment of the command and the exit codes.
-fn after_help() -> String {
-    format!("{ABOUT}\n\n{}", exit::help())
 }
 
 const ABOUT: &str = "\
@@ -106,44 +100,11 @@ lock until they end, unless --release-on-exit is given.
   leasehold run --try --skip nightly -- ./report.sh     only one of many hosts runs it
   leasehold run -c 'make && make install' build";
 
-/// The action on a lost lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OnLost {
-    /// Send this signal, and KILL after the grace.
-    Ask(Signal),
-    Kill,
-    /// The command continues.
-    Warn,
-}
-
-impl OnLost {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "term" => Ok(Self::Ask(Signal::SIGTERM)),
-            "kill" => Ok(Self::Kill),
-            "warn" => Ok(Self::Warn),
-            _ => text
-                .strip_prefix("signal:")
-                .and_then(signal)
-                .map(Self::Ask)
-                .ok_or_else(|| "write term, kill, warn, or signal:NAME such as signal:INT".into()),
-        }
-    }
-}
-
-/// `INT`, `SIGINT` or `int`.
-fn signal(name: &str) -> Option<Signal> {
-    let name = name.to_ascii_uppercase();
-    let short = name.strip_prefix("SIG").unwrap_or(&name);
-    format!("SIG{short}").parse().ok()
-}
-
 impl Run {
-    /// The settings of the timestamp protocol, if chosen.
-    pub(crate) fn timestamp(&self) -> Result<Option<TimestampSettings>, Exit> {
-        self.timestamp
-            .read(&self.how)
-            .map_err(|why| refuse(&why, ""))
+    /// True if the timestamp protocol is chosen.
+    pub(crate) fn has_timestamp(&self) -> Result<bool, Exit> {
+        let chosen = self.timestamp.is_chosen(&self.how);
+        chosen.map_err(|why| refuse(&why))
     }
 
     /// The lock name.
@@ -153,12 +114,12 @@ impl Run {
         } else {
             "no lock and no command"
         };
-        let name = self.words.first().ok_or_else(|| refuse(missing, ""))?;
+        let name = self.words.first().ok_or_else(|| refuse(missing))?;
         name.to_str().ok_or_else(|| {
-            refuse(
-                &format!("invalid lock name {}: is not UTF-8", messages::shown(name)),
-                "",
-            )
+            refuse(&format!(
+                "invalid lock name {}: is not UTF-8",
+                messages::shown(name)
+            ))
         })
     }
 
@@ -174,14 +135,11 @@ impl Run {
     /// The limits for stopping the command.
     pub(crate) fn limits(&self, ttl: Duration) -> Result<StopLimits, Exit> {
         if ttl < SHORTEST_TTL {
-            return Err(refuse(
-                &format!(
-                    "a TTL of {}ms is too short to run a command under: a pause of a few milliseconds would stop it; at least {}ms",
-                    ttl.as_millis(),
-                    SHORTEST_TTL.as_millis()
-                ),
-                "",
-            ));
+            return Err(refuse(&format!(
+                "a TTL of {}ms is too short to run a command under: a pause of a few milliseconds would stop it; at least {}ms",
+                ttl.as_millis(),
+                SHORTEST_TTL.as_millis()
+            )));
         }
         let limits = StopLimits::of(ttl, self.max_hold);
         let Some(grace) = self.grace else {
@@ -189,17 +147,14 @@ impl Run {
         };
         let limits = limits.with_grace(grace);
         if !limits.leave_time(ttl) {
-            return Err(refuse(
-                &format!(
-                    "--grace {} is too long: it must be less than a third of the TTL ({})",
-                    messages::span(grace),
-                    messages::span(ttl)
-                ),
-                "",
-            ));
+            return Err(refuse(&format!(
+                "--grace {} is too long: it must be less than a third of the TTL ({})",
+                messages::span(grace),
+                messages::span(ttl)
+            )));
         }
         if self.max_hold.is_some_and(|max_hold| grace >= max_hold) {
-            return Err(refuse("--grace must be less than --max-hold", ""));
+            return Err(refuse("--grace must be less than --max-hold"));
         }
         Ok(self.without_asking(limits))
     }
@@ -210,7 +165,7 @@ impl Run {
             return None;
         }
         // The lease ends for its holder 1 % of the TTL and 2 ms before it does in the store.
-        let left = limits.margin() + ttl / 100 + Duration::from_millis(2);
+        let left = limits.margin + ttl / 100 + Duration::from_millis(2);
         Some(format!(
             "warning: with a TTL of {} the command is killed {} ms before others can get the lock; a busy host can stall for longer\n    next    use a TTL of {} or more, and 30s if an overlap does harm",
             humantime::format_duration(ttl),
@@ -238,32 +193,35 @@ impl Run {
         };
         if let Some(string) = &self.shell {
             if !command.is_empty() {
-                return Err(refuse("give either a command or -c STRING, not both", ""));
+                return Err(refuse("give either a command or -c STRING, not both"));
             }
             return Ok(Cow::Owned(vec!["sh".into(), "-c".into(), string.clone()]));
         }
         if command.is_empty() {
             let lock = messages::quoted(self.lock()?);
-            return Err(refuse(
-                &format!("no command after the lock {lock}"),
-                "; if that is the command, the name is missing: is a variable unset?
-    to hold it without a command    leasehold hold LOCK",
+            return Err(exit!(
+                exit::USAGE,
+                "no command after the lock {lock} (exit {}); if that is the command, the name is missing: is a variable unset?
+    to hold it without a command    leasehold hold LOCK\n    next    {USAGE}",
+                exit::USAGE
             ));
         }
         Ok(Cow::Borrowed(command))
     }
 }
 
-fn refuse(what: &str, more: &str) -> Exit {
-    Exit::saying(
+fn refuse(what: &str) -> Exit {
+    exit!(
         exit::USAGE,
-        format!("{what} (exit {}){more}\n    next    {USAGE}", exit::USAGE),
+        "{what} (exit {})\n    next    {USAGE}",
+        exit::USAGE
     )
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use nix::sys::signal::Signal;
 
     use super::*;
 

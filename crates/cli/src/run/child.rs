@@ -12,21 +12,12 @@ use nix::unistd::{Pid, getpgrp, getpid};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::command::ResolvedCommand;
-use super::environment::Environment;
 use super::guardian::{self, Guardian};
 use crate::exit::SOFTWARE;
+use crate::inherited_store::{self, Variables};
 use crate::messages::say;
 use crate::sys;
 use crate::terminal::Terminal;
-
-/// A state change of the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChildChange {
-    /// Stopped by this signal; it can be continued.
-    Stopped(i32),
-    /// Ended.
-    Ended(ExitStatus),
-}
 
 /// A running command in its own process group. Dropping it kills the group.
 #[derive(Debug)]
@@ -40,14 +31,14 @@ impl Child {
     /// Starts `program`. It gets `terminal` if this process may pass it on. Must be called from the main thread.
     pub(crate) fn start(
         program: &ResolvedCommand,
-        environment: &Environment,
+        variables: &Variables,
         terminal: Option<&Terminal>,
         guardian: &Guardian,
     ) -> io::Result<Self> {
         // Listen before the start: the command may end at once.
         let news = unix::signal(SignalKind::child())?;
         let mut command = program.command();
-        environment.apply(&mut command);
+        inherited_store::apply(variables, &mut command);
         command.process_group(0);
         let handed = terminal.filter(|terminal| terminal.is_for_the_command_alone());
         sys::prepare(
@@ -81,8 +72,9 @@ impl Child {
         }
     }
 
-    /// The state change since the last call. Also reaps all other children of this process.
-    pub(crate) fn change(&mut self) -> Option<ChildChange> {
+    /// Notices a change of state since the last call. Returns the signal that has stopped the command, if one has. Also
+    /// reaps all other children of this process.
+    pub(crate) fn change(&mut self) -> Option<i32> {
         let status = loop {
             match sys::next_change() {
                 Ok(Some((id, status))) if id == self.id => break status,
@@ -95,11 +87,11 @@ impl Child {
                 Ok(None) | Err(_) => return None,
             }
         };
-        if let Some(signal) = status.stopped_signal() {
-            return Some(ChildChange::Stopped(signal));
+        let stopped = status.stopped_signal();
+        if stopped.is_none() {
+            self.ended = Some(status);
         }
-        self.ended = Some(status);
-        Some(ChildChange::Ended(status))
+        stopped
     }
 
     /// Sends a signal to the process group.
@@ -113,7 +105,7 @@ impl Child {
     /// not keep the lock. Only on Linux, where this process is their subreaper.
     pub(crate) fn warn_of_strays(&mut self, guardian: &Guardian) {
         // Reaps ended children.
-        let _known: Option<ChildChange> = self.change();
+        let _known: Option<i32> = self.change();
         let (mut strays, mut parents) = (Vec::new(), vec![getpid()]);
         while let Some(parent) = parents.pop() {
             for pid in children(parent) {
@@ -121,7 +113,7 @@ impl Child {
                     // A process of the group may still have children outside of it.
                     Some(seen) if seen.group == self.id => parents.push(pid),
                     // A guardian, also that of a killed inner run, ends by itself.
-                    Some(seen) if pid != guardian.id() && !seen.is_guardian() => {
+                    Some(seen) if pid != guardian.id && !seen.is_guardian() => {
                         strays.push(format!("pid {pid} ({})", seen.name));
                     }
                     _ => {}

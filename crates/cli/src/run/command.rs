@@ -11,7 +11,7 @@ use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
 
-use crate::exit::{Exit, MORE_RESOURCES, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE};
+use crate::exit::{Exit, MORE_RESOURCES, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, exit};
 use crate::messages::{pasteable, shown};
 use crate::sys;
 
@@ -30,18 +30,16 @@ pub(crate) struct ResolvedCommand {
 impl ResolvedCommand {
     /// Searches for the first word of `argv` as `execvp` does. `argv` is not empty.
     pub(crate) fn find(argv: &[OsString]) -> Result<Self, Exit> {
-        let name = argv.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let name = first(argv);
         let path = look_for(name, env::var_os("PATH").as_deref())
             .map_err(|refusal| refusal.about(name))?;
         if let Some(missing) = interpreter(&path).filter(|interpreter| !interpreter.exists()) {
-            return Err(Exit::saying(
+            return Err(exit!(
                 NOT_FOUND,
-                format!(
-                    "{}: its interpreter {} is not there (exit {NOT_FOUND})\n    next    correct the first line of {}",
-                    shown(name),
-                    shown(missing.as_os_str()),
-                    shown(path.as_os_str())
-                ),
+                "{}: its interpreter {} is not there (exit {NOT_FOUND})\n    next    correct the first line of {}",
+                shown(name),
+                shown(missing.as_os_str()),
+                shown(path.as_os_str())
             ));
         }
         Ok(Self {
@@ -61,11 +59,7 @@ impl ResolvedCommand {
 
     /// The default note for other clients: the command's file name, cut to `limit` bytes.
     pub(crate) fn note(&self, limit: usize) -> String {
-        let name = self
-            .argv
-            .first()
-            .and_then(|name| Path::new(name).file_name())
-            .unwrap_or_default();
+        let name = Path::new(first(&self.argv)).file_name().unwrap_or_default();
         let mut note = name.to_string_lossy().into_owned();
         while note.len() > limit {
             note.pop();
@@ -75,34 +69,28 @@ impl ResolvedCommand {
 
     /// The exit for a command that was found but could not be started.
     pub(crate) fn failed(&self, error: &io::Error) -> Exit {
-        let (name, path) = (
-            shown(
-                self.argv
-                    .first()
-                    .map_or(OsStr::new(""), OsString::as_os_str),
-            ),
-            self.path.display(),
-        );
+        let (name, path) = (shown(first(&self.argv)), self.path.display());
         match error.kind() {
             // The system is out of files, processes or memory; the command is fine.
-            _ if sys::is_shortage(error) => Exit::saying(
+            _ if sys::is_shortage(error) => exit!(
                 SOFTWARE,
-                format!(
-                    "{name}: cannot be started (exit {SOFTWARE}): a system call failed: {error}\n    next    {MORE_RESOURCES}"
-                ),
+                "{name}: cannot be started (exit {SOFTWARE}): a system call failed: {error}\n    next    {MORE_RESOURCES}"
             ),
-            io::ErrorKind::NotFound => Exit::saying(
+            io::ErrorKind::NotFound => exit!(
                 NOT_FOUND,
-                format!(
-                    "{name}: cannot be started (exit {NOT_FOUND}): {path} or the interpreter in its first line is not there"
-                ),
+                "{name}: cannot be started (exit {NOT_FOUND}): {path} or the interpreter in its first line is not there"
             ),
-            _ => Exit::saying(
+            _ => exit!(
                 NOT_EXECUTABLE,
-                format!("{name}: cannot be started (exit {NOT_EXECUTABLE}): {path}: {error}"),
+                "{name}: cannot be started (exit {NOT_EXECUTABLE}): {path}: {error}"
             ),
         }
     }
+}
+
+/// The name of the command as typed.
+fn first(argv: &[OsString]) -> &OsStr {
+    argv.first().map_or(OsStr::new(""), OsString::as_os_str)
 }
 
 /// The interpreter in the first line of a script.
@@ -140,33 +128,25 @@ impl NotRunnable {
                 } else {
                     "check the spelling, or give a path: leasehold run LOCK -- ./COMMAND"
                 };
-                Exit::saying(
+                exit!(
                     NOT_FOUND,
-                    format!(
-                        "{name}: command not found in PATH (exit {NOT_FOUND})\n    next    {next}"
-                    ),
+                    "{name}: command not found in PATH (exit {NOT_FOUND})\n    next    {next}"
                 )
             }
-            Self::NoSuchFile => Exit::saying(
+            Self::NoSuchFile => exit!(
                 NOT_FOUND,
-                format!(
-                    "{name}: no such file (exit {NOT_FOUND})\n    next    check the path; it is relative to the current directory"
-                ),
+                "{name}: no such file (exit {NOT_FOUND})\n    next    check the path; it is relative to the current directory"
             ),
-            Self::Directory => Exit::saying(
+            Self::Directory => exit!(
                 NOT_EXECUTABLE,
-                format!(
-                    "{name}: is a directory (exit {NOT_EXECUTABLE})\n    next    name a command in it: leasehold run LOCK -- {typed}/COMMAND"
-                ),
+                "{name}: is a directory (exit {NOT_EXECUTABLE})\n    next    name a command in it: leasehold run LOCK -- {typed}/COMMAND"
             ),
             Self::NotExecutable(path) => {
                 let path = path.to_string_lossy();
                 let path = pasteable(&path);
-                Exit::saying(
+                exit!(
                     NOT_EXECUTABLE,
-                    format!(
-                        "{name}: is not executable (exit {NOT_EXECUTABLE})\n    next    chmod +x {path}, or name its interpreter: leasehold run LOCK -- sh {path}"
-                    ),
+                    "{name}: is not executable (exit {NOT_EXECUTABLE})\n    next    chmod +x {path}, or name its interpreter: leasehold run LOCK -- sh {path}"
                 )
             }
         }

@@ -52,7 +52,10 @@ const GUARDIAN_EXIT_LIMIT: Duration = Duration::from_secs(1);
 /// The interval and the number of checks that a killed group is gone.
 const GROUP_CHECKS: (Duration, u32) = (Duration::from_millis(10), 100);
 
-const RECORD: usize = 16;
+/// The length of a message: the number of a group, or [`DONE`].
+const RECORD: usize = size_of::<i32>();
+
+const DONE: i32 = i32::MIN;
 
 /// A message to the guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,13 +70,14 @@ enum Message {
 #[derive(Debug)]
 pub(crate) struct Guardian {
     line: UnixStream,
-    id: Pid,
+    /// The process id of the guardian.
+    pub(super) id: Pid,
     /// The deadline of the command, on the clock of [`sys::clock_micros`]. Shared with the guardian.
     deadline: &'static AtomicU64,
     /// The deadline for the start of the command.
     last_start: u64,
     /// The process group of the command, once it has started.
-    group: Option<Pid>,
+    pub(super) group: Option<Pid>,
     /// A file that the guardian removes if this process is killed.
     leftover: Option<CString>,
     killed: bool,
@@ -111,16 +115,6 @@ impl Guardian {
         (self.line, self.id) = spawn_guardian(self.group, self.deadline, self.leftover.as_deref())?;
         self.gone = false;
         Ok(true)
-    }
-
-    /// The process id of the guardian.
-    pub(crate) fn id(&self) -> Pid {
-        self.id
-    }
-
-    /// Records the process group of the started command.
-    pub(crate) fn set_group(&mut self, group: Pid) {
-        self.group = Some(group);
     }
 
     /// Sets the deadline of the command: `left` from now. The guardian kills the command then, unless a later
@@ -206,39 +200,20 @@ impl Drop for Guardian {
 
 impl Message {
     fn encode(self) -> [u8; RECORD] {
-        let (kind, value) = match self {
-            Self::Group(group) => (1, u64::from(group.unsigned_abs())),
-            Self::Done => (2, 0),
-        };
-        let mut record = [0; RECORD];
-        record[0] = kind;
-        record[8..].copy_from_slice(&u64::to_le_bytes(value));
-        record
+        match self {
+            Self::Group(group) => group.to_ne_bytes(),
+            Self::Done => DONE.to_ne_bytes(),
+        }
     }
 
     fn decode(record: [u8; RECORD]) -> Option<Self> {
-        let mut value = [0; 8];
-        value.copy_from_slice(&record[8..]);
-        let value = u64::from_le_bytes(value);
-        match record[0] {
+        match i32::from_ne_bytes(record) {
+            DONE => Some(Self::Done),
             // Never 0 or 1, which would mean this process's group or all processes.
-            1 => i32::try_from(value)
-                .ok()
-                .filter(|group| *group > 1)
-                .map(Self::Group),
-            2 => Some(Self::Done),
+            group @ 2.. => Some(Self::Group(group)),
             _ => None,
         }
     }
-}
-
-/// The end of the guardian's watch.
-#[derive(Debug, PartialEq, Eq)]
-enum WatchEnd {
-    /// The wrapper reported that no process is left.
-    Done,
-    /// The wrapper died, and the guardian killed the group.
-    Killed,
 }
 
 /// Starts a guardian of `group`. Returns its socket and process id.
@@ -250,7 +225,7 @@ fn spawn_guardian(
     let (ours, its) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let id = sys::split_off(its, NAME, |line| {
-        if watch(line, group, deadline) == WatchEnd::Killed
+        if watch(line, group, deadline)
             && let Some(leftover) = leftover
         {
             // The file may already be gone.
@@ -260,8 +235,8 @@ fn spawn_guardian(
     Ok((ours, id))
 }
 
-/// The main loop of the guardian (GD5).
-fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> WatchEnd {
+/// The main loop of the guardian (GD5). Returns true if the wrapper died, and the guardian killed the group.
+fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> bool {
     let mut killed = false;
     loop {
         let deadline = deadline.load(Ordering::SeqCst);
@@ -275,7 +250,7 @@ fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> 
             }
             match Message::decode(record) {
                 Some(Message::Group(told)) => group = Some(Pid::from_raw(told)),
-                Some(Message::Done) => return WatchEnd::Done,
+                Some(Message::Done) => return false,
                 None => {}
             }
         } else if let (true, Some(group)) = (overdue, group) {
@@ -296,7 +271,7 @@ fn watch(mut line: UnixStream, mut group: Option<Pid>, deadline: &AtomicU64) -> 
         }
         std::thread::sleep(pause);
     }
-    WatchEnd::Killed
+    true
 }
 
 /// Kills the process group. Returns true if it had members.

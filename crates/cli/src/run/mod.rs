@@ -3,14 +3,11 @@
 mod args;
 mod child;
 pub(crate) mod command;
-mod environment;
 mod guardian;
-mod lock_guard;
-mod policy;
+mod lock;
 mod report;
 mod stop;
 mod supervise;
-mod timestamp;
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -23,44 +20,39 @@ use nix::sys::signal::Signal;
 pub(crate) use self::args::Run;
 use self::child::Child;
 use self::command::ResolvedCommand;
-use self::environment::{Environment, StoreEnvironment};
 use self::guardian::Guardian;
-use self::lock_guard::{LockGuard, RELEASE, RELEASE_LOST, Released};
-use self::policy::{Policy, StopReason, Verdict};
-use self::report::{Facts, ReportFile};
+use self::lock::{LockGuard, RELEASE, RELEASE_LOST, Released};
+use self::report::{Report, ReportFile};
+use self::stop::{Policy, StopReason, Verdict};
 use self::supervise::Supervisor;
-use crate::acquire_ui::{self, AcquiredLease, LockRequest, Refused, RetryHint, WaitArgs};
-use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE};
-use crate::inherited_store::UrlFile;
+use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts};
+use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit};
+use crate::inherited_store::{UrlFile, Variables};
 use crate::messages::{quoted, say, span, without_advice};
-use crate::session::{refused_by_system, with_client};
-use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::session::with_client;
+use crate::terminal::{Signals, Terminal};
+use crate::view::millis;
 
 /// The minimal rest of `--at-least` for which the release is delayed.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Runs the verb.
-pub(crate) fn run(args: &Run) -> Exit {
-    let report = match args.report.as_deref().map(ReportFile::open).transpose() {
-        Ok(report) => report,
-        Err(error) => {
-            return Exit::saying(
-                CONFIG,
-                format!(
-                    "the report cannot be written: {error} (exit {CONFIG}); the command was not run"
-                ),
-            );
-        }
-    };
-    let mut facts = Facts::default();
-    let exit = begin(args, &mut facts).unwrap_or_else(|exit| exit);
+pub(crate) fn run(args: &Run) -> Result<Exit, Exit> {
+    let to = args.report.as_deref().map(ReportFile::open).transpose();
+    let to = to.map_err(|error| {
+        exit!(
+            CONFIG,
+            "the report cannot be written: {error} (exit {CONFIG}); the command was not run"
+        )
+    })?;
+    let mut report = Report::default();
+    let exit = begin(args, &mut report).unwrap_or_else(|exit| exit);
     let happened = exit.code();
-    let exit = apply_busy_options(args, exit, facts.started);
-    if let Some(report) = report {
-        report.write(&facts, happened, &exit);
+    let exit = apply_busy_options(args, exit, report.started);
+    if let Some(to) = to {
+        to.write(report, happened, &exit);
     }
-    exit
+    Ok(exit)
 }
 
 /// Applies `--skip` and `--busy-code` to a busy lock. The command's own exit codes stay unchanged.
@@ -75,20 +67,20 @@ fn apply_busy_options(args: &Run, exit: Exit, started: bool) -> Exit {
 }
 
 /// Validates everything before the lock is taken.
-fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
-    facts.lock = Some(LockName::new(args.lock()?)?.as_str().to_owned());
+fn begin(args: &Run, report: &mut Report) -> Result<Exit, Exit> {
+    report.lock = Some(LockName::new(args.lock()?)?.as_str().to_owned());
     let command = args.command()?;
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
     let limits = args.limits(ttl)?;
-    let timestamp = args.timestamp()?;
+    let has_timestamp = args.has_timestamp()?;
     let program = ResolvedCommand::find(&command)?;
     // The deadline in a timestamp lock lies later than its TTL.
-    let warning = args.warning(ttl, limits).filter(|_| timestamp.is_none());
+    let warning = args.warning(ttl, limits).filter(|_| !has_timestamp);
     if let Some(warning) = warning {
         say(&warning);
     }
-    let (store, url_file) = target.place().hand_on();
+    let (store, url_file) = target.hand_on();
     let job = LockedRun {
         args,
         ttl,
@@ -100,23 +92,20 @@ fn begin(args: &Run, facts: &mut Facts) -> Result<Exit, Exit> {
             max_hold: args.max_hold,
             release_on_exit: args.release_on_exit,
         },
-        place: StoreEnvironment {
-            store,
-            naming: target.naming().to_vec(),
-        },
+        store,
+        naming: target.naming.clone(),
     };
     // The guardian starts before the lock is taken, so that a system failure leaves no lock.
-    let mut guardian = Guardian::start(url_file.as_ref().map(UrlFile::path))
-        .map_err(|error| refused_by_system(&error))?;
+    let mut guardian = Guardian::start(url_file.as_ref().map(UrlFile::path))?;
     #[cfg(target_os = "linux")]
-    nix::sys::prctl::set_child_subreaper(true).map_err(|errno| refused_by_system(&errno.into()))?;
-    let waiting = &job.how;
-    let target = target.patient(waiting.limit()?, waiting.quiet);
-    let exit = with_client(target, async |client, signals| {
-        job.locked(client, signals, &mut guardian, facts).await
+    nix::sys::prctl::set_child_subreaper(true).map_err(io::Error::from)?;
+    let target = target.patient(job.how.limit()?, job.how.quiet);
+    let exit = with_client(&target, async |client, signals| {
+        job.locked(client, signals, &mut guardian, report).await
     });
+    // Before the guardian ends, which would remove it for a killed process.
     drop(url_file);
-    Ok(exit)
+    exit
 }
 
 /// A validated run.
@@ -126,7 +115,9 @@ struct LockedRun<'a> {
     program: ResolvedCommand,
     how: WaitArgs,
     policy: Policy,
-    place: StoreEnvironment,
+    /// The variables by which the command finds the same store.
+    store: Variables,
+    naming: Vec<(&'static str, String)>,
 }
 
 impl LockedRun<'_> {
@@ -136,60 +127,39 @@ impl LockedRun<'_> {
         client: &Client,
         signals: &mut Signals,
         guardian: &mut Guardian,
-        facts: &mut Facts,
+        report: &mut Report,
     ) -> Result<Exit, Exit> {
-        self.check_at_least(client)?;
-        let (terminal, clock, ttl) = (Terminal::controlling(), Clock::system(), self.ttl);
-        let note = self
-            .how
-            .note
-            .clone()
-            .unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES));
-        let (held, waited) = match self.args.timestamp()? {
-            None => {
-                let found = self.lease(client, &note, signals, terminal.as_ref()).await;
-                found.map_err(|refused| facts.refused(refused))?
-            }
-            Some(lock) => {
-                let name = self.args.lock()?;
-                let sought = timestamp::TimestampRequest {
-                    lock: lock.of(client, name, ttl),
-                    name,
-                    link: timestamp::link(client.store(), &self.place.naming, name),
-                };
-                let begun = clock.now();
-                timestamp::wait(sought, &self.how, signals, terminal.as_ref())
-                    .await
-                    .inspect_err(|_| facts.waited = Some(clock.now().since(begun)))?
-            }
-        };
+        let longest = client.longest_ttl();
+        if let Some(at_least) = self.args.at_least.filter(|at_least| *at_least > longest) {
+            return Err(exit!(
+                USAGE,
+                "--at-least {} is longer than a lock of {} lasts, which is {} (max_ttl in its URL; exit {USAGE})",
+                span(at_least),
+                client.store(),
+                span(longest)
+            ));
+        }
+        let (terminal, clock) = (Terminal::controlling(), Clock::system());
+        let terminal = terminal.as_ref();
+        let mut known = WaitFacts::default();
+        let held = self.take(client, signals, terminal, &mut known).await;
+        let held = held.inspect_err(|_| report.set_refused(&known))?;
         let begun = clock.now();
-        facts.fence = held.fence();
-        facts.waited = Some(waited);
-        signals
-            .catch_stop()
-            .map_err(|error| refused_by_system(&error))?;
+        report.fence = held.fence();
+        report.waited_ms = Some(millis(known.waited));
+        signals.catch_stop()?;
 
-        let environment = Environment::of(&held, ttl, waited, &self.place);
-        let replaced = guardian.replace_if_gone();
-        replaced.map_err(|error| refused_by_system(&error))?;
+        let variables = held.variables(self.ttl, known.waited, &self.store);
+        guardian.replace_if_gone()?;
         Supervisor::prepare_guardian(guardian, &held, self.policy, begun);
-        let started = Child::start(&self.program, &environment, terminal.as_ref(), guardian);
+        let started = Child::start(&self.program, &variables, terminal, guardian);
         let mut child = match started {
             Ok(child) => child,
-            Err(error) => return Err(self.not_started(&error, held, facts)),
+            Err(error) => return Err(self.not_started(&error, held, report)),
         };
-        facts.started = true;
-        let verdict = Supervisor::new(
-            &mut child,
-            &held,
-            terminal.as_ref(),
-            guardian,
-            self.policy,
-            begun,
-        )
-        .until_end(signals)
-        .await;
+        report.started = true;
+        let supervisor = Supervisor::new(&mut child, &held, terminal, guardian, self.policy, begun);
+        let verdict = supervisor.until_end(signals).await;
         if !child.group_lives() {
             guardian.dismiss();
         }
@@ -197,79 +167,65 @@ impl LockedRun<'_> {
         if !(self.args.how.quiet && verdict.is_own_end()) {
             child.warn_of_strays(guardian);
         }
-        facts.status = child.status();
-        facts.held = Some(clock.now().since(begun));
-        let reach = reclaim(terminal.as_ref(), &child, &verdict);
-        let exit = self.judge(held, verdict, begun, facts).await;
-        Ok(match reach {
-            Some(reach) => exit.by_interrupt(reach),
-            None => exit,
-        })
+        report.set_status(child.status());
+        report.held_ms = Some(millis(clock.now().since(begun)));
+        let reach = reclaim(terminal, &child, &verdict);
+        let exit = self.judge(held, verdict, begun, report).await;
+        Ok(exit.by_interrupt(reach))
     }
 
-    /// Refuses to keep the lock for longer than the store can.
-    fn check_at_least(&self, client: &Client) -> Result<(), Exit> {
-        let longest = client.longest_ttl();
-        match self.args.at_least.filter(|at_least| *at_least > longest) {
-            None => Ok(()),
-            Some(at_least) => Err(Exit::saying(
-                USAGE,
-                format!(
-                    "--at-least {} is longer than a lock of {} lasts, which is {} (max_ttl in its URL; exit {USAGE})",
-                    span(at_least),
-                    client.store(),
-                    span(longest)
-                ),
-            )),
-        }
-    }
-
-    /// Waits for a mutex.
-    async fn lease(
+    /// Waits for the lock.
+    async fn take(
         &self,
         client: &Client,
-        note: &str,
         signals: &mut Signals,
         terminal: Option<&Terminal>,
-    ) -> Result<(LockGuard, Duration), Refused> {
-        let name = self.args.lock()?;
+        known: &mut WaitFacts,
+    ) -> Result<LockGuard, Exit> {
+        let (name, args) = (self.args.lock()?, self.args);
+        if args.has_timestamp()? {
+            let clock = Clock::system();
+            let begun = clock.now();
+            let lock = args.timestamp.lock(client, name, self.ttl);
+            let link = lock::timestamp_link(client.store(), &self.naming, name);
+            let held =
+                lock::wait_for_timestamp(lock, name, link, &self.how, signals, terminal).await;
+            known.waited = clock.now().since(begun);
+            return held;
+        }
+        let note = self.how.note.clone();
         let wanted = LockRequest {
             name,
             ttl: self.ttl,
-            note,
+            note: &note.unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES)),
             how: &self.how,
-            wants_holder: self.args.report.is_some(),
+            wants_holder: args.report.is_some(),
             again: RetryHint {
                 verb: "run",
-                lock: &self.args.store.again_with(name),
+                lock: &args.store.again_with(name),
                 command: " -- ...",
             },
         };
-        let AcquiredLease { lease, waited } =
-            acquire_ui::for_lock(client, wanted, signals, terminal).await?;
-        Ok((LockGuard::Lease(lease), waited))
+        let lease = acquire_ui::for_lock(client, wanted, signals, terminal, known).await;
+        lease.map(LockGuard::Lease)
     }
 
     /// The exit for a command that did not start. Dropping `held` releases the lock.
-    fn not_started(&self, error: &io::Error, held: LockGuard, facts: &mut Facts) -> Exit {
+    fn not_started(&self, error: &io::Error, held: LockGuard, report: &mut Report) -> Exit {
         let name = quoted(held.name());
         drop(held);
         if Guardian::was_too_late(error) {
             let cause = "this process did not get to run until its deadline had passed";
-            facts.lost = Some(cause.into());
-            return Exit::saying(
+            report.lost_cause = Some(cause.into());
+            return exit!(
                 LOST,
-                format!(
-                    "the lease on {name} was lost: {cause}\n    the command was not started (exit {LOST})"
-                ),
+                "the lease on {name} was lost: {cause}\n    the command was not started (exit {LOST})"
             );
         }
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Exit::saying(
+            return exit!(
                 SOFTWARE,
-                format!(
-                    "the process lease-guardian was killed, and without it {name} is not safe: the command was not started (exit {SOFTWARE})"
-                ),
+                "the process lease-guardian was killed, and without it {name} is not safe: the command was not started (exit {SOFTWARE})"
             );
         }
         self.program.failed(error)
@@ -281,7 +237,7 @@ impl LockedRun<'_> {
         held: LockGuard,
         verdict: Verdict,
         begun: Moment,
-        facts: &mut Facts,
+        report: &mut Report,
     ) -> Exit {
         let what = held.title();
         let keep = self.keep(&verdict, begun);
@@ -292,7 +248,7 @@ impl LockedRun<'_> {
             _ => RELEASE_LOST,
         };
         let released = held.release(keep, limit).await;
-        facts.released = Some(matches!(released, Released::Yes));
+        report.released = Some(matches!(released, Released::Yes));
         let (cause, how) = match (verdict, released) {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
@@ -322,7 +278,7 @@ impl LockedRun<'_> {
                 "{what} was lost: {cause}\n    {how} (exit {LOST}); work done without the lease may have been unprotected"
             )
         };
-        facts.lost = Some(cause);
+        report.lost_cause = Some(cause);
         Exit::saying(LOST, message)
     }
 
@@ -340,34 +296,30 @@ impl LockedRun<'_> {
         (success && rest >= SHORTEST).then_some(rest)
     }
 
-    /// The cause of a stop, without the advice for a first connection: this connection worked before.
+    /// The cause of a stop: the known one, a loss that the release has shown, the last failed renewal, or the failure of
+    /// the release. Without the advice for a first connection: this connection worked before.
     fn cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
-        without_advice(&self.full_cause(why, released, doubt))
-    }
-
-    /// The cause of a stop: the known one, a loss that the release has shown, the last failed renewal, or the failure of the release.
-    fn full_cause(&self, why: StopReason, released: Released, doubt: Option<String>) -> String {
-        let not_renewed = "it could not be renewed in time";
         let (known, default) = match why {
             StopReason::MaxHold => {
                 let limit = span(self.args.max_hold.unwrap_or_default());
                 return format!("{MAX_HOLD} {limit}");
             }
-            StopReason::Lost(known) => (known, not_renewed),
+            StopReason::Lost(known) => (known, "it could not be renewed in time"),
             StopReason::Guardian(known) => (
                 known,
                 "this process did not get to run until its deadline was near",
             ),
         };
-        match (known, released) {
-            (Some(lost), _) | (None, Released::WasLost(lost)) => lost.reason(),
+        let doubt = match (known, released) {
+            (Some(lost), _) | (None, Released::WasLost(lost)) => {
+                return without_advice(&lost.reason());
+            }
             // That a release is slow says less than the answer to a renewal.
-            (None, Released::Unconfirmed(why)) => format!("{default}: {}", doubt.unwrap_or(why)),
-            (None, Released::Yes) => match doubt {
-                Some(doubt) => format!("{default}: {doubt}"),
-                None => default.into(),
-            },
-        }
+            (None, Released::Unconfirmed(why)) => Some(doubt.unwrap_or(why)),
+            (None, Released::Yes) => doubt,
+        };
+        let doubt = doubt.map(|doubt| format!(": {doubt}")).unwrap_or_default();
+        without_advice(&format!("{default}{doubt}"))
     }
 }
 

@@ -5,12 +5,11 @@ use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitStatus};
-use std::time::Duration;
 
-use leasehold::{Fence, HolderView};
+use leasehold::Fence;
 use serde::Serialize;
 
-use crate::acquire_ui::Refused;
+use crate::acquire_ui::WaitFacts;
 use crate::exit::{
     BUSY, CONFIG, DENIED, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, TIMEOUT, UNAVAILABLE,
     USAGE,
@@ -19,56 +18,49 @@ use crate::messages::say;
 use crate::view::{HolderJson, millis};
 use crate::{output, sys};
 
-/// The facts of a run, collected while it proceeds.
-#[derive(Debug, Default)]
-pub(crate) struct Facts {
+/// What is known of a run, collected while it proceeds: the JSON document. Unknown fields are null.
+#[derive(Debug, Default, Serialize)]
+#[serde(tag = "schema", rename = "leasehold.report/1")]
+pub(crate) struct Report {
+    outcome: &'static str,
+    exit_code: u8,
     pub(crate) lock: Option<String>,
     pub(crate) fence: Option<u64>,
-    pub(crate) waited: Option<Duration>,
-    pub(crate) held: Option<Duration>,
-    /// The holder of the lock, if this run did not get it.
-    pub(crate) holder: Option<HolderView>,
     /// The command was started.
     pub(crate) started: bool,
-    /// The exit status of the command itself.
-    pub(crate) status: Option<ExitStatus>,
-    pub(crate) lost: Option<String>,
+    command_code: Option<i32>,
+    command_signal: Option<i32>,
+    pub(crate) waited_ms: Option<u64>,
+    /// The holder of the lock, if this run did not get it.
+    holder: Option<HolderJson>,
+    holder_fence: Option<u64>,
+    held_for_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
+    pub(crate) lost_cause: Option<String>,
     /// True if the store confirmed the release.
     pub(crate) released: Option<bool>,
 }
 
-/// The JSON document. Unknown fields are null.
-#[derive(Debug, Serialize)]
-struct ReportDocument<'a> {
-    schema: &'static str,
-    outcome: &'static str,
-    exit_code: u8,
-    lock: Option<&'a str>,
-    fence: Option<u64>,
-    started: bool,
-    command_code: Option<i32>,
-    command_signal: Option<i32>,
-    waited_ms: Option<u64>,
-    holder: Option<HolderJson>,
-    holder_fence: Option<u64>,
-    held_for_ms: Option<u64>,
-    held_ms: Option<u64>,
-    lost_cause: Option<&'a str>,
-    released: Option<bool>,
-}
+impl Report {
+    /// Keeps what is known of a wait without a lease.
+    pub(crate) fn set_refused(&mut self, known: &WaitFacts) {
+        let holder = known.holder.as_ref();
+        self.waited_ms = Some(millis(known.waited));
+        self.holder = holder.map(|holder| HolderJson::of(&holder.who));
+        self.holder_fence = holder.and_then(|holder| holder.fence).map(Fence::get);
+        self.held_for_ms = holder.and_then(|holder| holder.held_for).map(millis);
+    }
 
-impl Facts {
-    /// Keeps what is known of a wait without a lease. Returns the exit.
-    pub(crate) fn refused(&mut self, refused: Refused) -> Exit {
-        self.waited = Some(refused.waited);
-        self.holder = refused.holder;
-        refused.exit
+    /// Keeps the exit status of the command itself.
+    pub(crate) fn set_status(&mut self, status: Option<ExitStatus>) {
+        self.command_code = status.and_then(|status| status.code());
+        self.command_signal = status.and_then(|status| status.signal());
     }
 
     /// The outcome as one word. `code` is the exit code before `--busy-code` and `--skip` change it.
     fn outcome(&self, code: u8) -> &'static str {
         match code {
-            LOST if self.lost.is_some() => "lost",
+            LOST if self.lost_cause.is_some() => "lost",
             _ if self.started => "ended",
             BUSY => "busy",
             TIMEOUT => "timeout",
@@ -86,15 +78,10 @@ impl Facts {
 
 /// The destination of the report.
 #[derive(Debug)]
-pub(crate) enum ReportFile {
-    /// A regular file, renamed to its final name when complete.
-    Whole {
-        file: File,
-        temporary: PathBuf,
-        name: PathBuf,
-    },
-    /// A pipe or a device.
-    Stream(File),
+pub(crate) struct ReportFile {
+    file: File,
+    /// For a regular file, its temporary name and its final name. It is renamed when it is complete.
+    names: Option<(PathBuf, PathBuf)>,
 }
 
 impl ReportFile {
@@ -105,64 +92,40 @@ impl ReportFile {
                 .parse()
                 .map_err(|_| io::Error::other("fd: is followed by a number"))?;
             let missing = || io::Error::other("no such file descriptor");
-            return sys::inherited(number).map(Self::Stream).ok_or_else(missing);
+            let file = sys::inherited(number).ok_or_else(missing)?;
+            return Ok(Self { file, names: None });
         }
         let name = PathBuf::from(to);
         if fs::metadata(&name).is_ok_and(|found| !found.is_file()) {
-            return File::options().write(true).open(&name).map(Self::Stream);
+            let file = File::options().write(true).open(&name)?;
+            return Ok(Self { file, names: None });
         }
         let file_name = name
             .file_name()
             .ok_or_else(|| io::Error::other("is no name of a file"))?;
         let hidden = format!(".{}.{}", file_name.to_string_lossy(), process::id());
         let temporary = name.parent().unwrap_or(Path::new("")).join(hidden);
-        let file = create(&temporary)?;
-        Ok(Self::Whole {
-            file,
-            temporary,
-            name,
+        Ok(Self {
+            file: create(&temporary)?,
+            names: Some((temporary, name)),
         })
     }
 
-    /// Writes the report. A failure is printed but does not change the exit code.
-    pub(crate) fn write(self, facts: &Facts, happened: u8, exit: &Exit) {
-        let holder = facts.holder.as_ref();
-        let document = ReportDocument {
-            schema: "leasehold.report/1",
-            outcome: facts.outcome(happened),
-            exit_code: exit.code(),
-            lock: facts.lock.as_deref(),
-            fence: facts.fence,
-            started: facts.started,
-            command_code: facts.status.and_then(|status| status.code()),
-            command_signal: facts.status.and_then(|status| status.signal()),
-            waited_ms: facts.waited.map(millis),
-            holder: holder.map(|holder| HolderJson::of(&holder.who)),
-            holder_fence: holder.and_then(|holder| holder.fence).map(Fence::get),
-            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
-            held_ms: facts.held.map(millis),
-            lost_cause: facts.lost.as_deref(),
-            released: facts.released,
-        };
-        let written = output::json(&document)
-            .map_err(io::Error::from)
-            .and_then(|text| self.put(&(text + "\n")));
-        if let Err(error) = written {
+    /// Writes the report. `happened` is the exit code before `--busy-code` and `--skip` change it. A failure is
+    /// printed but does not change the exit code.
+    pub(crate) fn write(self, mut report: Report, happened: u8, exit: &Exit) {
+        report.outcome = report.outcome(happened);
+        report.exit_code = exit.code();
+        if let Err(error) = self.put(&output::json(&report)) {
             say(&format!("the report could not be written: {error}"));
         }
     }
 
     fn put(mut self, text: &str) -> io::Result<()> {
-        match &mut self {
-            Self::Stream(stream) => stream.write_all(text.as_bytes()),
-            Self::Whole {
-                file,
-                temporary,
-                name,
-            } => {
-                file.write_all(text.as_bytes())?;
-                fs::rename(temporary, name)
-            }
+        self.file.write_all(text.as_bytes())?;
+        match &self.names {
+            Some((temporary, name)) => fs::rename(temporary, name),
+            None => Ok(()),
         }
     }
 }
@@ -179,7 +142,7 @@ fn create(name: &Path) -> io::Result<File> {
 
 impl Drop for ReportFile {
     fn drop(&mut self) {
-        if let Self::Whole { temporary, .. } = self {
+        if let Some((temporary, _)) = &self.names {
             // After a complete write this file has been renamed.
             let _removed: io::Result<()> = fs::remove_file(temporary);
         }

@@ -1,4 +1,5 @@
-//! The schedule for stopping a command before the lease can end. Pure: the time is an argument.
+//! The schedule for stopping a command before the lease can end, and the possible ends of its run. Pure, except for
+//! reading the lease: the time is an argument.
 //!
 //! ```text
 //! last renewal                                    TERM ------ grace ------ KILL - margin - the lease may end
@@ -8,7 +9,14 @@
 //! and killed if it does not stop. A renewal meanwhile extends the lease, but a command that was asked to stop
 //! is stopped anyway.
 
+use std::process::ExitStatus;
 use std::time::Duration;
+
+use leasehold::{Lost, Moment};
+use nix::sys::signal::Signal;
+
+use super::lock::LockGuard;
+use crate::messages::{quoted, span};
 
 /// The interval of clock checks: timers do not count the time during which a host is suspended.
 const SLICE: Duration = Duration::from_millis(100);
@@ -20,13 +28,46 @@ const STALL: Duration = Duration::from_millis(300);
 /// The time a killed command may take to die. One that waits for a dead disk may never die.
 const DEATH_LIMIT: Duration = Duration::from_secs(1);
 
+/// The action on a lost lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnLost {
+    /// Send this signal, and KILL after the grace.
+    Ask(Signal),
+    Kill,
+    /// The command continues.
+    Warn,
+}
+
+impl OnLost {
+    /// Parses an action.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "term" => Ok(Self::Ask(Signal::SIGTERM)),
+            "kill" => Ok(Self::Kill),
+            "warn" => Ok(Self::Warn),
+            _ => text
+                .strip_prefix("signal:")
+                .and_then(signal)
+                .map(Self::Ask)
+                .ok_or_else(|| "write term, kill, warn, or signal:NAME such as signal:INT".into()),
+        }
+    }
+}
+
+/// `INT`, `SIGINT` or `int`.
+fn signal(name: &str) -> Option<Signal> {
+    let name = name.to_ascii_uppercase();
+    let short = name.strip_prefix("SIG").unwrap_or(&name);
+    format!("SIG{short}").parse().ok()
+}
+
 /// The lead times before the end of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StopLimits {
     /// Between TERM and KILL.
     grace: Duration,
     /// Between KILL and the end of the lease.
-    margin: Duration,
+    pub(crate) margin: Duration,
 }
 
 /// The progress of the stop, with the time since its last step.
@@ -85,11 +126,6 @@ impl StopLimits {
         self.grace + self.margin < ttl / 3
     }
 
-    /// The time between the kill and the end of the lease.
-    pub(crate) fn margin(self) -> Duration {
-        self.margin
-    }
-
     /// True if a lease that ends after `left` needs no action.
     pub(crate) fn are_far(self, left: Duration) -> bool {
         left > self.grace + self.margin
@@ -122,6 +158,93 @@ impl StopLimits {
             }
         }
     }
+}
+
+/// The end of the command.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It ended by itself while the lease was held.
+    Ended(ExitStatus),
+    /// It ended by itself after the lease was lost.
+    TooLate(Lost),
+    /// It was asked to stop, and then ended or was killed (SV2).
+    Stopped(StopReason),
+    /// It was killed but does not die.
+    Undead(StopReason),
+}
+
+impl Verdict {
+    /// True if the command ended under the lease, with a code.
+    pub(crate) fn is_own_end(&self) -> bool {
+        matches!(self, Self::Ended(status) if status.code().is_some())
+    }
+}
+
+/// The reason for stopping the command.
+#[derive(Debug)]
+pub(crate) enum StopReason {
+    /// The lease was lost. Has the cause, unless the lease merely could not be renewed so far.
+    Lost(Option<Lost>),
+    /// It held the lock for `--max-hold`.
+    MaxHold,
+    /// This process did not run in time, so the guardian acted.
+    Guardian(Option<Lost>),
+}
+
+/// The limits and options for a running command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) limits: StopLimits,
+    pub(crate) on_lost: OnLost,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) release_on_exit: bool,
+}
+
+/// The time until the command must be killed, if there is a limit.
+///
+/// Not computed from `valid_for`, which is zero as soon as the lease is lost. The rest of the lease is the time
+/// that the command gets to stop.
+pub(crate) fn until_kill(
+    lease: &LockGuard,
+    policy: Policy,
+    now: Moment,
+    begun: Moment,
+) -> Option<Duration> {
+    let of_lease = (policy.on_lost != OnLost::Warn).then(|| {
+        lease
+            .valid_until()
+            .since(now)
+            .saturating_sub(policy.limits.margin)
+    });
+    let of_hold = policy
+        .max_hold
+        .map(|max_hold| max_hold.saturating_sub(now.since(begun)));
+    [of_lease, of_hold].into_iter().flatten().min()
+}
+
+/// The message for a command that has ended while processes of its group run.
+pub(crate) fn when_rest_lives(lease: &LockGuard) -> String {
+    let name = quoted(lease.name());
+    let lock = if lease.is_lost() {
+        format!("{name} was lost, and they go on WITHOUT it")
+    } else {
+        format!("{name} is kept until they end\n    (--release-on-exit gives it back at once)")
+    };
+    format!("the command has ended, but processes that it started are still running: {lock}")
+}
+
+/// The message for a command that job control stopped.
+pub(crate) fn when_stopped(lease: &LockGuard, policy: Policy) -> String {
+    let (name, left) = (quoted(lease.name()), span(lease.valid_for()));
+    if lease.is_lost() {
+        return format!("stopped; {name} was lost before");
+    }
+    let end = if policy.on_lost == OnLost::Warn {
+        "the lock becomes free and the command goes on WITHOUT it"
+    } else {
+        "the command is killed and the lock becomes free"
+    };
+    format!("stopped; {name} is kept for {left}: continue within that time (fg), or {end}")
 }
 
 #[cfg(test)]

@@ -10,24 +10,22 @@
 //!
 //! With `--on-lost warn`, SV1 and SV2 hold only for the limit of `--max-hold`.
 
-use std::process::ExitStatus;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold::{Clock, Moment};
 use nix::sys::signal::Signal;
 
-use super::args::OnLost;
-use super::child::{Child, ChildChange};
+use super::child::Child;
 use super::guardian::Guardian;
-use super::lock_guard::LockGuard;
-use super::policy::{
-    Notice, Notices, Policy, StopReason, Verdict, until_kill, when_rest_lives, when_stopped,
+use super::lock::LockGuard;
+use super::stop::{
+    OnLost, Policy, StopAction, StopLimits, StopPhase, StopReason, StopState, Verdict, until_kill,
+    when_rest_lives, when_stopped,
 };
-use super::stop::{StopAction, StopLimits, StopPhase, StopState};
 use crate::messages::{quoted, say, span};
-use crate::signals::Signals;
 use crate::sys;
-use crate::terminal::Terminal;
+use crate::terminal::{Signals, Terminal};
 
 /// The interval of checks that the rest of a process group has ended.
 const REST_OF_GROUP: Duration = Duration::from_millis(10);
@@ -58,7 +56,18 @@ pub(crate) struct Supervisor<'a> {
     told: Option<Moment>,
     /// The time of the last guardian replacement.
     replaced: Option<Moment>,
-    said: Notices,
+    said: BTreeSet<Notice>,
+}
+
+/// A message or an action that happens once in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Notice {
+    Lost,
+    RestLives,
+    Interrupted,
+    Replaced,
+    Unguarded,
+    MaxHold,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +101,7 @@ impl<'a> Supervisor<'a> {
     ) -> Self {
         let clock = Clock::system();
         let looked = clock.now();
-        guardian.set_group(child.group());
+        guardian.group = Some(child.group());
         Self {
             child,
             lease,
@@ -107,7 +116,7 @@ impl<'a> Supervisor<'a> {
             suspended: None,
             told: None,
             replaced: None,
-            said: Notices::default(),
+            said: BTreeSet::new(),
         }
     }
 
@@ -116,7 +125,7 @@ impl<'a> Supervisor<'a> {
         loop {
             self.tell_guardian();
             self.replace_guardian();
-            if let Some(ChildChange::Stopped(signal)) = self.child.change() {
+            if let Some(signal) = self.child.change() {
                 self.stopped(signal);
             }
             if let Some(verdict) = self.verdict() {
@@ -136,12 +145,9 @@ impl<'a> Supervisor<'a> {
             };
             self.resume();
             let has_ended = self.child.status().is_some();
-            let rest = if has_ended {
-                rest.min(REST_OF_GROUP)
-            } else {
-                rest
-            };
-            let heeds_loss = matches!(self.stopping, Stopping::No) && !self.said.has(Notice::Lost);
+            let rest = rest.min(if has_ended { REST_OF_GROUP } else { rest });
+            let heeds_loss =
+                matches!(self.stopping, Stopping::No) && !self.said.contains(&Notice::Lost);
             tokio::select! {
                 () = self.child.changed() => {}
                 signal = signals.next() => self.pass_on(signal),
@@ -165,19 +171,16 @@ impl<'a> Supervisor<'a> {
                 self.report_left_processes();
                 None
             }
-            (_, false) => Some(self.ended(status)),
+            (_, false) => match self.lease.loss() {
+                Some(loss) => Some(Verdict::TooLate(loss)),
+                None => Some(Verdict::Ended(status)),
+            },
         }
-    }
-
-    fn ended(&self, status: ExitStatus) -> Verdict {
-        self.lease
-            .loss()
-            .map_or(Verdict::Ended(status), Verdict::TooLate)
     }
 
     fn why(&mut self) -> StopReason {
         let loss = self.lease.loss();
-        if self.said.has(Notice::MaxHold) {
+        if self.said.contains(&Notice::MaxHold) {
             StopReason::MaxHold
         } else if matches!(self.stopping, Stopping::No) && self.guardian.has_killed() {
             StopReason::Guardian(loss)
@@ -189,7 +192,7 @@ impl<'a> Supervisor<'a> {
     /// Reports that the command has ended but processes of its group keep the lock, or go on without it.
     fn report_left_processes(&mut self) {
         let is_lost = self.lease.is_lost();
-        if is_lost && self.policy.on_lost != OnLost::Warn || !self.said.first(Notice::RestLives) {
+        if is_lost && self.policy.on_lost != OnLost::Warn || !self.said.insert(Notice::RestLives) {
             return;
         }
         say(&when_rest_lives(self.lease));
@@ -203,7 +206,7 @@ impl<'a> Supervisor<'a> {
         let is_rest = self.child.status().is_some();
         match signal {
             // The second Ctrl-C kills: background processes often ignore the first.
-            Signal::SIGINT if is_rest && !self.said.first(Notice::Interrupted) => {
+            Signal::SIGINT if is_rest && !self.said.insert(Notice::Interrupted) => {
                 self.child.signal(Signal::SIGKILL);
             }
             // The command has ended, so this process handles Ctrl-Z.
@@ -236,12 +239,12 @@ impl<'a> Supervisor<'a> {
             Ok(false) => {}
             Ok(true) => {
                 self.replaced = Some(now);
-                if self.said.first(Notice::Replaced) {
+                if self.said.insert(Notice::Replaced) {
                     say("the process lease-guardian was killed; a new one replaces it");
                 }
             }
             Err(error) => {
-                if self.said.first(Notice::Unguarded) {
+                if self.said.insert(Notice::Unguarded) {
                     say(&format!(
                         "the process lease-guardian was killed, and a new one cannot be started now: {error}
     if this process is killed or stopped as well, the command may outlive the lease"
@@ -266,7 +269,12 @@ impl<'a> Supervisor<'a> {
         let since_stall = self.stalled.map(|at| now.since(at));
         let mut lost = self.lease.is_lost();
         if self.policy.on_lost == OnLost::Warn {
-            self.warn(lost);
+            if lost && self.said.insert(Notice::Lost) {
+                say(&format!(
+                    "{} was lost; the command goes on WITHOUT it (--on-lost warn)",
+                    quoted(self.lease.name())
+                ));
+            }
             lost = false;
         }
         self.policy.limits.act(StopState {
@@ -277,22 +285,13 @@ impl<'a> Supervisor<'a> {
         })
     }
 
-    fn warn(&mut self, lost: bool) {
-        if lost && self.said.first(Notice::Lost) {
-            say(&format!(
-                "{} was lost; the command goes on WITHOUT it (--on-lost warn)",
-                quoted(self.lease.name())
-            ));
-        }
-    }
-
     fn ask(&mut self) {
         let lock = quoted(self.lease.name());
         // A short message; the exit message has the whole reason.
         if self.lease.is_lost() && self.policy.on_lost != OnLost::Warn {
             say(&format!("{lock} was lost, stopping the command"));
         } else if self.is_held_too_long() {
-            self.said.first(Notice::MaxHold);
+            self.said.insert(Notice::MaxHold);
             say(&format!(
                 "{lock} reached its time limit ({}, --max-hold), stopping the command",
                 span(self.policy.max_hold.unwrap_or_default())
@@ -315,11 +314,10 @@ impl<'a> Supervisor<'a> {
     }
 
     fn kill(&mut self) {
-        if matches!(self.stopping, Stopping::No) {
-            // Killed without a stop signal: no message yet; the exit message has the reason.
-            if !self.lease.is_lost() && self.is_held_too_long() {
-                self.said.first(Notice::MaxHold);
-            }
+        let is_first = matches!(self.stopping, Stopping::No);
+        // Killed without a stop signal: no message yet; the exit message has the reason.
+        if is_first && !self.lease.is_lost() && self.is_held_too_long() {
+            self.said.insert(Notice::MaxHold);
         }
         self.child.signal(Signal::SIGKILL);
         self.stopping = Stopping::Killed(self.clock.now());
@@ -328,15 +326,9 @@ impl<'a> Supervisor<'a> {
     /// True if `--max-hold` ends the command now, and not the lease.
     fn is_held_too_long(&self) -> bool {
         let now = self.clock.now();
-        let of_lease = until_kill(
-            self.lease,
-            Policy {
-                max_hold: None,
-                ..self.policy
-            },
-            now,
-            self.begun,
-        );
+        let mut unlimited = self.policy;
+        unlimited.max_hold = None;
+        let of_lease = until_kill(self.lease, unlimited, now, self.begun);
         until_kill(self.lease, self.policy, now, self.begun) != of_lease
     }
 
@@ -387,7 +379,7 @@ impl<'a> Supervisor<'a> {
     /// The time until the command must be dead plus the margin; unlimited if there is no limit.
     fn left(&self, now: Moment) -> Duration {
         until_kill(self.lease, self.policy, now, self.begun).map_or(Duration::MAX, |left| {
-            left.saturating_add(self.policy.limits.margin())
+            left.saturating_add(self.policy.limits.margin)
         })
     }
 }

@@ -1,7 +1,6 @@
 //! `leasehold watch`: polls locks and prints each change as a line.
 
-mod compare;
-mod line;
+mod changes;
 mod pattern;
 
 use std::time::Duration;
@@ -10,14 +9,13 @@ use clap::Args;
 use leasehold::{Client, Clock, Error};
 use leasehold_core::LockName;
 
-use self::compare::{ChangeKind, LockChange, Snapshots, compare};
-use self::line::{LockLine, OutputLine, StoreLine};
+use self::changes::{ChangeKind, Line, LockChange, Snapshots, compare};
 use self::pattern::Pattern;
+use crate::config::duration;
 use crate::exit::Exit;
-use crate::look::{Look, PollLimits, PollTime, Polled, hidden_names, is_denied, look, poll};
-use crate::session::{refused_by_system, with_client};
+use crate::look::{Look, PollTime, Polled, hidden_names, is_denied, look, poll};
+use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::values::duration;
 use crate::{messages, output};
 
 /// The minimal interval: each poll requests every known lock.
@@ -62,17 +60,12 @@ invalid name; 69 the store never answered; 77 it refuses user, password or permi
 or a key beside the single watched lock has another type";
 
 /// Runs the verb.
-pub(crate) fn watch(args: &Watch) -> Exit {
-    begin(args).unwrap_or_else(|exit| exit).without_command()
-}
-
-fn begin(args: &Watch) -> Result<Exit, Exit> {
+pub(crate) fn watch(args: &Watch) -> Result<Exit, Exit> {
     let pattern = Pattern::new(&args.pattern);
     if let Pattern::Name(name) = &pattern {
         LockName::new(name)?;
     }
-    let target = args.store.target()?;
-    Ok(with_client(target, async |client, signals| {
+    with_client(&args.store.target()?, async |client, signals| {
         let watcher = Watcher {
             client,
             pattern,
@@ -82,13 +75,8 @@ fn begin(args: &Watch) -> Result<Exit, Exit> {
             told_hidden: 0,
         };
         // Only a signal ends it, or a failure that does not pass.
-        let limits = PollLimits {
-            until: None,
-            outage: Duration::MAX,
-            pause: args.interval,
-        };
-        poll(watcher, limits, signals).await
-    }))
+        poll(watcher, None, (Duration::MAX, args.interval), signals).await
+    })
 }
 
 struct Watcher<'a> {
@@ -102,16 +90,10 @@ struct Watcher<'a> {
     told_hidden: usize,
 }
 
-/// The locks of one poll.
-struct WatchedLocks {
-    locks: Snapshots,
-    /// The number of locks that this user may not look at.
-    hidden: usize,
-}
-
-impl Polled<WatchedLocks> for Watcher<'_> {
-    /// Asks for the locks in the index, which contains hints only, and for those held before.
-    async fn ask(&self) -> Result<WatchedLocks, Error> {
+impl Polled<(Snapshots, usize)> for Watcher<'_> {
+    /// Asks for the locks in the index, which contains hints only, and for those held before. Also returns the number
+    /// of locks that this user may not look at.
+    async fn ask(&self) -> Result<(Snapshots, usize), Error> {
         let mut names = match &self.pattern {
             Pattern::Name(name) => vec![name.clone()],
             Pattern::Any(_) => self.client.names().await?,
@@ -139,24 +121,28 @@ impl Polled<WatchedLocks> for Watcher<'_> {
                 }
             }
         }
-        Ok(WatchedLocks { locks, hidden })
+        Ok((locks, hidden))
     }
 
-    fn hear(&mut self, seen: WatchedLocks, at: PollTime) -> Result<Duration, Exit> {
-        if seen.hidden > self.told_hidden {
-            messages::say(&hidden_names(seen.hidden));
-            self.told_hidden = seen.hidden;
+    fn hear(
+        &mut self,
+        (locks, hidden): (Snapshots, usize),
+        at: PollTime,
+    ) -> Result<Duration, Exit> {
+        if hidden > self.told_hidden {
+            messages::say(&hidden_names(hidden));
+            self.told_hidden = hidden;
         }
         if at.after_outage {
-            self.write(&StoreLine(None))?;
+            self.write(&Line::Store(None))?;
         }
-        self.tell(&seen.locks)?;
-        self.last = Some(seen.locks);
+        self.tell(&locks)?;
+        self.last = Some(locks);
         Ok(self.args.interval)
     }
 
     fn miss(&mut self, error: &Error) -> Result<(), Exit> {
-        self.write(&StoreLine(Some(&error.to_string())))
+        self.write(&Line::Store(Some(&error.to_string())))
     }
 }
 
@@ -165,7 +151,7 @@ impl Watcher<'_> {
     fn tell(&self, now: &Snapshots) -> Result<(), Exit> {
         let (initial, none) = (self.last.is_none(), Snapshots::new());
         for event in &compare(self.last.as_ref().unwrap_or(&none), now) {
-            self.write(&LockLine { event, initial })?;
+            self.write(&Line::Lock { event, initial })?;
         }
         match &self.pattern {
             Pattern::Name(name) if initial && now.is_empty() => {
@@ -176,22 +162,19 @@ impl Watcher<'_> {
                     before: None,
                     queue: 0,
                 };
-                self.write(&LockLine { event, initial })
+                self.write(&Line::Lock { event, initial })
             }
             _ => Ok(()),
         }
     }
 
-    fn write(&self, line: &impl OutputLine) -> Result<(), Exit> {
+    fn write(&self, line: &Line<'_>) -> Result<(), Exit> {
         let time = humantime::format_rfc3339_millis(self.clock.wall()).to_string();
-        if self.args.json {
-            let line = line
-                .json(&time)
-                .map_err(|error| refused_by_system(&std::io::Error::other(error)))?;
-            output::print(&line)
+        output::print(&if self.args.json {
+            line.json(&time)
         } else {
-            output::print(&line.text(&time))
-        }
+            line.text(&time)
+        })
     }
 }
 

@@ -17,7 +17,7 @@ fn scene() -> (Guardian, Child) {
     let command = command.unwrap();
     let group = Pid::from_raw(i32::try_from(command.id()).unwrap());
     guardian.tell(Message::Group(group.as_raw())).unwrap();
-    guardian.set_group(group);
+    guardian.group = Some(group);
     (guardian, command)
 }
 

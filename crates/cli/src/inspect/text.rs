@@ -1,16 +1,18 @@
-//! The text of `inspect` for one lock, with all that an operator needs to decide about `break`. Pure.
+//! The text of `inspect`: of one lock with all that an operator needs to decide about `break`, or a table with one line
+//! for each lock. Pure. Numbers are never cut.
 
 use std::fmt::Write as _;
 
 use leasehold::{
-    Fence, HolderIdentity, HolderView, InspectedNodes, NodeView, Snapshot, WaiterView,
+    Fence, ForeignFormat, HolderIdentity, HolderView, InspectedNodes, NodeView, Snapshot,
+    WaiterView,
 };
 
-use crate::messages::{place, quoted, span};
-use crate::view::{fence_of, foreign, is_alive, is_cache_entry, state, who};
+use crate::messages::{fit, pasteable, place, quoted, span};
+use crate::view::{fence_of, foreign, is_alive, is_cache_entry, lease_of, state, who};
 
 /// The text. `pasted` is the lock with its store options, for a command. `nodes` are the nodes of a quorum.
-pub(crate) fn of(
+pub(crate) fn detail(
     name: &str,
     pasted: &str,
     snapshot: &Snapshot,
@@ -29,23 +31,15 @@ pub(crate) fn of(
         if let Some(held) = holder.held_for {
             row("held", span(held));
         }
-        row(
-            "lease",
-            match holder.expires_in {
-                Some(left) => format!("{} left, unless renewed", span(left)),
-                None => "NEVER ENDS: the program that set this key must delete it".into(),
-            },
-        );
+        let endless = "NEVER ENDS: the program that set this key must delete it";
+        row("lease", lease_of(holder, endless));
     }
     if let Some(nodes) = nodes {
         if let Some(votes) = votes(nodes) {
             row("votes", votes);
         }
-        for (line, what) in differing(nodes)
-            .into_iter()
-            .zip(std::iter::once("nodes").chain(std::iter::repeat("")))
-        {
-            row(what, line);
+        for (at, line) in differing(nodes).into_iter().enumerate() {
+            row(if at == 0 { "nodes" } else { "" }, line);
         }
     }
     if snapshot.holder.is_some() || !snapshot.queue.is_empty() {
@@ -110,6 +104,96 @@ fn waiting(ahead: u32, waiter: &WaiterView) -> String {
     format!("{}: {}, {life}", place(ahead), waiter.owner)
 }
 
+/// The cells of one lock.
+pub(crate) type Row = [String; 6];
+
+const HEAD: [&str; 6] = ["NAME", "HOLDER", "HELD", "LEASE", "QUEUE", "FENCE"];
+
+/// The numeric columns, which are right-aligned.
+const IS_NUMBER: [bool; 6] = [false, false, true, true, true, true];
+
+/// The columns that shrink on a narrow terminal, and their minimal widths.
+const HOLDER: (usize, usize) = (1, 12);
+const NAME: (usize, usize) = (0, 12);
+
+const GAP: &str = "  ";
+
+/// The row of a lock; `None` means that its state is unknown.
+pub(crate) fn row(name: &str, snapshot: Option<&Snapshot>) -> Row {
+    let name = if pasteable(name) == name {
+        name.to_owned()
+    } else {
+        quoted(name)
+    };
+    let dash = || "-".to_owned();
+    let Some(snapshot) = snapshot else {
+        return [name, "?".into(), dash(), dash(), dash(), dash()];
+    };
+    let queue = snapshot.queue.len().to_string();
+    let Some(holder) = &snapshot.holder else {
+        return [name, "free".into(), dash(), dash(), queue, dash()];
+    };
+    [
+        name,
+        in_short(holder),
+        holder.held_for.map_or_else(dash, span),
+        holder.expires_in.map_or_else(|| "FOR EVER".into(), span),
+        queue,
+        holder.fence.map_or_else(dash, |fence| fence.to_string()),
+    ]
+}
+
+fn in_short(holder: &HolderView) -> String {
+    match &holder.who {
+        HolderIdentity::Owner(owner) => owner.to_string(),
+        HolderIdentity::Foreign { kind, value } if is_cache_entry(kind, value) => {
+            "(a cache entry)".into()
+        }
+        HolderIdentity::Foreign { kind, value } => match ForeignFormat::guess(kind, value) {
+            Some(format) => format!("(foreign {kind}: {format}?)"),
+            None => format!("(foreign {})", kind.escape_debug()),
+        },
+    }
+}
+
+/// The table, at most `columns` wide.
+pub(crate) fn table(rows: &[Row], columns: Option<usize>) -> String {
+    let head = HEAD.map(str::to_owned);
+    let lines = || std::iter::once(&head).chain(rows);
+    let mut widths = [0; 6];
+    for row in lines() {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    if let Some(columns) = columns {
+        let mut too_much = (widths.iter().sum::<usize>() + 5 * GAP.len()).saturating_sub(columns);
+        for (at, least) in [HOLDER, NAME] {
+            let given = widths[at].saturating_sub(least).min(too_much);
+            widths[at] -= given;
+            too_much -= given;
+        }
+    }
+    lines()
+        .map(|row| fit(line(row, widths).trim_end(), columns) + "\n")
+        .collect()
+}
+
+fn line(row: &Row, widths: [usize; 6]) -> String {
+    let cells = row.iter().zip(widths).zip(IS_NUMBER);
+    let cells: Vec<String> = cells
+        .map(|((cell, width), is_number)| {
+            let cell = fit(cell, Some(width));
+            if is_number {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            }
+        })
+        .collect();
+    cells.join(GAP)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::view::samples::{foreign, free, held, with_queue};
@@ -119,7 +203,7 @@ mod tests {
     #[test]
     fn a_held_lock_shows_who_how_long_who_waits_and_how_to_end_it() {
         assert_eq!(
-            of(
+            detail(
                 "db migrate",
                 "'db migrate'",
                 &with_queue(held(41), &[31, 0]),
@@ -145,7 +229,7 @@ mod tests {
                 .zip(seen);
             let nodes = nodes.map(|(node, seen)| NodeView::new(node, Ok(seen)));
             let nodes = InspectedNodes::new(Ok(lock.clone()), nodes.collect());
-            of("x", "x", &lock, Some(&nodes))
+            detail("x", "x", &lock, Some(&nodes))
         };
         let all = shown(held(41), [held(41), with_queue(held(41), &[5]), held(41)]);
         assert!(all.contains("votes   3 of 3\n    queue "), "{all}");
@@ -167,18 +251,55 @@ mod tests {
 
     #[test]
     fn a_free_lock_shows_who_gets_it_next() {
-        assert_eq!(of("x", "x", &free(), None), "\"x\" is free\n");
-        assert!(of("x", "x", &with_queue(free(), &[3]), None).contains("queue   1 waiting\n"));
+        assert_eq!(detail("x", "x", &free(), None), "\"x\" is free\n");
+        assert!(detail("x", "x", &with_queue(free(), &[3]), None).contains("queue   1 waiting\n"));
     }
 
     #[test]
     fn foreign_lock_shows_its_likely_format_and_no_break_command() {
         assert_eq!(
-            of("a\u{1b}b", "", &foreign("hash", b""), None),
+            detail("a\u{1b}b", "", &foreign("hash", b""), None),
             "\"a\\u{1b}b\" is held\n    \
              holder  a foreign lock: hash, looks like Redisson's (a hash)\n    \
              lease   NEVER ENDS: the program that set this key must delete it\n    \
              queue   0 waiting\n"
+        );
+    }
+
+    fn rows() -> Vec<Row> {
+        vec![
+            row("old-job", Some(&foreign("hash", b""))),
+            row("db-migrate", Some(&with_queue(held(41), &[5, 5]))),
+            row("a\u{1b}[2J b", Some(&free())),
+            row("odd", None),
+        ]
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_it_needs_to_be() {
+        assert_eq!(
+            table(&rows(), None),
+            "NAME            HOLDER                                HELD     LEASE  QUEUE  FENCE\n\
+             old-job         (foreign hash: Redisson?)                -  FOR EVER      0      -\n\
+             db-migrate      deploy@web-3 (pid 4121: migrate.sh)  3m12s       24s      2     41\n\
+             \"a\\u{1b}[2J b\"  free                                     -         -      0      -\n\
+             odd             ?                                        -         -      -      -\n"
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_holders_and_then_names() {
+        for columns in [20, 40, 60, 80] {
+            let table = super::table(&rows(), Some(columns));
+            assert!(
+                table.lines().all(|line| line.chars().count() <= columns),
+                "{table}"
+            );
+        }
+        let table = super::table(&rows(), Some(60));
+        assert!(
+            table.contains("db-migrate      deploy@web-3…  3m12s       24s      2     41\n"),
+            "{table}"
         );
     }
 }

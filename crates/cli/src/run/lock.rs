@@ -1,0 +1,303 @@
+//! The lock that protects a command: a mutex lease, or a lock of the timestamp protocol (`--protocol timestamp`). That one
+//! is shared with clients that store a deadline in the key, and is weaker than a mutex.
+
+use std::env;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use humantime::format_rfc3339_millis;
+use leasehold::timestamp::Unit;
+use leasehold::{Client, Clock, Error, Lease, Lost, Moment, TimestampHold, TimestampLock};
+use tokio::sync::watch;
+
+use crate::acquire_ui::{CHAIN, WaitArgs, interrupted};
+use crate::exit::{BUSY, Exit, TIMEOUT, USAGE, exit};
+use crate::inherited_store::Variables;
+use crate::messages::{quoted, say, span};
+use crate::terminal::{Signals, Terminal};
+
+/// The time limit for the confirmation of a release. Without it the TTL ends the lease.
+pub(super) const RELEASE: Duration = Duration::from_secs(3);
+
+/// The time limit after a lease was lost or could not be renewed. Most often the store does not answer then, and
+/// a restart of the command should not wait for it.
+pub(super) const RELEASE_LOST: Duration = Duration::from_millis(300);
+
+/// A held lock.
+pub(crate) enum LockGuard {
+    Lease(Lease),
+    /// A lock of the timestamp protocol. It has no fence and no owner.
+    Timestamp {
+        hold: TimestampHold,
+        /// The entry of this lock in `LEASEHOLD_CHAIN`, by which nested runs recognize it.
+        link: String,
+    },
+}
+
+/// The outcome of a release.
+pub(crate) enum Released {
+    Yes,
+    WasLost(Lost),
+    Unconfirmed(String),
+}
+
+/// What a lock of either kind says.
+macro_rules! of_either {
+    ($guard:expr, $held:ident => $said:expr) => {
+        match $guard {
+            LockGuard::Lease($held) => $said,
+            LockGuard::Timestamp { hold: $held, .. } => $said,
+        }
+    };
+}
+
+impl LockGuard {
+    pub(crate) fn name(&self) -> &str {
+        of_either!(self, held => held.name())
+    }
+
+    /// The lock's name in messages.
+    pub(crate) fn title(&self) -> String {
+        let name = quoted(self.name());
+        match self.fence() {
+            Some(fence) => format!("the lease on {name} (fence {fence})"),
+            None => format!("the lock {name} (timestamp protocol)"),
+        }
+    }
+
+    /// The fence, if the lock has one.
+    pub(crate) fn fence(&self) -> Option<u64> {
+        match self {
+            Self::Lease(lease) => Some(lease.fence().get()),
+            Self::Timestamp { .. } => None,
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        of_either!(self, held => held.valid_until())
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        of_either!(self, held => held.valid_for())
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        of_either!(self, held => held.is_lost())
+    }
+
+    pub(crate) fn loss(&self) -> Option<Lost> {
+        of_either!(self, held => held.loss())
+    }
+
+    pub(crate) async fn lost(&self) -> Lost {
+        of_either!(self, held => held.lost().await)
+    }
+
+    /// The reason of the last failed renewal, while the lock is not lost.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        of_either!(self, held => held.doubt())
+    }
+
+    /// Releases the lock, now or after `keep`, and waits up to `limit` for the confirmation.
+    pub(crate) async fn release(self, keep: Option<Duration>, limit: Duration) -> Released {
+        let released = async {
+            of_either!(self, held => match keep {
+                Some(keep) => held.release_after(keep).await,
+                None => held.release().await,
+            })
+        };
+        match tokio::time::timeout(limit, released).await {
+            Ok(Ok(())) => Released::Yes,
+            Ok(Err(Error::Lost(lost))) => Released::WasLost(lost),
+            Ok(Err(error)) => Released::Unconfirmed(error.to_string()),
+            Err(_) => Released::Unconfirmed("the store does not answer".into()),
+        }
+    }
+
+    /// The variables that tell a command about this lock and its store, `store`. They contain no password.
+    pub(crate) fn variables(
+        &self,
+        ttl: Duration,
+        waited: Duration,
+        store: &Variables,
+    ) -> Variables {
+        // A timestamp lock has none of them. An outer run may have set them for another lock.
+        let (link, fence, token, holder) = match self {
+            Self::Timestamp { link, .. } => (link.as_str(), None, None, None),
+            Self::Lease(lease) => (
+                lease.owner().token(),
+                Some(lease.fence().to_string()),
+                Some(lease.token()),
+                Some(lease.owner().to_string()),
+            ),
+        };
+        let chain = match env::var(CHAIN) {
+            Ok(outer) if !outer.is_empty() => format!("{outer} {link}"),
+            _ => link.to_owned(),
+        };
+        let now = format_rfc3339_millis(Clock::system().wall());
+        let ours = [
+            ("LEASEHOLD_LOCK", Some(self.name().to_owned())),
+            ("LEASEHOLD_TTL_MS", Some(ttl.as_millis().to_string())),
+            ("LEASEHOLD_WAITED_MS", Some(waited.as_millis().to_string())),
+            // For people and logs only.
+            ("LEASEHOLD_ACQUIRED_AT", Some(now.to_string())),
+            (CHAIN, Some(chain)),
+            ("LEASEHOLD_FENCE", fence),
+            ("LEASEHOLD_TOKEN", token),
+            ("LEASEHOLD_HOLDER", holder),
+        ];
+        let ours = ours.map(|(name, value)| (name, value.map(OsString::from)));
+        ours.into_iter().chain(store.iter().cloned()).collect()
+    }
+}
+
+/// The options of the timestamp protocol.
+#[derive(Debug, Args)]
+pub(crate) struct TimestampArgs {
+    /// The lock protocol: mutex, or timestamp, to share the key with clients that do SETNX, GET, GETSET and DEL
+    #[arg(long, value_name = "PROTOCOL", value_enum, default_value_t)]
+    protocol: Protocol,
+
+    /// The time unit of those clients: s or ms [default: s]
+    #[arg(long, value_name = "UNIT", value_parser = ["s", "ms"])]
+    timestamp_unit: Option<String>,
+
+    /// Send single commands, as those clients do, for a server that refuses scripts: hardly safer than those
+    /// clients
+    #[arg(long)]
+    timestamp_without_scripts: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    #[default]
+    Mutex,
+    Timestamp,
+}
+
+impl TimestampArgs {
+    /// True if the protocol is `timestamp`; an error if the options contradict each other.
+    pub(crate) fn is_chosen(&self, wait: &WaitArgs) -> Result<bool, String> {
+        let refuse = |what: &str, why: &str| Err(format!("{what} cannot be used: {why}"));
+        if self.protocol == Protocol::Mutex {
+            let why = "it requires --protocol timestamp";
+            return match (&self.timestamp_unit, self.timestamp_without_scripts) {
+                (Some(_), _) => refuse("--timestamp-unit", why),
+                (None, true) => refuse("--timestamp-without-scripts", why),
+                (None, false) => Ok(false),
+            };
+        }
+        if wait.max_waiters.is_some() {
+            let why = "with --protocol timestamp there is no queue";
+            return refuse("--max-waiters", why);
+        }
+        // A note from the environment may be for other commands.
+        if wait.note.is_some() && env::var_os("LEASEHOLD_NOTE").is_none() {
+            let why = "with --protocol timestamp no other client would see it";
+            return refuse("--note", why);
+        }
+        Ok(true)
+    }
+
+    /// The timestamp lock of this name.
+    pub(crate) fn lock(&self, client: &Client, name: &str, ttl: Duration) -> TimestampLock {
+        let unit = match self.timestamp_unit.as_deref() {
+            Some("ms") => Unit::Millis,
+            _ => Unit::Seconds,
+        };
+        let lock = client.timestamp_lock(name).ttl(ttl).unit(unit);
+        if self.timestamp_without_scripts {
+            lock.without_scripts()
+        } else {
+            lock
+        }
+    }
+}
+
+/// The entry in [`CHAIN`] by which nested runs recognize the lock. A deadline does not identify its owner, so
+/// the entry is made of the store and the key. It contains no spaces.
+pub(crate) fn timestamp_link(store: &str, naming: &[(&'static str, String)], name: &str) -> String {
+    let naming = naming.iter().map(|(_, value)| value.as_str());
+    // The default template.
+    let naming = naming.filter(|value| *value != "{}");
+    let parts: Vec<&str> = [store].into_iter().chain(naming).chain([name]).collect();
+    let bytes = parts.join("\n").into_bytes();
+    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+    "timestamp:".to_owned() + &digits.collect::<String>()
+}
+
+/// Waits for the lock of this name, with its entry in [`CHAIN`].
+pub(crate) async fn wait_for_timestamp(
+    lock: TimestampLock,
+    name: &str,
+    link: String,
+    how: &WaitArgs,
+    signals: &mut Signals,
+    terminal: Option<&Terminal>,
+) -> Result<LockGuard, Exit> {
+    let limit = how.limit()?;
+    let (busy, mut is_new) = (watch::Sender::new(()), true);
+    let mut found_busy = busy.subscribe();
+    let lock = lock.on_wait(move |_| busy.send_replace(()));
+    let asking = async {
+        match limit {
+            _ if how.once => lock.try_acquire().await,
+            Some(limit) => lock.acquire_within(limit).await.map(Some),
+            None => lock.acquire().await.map(Some),
+        }
+    };
+    tokio::pin!(asking);
+    let answer: Result<Option<TimestampHold>, Error> = loop {
+        tokio::select! {
+            // Signals have priority: a lock that arrives together with one must not be used.
+            biased;
+            signal = signals.next_ending() => return Err(interrupted(signal, terminal)),
+            answer = &mut asking => break answer,
+            Ok(()) = found_busy.changed(), if is_new => {
+                is_new = false;
+                if has_link(&link) {
+                    return Err(nested(name));
+                }
+                if !how.quiet {
+                    say(&format!(
+                        "{} is busy; polling it (timestamp protocol: there is no queue)",
+                        quoted(name)
+                    ));
+                }
+            }
+        }
+    };
+    let refused = |code, said: String| {
+        exit!(code, "{} {said} (exit {code})", quoted(name)).quiet_if(how.quiet)
+    };
+    let hold = match answer {
+        Ok(Some(hold)) => hold,
+        Ok(None) if has_link(&link) => return Err(nested(name)),
+        Ok(None) => return Err(refused(BUSY, "is busy".into())),
+        Err(Error::Timeout(timeout)) => {
+            let after = span(timeout.waited);
+            return Err(refused(TIMEOUT, format!("is still busy after {after}")));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // Dropping the hold releases the lock: after a signal the command must not start.
+    match signals.arrived().await {
+        Some(signal) => Err(interrupted(signal, terminal)),
+        None => Ok(LockGuard::Timestamp { hold, link }),
+    }
+}
+
+/// True if an outer run holds the lock.
+fn has_link(link: &str) -> bool {
+    env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|other| other == link))
+}
+
+fn nested(name: &str) -> Exit {
+    exit!(
+        USAGE,
+        "{} is held by an outer `leasehold run`: you already hold this lock, so waiting for it would never end (exit {USAGE})",
+        quoted(name)
+    )
+}
