@@ -15,10 +15,6 @@ use crate::clock::Clock;
 use crate::error::{Error, StoreError};
 use crate::lease::{Detached, Engine, EngineHandle};
 use crate::mutex::Mutex;
-#[cfg(feature = "timestamp")]
-use crate::store::Timestamps;
-#[cfg(feature = "entries")]
-use crate::store::entries::EntryStore;
 use crate::store::memory::Memory;
 use crate::store::{InspectedNodes, snapshot};
 
@@ -41,15 +37,9 @@ use crate::store::{InspectedNodes, snapshot};
 /// the end of a program, better call [`Client::close`]: it does not block its thread, and waits longer.
 #[derive(Clone)]
 pub struct Client {
-    /// `None` if the store keeps no cache entries.
-    #[cfg(feature = "entries")]
-    pub(crate) entries: Option<Arc<dyn EntryStore>>,
     /// The namespace of entries. A key template is for locks only.
     #[cfg(feature = "entries")]
     pub(crate) entry_naming: Naming,
-    /// `None` if the store does not support timestamp locks.
-    #[cfg(feature = "timestamp")]
-    pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
     naming: Naming,
     /// How long `close` waits.
     close_limit: Duration,

@@ -45,7 +45,7 @@ impl Client {
     pub fn entries(&self) -> Entries {
         Entries {
             engine: Arc::clone(&self.engine),
-            store: self.entries.clone(),
+            store: self.engine.store.clone().entries(),
             naming: self.entry_naming.clone(),
         }
     }

@@ -1,5 +1,6 @@
 //! Builds a client from its settings and connects it to its store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -19,8 +20,7 @@ use crate::runtime::Tasks;
 #[cfg(feature = "redis")]
 use crate::store::QuorumInit;
 use crate::store::memory::Memory;
-use crate::store::memory::faulty::FaultyStore;
-use crate::store::{self, Attach, Opened};
+use crate::store::{self, Attach, Store};
 use crate::telemetry::{Observation, Telemetry};
 
 impl ClientBuilder {
@@ -69,10 +69,7 @@ impl ClientBuilder {
     }
 
     async fn connect_to(self, target: store::Target) -> Result<Client, Error> {
-        let limit = self.request_timeout;
-        let clock = self.clock.clone();
-        let client =
-            self.build(|attach, tasks| store::open(target, attach, clock, tasks, limit))?;
+        let client = self.build(|attach| store::open(target, attach))?;
         let Engine {
             telemetry, store, ..
         } = &**client.engine;
@@ -221,11 +218,7 @@ impl ClientBuilder {
     /// # Errors
     /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
     pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
-        let (clock, limit) = (self.clock.clone(), self.request_timeout);
-        self.build(|attach, tasks| {
-            let store = FaultyStore::open(memory, attach, tasks, clock, limit);
-            Ok(Opened::whole(store))
-        })
+        self.build(|attach| Ok(Arc::new(memory.attach(attach))))
     }
 
     fn target(&self, url: &str) -> Result<store::Target, Invalid> {
@@ -268,7 +261,7 @@ impl ClientBuilder {
 
     pub(crate) fn build(
         self,
-        open: impl FnOnce(Attach, &Tasks) -> Result<Opened, Error>,
+        open: impl FnOnce(Attach) -> Result<Arc<dyn Store>, Error>,
     ) -> Result<Client, Error> {
         self.check_request_timeout()?;
         within(
@@ -304,9 +297,12 @@ impl ClientBuilder {
         let attach = Attach {
             client: identity.client,
             listener: wire.listener(),
+            clock: self.clock.clone(),
+            tasks: tasks.clone(),
+            limit,
         };
         let telemetry = Telemetry::here(&self.metric_names);
-        let opened = open(attach, &tasks)?;
+        let store = open(attach)?;
         let plan = EngineConfig {
             clock: self.clock,
             tasks,
@@ -315,17 +311,13 @@ impl ClientBuilder {
             request_timeout: self.request_timeout,
             telemetry,
         };
-        let (engine, run) = Engine::new(opened.store, plan, &wire);
+        let (engine, run) = Engine::new(store, plan, &wire);
         let engine = EngineHandle::new(engine, self.drop_timeout);
         // Fails only if the thread has ended, which every later request will say.
         drop(start.send(run.boxed()));
         Ok(Client {
             #[cfg(feature = "entries")]
-            entries: opened.entries,
-            #[cfg(feature = "entries")]
             entry_naming,
-            #[cfg(feature = "timestamp")]
-            timestamps: opened.timestamps,
             engine,
             naming,
             close_limit: (limit * 2).max(Duration::from_secs(1)),

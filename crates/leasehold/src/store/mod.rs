@@ -8,7 +8,6 @@ pub(crate) mod entries;
 #[cfg(feature = "local")]
 pub(crate) mod local;
 pub(crate) mod memory;
-mod opened;
 #[cfg(any(feature = "redis", test))]
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
@@ -16,26 +15,25 @@ pub(crate) mod redis;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "redis")]
 use std::sync::Arc;
+#[cfg(any(feature = "doctor", feature = "redis"))]
 use std::time::Duration;
 
 use leasehold_core::Invalid;
 
+#[cfg(feature = "timestamp")]
+pub(crate) use self::contract::TimestampRequest;
 pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store, snapshot};
 pub use self::contract::{InspectedNodes, NodeView};
-pub(crate) use self::opened::Opened;
-#[cfg(feature = "timestamp")]
-pub(crate) use self::opened::{TimestampRequest, Timestamps};
 #[cfg(feature = "redis")]
 pub use self::quorum::QuorumInit;
 #[cfg(feature = "redis")]
 use crate::access::Access;
+#[cfg(any(feature = "doctor", feature = "redis"))]
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined, Facts};
 use crate::error::Error;
-use crate::runtime::Tasks;
 
 /// A store, as named by a URL.
 pub(crate) enum Target {
@@ -183,28 +181,15 @@ fn unknown(scheme: &str) -> String {
 }
 
 /// Opens a store for a client. Returns at once; [`Store::ready`] waits until it can be used.
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(unused_variables, reason = "of use to a server only")
-)]
-pub(crate) fn open(
-    target: Target,
-    attach: Attach,
-    clock: Clock,
-    tasks: &Tasks,
-    limit: Duration,
-) -> Result<Opened, Error> {
+pub(crate) fn open(target: Target, attach: Attach) -> Result<Arc<dyn Store>, Error> {
     Ok(match target {
         #[cfg(feature = "redis")]
-        Target::Redis(address) => redis::open(*address, attach, clock, tasks, limit),
+        Target::Redis(address) => Arc::new(redis::RedisStore::open(*address, attach)),
         #[cfg(feature = "redis")]
-        Target::Quorum(address) => {
-            let quorum = redis::open_quorum(*address, &attach, &clock, tasks, limit);
-            Opened::new(Arc::new(quorum))
-        }
+        Target::Quorum(address) => Arc::new(redis::open_quorum(*address, &attach)),
         #[cfg(feature = "local")]
-        Target::Local(path) => Opened::whole(local::LocalStore::open(&path, attach, clock)?),
-        Target::Memory => Opened::whole(memory::Memory::new(clock).attach(attach)),
+        Target::Local(path) => Arc::new(local::LocalStore::open(&path, attach)?),
+        Target::Memory => Arc::new(memory::Memory::new(attach.clock.clone()).attach(attach)),
     })
 }
 

@@ -8,14 +8,12 @@ use leasehold_core::{HolderIdentity, HolderView, Invalid, LockName, Owner};
 
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::lease::Engine;
-use crate::store::{TimestampRequest, Timestamps};
+use crate::store::TimestampRequest;
 
 /// A key of the protocol.
 #[derive(Clone)]
 pub(super) struct Key {
     pub(super) engine: Arc<Engine>,
-    /// `None` if the store does not support timestamp locks.
-    pub(super) keys: Option<Arc<dyn Timestamps>>,
     pub(super) name: LockName,
     pub(super) unit: Unit,
     pub(super) by_script: bool,
@@ -30,15 +28,14 @@ impl Key {
             by_script: self.by_script,
             is_last,
         };
-        let Some(keys) = &self.keys else {
+        let Some(answer) = self.engine.store.timestamp(&self.name, &ask) else {
             let why = format!(
                 "is for keys shared with other programs in a Redis, and {} is none: use a mutex",
                 self.engine.store.label()
             );
             return Err(Invalid::new("protocol", "timestamp", why).into());
         };
-        let answer = keys.take(&self.name, &ask).await;
-        Ok(self.engine.telemetry.answered(answer)?)
+        Ok(self.engine.telemetry.answered(answer.await)?)
     }
 
     /// The error of a request whose answer came too late.

@@ -72,7 +72,6 @@ use crate::backoff::{Backoff, jittered};
 use crate::client::Client;
 use crate::error::{Error, StoreError, Timeout};
 use crate::lease::{EngineHandle, OnWait, WaitLimit, WaitStatus};
-use crate::store::Timestamps;
 
 impl Client {
     /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only Redis and Valkey
@@ -107,7 +106,6 @@ impl Client {
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct TimestampLock {
     engine: EngineHandle,
-    keys: Option<Arc<dyn Timestamps>>,
     name: Result<LockName, Invalid>,
     ttl: Duration,
     unit: Unit,
@@ -121,7 +119,6 @@ impl TimestampLock {
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         Self {
             engine: client.engine.clone(),
-            keys: client.timestamps.clone(),
             name: client.name(name.as_ref()),
             ttl: Duration::from_secs(30),
             unit: Unit::Seconds,
@@ -222,7 +219,6 @@ impl TimestampLock {
     async fn request(&self, limit: WaitLimit) -> Result<Option<TimestampHold>, Error> {
         let key = Key {
             engine: Arc::clone(&self.engine),
-            keys: self.keys.clone(),
             name: self.name.clone()?,
             unit: self.unit,
             by_script: self.by_script,

@@ -16,7 +16,7 @@ use super::places::Places;
 use super::process::{self, Process, Processes};
 use super::waiters::LocalWaiters;
 use super::{file, path};
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice};
 #[cfg(feature = "entries")]
@@ -40,9 +40,8 @@ pub(super) struct Db {
     places: Option<Places>,
     /// Why `conn` only reads; the next step tries again to open the file for writing.
     pub(super) refusal: Option<StoreError>,
-    /// The clock that judges deadlines.
-    pub(super) clock: Clock,
-    attach: Attach,
+    /// Its clock judges deadlines.
+    pub(super) attach: Attach,
     /// Notices for the client, not yet delivered.
     notices: Vec<Notice>,
     process: Process,
@@ -54,10 +53,10 @@ pub(super) struct Db {
 
 impl Db {
     /// Opens the file that `given` names.
-    pub(super) fn open(given: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
+    pub(super) fn open(given: &str, attach: Attach) -> Result<Self, Error> {
         let at = path::locate(given)?;
         let label = path::label(&at.path);
-        if !clock.is_virtual() && !process::has_hosts_clock() {
+        if !attach.clock.is_virtual() && !process::has_hosts_clock() {
             let detail = "this process is in a time namespace, so its deadlines are not valid for other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
@@ -75,8 +74,7 @@ impl Db {
             label,
             places,
             refusal,
-            looked_at: clock.now(),
-            clock,
+            looked_at: attach.clock.now(),
             attach,
             notices: Vec::new(),
             process: Process::current(),
@@ -100,8 +98,8 @@ impl Db {
     /// Registers this process, and cleans up after earlier ones.
     fn register(&self) -> Result<(), StoreError> {
         self.write(|| {
-            if !self.clock.is_virtual() {
-                file::begin_after_boot(&self.conn, self.clock.store_now())?;
+            if !self.attach.clock.is_virtual() {
+                file::begin_after_boot(&self.conn, self.attach.clock.store_now())?;
             }
             process::register(&self.conn, self.attach.client, &self.process)?;
             Ok(())
@@ -123,7 +121,7 @@ impl Db {
             self.write(transition)
         }?;
         self.waiting
-            .note(key, step, &outcome.reply, self.clock.store_now());
+            .note(key, step, &outcome.reply, self.attach.clock.store_now());
         self.tell(key, &outcome);
         self.tidy_if_due();
         Ok(outcome.reply)
@@ -132,7 +130,7 @@ impl Db {
     /// The names that are held or waited for.
     pub(super) fn names(&mut self) -> Result<Vec<String>, StoreError> {
         self.reopen_if_replaced()?;
-        let now = signed(self.clock.store_now().millis());
+        let now = signed(self.attach.clock.store_now().millis());
         self.keys(lock::LIVE, now)
             .map_err(|error| Fault::from(error).of(&self.label))
     }
@@ -146,7 +144,7 @@ impl Db {
     ) -> Result<Taken, StoreError> {
         self.reopen_if_replaced()?;
         let taken = self.write(|| {
-            let now = self.clock.store_now();
+            let now = self.attach.clock.store_now();
             Ok(Taken {
                 reply: cache::step(&self.conn, now, key.key(), step)?,
                 now_ms: now.millis(),
@@ -160,7 +158,7 @@ impl Db {
     #[cfg(feature = "entries")]
     pub(super) fn entries(&mut self, keys: &[LockName]) -> Result<Looked, StoreError> {
         self.reopen_if_replaced()?;
-        let now = self.clock.store_now();
+        let now = self.attach.clock.store_now();
         let values = cache::look(&self.conn, now, keys).map_err(|fault| fault.of(&self.label))?;
         let now_ms = now.millis();
         Ok(Looked { values, now_ms })
@@ -169,7 +167,7 @@ impl Db {
     /// When to look for grants by other processes; `None` if no request waits.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let pause = self.waiting.pause()?;
-        Some(pause.saturating_sub(self.clock.now().since(self.looked_at)))
+        Some(pause.saturating_sub(self.attach.clock.now().since(self.looked_at)))
     }
 
     /// Takes the notices for the client. The caller delivers them without holding a lock.
@@ -182,7 +180,7 @@ impl Db {
         if self.next_look().is_none_or(|left| !left.is_zero()) {
             return;
         }
-        self.looked_at = self.clock.now();
+        self.looked_at = self.attach.clock.now();
         self.waiting.looked();
         for owner in self.holders_if_changed().unwrap_or_default() {
             if let Some(key) = self.waiting.granted(&owner) {
@@ -196,7 +194,7 @@ impl Db {
                 self.notices.push(Notice::Granted { key, wake });
             }
         }
-        self.waiting.forget_silent(self.clock.store_now());
+        self.waiting.forget_silent(self.attach.clock.store_now());
     }
 
     /// The holders of the locks that this client waits for, if another connection has changed the file since the last
@@ -276,7 +274,7 @@ impl Db {
             client: self.attach.client,
             observer: &self.process,
         };
-        let (mut lock, now) = (before.clone(), self.clock.store_now());
+        let (mut lock, now) = (before.clone(), self.attach.clock.store_now());
         let outcome = lock.state.apply(&mut lock.counter, now, step, &presence);
         // Writes nothing after an inspection, which has to work on a file that cannot be written.
         lock.save(&before, &self.conn, key, now)?;
@@ -308,7 +306,7 @@ impl Db {
     /// Applies the passage of time to unused names, and forgets clients whose process is gone.
     fn tidy(&self) -> Result<Vec<(String, Outcome)>, StoreError> {
         let failed = |fault: Fault| fault.of(&self.label);
-        let now = self.clock.store_now();
+        let now = self.attach.clock.store_now();
         #[cfg(feature = "entries")]
         cache::sweep(&self.conn, now, ENTRIES_AT_MOST).map_err(failed)?;
         let (keys, gone) = self.unused(now).map_err(failed)?;
@@ -358,7 +356,7 @@ impl Db {
         }
         // Before the file is opened again, since SQLite gives a new connection the shared memory of the old one.
         self.close();
-        let opened = Self::open(&self.given, self.attach.clone(), self.clock.clone());
+        let opened = Self::open(&self.given, self.attach.clone());
         let mut next = opened.map_err(|error| match error {
             Error::Store(error) => error,
             other => {

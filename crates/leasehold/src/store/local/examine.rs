@@ -5,12 +5,13 @@ use std::path::Path;
 use leasehold_core::ClientId;
 use nix::unistd::{AccessFlags, access};
 
-use super::file::file_system;
+use super::file::{BUSY_LIMIT, file_system};
 use super::path;
 use super::store::LocalStore;
 use crate::clock::Clock;
 use crate::doctor::{Examined, Facts, FileFacts};
-use crate::error::Error;
+use crate::error::{Error, StoreError};
+use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Store};
 
 /// Opens the file as a client would, and looks at where it is.
@@ -21,8 +22,11 @@ pub(crate) async fn examine(given: &str, clock: &Clock) -> Result<Examined, Erro
     let attach = Attach {
         client: ClientId::new(0),
         listener: std::sync::Arc::new(|_| {}),
+        clock: clock.clone(),
+        tasks: Tasks::here().ok_or_else(StoreError::closed)?,
+        limit: BUSY_LIMIT,
     };
-    let store = LocalStore::open(given, attach, clock.clone())?;
+    let store = LocalStore::open(given, attach)?;
     let names = store.index(None).await?;
     let path = path::locate(given)?.path;
     let mut facts = FileFacts::new(&path, rusqlite::version());

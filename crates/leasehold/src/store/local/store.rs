@@ -1,6 +1,8 @@
 //! One client's access to the locks in a file. A thread does the blocking work. A request that waits behind timed-out
 //! steps times out too.
 
+#[cfg(feature = "entries")]
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,9 +16,9 @@ use super::file::BUSY_LIMIT;
 use crate::clock::Clock;
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
-use crate::store::contract::{Attach, Capabilities, Done, Listener, Notice, Store};
+use crate::store::contract::{Attach, Done, Listener, Notice, Store};
 #[cfg(feature = "entries")]
-use crate::store::entries::{EntryStore, Looked, Taken};
+use crate::store::contract::{EntryStore, Looked, Taken};
 
 /// One client's access to the locks in a file.
 pub(crate) struct LocalStore {
@@ -43,10 +45,10 @@ impl LocalStore {
     /// runtime directory.
     ///
     /// # Errors [`Error::Invalid`] if the path is invalid, [`Error::Store`] if the file cannot be used.
-    pub(crate) fn open(path: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
-        let listener = attach.listener.clone();
-        let db = Db::open(path, attach, clock)?;
-        let (label, clock) = (db.label.clone(), db.clock.clone());
+    pub(crate) fn open(path: &str, attach: Attach) -> Result<Self, Error> {
+        let (clock, listener) = (attach.clock.clone(), attach.listener.clone());
+        let db = Db::open(path, attach)?;
+        let label = db.label.clone();
         let worker = if clock.is_virtual() {
             Worker::Inline(Box::new(Mutex::new(db)))
         } else {
@@ -94,7 +96,7 @@ impl LocalStore {
             Worker::Thread(sender) => {
                 let (asked, listener) = (self.clock.now(), self.listener.clone());
                 let in_time = move |db: &mut Db| {
-                    let waited = db.clock.now().since(asked);
+                    let waited = db.attach.clock.now().since(asked);
                     let outcome = if waited > BUSY_LIMIT {
                         let detail =
                             format!("other processes kept the file locked for {waited:.1?}");
@@ -151,10 +153,8 @@ impl Store for LocalStore {
     }
 
     /// A process notices waiters of other processes only when it looks, and it looks only while it waits itself.
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            tells_wanted: false,
-        }
+    fn tells_wanted(&self) -> bool {
+        false
     }
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
@@ -171,6 +171,11 @@ impl Store for LocalStore {
             return ready(Ok(Vec::new())).boxed();
         }
         self.ask(Db::names)
+    }
+
+    #[cfg(feature = "entries")]
+    fn entries(self: Arc<Self>) -> Option<Arc<dyn EntryStore>> {
+        Some(self)
     }
 }
 

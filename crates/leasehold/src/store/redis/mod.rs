@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Step, Ttl};
+use leasehold_core::{LockName, Step};
 use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 pub(crate) use self::address::Address;
@@ -59,12 +59,13 @@ use self::fault::is_denied;
 pub(super) use self::init::init;
 use self::protocol::{INDEX, QUEUE};
 use self::scripts::{Counters, NodeTerms, Scripts};
-use super::contract::{Attach, Capabilities, Done, Store};
-use super::opened::Opened;
+#[cfg(feature = "entries")]
+use super::contract::EntryStore;
+#[cfg(feature = "timestamp")]
+use super::contract::TimestampRequest;
+use super::contract::{Attach, Done, Store, limit_of};
 use super::quorum::QuorumStore;
-use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::runtime::Tasks;
 
 /// The locks, entries and other keys on one server.
 pub(crate) struct RedisStore {
@@ -74,94 +75,43 @@ pub(crate) struct RedisStore {
     limit: Duration,
 }
 
-/// Begins to connect to a server. [`Store::ready`] returns the outcome.
-pub(super) fn open(
-    address: Address,
-    attach: Attach,
-    clock: Clock,
-    tasks: &Tasks,
-    limit: Duration,
-) -> Opened {
-    let scripts = Scripts::new(Counters::Shared);
-    let store = RedisStore::open(address, attach, scripts, clock, tasks, limit, None);
-    let store = Arc::new(store);
-    Opened {
-        #[cfg(feature = "entries")]
-        entries: Some(store.clone()),
-        #[cfg(feature = "timestamp")]
-        timestamps: Some(store.clone()),
-        store,
-    }
-}
-
 /// Begins to connect to all servers of a quorum. [`Store::ready`] returns the outcome.
-pub(super) fn open_quorum(
-    address: QuorumAddress,
-    attach: &Attach,
-    clock: &Clock,
-    tasks: &Tasks,
-    limit: Duration,
-) -> QuorumStore {
+pub(super) fn open_quorum(address: QuorumAddress, attach: &Attach) -> QuorumStore {
     let (label, terms, durable) = (address.to_string(), address.terms(), address.durable);
     let seats = Arc::new(Seats::default());
     let open = |address: Address, listener| -> Arc<dyn Store> {
         let scripts = Scripts::new(Counters::ByBucket(NodeTerms { terms, durable }));
-        let seat = Some(Seat::new(seats.clone(), &address.to_string()));
-        let client = attach.client;
-        let attach = Attach { client, listener };
-        Arc::new(RedisStore::open(
-            address,
-            attach,
-            scripts,
-            clock.clone(),
-            tasks,
-            limit,
-            seat,
-        ))
+        let seat = Seat::new(seats.clone(), &address.to_string());
+        let attach = Attach {
+            listener,
+            ..attach.clone()
+        };
+        Arc::new(RedisStore::with(scripts, address, attach, Some(seat)))
     };
+    let (clock, nodes) = (attach.clock.clone(), address.nodes);
     QuorumStore::open(
         terms,
         label,
-        clock.clone(),
-        tasks,
+        clock,
+        &attach.tasks,
         &attach.listener,
-        address.nodes,
+        nodes,
         open,
     )
 }
 
 impl RedisStore {
-    fn open(
-        address: Address,
-        attach: Attach,
-        scripts: Scripts,
-        clock: Clock,
-        tasks: &Tasks,
-        limit: Duration,
-        seat: Option<Seat>,
-    ) -> Self {
+    /// Begins to connect to a server. [`Store::ready`] returns the outcome.
+    pub(super) fn open(address: Address, attach: Attach) -> Self {
+        Self::with(Scripts::new(Counters::Shared), address, attach, None)
+    }
+
+    fn with(scripts: Scripts, address: Address, attach: Attach, seat: Option<Seat>) -> Self {
         let scripts = Arc::new(scripts);
-        let connection =
-            Connection::open(address, attach, scripts.clone(), clock, tasks, limit, seat);
         Self {
-            connection,
+            limit: attach.limit,
+            connection: Connection::open(address, attach, scripts.clone(), seat),
             scripts,
-            limit,
-        }
-    }
-
-    /// A third of the TTL, so that a lease survives two requests without an answer.
-    fn limit_within(&self, ttl: Ttl) -> Duration {
-        (ttl.get() / 3).min(self.limit)
-    }
-
-    fn limit_of(&self, step: &Step) -> Duration {
-        match step {
-            Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => self.limit_within(*ttl),
-            Step::Propose(proposal) => self.limit_within(proposal.ttl),
-            Step::Release { .. } | Step::GiveBack { .. } | Step::Break { .. } | Step::Inspect => {
-                self.limit
-            }
         }
     }
 
@@ -234,14 +184,12 @@ impl Store for RedisStore {
     }
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
-        let limit = self.limit_of(&step);
+        let limit = limit_of(&step, self.limit);
         self.connection.send(name, step, done, limit);
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            tells_wanted: self.connection.is_listening(),
-        }
+    fn tells_wanted(&self) -> bool {
+        self.connection.is_listening()
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -256,5 +204,19 @@ impl Store for RedisStore {
             }
         }
         .boxed()
+    }
+
+    #[cfg(feature = "entries")]
+    fn entries(self: Arc<Self>) -> Option<Arc<dyn EntryStore>> {
+        Some(self)
+    }
+
+    #[cfg(feature = "timestamp")]
+    fn timestamp<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a TimestampRequest,
+    ) -> Option<BoxFuture<'a, Result<leasehold_core::timestamp::Reply, StoreError>>> {
+        Some(self.take_timestamp(name, ask).boxed())
     }
 }

@@ -7,8 +7,6 @@
 #[cfg(test)]
 mod tests;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is_mine};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
@@ -19,18 +17,18 @@ use super::connection::link::Wire;
 use super::protocol::{self, no_known_form, number};
 use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
-use crate::store::opened::{TimestampRequest, Timestamps};
+use crate::store::contract::TimestampRequest;
 
 /// How often to begin again without scripts when the lock became free meanwhile.
 const TRIES: usize = 3;
 
-impl Timestamps for RedisStore {
-    fn take<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a TimestampRequest,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        let take = async move |connected: &Connected| {
+impl RedisStore {
+    pub(super) async fn take_timestamp(
+        &self,
+        name: &LockName,
+        ask: &TimestampRequest,
+    ) -> Result<Reply, StoreError> {
+        let take = async |connected: &Connected| {
             let mut connection = connected.wire.clone();
             if ask.by_script {
                 by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
@@ -40,11 +38,12 @@ impl Timestamps for RedisStore {
         };
         let limit = match &ask.step {
             Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
-                self.limit_within(*ttl)
+                // As for a step of a mutex.
+                (ttl.get() / 3).min(self.limit)
             }
             _ => self.limit,
         };
-        self.connection.call(limit, take).boxed()
+        self.connection.call(limit, take).await
     }
 }
 

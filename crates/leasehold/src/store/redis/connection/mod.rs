@@ -44,7 +44,6 @@ use super::server_time::ServerTime;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
-use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Listener, Notice};
 
 /// How long a server may take to answer PING after a request timed out.
@@ -109,11 +108,14 @@ impl Connection {
         address: Address,
         attach: Attach,
         scripts: Arc<Scripts>,
-        clock: Clock,
-        tasks: &Tasks,
-        limit: Duration,
         seat: Option<Seat>,
     ) -> Self {
+        let Attach {
+            clock,
+            tasks,
+            limit,
+            ..
+        } = attach;
         let (status, current) = watch::channel(CurrentConnection::Connecting);
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
             queue: Queue::new(address.to_string()),
@@ -131,7 +133,7 @@ impl Connection {
         });
         let work = shared.clone();
         let run = move || run(work.clone());
-        shared.placement.run(tasks, run);
+        shared.placement.run(&tasks, run);
         tasks.spawn_aside(sweep(shared.clone()));
         Self { shared, current }
     }
