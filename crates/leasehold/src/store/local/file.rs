@@ -5,20 +5,20 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::Duration;
 
 use leasehold_core::Now;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::fault::{self, Fault};
 use super::lock::signed;
 use super::pages::{LOG_PAGES_AT_OPENING, PAGE, checkpoint_at};
 use super::path::FileLocation;
-use super::places::{FileId, Places, beside, identity};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Marks the databases of this library: `LHld`.
@@ -87,7 +87,7 @@ fn settled(
     let places = main.and_then(|main| Places::of(at, main, memory));
     memories.retain(|_, memory| memory.strong_count() > 0);
     if let (Some(main), Some(places)) = (main, &places) {
-        memories.insert(main, places.memory());
+        memories.insert(main, Arc::downgrade(&places.memory));
     }
     Ok((db, places))
 }
@@ -141,7 +141,7 @@ pub(super) fn close(db: Connection, places: Option<Places>) {
     let _memories = one_at_a_time();
     let lost = places.as_ref().filter(|places| !places.are_kept());
     // Held until the connection is closed.
-    let alone = lost.and_then(|places| lock_directory(places.path()).ok());
+    let alone = lost.and_then(|places| lock_directory(&places.path).ok());
     let remains = lost.map(|places| places.leave(&db, alone.is_some()));
     // Both under the locks, the connection first.
     drop((db, places));
@@ -347,4 +347,90 @@ pub(super) fn begin_after_boot(db: &Connection, now: Now) -> Result<(), Fault> {
     db.execute_batch("DELETE FROM locks; DELETE FROM clients;")?;
     db.execute("UPDATE counter SET used_at_ms = ?1", [now])?;
     Ok(())
+}
+
+/// Device and inode: identifies a file even after it was renamed. No other file gets them while it is open.
+type FileId = (u64, u64);
+
+/// The files that a connection is open on.
+pub(super) struct Places {
+    given: PathBuf,
+    path: PathBuf,
+    main: FileId,
+    log: Option<FileId>,
+    /// Alive as long as a connection of this process uses this shared memory.
+    memory: Arc<FileId>,
+}
+
+impl Places {
+    /// The files at this place, which a connection has just opened. `main` and `memory` are known from before.
+    fn of(at: &FileLocation, main: FileId, memory: Option<Arc<FileId>>) -> Option<Self> {
+        let memory = match memory {
+            Some(memory) => memory,
+            None => Arc::new(identity(&beside(&at.path, "-shm"))?),
+        };
+        let log = identity(&beside(&at.path, "-wal"));
+        Some(Self {
+            given: at.given.clone(),
+            path: at.path.clone(),
+            main,
+            log,
+            memory,
+        })
+    }
+
+    /// True if a process that opens the file now opens the same files.
+    pub(super) fn are_kept(&self) -> bool {
+        identity(&self.given) == Some(self.main) && self.now() == (self.log, Some(*self.memory))
+    }
+
+    /// Prepares `db` to be closed after its files were removed or replaced.
+    ///
+    /// If no process can have opened other files since, a checkpoint saves the steps of a log that was removed. Otherwise
+    /// the close must not write to the file: it would overwrite the steps of that process with older ones. `alone` is true
+    /// if no process opens files here meanwhile.
+    ///
+    /// Returns the files that are left of a file that another one has replaced. They must be removed when `db` is closed:
+    /// SQLite would apply the old log to the new file.
+    fn leave(&self, db: &Connection, alone: bool) -> Vec<PathBuf> {
+        let (log, memory) = self.now();
+        let other = |now: Option<FileId>, own: Option<FileId>| now.is_some() && now != own;
+        let found = identity(&self.path);
+        let is_unseen = alone
+            && found == Some(self.main)
+            && !other(log, self.log)
+            && !other(memory, Some(*self.memory));
+        if is_unseen {
+            // If this fails, the steps in the log are lost, and every holder learns it.
+            drop(db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+        }
+        drop(db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
+        let is_replaced = alone && other(found, Some(self.main));
+        let own = [
+            ("-wal", log.filter(|_| log == self.log)),
+            ("-shm", memory.filter(|_| memory == Some(*self.memory))),
+        ];
+        let own = own
+            .into_iter()
+            .filter(|(_, own)| is_replaced && own.is_some());
+        own.map(|(suffix, _)| beside(&self.path, suffix)).collect()
+    }
+
+    /// The log and the shared memory that have their names now.
+    fn now(&self) -> (Option<FileId>, Option<FileId>) {
+        let at = |suffix| identity(&beside(&self.path, suffix));
+        (at("-wal"), at("-shm"))
+    }
+}
+
+/// The path of a file that SQLite keeps beside `path`.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// The file that `path` leads to now, if any.
+fn identity(path: &Path) -> Option<FileId> {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }

@@ -1,7 +1,7 @@
 //! One client's access to the locks in a file. A thread does the blocking work. A request that waits behind timed-out
 //! steps times out too.
 
-#[cfg(feature = "entries")]
+#[cfg(any(feature = "doctor", feature = "entries"))]
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,11 @@ use tokio::sync::oneshot;
 
 use super::db::Db;
 use super::file::BUSY_LIMIT;
+#[cfg(feature = "doctor")]
+use super::{file, path};
 use crate::clock::Clock;
+#[cfg(feature = "doctor")]
+use crate::doctor::{Examined, Facts, FileFacts};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
 use crate::store::contract::{Attach, Done, Listener, Notice, Store};
@@ -66,13 +70,6 @@ impl LocalStore {
             clock,
             listener,
         })
-    }
-
-    /// Why the file can only be read, if so.
-    #[cfg(feature = "doctor")]
-    pub(super) async fn refusal(&self) -> Result<Option<String>, StoreError> {
-        let why = |db: &mut Db| Ok(db.refusal.as_ref().map(|why| why.detail.clone()));
-        self.ask(why).await
     }
 
     /// Does `work` on the file and passes the outcome to `done`. A job that waited for too long times out.
@@ -198,4 +195,41 @@ impl EntryStore for LocalStore {
         let (key, step) = (key.clone(), step.clone());
         self.ask(move |db| db.entry_step(&key, &step))
     }
+}
+
+/// Opens the file as a client would, and looks at where it is.
+///
+/// # Errors
+/// The file cannot be opened or read.
+#[cfg(feature = "doctor")]
+pub(crate) async fn examine(given: &str, clock: &Clock) -> Result<Examined, Error> {
+    let attach = Attach {
+        client: leasehold_core::ClientId::new(0),
+        listener: Arc::new(|_| {}),
+        clock: clock.clone(),
+        tasks: runtime::Tasks::here().ok_or_else(StoreError::closed)?,
+        limit: BUSY_LIMIT,
+    };
+    let store = LocalStore::open(given, attach)?;
+    let names = store.index(None).await?;
+    let path = path::locate(given)?.path;
+    let mut facts = FileFacts::new(&path, rusqlite::version());
+    facts.locks = names.len();
+    let why = |db: &mut Db| Ok(db.refusal.as_ref().map(|why| why.detail.clone()));
+    facts.refusal = store.ask(why).await?;
+    facts.is_writable = facts.refusal.is_none() && may_write(&path);
+    facts.file_system = file::file_system(&path).map(|(name, _)| name.to_owned());
+    Ok(Examined::new(path::label(&path), Facts::File(facts)))
+}
+
+/// SQLite keeps files beside the file, in the same directory.
+#[cfg(feature = "doctor")]
+fn may_write(path: &std::path::Path) -> bool {
+    use nix::unistd::{AccessFlags, access};
+
+    let write = AccessFlags::W_OK;
+    access(path, write).is_ok()
+        && path
+            .parent()
+            .is_none_or(|folder| access(folder, write).is_ok())
 }
