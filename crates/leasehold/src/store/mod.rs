@@ -127,34 +127,22 @@ impl Target {
         redis::QuorumAddress::of(nodes).map(|address| Self::Quorum(Box::new(address)))
     }
 
-    /// Replaces the settings of a quorum that are given. Other stores have none.
-    pub(crate) fn with_quorum(
+    /// Adds access settings, and replaces the settings of a quorum that are given. Credentials may not be in the URL as well. Stores
+    /// that are no servers have no such settings.
+    pub(crate) fn with(
         self,
+        access: &Access,
         longest_ttl: Option<Duration>,
         durable: Option<bool>,
     ) -> Result<Self, Invalid> {
-        match self {
+        Ok(match self {
+            Self::Redis(address) => Self::Redis(Box::new(address.with(access.clone())?)),
             Self::Quorum(address) => {
-                let address = address.set(longest_ttl, durable)?;
-                Ok(Self::Quorum(Box::new(address)))
+                let address = address.with(access)?.set(longest_ttl, durable)?;
+                Self::Quorum(Box::new(address))
             }
-            other => Ok(other),
-        }
-    }
-
-    /// Adds access settings. Credentials may not be in the URL as well.
-    pub(crate) fn with(self, access: &Access) -> Result<Self, Invalid> {
-        match self {
-            Self::Redis(address) => {
-                let address = address.with(access.clone())?;
-                Ok(Self::Redis(Box::new(address)))
-            }
-            Self::Quorum(address) => {
-                let address = address.with(access)?;
-                Ok(Self::Quorum(Box::new(address)))
-            }
-            other => Ok(other),
-        }
+            other => other,
+        })
     }
 }
 

@@ -9,13 +9,13 @@ use leasehold_core::LockName;
 use leasehold_core::cache::{
     Begin, Commit, CommitOutcome, Reply, Step, Token, Value as Entry, Version,
 };
-use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
+use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 use super::RedisStore;
 use super::connection::Connected;
 use super::connection::link::Wire;
-use super::fault::is_forbidden;
-use super::protocol::{POLL_ONLY, array, integers, millis, no_known_form, number, text};
+use super::fault::{is_forbidden, is_wrong_type};
+use super::protocol::{POLL_ONLY, array, millis, no_known_form, number, text};
 use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
@@ -39,8 +39,9 @@ impl EntryStore for RedisStore {
             let time = async |mut connection: Wire| {
                 if asks_time {
                     // If TIME is refused, the values are still returned: see `ServerTime::now_ms`.
-                    let answer = cmd("TIME").query_async(&mut connection).await;
-                    answer.ok().and_then(|answer| time_of(&answer))
+                    let answer = cmd("TIME").query_async::<(u64, u64)>(&mut connection).await;
+                    let (seconds, micros) = answer.ok()?;
+                    Some(seconds * 1_000_000 + micros)
                 } else {
                     None
                 }
@@ -267,20 +268,6 @@ fn entries(value: &Value, count: usize) -> RedisResult<Vec<Option<Entry>>> {
     }
 }
 
-/// Reads the reply to TIME, in microseconds.
-fn time_of(value: &Value) -> Option<u64> {
-    match integers(value)[..] {
-        [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
-        _ => None,
-    }
-}
-
-/// True if the key holds another type than a string.
-fn is_wrong_type(error: &RedisError) -> bool {
-    error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
-}
-
-/// Reads the stale value at the end of an answer, if there is one.
 #[allow(
     clippy::option_option,
     reason = "the outer one says that the answer has another form"

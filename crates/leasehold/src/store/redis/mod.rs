@@ -127,17 +127,18 @@ impl RedisStore {
         self.connection.call(self.limit, add).await.map(drop)
     }
 
+    async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
+        let ask = async |connected: &Connected| {
+            let mut wire = connected.wire.clone();
+            command.query_async(&mut wire).await
+        };
+        self.connection.call(self.limit, ask).await
+    }
+
     /// Reads the index. Removes the names that have neither a lock nor a queue. A name that this user may not look at stays.
     async fn names(&self) -> Result<Vec<String>, StoreError> {
-        let list = async |connected: &Connected| {
-            cmd("ZRANGE")
-                .arg(INDEX)
-                .arg(0)
-                .arg(-1)
-                .query_async(&mut connected.wire.clone())
-                .await
-        };
-        let names = protocol::texts(&self.connection.call(self.limit, list).await?);
+        let names = self.ask(cmd("ZRANGE").arg(INDEX).arg(0).arg(-1)).await?;
+        let names = protocol::texts(&names);
         if names.is_empty() {
             return Ok(names);
         }
@@ -163,16 +164,8 @@ impl RedisStore {
             names.into_iter().zip(is_gone).partition(|(_, gone)| !gone);
         if !gone.is_empty() {
             let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
-            let forget = async |connected: &Connected| {
-                cmd("ZREM")
-                    .arg(INDEX)
-                    .arg(&gone)
-                    .query_async::<Value>(&mut connected.wire.clone())
-                    .await
-            };
             // Ignored: reading also has to work on a read-only server, and without permission to write.
-            let _forgotten: Result<Value, StoreError> =
-                self.connection.call(self.limit, forget).await;
+            drop(self.ask(cmd("ZREM").arg(INDEX).arg(&gone)).await);
         }
         Ok(kept.into_iter().map(|(name, _)| name).collect())
     }
