@@ -722,24 +722,19 @@ impl Loader for LoaderOfMany {
     }
 
     fn load(self: Box<Self>) -> BoxFuture<'static, LoadResult> {
-        let Self {
-            key,
-            enters,
-            joint,
-            load,
-        } = *self;
+        let this = *self;
         let loading = async move {
-            let all = match enters {
+            let all = match this.enters {
                 Some(enters) => {
                     // The receiver is in the joint load.
-                    drop(enters.send(key.clone()));
+                    drop(enters.send(this.key.clone()));
                     drop(enters);
-                    joint.await
+                    this.joint.await
                 }
                 // The load of the other entries has begun already.
-                None => load(vec![key.clone()]).await,
+                None => (this.load)(vec![this.key.clone()]).await,
             };
-            all?.get(key.as_str()).cloned().unwrap_or(Ok(None))
+            all?.get(this.key.as_str()).cloned().unwrap_or(Ok(None))
         };
         loading.boxed()
     }

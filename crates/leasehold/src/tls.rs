@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::Invalid;
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
@@ -162,17 +163,9 @@ impl Tls {
 
     /// True without any setting.
     pub(crate) fn is_default(&self) -> bool {
-        let Self {
-            given,
-            ca,
-            certificate,
-            key,
-            name,
-            pins,
-            built: _,
-        } = self;
-        let has_file = ca.is_some() || certificate.is_some() || key.is_some();
-        given.is_none() && !has_file && name.is_none() && pins.is_empty()
+        let files = [&self.ca, &self.certificate, &self.key];
+        let has_words = self.name.is_some() || !self.pins.is_empty();
+        self.given.is_none() && !has_words && files.iter().all(|file| file.is_none())
     }
 
     /// Checks all settings. The authorities of the system are looked for only when they are needed.
@@ -284,8 +277,19 @@ impl Tls {
             }
             (None, false) => Vec::new(),
         };
-        let verifier = Verifier::new(provider, pins, authorities, own);
-        let verifier = verifier.map_err(|error| Invalid::new(SETTING, "authorities", error))?;
+        let algorithms = provider.signature_verification_algorithms;
+        let by_authorities = pins.is_empty().then(|| {
+            WebPkiServerVerifier::builder_with_provider(authorities.into(), provider).build()
+        });
+        let authorities = by_authorities.transpose();
+        let authorities =
+            authorities.map_err(|error| Invalid::new(SETTING, "authorities", error.to_string()))?;
+        let verifier = Verifier {
+            pins,
+            authorities,
+            own,
+            algorithms,
+        };
         Ok(Arc::new(verifier))
     }
 }

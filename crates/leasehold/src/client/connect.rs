@@ -316,9 +316,7 @@ impl ClientBuilder {
 
     async fn connect_to(self, target: store::Target) -> Result<Client, Error> {
         let client = self.build(|attach| store::open(target, attach))?;
-        let Engine {
-            telemetry, store, ..
-        } = &**client.engine;
+        let (telemetry, store) = (&client.engine.telemetry, &client.engine.store);
         telemetry.observe(Observation::Connecting(store.label()));
         if let Err(error) = client
             .run(|engine| async move { engine.telemetry.answered(engine.store.ready().await) })

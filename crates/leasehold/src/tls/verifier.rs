@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::refusal::said;
 
@@ -52,36 +50,12 @@ impl fmt::Display for Fingerprint {
 /// Trusts pinned certificates if there are pins, else what authorities have signed.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    pins: Vec<Fingerprint>,
+    pub(super) pins: Vec<Fingerprint>,
     /// Without pins.
-    authorities: Option<Arc<WebPkiServerVerifier>>,
+    pub(super) authorities: Option<Arc<WebPkiServerVerifier>>,
     /// Trusted if a server shows one of them itself.
-    own: Vec<CertificateDer<'static>>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl Verifier {
-    pub(super) fn new(
-        provider: Arc<CryptoProvider>,
-        pins: Vec<Fingerprint>,
-        authorities: RootCertStore,
-        own: Vec<CertificateDer<'static>>,
-    ) -> Result<Self, String> {
-        let algorithms = provider.signature_verification_algorithms;
-        let authorities = if pins.is_empty() {
-            let verifier =
-                WebPkiServerVerifier::builder_with_provider(authorities.into(), provider);
-            Some(verifier.build().map_err(|error| error.to_string())?)
-        } else {
-            None
-        };
-        Ok(Self {
-            pins,
-            authorities,
-            own,
-            algorithms,
-        })
-    }
+    pub(super) own: Vec<CertificateDer<'static>>,
+    pub(super) algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerCertVerifier for Verifier {

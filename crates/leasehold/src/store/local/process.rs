@@ -6,7 +6,7 @@ use leasehold_core::{ClientId, Owner, Presence, Waiter};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, Row};
 
 use super::lock::OF_CLIENT;
 
@@ -116,21 +116,17 @@ impl Presence for Processes<'_> {
         if owner.client() == self.client {
             return false;
         }
+        let sql = "SELECT pid, started, namespace FROM clients WHERE client = ?1";
+        let client = [owner.client().get().cast_signed()];
+        let select = self.db.prepare_cached(sql);
+        let process = select.and_then(|mut select| select.query_row(client, read));
         // A missing or unreadable row proves nothing.
-        let process = find(self.db, owner.client()).ok().flatten();
-        process.is_some_and(|process| process.is_gone(self.observer))
+        process.is_ok_and(|process| process.is_gone(self.observer))
     }
 
     fn waiter_gone(&self, waiter: &Waiter) -> bool {
         self.holder_gone(&waiter.owner)
     }
-}
-
-fn find(db: &Connection, client: ClientId) -> rusqlite::Result<Option<Process>> {
-    let sql = "SELECT pid, started, namespace FROM clients WHERE client = ?1";
-    let mut select = db.prepare_cached(sql)?;
-    let row = select.query_row([client.get().cast_signed()], read);
-    row.optional()
 }
 
 /// The clients, as signed numbers, whose process has certainly ended as far as `observer` can see.
@@ -157,15 +153,11 @@ pub(super) fn register(
     client: ClientId,
     process: &Process,
 ) -> rusqlite::Result<()> {
-    let Process {
-        pid,
-        started,
-        namespace,
-    } = process;
-    let started = started.map(u64::cast_signed);
+    let started = process.started.map(u64::cast_signed);
     let sql =
         "INSERT OR REPLACE INTO clients (client, pid, started, namespace) VALUES (?1, ?2, ?3, ?4)";
-    db.execute(sql, (client.get().cast_signed(), pid, started, namespace))
+    let client = client.get().cast_signed();
+    db.execute(sql, (client, process.pid, started, &process.namespace))
         .map(drop)
 }
 

@@ -43,8 +43,7 @@ pub(crate) struct Address {
     settings: RedisConnectionInfo,
     /// The URL without user and password.
     shown: String,
-    access: Access,
-    /// Those of the URL.
+    credentials: Option<Source>,
     #[cfg(feature = "tls")]
     tls: Tls,
 }
@@ -61,7 +60,7 @@ impl Address {
     }
 
     /// Adds credentials and TLS settings.
-    pub(crate) fn with(self, access: Access) -> Result<Self, Invalid> {
+    pub(crate) fn with(mut self, access: Access) -> Result<Self, Invalid> {
         let refuse = |why| Err(Invalid::new("store URL", &self.shown, why));
         let has_its_own = self.settings.username().is_some() || self.settings.password().is_some();
         if matches!(access.credentials, Some(Source::Credentials(_))) && has_its_own {
@@ -70,38 +69,39 @@ impl Address {
             );
         }
         #[cfg(feature = "tls")]
-        if access.tls.is_some() && !self.is_private() {
-            return refuse(
-                "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
-            );
+        {
+            if access.tls.is_some() && !self.is_private() {
+                return refuse(
+                    "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
+                );
+            }
+            if access.tls.is_some() && !self.tls.is_default() {
+                return refuse(
+                    "has TLS options, and TLS settings were given besides: leave one of them out",
+                );
+            }
+            self.tls = access.tls.unwrap_or(self.tls);
+            self.tls.check()?;
         }
-        #[cfg(feature = "tls")]
-        if access.tls.is_some() && !self.tls.is_default() {
-            return refuse(
-                "has TLS options, and TLS settings were given besides: leave one of them out",
-            );
-        }
-        let this = Self { access, ..self };
-        #[cfg(feature = "tls")]
-        this.tls().check()?;
-        Ok(this)
+        self.credentials = access.credentials;
+        Ok(self)
     }
 
     /// The source of credentials outside the URL.
     pub(super) fn source(&self) -> Option<&Source> {
-        self.access.credentials.as_ref()
+        self.credentials.as_ref()
     }
 
     /// The TLS settings of the client, or else of the URL.
     #[cfg(feature = "tls")]
     pub(super) fn tls(&self) -> &Tls {
-        self.access.tls.as_ref().unwrap_or(&self.tls)
+        &self.tls
     }
 
     /// True if the client logs in with a password.
     #[cfg(feature = "doctor")]
     pub(super) fn has_password(&self) -> bool {
-        let is_asked_for = matches!(self.access.credentials, Some(Source::Credentials(_)));
+        let is_asked_for = matches!(self.credentials, Some(Source::Credentials(_)));
         is_asked_for || self.settings.password().is_some()
     }
 
@@ -400,7 +400,7 @@ impl Parts {
             addr,
             settings,
             shown,
-            access: Access::default(),
+            credentials: None,
             #[cfg(feature = "tls")]
             tls: self.tls,
         }

@@ -6,9 +6,7 @@ mod tests;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use leasehold_core::LockName;
-use leasehold_core::cache::{
-    Begin, Commit, CommitOutcome, Reply, Step, Token, Value as Entry, Version,
-};
+use leasehold_core::cache::{CommitOutcome, Reply, Step, Token, Value as Entry, Version};
 use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 use super::RedisStore;
@@ -159,40 +157,24 @@ pub(super) async fn by_script(
 fn encode(step: &Step, listens: bool, into: &mut Cmd) {
     match step {
         Step::Begin(begin) => {
-            let Begin {
-                token,
-                seen,
-                over,
-                lease,
-                listener,
-            } = begin;
-            let client = listener.filter(|_| listens);
-            into.arg(word(*token))
-                .arg(seen.get())
-                .arg(u8::from(*over))
-                .arg(lease.millis())
+            let client = begin.listener.filter(|_| listens);
+            into.arg(word(begin.token))
+                .arg(begin.seen.get())
+                .arg(u8::from(begin.over))
+                .arg(begin.lease.millis())
                 .arg(client.map_or_else(|| POLL_ONLY.to_owned(), |client| client.to_string()));
         }
         Step::Renew { token, lease } => {
             into.arg(word(*token)).arg(lease.millis());
         }
         Step::Commit(commit) => {
-            let Commit {
-                token,
-                version,
-                fresh_ms,
-                stale_ms,
-                load_ms,
-                format,
-                body,
-            } = commit;
-            into.arg(word(*token))
-                .arg(version.get())
-                .arg(fresh_ms)
-                .arg(stale_ms)
-                .arg((*load_ms).min(MOST_LOAD_MS))
-                .arg(format.letter().to_string())
-                .arg(&body[..]);
+            into.arg(word(commit.token))
+                .arg(commit.version.get())
+                .arg(commit.fresh_ms)
+                .arg(commit.stale_ms)
+                .arg(commit.load_ms.min(MOST_LOAD_MS))
+                .arg(commit.format.letter().to_string())
+                .arg(&commit.body[..]);
         }
         Step::Abandon { token, back_off } => {
             let (left, error) = match back_off {

@@ -74,11 +74,8 @@ pub(crate) async fn examine(
     clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
-    let found = gather(address, how, clock, limit, false).await?;
-    Ok(Examined::new(
-        address.to_string(),
-        Facts::Server(found.facts),
-    ))
+    let (facts, _) = gather(address, how, clock, limit, false).await?;
+    Ok(Examined::new(address.to_string(), Facts::Server(facts)))
 }
 
 /// Examines the servers of a quorum at once; each request may take `limit`. A server that cannot be reached is a fact.
@@ -94,11 +91,12 @@ pub(crate) async fn examine_quorum(
     let nodes = address.nodes.iter().map(async |node| {
         let server = node.to_string();
         match gather(node, how, clock, limit, true).await {
-            Ok(Found { facts, mark, clock }) => NodeFacts {
-                mark,
-                clock,
-                ..NodeFacts::new(server, Ok(facts))
-            },
+            Ok((facts, seen)) => {
+                let mut node = NodeFacts::new(server, Ok(facts));
+                let (mark, clock) = seen.unzip();
+                (node.mark, node.clock) = (mark.flatten(), clock);
+                node
+            }
             Err(error) => NodeFacts::new(server, Err(error)),
         }
     });
@@ -113,12 +111,8 @@ pub(crate) async fn examine_quorum(
     Ok(Examined::new(address.to_string(), facts))
 }
 
-/// The facts about one server; mark and clock are for a node of a quorum.
-struct Found {
-    facts: Box<ServerFacts>,
-    mark: Option<MarkFacts>,
-    clock: Option<ClockFacts>,
-}
+/// Mark and clock of a node of a quorum.
+type AsNode = (Option<MarkFacts>, ClockFacts);
 
 /// All facts, over a connection of their own, to whatever it is: a replica and a sentinel are judged like all others.
 async fn gather(
@@ -127,7 +121,7 @@ async fn gather(
     clock: &Clock,
     limit: Duration,
     is_node: bool,
-) -> Result<Found, StoreError> {
+) -> Result<(Box<ServerFacts>, Option<AsNode>), StoreError> {
     let (sender, mut messages) = mpsc::unbounded_channel();
     // Sending fails after the receiver is gone.
     let listener: Listener = Arc::new(move |notice| drop(sender.send(notice)));
@@ -171,12 +165,7 @@ async fn gather(
     facts.transport = transport(address);
     let database = address.settings().db();
     facts.acl = probe::acl(facts.redis_version(), database, &how.keys, is_node);
-    let (mark, clock) = seen.unzip();
-    Ok(Found {
-        facts: Box::new(facts),
-        mark: mark.flatten(),
-        clock,
-    })
+    Ok((Box::new(facts), seen))
 }
 
 fn transport(address: &Address) -> Transport {
@@ -386,7 +375,7 @@ async fn stall(clock: &Clock) -> Duration {
 }
 
 /// The mark and the clock of a node; `None` for a user that may not read the mark, who fails the probe as well.
-async fn as_node(talk: &Talk<'_>, look: &Look) -> Told<(Option<MarkFacts>, ClockFacts)> {
+async fn as_node(talk: &Talk<'_>, look: &Look) -> Told<AsNode> {
     let Some(mark) = talk.told::<Option<String>>(cmd("GET").arg(MARK)).await? else {
         return Ok(None);
     };

@@ -68,14 +68,11 @@ impl ServerTime {
     /// Without any sample it is `u64::MAX`: every value counts as stale, and the server decides.
     pub(super) fn now_ms(&self, now: Moment) -> u64 {
         let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Sample {
-            server_us, sent, ..
-        }) = known
-        else {
+        let Some(known) = known else {
             return u64::MAX;
         };
-        let passed = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX);
-        server_us.saturating_add(passed) / 1_000
+        let passed = u64::try_from(now.since(known.sent).as_micros()).unwrap_or(u64::MAX);
+        known.server_us.saturating_add(passed) / 1_000
     }
 }
 

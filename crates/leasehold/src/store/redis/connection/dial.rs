@@ -40,11 +40,7 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 const CLOSES_WITHIN: Duration = Duration::from_millis(100);
 
 /// An established connection and the result of the handshake.
-pub(super) struct EstablishedConnection {
-    pub(super) link: Link,
-    pub(super) wire: Wire,
-    pub(super) agreed: HandshakeResult,
-}
+pub(super) type Established = (Link, Wire, HandshakeResult);
 
 /// Where to connect, and what the connection is for.
 #[derive(Clone, Copy)]
@@ -63,10 +59,7 @@ pub(crate) struct Dial<'a> {
 
 impl Dial<'_> {
     /// Connects, checks that the server is a primary, and subscribes to wakes on this channel.
-    pub(super) async fn establish(
-        &self,
-        channel: &str,
-    ) -> Result<EstablishedConnection, StoreError> {
+    pub(super) async fn establish(&self, channel: &str) -> Result<Established, StoreError> {
         let settings = self.credentials().await?;
         let dialing = async {
             let (mut link, mut wire) = self.connect(&settings).await?;
@@ -77,7 +70,7 @@ impl Dial<'_> {
             };
             let agreed = link.until(handshake.exchange(&mut wire)).await;
             let agreed = agreed.map_err(|error| refusal(self.address, &error))??;
-            Ok(EstablishedConnection { link, wire, agreed })
+            Ok((link, wire, agreed))
         };
         self.in_time(dialing).await
     }
@@ -171,25 +164,19 @@ impl Dial<'_> {
     }
 
     async fn stream(&self) -> RedisResult<Box<dyn Duplex>> {
-        let Self {
-            address,
-            placement,
-            clock,
-            ..
-        } = *self;
-        Ok(match address.addr() {
+        Ok(match self.address.addr() {
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
-                match placement {
+                match self.placement {
                     Some(placement) => Box::new(placement.socket(stream.into_std()?)),
                     None => Box::new(stream),
                 }
             }
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let addresses: Vec<_> = lookup_host((host.as_str(), *port)).await?.collect();
-                let stream = first_of(in_turns(&addresses), TcpStream::connect, clock).await?;
+                let stream = first_of(in_turns(&addresses), TcpStream::connect, self.clock).await?;
                 Address::tune(&stream)?;
-                match placement {
+                match self.placement {
                     Some(placement) => Box::new(placement.socket(stream.into_std()?)),
                     None => Box::new(stream),
                 }

@@ -30,7 +30,7 @@ use leasehold_core::{LockName, Step};
 use redis::{RedisError, RedisResult, Value, cmd};
 use tokio::sync::watch;
 
-use self::dial::{Dial, EstablishedConnection};
+use self::dial::{Dial, Established};
 use self::handshake::{Seat, ServerId, replaced};
 use self::link::{Link, Wire};
 use self::placement::Placement;
@@ -110,20 +110,14 @@ impl Connection {
         scripts: Arc<Scripts>,
         seat: Option<Seat>,
     ) -> Self {
-        let Attach {
-            clock,
-            tasks,
-            limit,
-            ..
-        } = attach;
         let (status, current) = watch::channel(CurrentConnection::Connecting);
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
             queue: Queue::new(address.to_string()),
             address,
             channel: protocol::channel(attach.client),
             listener: contention_listener(shared.clone(), attach.listener),
-            clock,
-            limit,
+            clock: attach.clock,
+            limit: attach.limit,
             scripts,
             current: status,
             last: Mutex::default(),
@@ -133,8 +127,8 @@ impl Connection {
         });
         let work = shared.clone();
         let run = move || run(work.clone());
-        shared.placement.run(&tasks, run);
-        tasks.spawn_aside(sweep(shared.clone()));
+        shared.placement.run(&attach.tasks, run);
+        attach.tasks.spawn_aside(sweep(shared.clone()));
         Self { shared, current }
     }
 
@@ -294,7 +288,7 @@ impl Shared {
         }
     }
 
-    async fn dial(&self) -> Result<EstablishedConnection, StoreError> {
+    async fn dial(&self) -> Result<Established, StoreError> {
         let dial = Dial {
             address: &self.address,
             limit: self.limit,
@@ -304,7 +298,7 @@ impl Shared {
             placement: Some(&self.placement),
         };
         let established = dial.establish(&self.channel).await?;
-        self.take_seat(established.agreed.server.as_ref())?;
+        self.take_seat(established.2.server.as_ref())?;
         Ok(established)
     }
 
@@ -346,12 +340,7 @@ impl Shared {
     }
 
     /// Sends steps and delivers answers until the connection is given up. Returns the reason.
-    async fn serve(&self, established: EstablishedConnection) -> DisconnectReason {
-        let EstablishedConnection {
-            mut link,
-            wire,
-            agreed,
-        } = established;
+    async fn serve(&self, (mut link, wire, agreed): Established) -> DisconnectReason {
         let listening = agreed.listening;
         let current = CurrentConnection::Up(Connected {
             wire: wire.clone(),
