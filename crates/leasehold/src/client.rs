@@ -15,7 +15,7 @@ use crate::error::{Error, StoreError};
 use crate::lease::{Detached, Engine, EngineHandle};
 use crate::mutex::Mutex;
 use crate::store::memory::Memory;
-use crate::store::{InspectedNodes, snapshot};
+use crate::store::{InspectedNodes, answered, snapshot};
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
@@ -363,13 +363,9 @@ impl Client {
     }
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
-        self.run(|engine| async move {
-            // A failure counts also if the caller has gone.
-            let (reply, answer) = oneshot::channel();
-            engine.request(&name, step, move |answer| drop(reply.send(answer)));
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+        // A failure counts also if the caller has gone.
+        self.run(|engine| {
+            answered(move |tell| engine.request(&name, step, move |answer| drop(tell.send(answer))))
         })
         .await
     }

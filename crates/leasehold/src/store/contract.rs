@@ -52,6 +52,19 @@ pub(crate) type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 /// The reply to a step, or why there is none.
 pub(crate) type Answer = Result<Reply, StoreError>;
 
+/// The reply to a request that a store works on, or why there is none.
+pub(crate) type Answering<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Asks, and waits for the answer. If its sender is dropped, the outcome is unknown.
+pub(crate) async fn answered<T>(
+    ask: impl FnOnce(oneshot::Sender<Result<T, StoreError>>),
+) -> Result<T, StoreError> {
+    let (sender, answer) = oneshot::channel();
+    ask(sender);
+    let answer = answer.await;
+    answer.unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+}
+
 /// The callback for the answer to a step. If it is dropped without an answer, it reports an unknown outcome.
 pub(crate) struct Done(Option<Box<dyn FnOnce(Answer) + Send>>);
 
@@ -86,18 +99,11 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn send(&self, name: &LockName, step: Step, done: Done);
 
     /// Sends a step and waits for the answer. If the future is dropped, the outcome is unknown.
-    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Answer> {
-        async move {
-            let (sender, answer) = oneshot::channel();
-            self.send(
-                name,
-                step,
-                Done::new(move |answer| drop(sender.send(answer))),
-            );
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
-        }
+    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> Answering<'a, Reply> {
+        answered(move |tell| {
+            let done = Done::new(move |answer| drop(tell.send(answer)));
+            self.send(name, step, done);
+        })
         .boxed()
     }
 
@@ -124,13 +130,13 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn label(&self) -> &str;
 
     /// Waits until it is known whether the store can be used. An embedded store is ready at once.
-    fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn ready(&self) -> Answering<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     /// The names for operators, from an index that holds hints only. With `remember`, adds that name instead and
     /// returns none.
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>>;
 
     /// The cache entries of this store. A quorum has none.
     #[cfg(feature = "entries")]
@@ -146,7 +152,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         &'a self,
         _: &'a LockName,
         _: &'a TimestampRequest,
-    ) -> Option<BoxFuture<'a, Result<timestamp::Reply, StoreError>>> {
+    ) -> Option<Answering<'a, timestamp::Reply>> {
         None
     }
 }
@@ -169,18 +175,10 @@ pub trait EntryStore: Send + Sync {
     /// Reads the values of these keys, in their order. A key without a valid entry has none. Changes no entry.
     ///
     /// With `watch`, the store tells the client of the next change of each of these values, if it can.
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        watch: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>>;
+    fn look<'a>(&'a self, keys: &'a [LockName], watch: bool) -> Answering<'a, Looked>;
 
     /// Executes one step atomically, or reports why it could not. Safe to repeat.
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a cache::Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>>;
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a cache::Step) -> Answering<'a, Taken>;
 }
 
 /// The result of a read.

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 #[cfg(feature = "entries")]
 use leasehold_core::cache;
 use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, World};
 
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::contract::{Attach, Done, Listener, Notice, Store, limit_of};
+use crate::store::contract::{Answering, Attach, Done, Listener, Notice, Store, limit_of};
 #[cfg(feature = "entries")]
 use crate::store::contract::{EntryStore, Looked, Taken};
 
@@ -421,7 +420,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
         let names = move || {
             let state = self.0.memory.lock();
             let is_busy = |name: &&LockName| {
@@ -443,11 +442,7 @@ impl Store for MemoryStore {
 
 #[cfg(feature = "entries")]
 impl EntryStore for MemoryStore {
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        _: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
+    fn look<'a>(&'a self, keys: &'a [LockName], _: bool) -> Answering<'a, Looked> {
         let look = || {
             let state = self.0.memory.lock();
             let now = state.clock.store_now();
@@ -460,11 +455,7 @@ impl EntryStore for MemoryStore {
         self.0.ask(look).boxed()
     }
 
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a cache::Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a cache::Step) -> Answering<'a, Taken> {
         self.0.ask(|| self.0.entry_step(key, step)).boxed()
     }
 }

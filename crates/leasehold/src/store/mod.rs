@@ -23,7 +23,9 @@ use leasehold_core::Invalid;
 
 #[cfg(feature = "timestamp")]
 pub(crate) use self::contract::TimestampRequest;
-pub(crate) use self::contract::{Answer, Attach, Done, Listener, Notice, Store, snapshot};
+pub(crate) use self::contract::{
+    Answer, Attach, Done, Listener, Notice, Store, answered, snapshot,
+};
 pub use self::contract::{InspectedNodes, NodeView};
 #[cfg(feature = "redis")]
 pub use self::quorum::QuorumInit;

@@ -7,9 +7,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::ready;
+#[cfg(feature = "entries")]
+use leasehold_core::cache;
 use leasehold_core::{LockName, Step};
-use tokio::sync::oneshot;
 
 use super::db::Db;
 use super::file::BUSY_LIMIT;
@@ -20,7 +21,7 @@ use crate::clock::Clock;
 use crate::doctor::{Examined, Facts, FileFacts};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
-use crate::store::contract::{Attach, Done, Listener, Notice, Store};
+use crate::store::contract::{Answering, Attach, Done, Listener, Notice, Store, answered};
 #[cfg(feature = "entries")]
 use crate::store::contract::{EntryStore, Looked, Taken};
 
@@ -115,15 +116,8 @@ impl LocalStore {
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
-    ) -> BoxFuture<'_, Result<T, StoreError>> {
-        async move {
-            let (sender, answer) = oneshot::channel();
-            self.run(work, move |outcome| drop(sender.send(outcome)));
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
-        }
-        .boxed()
+    ) -> Answering<'_, T> {
+        answered(move |tell| self.run(work, move |outcome| drop(tell.send(outcome)))).boxed()
     }
 }
 
@@ -162,7 +156,7 @@ impl Store for LocalStore {
         );
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
         // The file itself shows every name that is held or waited for.
         if remember.is_some() {
             return ready(Ok(Vec::new())).boxed();
@@ -178,20 +172,12 @@ impl Store for LocalStore {
 
 #[cfg(feature = "entries")]
 impl EntryStore for LocalStore {
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        _: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
+    fn look<'a>(&'a self, keys: &'a [LockName], _: bool) -> Answering<'a, Looked> {
         let keys = keys.to_vec();
         self.ask(move |db| db.entries(&keys))
     }
 
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a leasehold_core::cache::Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a cache::Step) -> Answering<'a, Taken> {
         let (key, step) = (key.clone(), step.clone());
         self.ask(move |db| db.entry_step(&key, &step))
     }

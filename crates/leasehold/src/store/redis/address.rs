@@ -38,14 +38,17 @@ const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and space
 
 /// A parsed URL.
 pub(crate) struct Address {
-    addr: ConnectionAddr,
+    /// Where the server is.
+    pub(super) addr: ConnectionAddr,
     /// The login and the database.
-    settings: RedisConnectionInfo,
+    pub(super) settings: RedisConnectionInfo,
     /// The URL without user and password.
     shown: String,
-    credentials: Option<Source>,
+    /// The source of credentials outside the URL.
+    pub(super) credentials: Option<Source>,
+    /// The settings of the client, or else of the URL.
     #[cfg(feature = "tls")]
-    tls: Tls,
+    pub(super) tls: Tls,
 }
 
 impl Address {
@@ -87,32 +90,11 @@ impl Address {
         Ok(self)
     }
 
-    /// The source of credentials outside the URL.
-    pub(super) fn source(&self) -> Option<&Source> {
-        self.credentials.as_ref()
-    }
-
-    /// The TLS settings of the client, or else of the URL.
-    #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> &Tls {
-        &self.tls
-    }
-
     /// True if the client logs in with a password.
     #[cfg(feature = "doctor")]
     pub(super) fn has_password(&self) -> bool {
         let is_asked_for = matches!(self.credentials, Some(Source::Credentials(_)));
         is_asked_for || self.settings.password().is_some()
-    }
-
-    /// Where the server is.
-    pub(super) fn addr(&self) -> &ConnectionAddr {
-        &self.addr
-    }
-
-    /// The login and the database.
-    pub(super) fn settings(&self) -> &RedisConnectionInfo {
-        &self.settings
     }
 
     /// Sets the options of a new stream.

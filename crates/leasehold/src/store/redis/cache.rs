@@ -4,7 +4,7 @@
 mod tests;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join, join_all};
+use futures_util::future::{join, join_all};
 use leasehold_core::LockName;
 use leasehold_core::cache::{CommitOutcome, Reply, Step, Token, Value as Entry, Version};
 use redis::{Cmd, RedisResult, Value, cmd, pipe};
@@ -17,18 +17,13 @@ use super::protocol::{POLL_ONLY, array, millis, no_known_form, number, text};
 use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
-use crate::error::StoreError;
-use crate::store::entries::{EntryStore, Looked, Taken};
+use crate::store::contract::{Answering, EntryStore, Looked, Taken};
 
 /// The most keys of one MGET: enough to cost little beside the values, few enough not to delay other clients.
 const MOST_KEYS: usize = 512;
 
 impl EntryStore for RedisStore {
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        watch: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
+    fn look<'a>(&'a self, keys: &'a [LockName], watch: bool) -> Answering<'a, Looked> {
         let clock = self.connection.clock();
         let look = async move |connected: &Connected| {
             let sent = clock.now();
@@ -56,11 +51,7 @@ impl EntryStore for RedisStore {
         self.connection.call(self.limit, look).boxed()
     }
 
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a Step) -> Answering<'a, Taken> {
         let take = async |connected: &Connected| {
             let mut connection = connected.wire.clone();
             let sent = self.connection.clock().now();

@@ -163,13 +163,13 @@ async fn gather(
     (facts.step, facts.stall) = (step, stall);
     facts.ttl = how.ttl;
     facts.transport = transport(address);
-    let database = address.settings().db();
+    let database = address.settings.db();
     facts.acl = probe::acl(facts.redis_version(), database, &how.keys, is_node);
     Ok((Box::new(facts), seen))
 }
 
 fn transport(address: &Address) -> Transport {
-    let is_loopback = match address.addr() {
+    let is_loopback = match &address.addr {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
             let is_loopback = |ip: IpAddr| ip.is_loopback();
             host == "localhost" || host.parse().is_ok_and(is_loopback)

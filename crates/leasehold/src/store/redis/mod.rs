@@ -45,7 +45,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use leasehold_core::{LockName, Step};
 use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
@@ -63,7 +62,7 @@ use self::scripts::{Counters, NodeTerms, Scripts};
 use super::contract::EntryStore;
 #[cfg(feature = "timestamp")]
 use super::contract::TimestampRequest;
-use super::contract::{Attach, Done, Store, limit_of};
+use super::contract::{Answering, Attach, Done, Store, limit_of};
 use super::quorum::QuorumStore;
 use crate::error::StoreError;
 
@@ -185,11 +184,11 @@ impl Store for RedisStore {
         self.connection.is_listening()
     }
 
-    fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn ready(&self) -> Answering<'_, ()> {
         self.connection.ready().boxed()
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
         async move {
             match remember {
                 Some(name) => self.remember(&name).await.map(|()| Vec::new()),
@@ -209,7 +208,7 @@ impl Store for RedisStore {
         &'a self,
         name: &'a LockName,
         ask: &'a TimestampRequest,
-    ) -> Option<BoxFuture<'a, Result<leasehold_core::timestamp::Reply, StoreError>>> {
+    ) -> Option<Answering<'a, leasehold_core::timestamp::Reply>> {
         Some(self.take_timestamp(name, ask).boxed())
     }
 }

@@ -94,10 +94,10 @@ impl Dial<'_> {
         let (address, begun) = (self.address, self.clock.now());
         let refused = |error| refusal(address, &error);
         let stream: Box<dyn Duplex> = Box::new(Outlived(self.stream().await.map_err(refused)?));
-        let stream: Box<dyn Duplex> = match address.addr() {
+        let stream: Box<dyn Duplex> = match &address.addr {
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, .. } => {
-                let over = address.tls().over(stream, host).await;
+                let over = address.tls.over(stream, host).await;
                 Box::new(over.map_err(|error| refusal(address, &error.into()))?)
             }
             _ => stream,
@@ -132,8 +132,8 @@ impl Dial<'_> {
     /// The login. Asks the address's source of credentials, if it has one.
     async fn credentials(&self) -> Result<RedisConnectionInfo, StoreError> {
         let Self { address, limit, .. } = *self;
-        let settings = address.settings().clone();
-        let ask = match address.source() {
+        let settings = address.settings.clone();
+        let ask = match &address.credentials {
             None => return Ok(settings),
             Some(Source::Urls(read)) => {
                 // A panic must not end the dialing task.
@@ -164,7 +164,7 @@ impl Dial<'_> {
     }
 
     async fn stream(&self) -> RedisResult<Box<dyn Duplex>> {
-        Ok(match self.address.addr() {
+        Ok(match &self.address.addr {
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
                 match self.placement {
@@ -251,7 +251,7 @@ fn credentials_in(url: &str, address: &Address) -> Option<RedisConnectionInfo> {
     };
     let shown = address.to_string();
     let this = named.into_iter().find(|other| other.to_string() == shown)?;
-    Some(this.settings().clone())
+    Some(this.settings.clone())
 }
 
 /// The addresses of a name, the two families by turns. The system's order says which family comes first (RFC 8305, section 4).
@@ -443,7 +443,7 @@ mod tests {
         let flight = Flight::new(Arc::default(), String::new());
         let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
         let address = Address::parse("redis://there/").unwrap();
-        let connecting = link.until(log_in(wire, address.settings()));
+        let connecting = link.until(log_in(wire, &address.settings));
         let (answer, ()) = tokio::join!(connecting, answering);
         let error = answer.map_or_else(|lost| lost, Result::unwrap_err);
         classify("store", &error).0
