@@ -394,7 +394,7 @@ impl ClientBuilder {
         let how = how.clone().keys(self.naming()?.pattern(&how.keys));
         let limit = self.request_timeout;
         aside("leasehold-doctor", async move {
-            store::examine(&target, &how, &Clock::system(), limit).await
+            store::examine(&target, &how, limit).await
         })
         .await
     }
@@ -440,7 +440,7 @@ impl ClientBuilder {
         };
         let limit = self.request_timeout;
         aside("leasehold-quorum", async move {
-            store::init_quorum(&target, again, &Clock::system(), limit).await
+            store::init_quorum(&target, again, limit).await
         })
         .await
     }

@@ -31,8 +31,6 @@ pub use self::contract::{InspectedNodes, NodeView};
 pub use self::quorum::QuorumInit;
 #[cfg(feature = "redis")]
 use crate::access::Access;
-#[cfg(any(feature = "doctor", feature = "redis"))]
-use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined, Facts};
 use crate::error::Error;
@@ -188,14 +186,13 @@ pub(crate) fn open(target: Target, attach: Attach) -> Result<Arc<dyn Store>, Err
 pub(crate) async fn init_quorum(
     target: &Target,
     again: bool,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<QuorumInit, Error> {
     let Target::Quorum(address) = target else {
         let why = "is no quorum: name 3 to 9 servers, or write redis+quorum://host1,host2,host3/";
         return Err(Invalid::new("store URL", "...", why).into());
     };
-    Ok(redis::init(address, again, clock, limit).await?)
+    Ok(redis::init(address, again, limit).await?)
 }
 
 #[cfg(feature = "doctor")]
@@ -207,16 +204,15 @@ pub(crate) async fn init_quorum(
 pub(crate) async fn examine(
     target: &Target,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, Error> {
     match target {
         #[cfg(feature = "redis")]
-        Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
+        Target::Redis(address) => Ok(redis::examine(address, how, limit).await?),
         #[cfg(feature = "redis")]
-        Target::Quorum(address) => Ok(redis::examine_quorum(address, how, clock, limit).await?),
+        Target::Quorum(address) => Ok(redis::examine_quorum(address, how, limit).await?),
         #[cfg(feature = "local")]
-        Target::Local(path) => local::examine(path, clock).await,
+        Target::Local(path) => local::examine(path).await,
         Target::Memory => Ok(Examined::new("memory:", Facts::Memory)),
     }
 }

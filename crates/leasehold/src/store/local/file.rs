@@ -49,22 +49,25 @@ fn one_at_a_time() -> MutexGuard<'static, BTreeMap<FileId, Weak<FileId>>> {
     OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A connection, and the places of its files if they could be read.
+type Opened = Result<(Connection, Option<Places>), StoreError>;
+
 /// Opens the database. Creates it if necessary.
-pub(super) fn open(
-    at: &FileLocation,
-    store: &str,
-) -> Result<(Connection, Option<Places>), StoreError> {
+pub(super) fn open(at: &FileLocation, store: &str) -> Opened {
     let path = at.path.as_path();
     let mut memories = one_at_a_time();
     refuse_network(path, store)?;
-    let in_its_place = |error: &io::Error| fault::of_io(store, "cannot create the file", error);
+    let failed = |error: io::Error| fault::of_io(store, "cannot create the file", &error);
     // Held until the layout exists: no other process of the host creates or deletes the files meanwhile.
-    let _one_process = lock_directory(path).map_err(|error| in_its_place(&error))?;
-    clear_remains(path).map_err(|error| in_its_place(&error))?;
-    create(path, at.mode).map_err(|error| in_its_place(&error))?;
-    // Read before the file is opened, so that a replacement in between is detected later.
-    let main = identity(path);
-    settled(&mut memories, at, store, main, || connect(path))
+    let _one_process = lock_directory(path).map_err(failed)?;
+    clear_remains(path).map_err(failed)?;
+    create(path, at.mode).map_err(failed)?;
+    settled(&mut memories, at, store, connect)
+}
+
+/// Opens the database for reading, without a change to any file.
+pub(super) fn open_to_read(at: &FileLocation, store: &str) -> Opened {
+    settled(&mut one_at_a_time(), at, store, connect_to_read)
 }
 
 /// Opens a connection with `connect`, and notes the shared memory that it uses.
@@ -72,35 +75,23 @@ fn settled(
     memories: &mut BTreeMap<FileId, Weak<FileId>>,
     at: &FileLocation,
     store: &str,
-    main: Option<FileId>,
-    connect: impl FnOnce() -> Result<Connection, Fault>,
-) -> Result<(Connection, Option<Places>), StoreError> {
+    connect: fn(&Path) -> Result<Connection, Fault>,
+) -> Opened {
+    // Read before the file is opened, so that a replacement in between is detected later.
+    let main = identity(&at.path);
     let memory = main.and_then(|main| memories.get(&main)?.upgrade());
-    if memory
-        .as_ref()
-        .is_some_and(|memory| identity(&beside(&at.path, "-shm")) != Some(**memory))
-    {
+    let is_other = |memory: &Arc<FileId>| identity(&beside(&at.path, "-shm")) != Some(**memory);
+    if memory.as_ref().is_some_and(is_other) {
         let detail = "its -shm file was removed or replaced, and another client of this process still uses the old one; use or close that client, or start this program again";
         return Err(StoreError::new(store, StoreErrorKind::Unavailable, detail));
     }
-    let db = connect().map_err(|fault| fault.of(store))?;
+    let db = connect(&at.path).map_err(|fault| fault.of(store))?;
     let places = main.and_then(|main| Places::of(at, main, memory));
     memories.retain(|_, memory| memory.strong_count() > 0);
     if let (Some(main), Some(places)) = (main, &places) {
         memories.insert(main, Arc::downgrade(&places.memory));
     }
     Ok((db, places))
-}
-
-/// Opens the database for reading, without a change to any file.
-pub(super) fn open_to_read(
-    at: &FileLocation,
-    store: &str,
-) -> Result<(Connection, Option<Places>), StoreError> {
-    let path = at.path.as_path();
-    let mut memories = one_at_a_time();
-    let main = identity(path);
-    settled(&mut memories, at, store, main, || connect_to_read(path))
 }
 
 fn connect_to_read(path: &Path) -> Result<Connection, Fault> {

@@ -188,11 +188,11 @@ impl EntryStore for LocalStore {
 /// # Errors
 /// The file cannot be opened or read.
 #[cfg(feature = "doctor")]
-pub(crate) async fn examine(given: &str, clock: &Clock) -> Result<Examined, Error> {
+pub(crate) async fn examine(given: &str) -> Result<Examined, Error> {
     let attach = Attach {
         client: leasehold_core::ClientId::new(0),
         listener: Arc::new(|_| {}),
-        clock: clock.clone(),
+        clock: Clock::system(),
         tasks: runtime::Tasks::here().ok_or_else(StoreError::closed)?,
         limit: BUSY_LIMIT,
     };

@@ -71,10 +71,9 @@ const SOME_HAVE: [&str; 4] = ["wait", "waitaof", "delex", "delifeq"];
 pub(crate) async fn examine(
     address: &Address,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
-    let (facts, _) = gather(address, how, clock, limit, false).await?;
+    let (facts, _) = gather(address, how, limit, false).await?;
     Ok(Examined::new(address.to_string(), Facts::Server(facts)))
 }
 
@@ -85,12 +84,11 @@ pub(crate) async fn examine(
 pub(crate) async fn examine_quorum(
     address: &QuorumAddress,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
     let nodes = address.nodes.iter().map(async |node| {
         let server = node.to_string();
-        match gather(node, how, clock, limit, true).await {
+        match gather(node, how, limit, true).await {
             Ok((facts, seen)) => {
                 let mut node = NodeFacts::new(server, Ok(facts));
                 let (mark, clock) = seen.unzip();
@@ -118,10 +116,10 @@ type AsNode = (Option<MarkFacts>, ClockFacts);
 async fn gather(
     address: &Address,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
     is_node: bool,
 ) -> Result<(Box<ServerFacts>, Option<AsNode>), StoreError> {
+    let clock = &Clock::system();
     let (sender, mut messages) = mpsc::unbounded_channel();
     // Sending fails after the receiver is gone.
     let listener: Listener = Arc::new(move |notice| drop(sender.send(notice)));

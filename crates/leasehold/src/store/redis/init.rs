@@ -23,15 +23,11 @@ use crate::store::quorum::QuorumInit;
 pub(crate) async fn init(
     address: &QuorumAddress,
     again: bool,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<QuorumInit, StoreError> {
     let terms = address.terms();
-    let servers = address.nodes.iter().map(|address| Server {
-        address,
-        clock,
-        limit,
-    });
+    let nodes = address.nodes.iter();
+    let servers = nodes.map(|address| Server { address, limit });
     let found = join_all(servers.map(Server::look)).await.into_iter();
     let found: Vec<Found<'_>> = found.collect::<Result<_, _>>()?;
     for (at, one) in found.iter().enumerate() {
@@ -155,7 +151,6 @@ impl Found<'_> {
 #[derive(Clone, Copy)]
 struct Server<'a> {
     address: &'a Address,
-    clock: &'a Clock,
     limit: Duration,
 }
 
@@ -195,7 +190,7 @@ impl<'a> Server<'a> {
         let dial = Dial {
             address: self.address,
             limit: self.limit,
-            clock: self.clock,
+            clock: &Clock::system(),
             scripts: &scripts,
             listener: &listener,
             placement: None,

@@ -298,24 +298,17 @@ impl Shared {
             placement: Some(&self.placement),
         };
         let established = dial.establish(&self.channel).await?;
-        self.take_seat(established.2.server.as_ref())?;
+        // A server that does not say which one it is cannot be told from others.
+        if let (Some(seat), Some(server)) = (&self.seat, &established.2.server) {
+            seat.take(server.run()).map_err(|other| {
+                let (kind, server) = (StoreErrorKind::Misconfigured, self.address.to_string());
+                let why = format!(
+                    "it is the server of {other}; each vote must come from a server of its own"
+                );
+                StoreError::new(server, kind, why)
+            })?;
+        }
         Ok(established)
-    }
-
-    /// Takes the place of a node of a quorum. A server that does not say which one it is cannot be told from others.
-    ///
-    /// # Errors
-    /// The server has a place already, by another address.
-    fn take_seat(&self, server: Option<&ServerId>) -> Result<(), StoreError> {
-        let (Some(seat), Some(server)) = (&self.seat, server) else {
-            return Ok(());
-        };
-        seat.take(server.run()).map_err(|other| {
-            let why = format!(
-                "it is the server of {other}; each vote must come from a server of its own"
-            );
-            StoreError::new(self.address.to_string(), StoreErrorKind::Misconfigured, why)
-        })
     }
 
     /// Gives the connection up. The outcome of its steps is unknown. The listener is told first.
