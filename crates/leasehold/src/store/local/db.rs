@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, Fence, LockName, Now, Outcome, Owner, Reply, Step, WAITER_GRACE, Wake,
+    Block, Fence, LockName, Now, Outcome, Owner, Presence, Reply, Step, WAITER_GRACE, Waiter, Wake,
 };
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -15,7 +15,7 @@ use super::fault::{Fault, takes_no_writes};
 use super::file::Places;
 use super::lock::{self, StoredLock, signed};
 use super::pages::{self, LOG_PAGES, Pages};
-use super::process::{self, Process, Processes};
+use super::process::{self, Process};
 use super::{file, path};
 use crate::clock::Moment;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
@@ -270,13 +270,8 @@ impl Db {
     /// Applies one step of the rules to the lock with this key, inside a transaction.
     fn transition(&self, key: &str, step: &Step) -> Result<Outcome, Fault> {
         let before = StoredLock::load(&self.conn, key)?;
-        let presence = Processes {
-            db: &self.conn,
-            client: self.attach.client,
-            observer: &self.process,
-        };
         let (mut lock, now) = (before.clone(), self.attach.clock.store_now());
-        let outcome = lock.state.apply(&mut lock.counter, now, step, &presence);
+        let outcome = lock.state.apply(&mut lock.counter, now, step, self);
         // Writes nothing after an inspection, which has to work on a file that cannot be written.
         lock.save(&before, &self.conn, key, now)?;
         Ok(outcome)
@@ -386,6 +381,20 @@ impl Db {
         if let Ok(none) = Connection::open_in_memory() {
             file::close(mem::replace(&mut self.conn, none), self.places.take());
         }
+    }
+}
+
+/// Judges the presence of owners by the processes of their clients.
+impl Presence for Db {
+    fn holder_gone(&self, owner: &Owner) -> bool {
+        let client = owner.client();
+        // A missing or unreadable row proves nothing.
+        client != self.attach.client
+            && process::find(&self.conn, client).is_ok_and(|other| other.is_gone(&self.process))
+    }
+
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        self.holder_gone(&waiter.owner)
     }
 }
 

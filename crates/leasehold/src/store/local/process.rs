@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use leasehold_core::{ClientId, Owner, Presence, Waiter};
+use leasehold_core::ClientId;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -104,29 +104,11 @@ pub(super) fn has_hosts_clock() -> bool {
     boot.is_none_or(|boot| boot.split_ascii_whitespace().all(|offset| offset == "0"))
 }
 
-/// Judges the presence of owners by the processes of their clients.
-pub(super) struct Processes<'a> {
-    pub(super) db: &'a Connection,
-    pub(super) client: ClientId,
-    pub(super) observer: &'a Process,
-}
-
-impl Presence for Processes<'_> {
-    fn holder_gone(&self, owner: &Owner) -> bool {
-        if owner.client() == self.client {
-            return false;
-        }
-        let sql = "SELECT pid, started, namespace FROM clients WHERE client = ?1";
-        let client = [owner.client().get().cast_signed()];
-        let select = self.db.prepare_cached(sql);
-        let process = select.and_then(|mut select| select.query_row(client, read));
-        // A missing or unreadable row proves nothing.
-        process.is_ok_and(|process| process.is_gone(self.observer))
-    }
-
-    fn waiter_gone(&self, waiter: &Waiter) -> bool {
-        self.holder_gone(&waiter.owner)
-    }
+/// The process of a client.
+pub(super) fn find(db: &Connection, client: ClientId) -> rusqlite::Result<Process> {
+    let sql = "SELECT pid, started, namespace FROM clients WHERE client = ?1";
+    db.prepare_cached(sql)?
+        .query_row([client.get().cast_signed()], read)
 }
 
 /// The clients, as signed numbers, whose process has certainly ended as far as `observer` can see.

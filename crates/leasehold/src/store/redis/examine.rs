@@ -236,17 +236,13 @@ async fn config(talk: &Talk<'_>) -> Told<Fields> {
 }
 
 async fn commands(talk: &Talk<'_>) -> Told<Vec<String>> {
-    let about = talk
-        .told(cmd("COMMAND").arg("INFO").arg(&SOME_HAVE))
-        .await?;
-    Ok(about.map(|about: Vec<Value>| {
-        let mut known = Vec::new();
-        for (name, about) in SOME_HAVE.iter().zip(about) {
-            if matches!(&about, Value::Array(parts) if !parts.is_empty()) {
-                known.push((*name).to_owned());
-            }
-        }
-        known
+    let asked = cmd("COMMAND").arg("INFO").arg(&SOME_HAVE).to_owned();
+    let about = talk.told::<Vec<Value>>(&asked).await?;
+    let is_known = |about: &Value| matches!(about, Value::Array(parts) if !parts.is_empty());
+    Ok(about.map(|about| {
+        let known = SOME_HAVE.iter().zip(about);
+        let known = known.filter(|(_, about)| is_known(about));
+        known.map(|(name, _)| (*name).to_owned()).collect()
     }))
 }
 
