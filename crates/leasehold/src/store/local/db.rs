@@ -12,9 +12,8 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 #[cfg(feature = "entries")]
 use super::cache;
 use super::fault::{Fault, takes_no_writes};
-use super::file::Places;
+use super::file::{LOG_PAGES, Pages, Places};
 use super::lock::{self, StoredLock, signed};
-use super::pages::{self, LOG_PAGES, Pages};
 use super::process::{self, Process};
 use super::{file, path};
 use crate::clock::Moment;
@@ -107,7 +106,7 @@ impl Db {
         })?;
         // Waiters for a lock that this frees belong to other clients, which look for themselves.
         drop(self.tidy());
-        pages::checkpoint_at(&self.conn, LOG_PAGES)
+        file::checkpoint_at(&self.conn, LOG_PAGES)
             .map_err(|error| Fault::from(error).of(&self.label))
     }
 
@@ -234,9 +233,7 @@ impl Db {
             return Err(why.clone());
         }
         match self.write_once(&work) {
-            Err(why)
-                if takes_no_writes(&why) && self.is_in_place() && pages::rewind(&self.conn) =>
-            {
+            Err(why) if takes_no_writes(&why) && self.is_in_place() && file::rewind(&self.conn) => {
                 self.write_once(&work)
             }
             outcome => outcome,
@@ -246,7 +243,7 @@ impl Db {
     fn write_once<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
         let prepare = || -> Result<_, Fault> {
             let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
-            let begun_with = pages::count(&self.conn)?;
+            let begun_with = file::count(&self.conn)?;
             let done = work()?;
             self.pages.have_room(&self.conn, begun_with, &self.label)?;
             Ok((begun, done))
@@ -415,7 +412,7 @@ impl Drop for Db {
 const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The waiters of this client, as known from the answers.
+/// The waiters of this client, as known from the answers. Used to notice grants by other processes: a hint only, safety does not depend on it.
 struct LocalWaiters {
     owners: HashMap<Owner, WaiterEntry>,
     /// The version of the file at the last look. It changes when another connection commits.

@@ -19,7 +19,6 @@ mod db;
 mod fault;
 mod file;
 mod lock;
-mod pages;
 mod path;
 mod process;
 mod store;
