@@ -19,7 +19,7 @@ use crate::load::{Call, LoadResult, LoadScope, Loaded, Loader};
 use crate::local_cache::Limits;
 use crate::policy::Policy;
 use crate::value::{
-    AnyFormat, Cached, Codec, Encoding, Error, Failure, Json, MessagePack, Raw, Refusal, decode,
+    AnyFormat, Cached, Codec, Encoding, Error, Failure, Json, MessagePack, Raw, Refusal,
 };
 
 /// A cache of values in the store of a client. Cheap to clone: clones share their loads, and the values that they keep in this process.
@@ -288,15 +288,11 @@ impl<C: Encoding> Cache<C> {
         let (Some(value), now_ms) = (found.value, found.now_ms) else {
             return Ok(None);
         };
-        let decoded = decode::<V, C>(&value).map_err(|why| Error::Value {
+        let cached = Cached::read::<C>(&value, now_ms).map_err(|why| Error::Value {
             key: key.as_str().to_owned(),
             why,
         })?;
-        Ok(Some(Cached {
-            value: Arc::new(decoded),
-            age: value.header.age(now_ms),
-            origin: value.header.standing(now_ms).into(),
-        }))
+        Ok(Some(cached))
     }
 
     /// Makes the value of `key` stale, and also the values of loads that are under way. Readers take the stale value or wait, by their
@@ -726,24 +722,19 @@ impl Loader for LoaderOfMany {
     }
 
     fn load(self: Box<Self>) -> BoxFuture<'static, LoadResult> {
-        let Self {
-            key,
-            enters,
-            joint,
-            load,
-        } = *self;
+        let this = *self;
         let loading = async move {
-            let all = match enters {
+            let all = match this.enters {
                 Some(enters) => {
                     // The receiver is in the joint load.
-                    drop(enters.send(key.clone()));
+                    drop(enters.send(this.key.clone()));
                     drop(enters);
-                    joint.await
+                    this.joint.await
                 }
                 // The load of the other entries has begun already.
-                None => load(vec![key.clone()]).await,
+                None => (this.load)(vec![this.key.clone()]).await,
             };
-            all?.get(key.as_str()).cloned().unwrap_or(Ok(None))
+            all?.get(this.key.as_str()).cloned().unwrap_or(Ok(None))
         };
         loading.boxed()
     }

@@ -22,12 +22,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::Moment;
 use leasehold::entries::{Entries, EntryListener};
-use leasehold_core::cache::{Header, Reply, Standing, Step, Value, Version};
+use leasehold_core::cache::{Reply, Step, Version};
 use leasehold_core::{ClientId, LockName};
 
 use crate::load::{Call, Demand, Loader, Loads, Offer};
 use crate::local_cache::{Limits, LocalCache, Lookup, ReadTicket};
-use crate::telemetry::{ReadEnd, Reading};
+use crate::telemetry::Reading;
 use crate::value::{Cached, Codec, Error, Origin, Refusal, decode};
 
 /// How long the receiver of a loaded value waits until the store has it.
@@ -43,32 +43,6 @@ pub(crate) struct Guard {
 pub(crate) struct Read {
     pub(crate) call: Call,
     pub(crate) loader: Box<dyn Loader>,
-}
-
-/// A stored value that could be decoded.
-struct Known<V> {
-    header: Header,
-    value: Arc<V>,
-    now_ms: u64,
-}
-
-impl<V> Known<V> {
-    /// Decodes a value as the caller does, if that works.
-    fn read<C: Codec<V>>(value: &Value, now_ms: u64) -> Option<Self> {
-        Some(Self {
-            header: value.header,
-            value: Arc::new(decode::<V, C>(value).ok()?),
-            now_ms,
-        })
-    }
-
-    fn serve(&self, origin: Origin) -> Cached<V> {
-        Cached {
-            value: self.value.clone(),
-            age: self.header.age(self.now_ms),
-            origin,
-        }
-    }
 }
 
 impl Guard {
@@ -101,7 +75,7 @@ impl Guard {
         let mut readings: Vec<_> = keys.iter().map(reading).collect();
         let lookups = self.lookups(&keys).await.inspect_err(|refusal| {
             for reading in readings.drain(..) {
-                reading.ended(refusal);
+                reading.ended(Err(refusal));
             }
         })?;
         let answers = reads.into_iter().zip(lookups).zip(readings);
@@ -116,14 +90,10 @@ impl Guard {
         let reading = self.loads.telemetry.read(key, self.now());
         let found = self.look(std::slice::from_ref(key), false).await;
         let found = found.map(|mut found| found.pop().unwrap_or_default());
-        match &found {
-            Ok(Lookup {
-                value: Some(value),
-                now_ms,
-            }) => reading.ended(Origin::from(value.header.standing(*now_ms))),
-            Ok(_) => reading.ended(ReadEnd::Nothing),
-            Err(refusal) => reading.ended(refusal),
-        }
+        reading.ended(found.as_ref().and_then(|found| {
+            let value = found.value.as_ref().ok_or(&Refusal::Nothing)?;
+            Ok(value.header.standing(found.now_ms).into())
+        }));
         found
     }
 
@@ -190,10 +160,7 @@ impl Guard {
             Ok(lookup) => self.answer::<V, C>(read, asked, lookup, &mut reading).await,
             Err(refusal) => Err(refusal),
         };
-        match &answer {
-            Ok(cached) => reading.ended(cached.origin),
-            Err(refusal) => reading.ended(refusal),
-        }
+        reading.ended(answer.as_ref().map(|cached| cached.origin));
         answer
     }
 
@@ -215,24 +182,25 @@ impl Guard {
         loop {
             let Lookup { value, now_ms } = &lookup;
             let stored = value.as_ref();
-            let known = stored.and_then(|value| Known::<V>::read::<C>(value, *now_ms));
-            if let Some(known) = &known {
-                let standing = known.header.standing(*now_ms);
-                let is_fresh = standing == Standing::Fresh;
-                if is_fresh || !policy.must_be_fresh {
+            let seen = stored.map_or(Version::default(), |value| value.header.version);
+            let known = stored.and_then(|value| Cached::<V>::read::<C>(value, *now_ms).ok());
+            let known = match (known, stored) {
+                (Some(known), Some(stored))
+                    if known.origin == Origin::Fresh || !policy.must_be_fresh =>
+                {
+                    let is_fresh = known.origin == Origin::Fresh;
                     // A fresh value is refreshed early if this reader draws the lot.
-                    if !is_fresh || policy.draws(&known.header, *now_ms) {
-                        let seen = known.header.version;
+                    if !is_fresh || policy.draws(&stored.header, *now_ms) {
                         let joined = loads.join(&call, &mut loader, seen, is_fresh);
                         // A client that is closed refreshes nothing.
                         if is_fresh && matches!(joined, Ok((_, true))) {
                             loads.telemetry.refreshes_early(&call.key);
                         }
                     }
-                    return Ok(known.serve(standing.into()));
+                    return Ok(known);
                 }
-            }
-            let seen = stored.map_or(Version::default(), |value| value.header.version);
+                (known, _) => known,
+            };
             // A value that the caller cannot decode must be replaced.
             let over = stored.is_some() && known.is_none();
             let (shared, is_leader) = loads.join(&call, &mut loader, seen, over)?;
@@ -279,9 +247,10 @@ impl Guard {
                 // A stale value that was found after the read is good enough too.
                 let known = known.or_else(|| {
                     let found = shared.stale(asked)?;
-                    Known::read::<C>(&found.value, found.now_ms)
+                    Cached::read::<C>(&found.value, found.now_ms).ok()
                 });
-                return known.map(|known| known.serve(Origin::Stale)).ok_or(refusal);
+                let origin = Origin::Stale;
+                return known.map(|known| Cached { origin, ..known }).ok_or(refusal);
             }
             // It still asks as of its first look: what begins to load after that will do, or it might never catch up with a source that
             // is invalidated all the time.

@@ -22,49 +22,18 @@ use crate::value::{Error, Origin, Refusal};
 /// The target that subscribers filter by.
 const TARGET: &str = "leasehold";
 
-/// The outcome of a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReadEnd {
-    Fresh,
-    Stale,
-    /// Loaded by this call.
-    Loaded,
-    /// Loaded by another call, in this or another process.
-    Waited,
-    /// There is no value: a loader of several keys had none, or the call had no loader.
-    Nothing,
-    Busy,
-    Failed,
-    /// The store gave no verdict.
-    Unavailable,
-    /// The future was dropped.
-    Cancelled,
-}
-
-/// The words for them, in their order.
-#[rustfmt::skip]
-const READS: [&str; 9] =
-    ["fresh", "stale", "loaded", "waited", "nothing", "busy", "failed", "unavailable", "cancelled"];
-
-impl From<Origin> for ReadEnd {
-    fn from(origin: Origin) -> Self {
-        match origin {
-            Origin::Fresh => Self::Fresh,
-            Origin::Stale => Self::Stale,
-            Origin::Loaded => Self::Loaded,
-            Origin::Waited => Self::Waited,
-        }
-    }
-}
-
-impl From<&Refusal> for ReadEnd {
-    fn from(refusal: &Refusal) -> Self {
-        match refusal {
-            Refusal::Store(_) => Self::Unavailable,
-            Refusal::Busy(_) => Self::Busy,
-            Refusal::Nothing => Self::Nothing,
-            _ => Self::Failed,
-        }
+/// The word for the outcome of a read.
+fn word(end: Result<Origin, &Refusal>) -> &'static str {
+    match end {
+        Ok(Origin::Fresh) => "fresh",
+        Ok(Origin::Stale) => "stale",
+        Ok(Origin::Loaded) => "loaded",
+        Ok(Origin::Waited) => "waited",
+        // A loader of several keys had none, or the call had no loader.
+        Err(Refusal::Nothing) => "nothing",
+        Err(Refusal::Busy(_)) => "busy",
+        Err(Refusal::Store(_)) => "unavailable",
+        Err(_) => "failed",
     }
 }
 
@@ -238,23 +207,27 @@ impl Reading<'_> {
         self.waits = true;
     }
 
-    pub(crate) fn ended(mut self, end: impl Into<ReadEnd>) {
-        self.end(end.into());
+    pub(crate) fn ended(mut self, end: Result<Origin, &Refusal>) {
+        self.end(word(end));
     }
 
-    fn end(&mut self, end: ReadEnd) {
+    fn end(&mut self, outcome: &'static str) {
         let Some((telemetry, key)) = self.watched.take() else {
             return;
         };
-        let (key, index) = (&key, end as usize);
-        count!(telemetry, key, reads[index].increment(1));
+        let key = &key;
+        count!(telemetry, key, reads[numbers::place(outcome)].increment(1));
         if !self.waits {
             return;
         }
         let waited = telemetry.entries.clock().now().since(self.begun);
-        count!(telemetry, key, waits[index].record(waited));
+        count!(
+            telemetry,
+            key,
+            waits[numbers::place(outcome)].record(waited)
+        );
         telemetry.entries.tell(Level::DEBUG, || {
-            let (key, outcome, waited_ms) = (key.as_str(), READS[index], millis(waited));
+            let (key, waited_ms) = (key.as_str(), millis(waited));
             debug!(target: TARGET, key, outcome, waited_ms, "waited for a value");
         });
     }
@@ -262,7 +235,7 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.end(ReadEnd::Cancelled);
+        self.end("cancelled");
     }
 }
 
@@ -363,7 +336,7 @@ mod numbers {
         Counter, Histogram, Label, Unit, counter, describe_counter, describe_histogram, histogram,
     };
 
-    use super::{CAUSES, LOADS, READS};
+    use super::{CAUSES, LOADS};
 
     const READ: &str = "leasehold_cache_read_total";
     const WAIT: &str = "leasehold_cache_wait_seconds";
@@ -373,6 +346,19 @@ mod numbers {
     const EARLY_REFRESH: &str = "leasehold_cache_early_refresh_total";
     const BACK_OFF: &str = "leasehold_cache_back_off_total";
     const INVALIDATE: &str = "leasehold_cache_invalidate_total";
+
+    /// The outcomes of a read.
+    #[rustfmt::skip]
+    const READS: [&str; 9] =
+        ["fresh", "stale", "loaded", "waited", "nothing", "busy", "failed", "unavailable", "cancelled"];
+
+    /// The place of an outcome of a read.
+    pub(super) fn place(outcome: &str) -> usize {
+        READS
+            .iter()
+            .position(|word| *word == outcome)
+            .unwrap_or_default()
+    }
 
     /// The numbers, with their descriptions.
     #[rustfmt::skip]

@@ -33,6 +33,15 @@ pub struct Cached<V> {
 }
 
 impl<V> Cached<V> {
+    /// A stored value, decoded as the caller does, or why that failed.
+    pub(crate) fn read<C: Codec<V>>(value: &Value, now_ms: u64) -> Result<Self, String> {
+        Ok(Self {
+            value: Arc::new(decode::<V, C>(value)?),
+            age: value.header.age(now_ms),
+            origin: value.header.standing(now_ms).into(),
+        })
+    }
+
     /// How long ago the value was stored, by the store's clock. Zero for a value that was loaded just now.
     pub fn age(&self) -> Duration {
         self.age

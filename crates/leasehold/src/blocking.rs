@@ -24,27 +24,39 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
-mod lease;
-mod mutex;
-#[cfg(feature = "timestamp")]
-mod timestamp;
-
+use std::ops::Deref;
 use std::time::Duration;
 
 use leasehold_core::{ClientId, Fence, Snapshot};
 use pollster::block_on;
 
-pub use self::lease::{Detached, Lease, LossWatch};
-pub use self::mutex::Mutex;
-#[cfg(feature = "timestamp")]
-pub use self::timestamp::{TimestampHold, TimestampLock};
 use crate::ClientBuilder;
 #[cfg(feature = "redis")]
 use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
-use crate::error::Error;
+use crate::error::{Error, Lost};
+use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitStatus};
 use crate::store::InspectedNodes;
+#[cfg(feature = "timestamp")]
+use crate::timestamp::Unit;
+
+/// Makes the methods that do not wait those of the async type.
+macro_rules! derefs {
+    ($($blocking:ident)+) => { $(
+        impl Deref for $blocking {
+            type Target = crate::$blocking;
+
+            fn deref(&self) -> &crate::$blocking {
+                &self.0
+            }
+        }
+    )+ };
+}
+
+derefs!(Lease LossWatch Detached);
+#[cfg(feature = "timestamp")]
+derefs!(TimestampHold);
 
 /// A blocking [`Client`](crate::Client).
 ///
@@ -375,6 +387,440 @@ impl Client {
     }
 }
 
+/// A blocking [`Mutex`](crate::Mutex).
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold::{Error, blocking::Client};
+///
+/// let client = Client::embedded()?;
+/// let orders = client.mutex("orders:42").ttl(Duration::from_secs(10));
+/// match orders.acquire_within(Duration::from_secs(5)) {
+///     Ok(lease) => lease.release()?,
+///     Err(Error::Timeout(timeout)) => println!("held by {:?}", timeout.holder),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a mutex does nothing until it is acquired"]
+pub struct Mutex(crate::Mutex);
+
+impl Mutex {
+    /// Applies settings of the async mutex: `mutex.map(|mutex| mutex.ttl(ttl).note("nightly"))`.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let mutex = client.mutex("orders:42").map(|mutex| mutex.ttl(Duration::from_secs(5)).note("nightly"));
+    /// mutex.acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn map(self, change: impl FnOnce(crate::Mutex) -> crate::Mutex) -> Self {
+        Self(change(self.0))
+    }
+
+    /// See [`Mutex::ttl`](crate::Mutex::ttl): 10 ms to 24 h, default 30 s.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").ttl(Duration::from_secs(5)).acquire()?;
+    /// assert!(lease.valid_for() <= Duration::from_secs(5));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.map(|mutex| mutex.ttl(ttl))
+    }
+
+    /// See [`Mutex::note`](crate::Mutex::note): at most 128 bytes.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").note("nightly").acquire()?;
+    /// assert!(format!("{:?}", client.inspect("orders:42")?).contains("nightly"));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn note(self, note: impl Into<String>) -> Self {
+        self.map(|mutex| mutex.note(note))
+    }
+
+    /// See [`Mutex::auto_renew`](crate::Mutex::auto_renew): yes by default.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").ttl(Duration::from_millis(50)).auto_renew(false).acquire()?;
+    /// lease.wait_lost();
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn auto_renew(self, auto_renew: bool) -> Self {
+        self.map(|mutex| mutex.auto_renew(auto_renew))
+    }
+
+    /// See [`Mutex::max_hold`](crate::Mutex::max_hold): at least 10 ms, no limit by default.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").max_hold(Duration::from_millis(50)).acquire()?;
+    /// lease.wait_lost();
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.map(|mutex| mutex.max_hold(max_hold))
+    }
+
+    /// See [`Mutex::linger`](crate::Mutex::linger): not at all by default.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let orders = client.mutex("orders:42").linger(Duration::from_millis(50));
+    /// orders.acquire()?.release()?;
+    /// orders.acquire()?.release()?; // without a request, if it follows in time
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn linger(self, linger: Duration) -> Self {
+        self.map(|mutex| mutex.linger(linger))
+    }
+
+    /// See [`Mutex::at_least`](crate::Mutex::at_least): at most 24 h, not at all by default.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let report = client.mutex("report").at_least(Duration::from_secs(60));
+    /// report.acquire()?.release()?;
+    /// assert!(report.try_acquire()?.is_none(), "taken for a minute");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn at_least(self, at_least: Duration) -> Self {
+        self.map(|mutex| mutex.at_least(at_least))
+    }
+
+    /// See [`Mutex::on_wait`](crate::Mutex::on_wait).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let _held = client.mutex("orders:42").acquire()?;
+    /// let waiting = client.mutex("orders:42").on_wait(|status| println!("{status:?}"));
+    /// assert!(waiting.acquire_within(Duration::from_millis(20)).is_err());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn on_wait(self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
+        self.map(|mutex| mutex.on_wait(watch))
+    }
+
+    /// See [`Mutex::acquire`](crate::Mutex::acquire).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// assert!(!lease.is_lost());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn acquire(&self) -> Result<Lease, Error> {
+        block_on(self.0.acquire()).map(Lease)
+    }
+
+    /// See [`Mutex::acquire_within`](crate::Mutex::acquire_within).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let _held = client.mutex("orders:42").acquire()?;
+    /// let late = client.mutex("orders:42").acquire_within(Duration::from_millis(20));
+    /// assert!(matches!(late, Err(leasehold::Error::Timeout(_))));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
+        block_on(self.0.acquire_within(limit)).map(Lease)
+    }
+
+    /// See [`Mutex::try_acquire`](crate::Mutex::try_acquire).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let _held = client.mutex("orders:42").acquire()?;
+    /// assert!(client.mutex("orders:42").try_acquire()?.is_none());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+        Ok(block_on(self.0.try_acquire())?.map(Lease))
+    }
+
+    /// [`Mutex::acquire`], then [`Lease::run`].
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let ran = client.mutex("orders:42").run(|lease| lease.fence())?;
+    /// println!("worked under fence {}", ran.confirmed()?);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As these methods.
+    pub fn run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<RunOutcome<T>, Error> {
+        Ok(self.acquire()?.run(work)?)
+    }
+
+    /// [`Mutex::acquire_within`], then [`Lease::run`].
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let ran = client.mutex("orders:42").run_within(Duration::from_secs(5), |_| 7)?;
+    /// assert_eq!(ran.confirmed()?, 7);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As these methods.
+    pub fn run_within<T>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&Lease) -> T,
+    ) -> Result<RunOutcome<T>, Error> {
+        Ok(self.acquire_within(limit)?.run(work)?)
+    }
+
+    /// [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy; then `work` does not begin.
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let _held = client.mutex("orders:42").acquire()?;
+    /// assert!(client.mutex("orders:42").try_run(|_| 7)?.is_none());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As these methods.
+    pub fn try_run<T>(
+        &self,
+        work: impl FnOnce(&Lease) -> T,
+    ) -> Result<Option<RunOutcome<T>>, Error> {
+        let lease = self.try_acquire()?;
+        Ok(lease.map(|lease| lease.run(work)).transpose()?)
+    }
+}
+
+/// A blocking [`Lease`](crate::Lease). It dereferences to that type for the methods that do not wait.
+///
+/// ```
+/// use leasehold::blocking::Client;
+///
+/// let lease = Client::embedded()?.mutex("orders:42").acquire()?;
+/// for step in 0..3 {
+///     if lease.is_lost() {
+///         break;
+///     }
+///     println!("step {step}, under fence {}", lease.fence());
+/// }
+/// lease.release()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a lease releases the lock"]
+pub struct Lease(crate::Lease);
+
+impl Lease {
+    /// Waits until the lease is lost; see [`Lease::lost`](crate::Lease::lost).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").max_hold(std::time::Duration::from_millis(50)).acquire()?;
+    /// let lost = lease.wait_lost();
+    /// println!("{lost}");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn wait_lost(&self) -> Lost {
+        block_on(self.0.lost())
+    }
+
+    /// See [`Lease::watch`](crate::Lease::watch).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let watch = lease.watch();
+    /// let watcher = std::thread::spawn(move || watch.wait_ended());
+    /// lease.release()?;
+    /// println!("{:?}", watcher.join().expect("it does not panic"));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn watch(&self) -> LossWatch {
+        LossWatch(self.0.watch())
+    }
+
+    /// See [`Lease::extend`](crate::Lease::extend).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// lease.extend(Duration::from_secs(60))?;
+    /// assert!(lease.valid_for() > Duration::from_secs(30));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        block_on(self.0.extend(ttl))
+    }
+
+    /// See [`Lease::release`](crate::Lease::release).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// client.mutex("orders:42").acquire()?.release()?;
+    /// assert!(client.inspect("orders:42")?.holder.is_none());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+
+    /// See [`Lease::release_after`](crate::Lease::release_after).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// client.mutex("report").acquire()?.release_after(Duration::from_secs(60))?;
+    /// assert!(client.mutex("report").try_acquire()?.is_none());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn release_after(self, keep: Duration) -> Result<(), Error> {
+        block_on(self.0.release_after(keep))
+    }
+
+    /// Runs `work` under the lease, then releases the lease. Blocking work is not cancelled: check
+    /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or use a [`LossWatch`] in another thread. The result has the output
+    /// and the result of the release: see [`RunOutcome`].
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// assert_eq!(lease.run(|_| 7)?.confirmed()?, 7);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`] when the lease was lost before `work` began.
+    pub fn run<T>(self, work: impl FnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
+        if let Some(lost) = self.loss() {
+            return Err(lost);
+        }
+        let output = work(&self);
+        let released = self.release();
+        Ok(RunOutcome::new(output, released))
+    }
+
+    /// See [`Lease::detach`](crate::Lease::detach).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
+    /// println!("pass this to another process: {}", detached.token());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn detach(self, ttl: Duration) -> Result<(Detached, LeaseStatus), Error> {
+        let (detached, status) = block_on(self.0.detach(ttl))?;
+        Ok((Detached(detached), status))
+    }
+}
+
+/// A blocking [`LossWatch`](crate::LossWatch). It dereferences to that type for the methods that do not wait.
+#[derive(Debug, Clone)]
+#[must_use = "a watch does nothing until it is asked"]
+pub struct LossWatch(crate::LossWatch);
+
+impl LossWatch {
+    /// Waits until the lease is lost; see [`LossWatch::lost`](crate::LossWatch::lost).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").max_hold(Duration::from_millis(50)).acquire()?;
+    /// let watch = lease.watch();
+    /// println!("{}", watch.wait_lost());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn wait_lost(&self) -> Lost {
+        block_on(self.0.lost())
+    }
+
+    /// Waits until the lease has ended; see [`LossWatch::ended`](crate::LossWatch::ended).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let watch = lease.watch();
+    /// lease.release()?;
+    /// println!("{:?}", watch.wait_ended());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn wait_ended(&self) -> LeaseEnd {
+        block_on(self.0.ended())
+    }
+}
+
+/// A blocking [`Detached`](crate::Detached). It dereferences to that type for the methods that do not wait.
+#[derive(Debug, Clone)]
+pub struct Detached(crate::Detached);
+
+impl Detached {
+    /// See [`Detached::renew`](crate::Detached::renew).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
+    /// detached.renew(Duration::from_secs(60))?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn renew(&self, ttl: Duration) -> Result<LeaseStatus, Error> {
+        block_on(self.0.renew(ttl))
+    }
+
+    /// See [`Detached::check`](crate::Detached::check).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
+    /// detached.check()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn check(&self) -> Result<LeaseStatus, Error> {
+        block_on(self.0.check())
+    }
+
+    /// See [`Detached::release`](crate::Detached::release).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// # use std::time::Duration;
+    /// let lease = client.mutex("orders:42").acquire()?;
+    /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
+    /// detached.release()?;
+    /// assert!(client.mutex("orders:42").try_acquire()?.is_some());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+}
+
+/// A blocking [`TimestampLock`](crate::TimestampLock).
+#[cfg(feature = "timestamp")]
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct TimestampLock(crate::TimestampLock);
+
 #[cfg(feature = "timestamp")]
 impl TimestampLock {
     /// The lock of this name; see [`TimestampLock::new`](crate::TimestampLock::new).
@@ -388,5 +834,175 @@ impl TimestampLock {
     /// ```
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         client.timestamp_lock(name)
+    }
+
+    /// Applies settings of the async lock: `lock.map(|lock| lock.ttl(ttl).unit(Unit::Millis))`.
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// # use std::time::Duration;
+    /// let lock = client.timestamp_lock("nightly").map(|lock| lock.ttl(Duration::from_secs(60)));
+    /// lock.acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn map(self, change: impl FnOnce(crate::TimestampLock) -> crate::TimestampLock) -> Self {
+        Self(change(self.0))
+    }
+
+    /// See [`TimestampLock::ttl`](crate::TimestampLock::ttl): 10 ms to 24 h, default 30 s.
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// # use std::time::Duration;
+    /// let lock = client.timestamp_lock("nightly").ttl(Duration::from_secs(60));
+    /// lock.acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.map(|lock| lock.ttl(ttl))
+    }
+
+    /// See [`TimestampLock::unit`](crate::TimestampLock::unit): seconds by default.
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// let lock = client.timestamp_lock("nightly").unit(leasehold::timestamp::Unit::Millis);
+    /// lock.acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn unit(self, unit: Unit) -> Self {
+        self.map(|lock| lock.unit(unit))
+    }
+
+    /// See [`TimestampLock::auto_renew`](crate::TimestampLock::auto_renew): yes by default.
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// let hold = client.timestamp_lock("nightly").auto_renew(false).acquire()?;
+    /// hold.wait_lost();
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn auto_renew(self, auto_renew: bool) -> Self {
+        self.map(|lock| lock.auto_renew(auto_renew))
+    }
+
+    /// See [`TimestampLock::without_scripts`](crate::TimestampLock::without_scripts).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// let lock = client.timestamp_lock("nightly").without_scripts();
+    /// lock.acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn without_scripts(self) -> Self {
+        self.map(crate::TimestampLock::without_scripts)
+    }
+
+    /// See [`TimestampLock::on_wait`](crate::TimestampLock::on_wait).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// let lock = client.timestamp_lock("nightly").on_wait(|status| println!("{status:?}"));
+    /// lock.acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn on_wait(self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
+        self.map(|lock| lock.on_wait(watch))
+    }
+
+    /// See [`TimestampLock::acquire`](crate::TimestampLock::acquire).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// let hold = client.timestamp_lock("nightly").acquire()?;
+    /// hold.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn acquire(&self) -> Result<TimestampHold, Error> {
+        block_on(self.0.acquire()).map(TimestampHold)
+    }
+
+    /// See [`TimestampLock::acquire_within`](crate::TimestampLock::acquire_within).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// # use std::time::Duration;
+    /// let hold = client.timestamp_lock("nightly").acquire_within(Duration::from_secs(5))?;
+    /// hold.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn acquire_within(&self, limit: Duration) -> Result<TimestampHold, Error> {
+        block_on(self.0.acquire_within(limit)).map(TimestampHold)
+    }
+
+    /// See [`TimestampLock::try_acquire`](crate::TimestampLock::try_acquire).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// if let Some(hold) = client.timestamp_lock("nightly").try_acquire()? {
+    ///     hold.release()?;
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn try_acquire(&self) -> Result<Option<TimestampHold>, Error> {
+        Ok(block_on(self.0.try_acquire())?.map(TimestampHold))
+    }
+}
+
+/// A blocking [`TimestampHold`](crate::TimestampHold). It dereferences to that type for the methods that do not wait.
+#[cfg(feature = "timestamp")]
+#[derive(Debug)]
+#[must_use = "dropping a hold releases the lock"]
+pub struct TimestampHold(crate::TimestampHold);
+
+#[cfg(feature = "timestamp")]
+impl TimestampHold {
+    /// Waits until the hold is lost; see [`TimestampHold::lost`](crate::TimestampHold::lost).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// let hold = client.timestamp_lock("nightly").acquire()?;
+    /// println!("{}", hold.wait_lost());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn wait_lost(&self) -> Lost {
+        block_on(self.0.lost())
+    }
+
+    /// See [`TimestampHold::extend`](crate::TimestampHold::extend).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// # use std::time::Duration;
+    /// let hold = client.timestamp_lock("nightly").acquire()?;
+    /// hold.extend(Duration::from_secs(60))?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        block_on(self.0.extend(ttl))
+    }
+
+    /// See [`TimestampHold::release`](crate::TimestampHold::release).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// client.timestamp_lock("nightly").acquire()?.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+
+    /// See [`TimestampHold::release_after`](crate::TimestampHold::release_after).
+    ///
+    /// ```no_run
+    /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
+    /// # use std::time::Duration;
+    /// let hold = client.timestamp_lock("nightly").acquire()?;
+    /// hold.release_after(Duration::from_secs(60))?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn release_after(self, keep: Duration) -> Result<(), Error> {
+        block_on(self.0.release_after(keep))
     }
 }

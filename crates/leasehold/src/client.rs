@@ -1,6 +1,5 @@
 //! One client of one store, and its builder.
 
-mod builder;
 mod connect;
 
 use std::fmt;
@@ -10,17 +9,13 @@ use std::time::Duration;
 use leasehold_core::{ClientId, Fence, Invalid, LockName, Naming, Reply, Snapshot, Step};
 use tokio::sync::oneshot;
 
-pub use self::builder::ClientBuilder;
+pub use self::connect::ClientBuilder;
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
 use crate::lease::{Detached, Engine, EngineHandle};
 use crate::mutex::Mutex;
-#[cfg(feature = "timestamp")]
-use crate::store::Timestamps;
-#[cfg(feature = "entries")]
-use crate::store::entries::EntryStore;
 use crate::store::memory::Memory;
-use crate::store::{InspectedNodes, snapshot};
+use crate::store::{InspectedNodes, answered, snapshot};
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
@@ -41,15 +36,9 @@ use crate::store::{InspectedNodes, snapshot};
 /// the end of a program, better call [`Client::close`]: it does not block its thread, and waits longer.
 #[derive(Clone)]
 pub struct Client {
-    /// `None` if the store keeps no cache entries.
-    #[cfg(feature = "entries")]
-    pub(crate) entries: Option<Arc<dyn EntryStore>>,
     /// The namespace of entries. A key template is for locks only.
     #[cfg(feature = "entries")]
     pub(crate) entry_naming: Naming,
-    /// `None` if the store does not support timestamp locks.
-    #[cfg(feature = "timestamp")]
-    pub(crate) timestamps: Option<Arc<dyn Timestamps>>,
     naming: Naming,
     /// How long `close` waits.
     close_limit: Duration,
@@ -374,13 +363,9 @@ impl Client {
     }
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
-        self.run(|engine| async move {
-            // A failure counts also if the caller has gone.
-            let (reply, answer) = oneshot::channel();
-            engine.request(&name, step, move |answer| drop(reply.send(answer)));
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+        // A failure counts also if the caller has gone.
+        self.run(|engine| {
+            answered(move |tell| engine.request(&name, step, move |answer| drop(tell.send(answer))))
         })
         .await
     }

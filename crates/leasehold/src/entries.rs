@@ -45,7 +45,7 @@ impl Client {
     pub fn entries(&self) -> Entries {
         Entries {
             engine: Arc::clone(&self.engine),
-            store: self.entries.clone(),
+            store: self.engine.store.clone().entries(),
             naming: self.entry_naming.clone(),
         }
     }
@@ -68,11 +68,7 @@ impl Entries {
     ///
     /// # Errors
     /// If the store gives no verdict, or keeps no entries.
-    pub async fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        watch: bool,
-    ) -> Result<Looked, StoreError> {
+    pub async fn look(&self, keys: &[LockName], watch: bool) -> Result<Looked, StoreError> {
         self.insist(|store| store.look(keys, watch)).await
     }
 
@@ -80,11 +76,7 @@ impl Entries {
     ///
     /// # Errors
     /// If the store gives no verdict, or keeps no entries. The step may have been taken.
-    pub async fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a Step,
-    ) -> Result<Taken, StoreError> {
+    pub async fn take(&self, key: &LockName, step: &Step) -> Result<Taken, StoreError> {
         let taken = self.insist(|store| store.take(key, step)).await;
         if matches!(step, Step::Invalidate { .. }) {
             // Also if it was not confirmed, and before the store's notice arrives.

@@ -110,7 +110,7 @@ pub struct Timeout {
 
 /// A lease was lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("lease on \"{name}\"{} was lost: {}", Numbered(*.fence), self.reason())]
+#[error("lease on \"{name}\"{} was lost: {}", numbered(*.fence), self.reason())]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
@@ -320,12 +320,8 @@ impl StoreError {
 }
 
 /// A fence in a sentence.
-struct Numbered(Option<Fence>);
-
-impl fmt::Display for Numbered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |fence| write!(f, " (fence {fence})"))
-    }
+fn numbered(fence: Option<Fence>) -> String {
+    fence.map_or_else(String::new, |fence| format!(" (fence {fence})"))
 }
 
 /// A holder in a sentence, and whether it is the client that asked.

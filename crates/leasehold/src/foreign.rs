@@ -49,34 +49,27 @@ impl ForeignFormat {
 
     /// The program or library that writes it, or the best known of them.
     pub const fn program(self) -> &'static str {
-        match self {
-            Self::Redisson => "Redisson",
-            Self::Symfony => "Symfony Lock",
-            Self::ShedLock => "ShedLock",
-            Self::RedisPy => "redis-py",
-            Self::Redlock => "node-redlock",
-            Self::Uuid => "pottery or redis-semaphore",
-            Self::PythonRedisLock => "python-redis-lock",
-            Self::Redsync => "redsync",
-            Self::Redislock => "bsm/redislock",
-            Self::Rslock => "rslock",
-            Self::Timestamp => "the timestamp protocol",
-        }
+        self.described().0
     }
 
     /// The format that the value resembles.
     pub const fn form(self) -> &'static str {
+        self.described().1
+    }
+
+    const fn described(self) -> (&'static str, &'static str) {
         match self {
-            Self::Redisson => "a hash",
-            Self::Symfony => "a sorted set",
-            Self::ShedLock => "a time and a host",
-            Self::RedisPy => "a time-based UUID without dashes",
-            Self::Redlock => "32 hexadecimal digits",
-            Self::Uuid => "a UUID",
-            Self::PythonRedisLock => "18 bytes in base64",
-            Self::Redsync | Self::Redislock => "16 bytes in base64",
-            Self::Rslock => "20 bytes",
-            Self::Timestamp => "a time since 1970",
+            Self::Redisson => ("Redisson", "a hash"),
+            Self::Symfony => ("Symfony Lock", "a sorted set"),
+            Self::ShedLock => ("ShedLock", "a time and a host"),
+            Self::RedisPy => ("redis-py", "a time-based UUID without dashes"),
+            Self::Redlock => ("node-redlock", "32 hexadecimal digits"),
+            Self::Uuid => ("pottery or redis-semaphore", "a UUID"),
+            Self::PythonRedisLock => ("python-redis-lock", "18 bytes in base64"),
+            Self::Redsync => ("redsync", "16 bytes in base64"),
+            Self::Redislock => ("bsm/redislock", "16 bytes in base64"),
+            Self::Rslock => ("rslock", "20 bytes"),
+            Self::Timestamp => ("the timestamp protocol", "a time since 1970"),
         }
     }
 }

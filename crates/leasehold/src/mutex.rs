@@ -362,12 +362,8 @@ impl Mutex {
         let name = self.name.clone()?;
         let ttl = self.engine.ttl(self.ttl)?;
         if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < Ttl::MIN) {
-            return Err(Invalid::new(
-                "max_hold",
-                &format!("{max_hold:?}"),
-                "must be at least 10 ms",
-            )
-            .into());
+            let why = "must be at least 10 ms";
+            return Err(Invalid::new("max_hold", &format!("{max_hold:?}"), why).into());
         }
         let longest = self.engine.store.longest_ttl();
         within("at_least", self.at_least, Duration::ZERO, longest)?;

@@ -39,18 +39,22 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Tasks of the current runtime, for virtual time. `None` outside of a runtime.
-    pub(crate) fn here() -> Option<Self> {
-        let handle = Handle::try_current().ok()?;
-        Some(Self {
+    fn of(handle: Handle, has_thread: bool) -> Self {
+        Self {
             handle,
             #[cfg(any(feature = "redis", feature = "entries"))]
             near: None,
             tracker: TaskTracker::new(),
-            has_thread: false,
+            has_thread,
             #[cfg(test)]
             explored: false,
-        })
+        }
+    }
+
+    /// Tasks of the current runtime, for virtual time. `None` outside of a runtime.
+    pub(crate) fn here() -> Option<Self> {
+        let here = Handle::try_current().ok()?;
+        Some(Self::of(here, false))
     }
 
     /// Tasks of the schedule that shuttle is exploring.
@@ -60,12 +64,8 @@ impl Tasks {
         static IDLE: std::sync::LazyLock<tokio::runtime::Runtime> =
             std::sync::LazyLock::new(|| Builder::new_current_thread().build().unwrap());
         Self {
-            handle: IDLE.handle().clone(),
-            #[cfg(any(feature = "redis", feature = "entries"))]
-            near: None,
-            tracker: TaskTracker::new(),
-            has_thread: false,
             explored: true,
+            ..Self::of(IDLE.handle().clone(), false)
         }
     }
 
@@ -78,18 +78,15 @@ impl Tasks {
         F: Future<Output = ()>,
     {
         // Made here, so the caller does not wait for the thread to start.
-        let runtime = Owned(Some(Builder::new_current_thread().enable_all().build()?));
-        let handle = runtime.handle()?;
-        thread(name, move || runtime.run(main()))?;
-        Ok(Self {
-            handle,
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let tasks = Self {
             #[cfg(any(feature = "redis", feature = "entries"))]
             near: Handle::try_current().ok().map(NearRuntime::of),
-            tracker: TaskTracker::new(),
-            has_thread: true,
-            #[cfg(test)]
-            explored: false,
-        })
+            ..Self::of(runtime.handle().clone(), true)
+        };
+        let runtime = Owned(Some(runtime));
+        thread(name, move || runtime.run(main()))?;
+        Ok(tasks)
     }
 
     /// Starts a task that [`Tasks::finished`] waits for.
@@ -263,11 +260,6 @@ pub enum JobEnd<T> {
 struct Owned(Option<Runtime>);
 
 impl Owned {
-    fn handle(&self) -> io::Result<Handle> {
-        let handle = self.0.as_ref().map(|runtime| runtime.handle().clone());
-        handle.ok_or_else(|| io::Error::other("a runtime that was given up"))
-    }
-
     /// Runs `main`, and ends with it.
     fn run(mut self, main: impl Future<Output = ()>) {
         if let Some(runtime) = self.0.take() {

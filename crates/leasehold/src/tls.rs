@@ -2,26 +2,29 @@
 //!
 //! The program chooses its cryptography provider. This module uses that choice if there is one, and never makes it for the whole program.
 
-mod refusal;
-mod verifier;
-
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use leasehold_core::Invalid;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError,
+    RootCertStore, SignatureScheme,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-pub(crate) use self::refusal::refusal;
-use self::verifier::{Fingerprint, Verifier};
 
 /// Settings of encrypted connections, for [`ClientBuilder::tls`](crate::ClientBuilder::tls). Files are in PEM form.
 ///
@@ -162,17 +165,9 @@ impl Tls {
 
     /// True without any setting.
     pub(crate) fn is_default(&self) -> bool {
-        let Self {
-            given,
-            ca,
-            certificate,
-            key,
-            name,
-            pins,
-            built: _,
-        } = self;
-        let has_file = ca.is_some() || certificate.is_some() || key.is_some();
-        given.is_none() && !has_file && name.is_none() && pins.is_empty()
+        let files = [&self.ca, &self.certificate, &self.key];
+        let has_words = self.name.is_some() || !self.pins.is_empty();
+        self.given.is_none() && !has_words && files.iter().all(|file| file.is_none())
     }
 
     /// Checks all settings. The authorities of the system are looked for only when they are needed.
@@ -195,9 +190,9 @@ impl Tls {
         stream: S,
         host: &str,
     ) -> io::Result<TlsStream<S>> {
-        let name = named(self.name.as_deref().unwrap_or(host)).map_err(refusal::of)?;
+        let name = named(self.name.as_deref().unwrap_or(host)).map_err(refused)?;
         let config = self.config();
-        let config = config.map_err(|invalid| refusal::of(invalid.to_string()))?;
+        let config = config.map_err(|invalid| refused(invalid.to_string()))?;
         TlsConnector::from(config).connect(name, stream).await
     }
 
@@ -284,8 +279,19 @@ impl Tls {
             }
             (None, false) => Vec::new(),
         };
-        let verifier = Verifier::new(provider, pins, authorities, own);
-        let verifier = verifier.map_err(|error| Invalid::new(SETTING, "authorities", error))?;
+        let algorithms = provider.signature_verification_algorithms;
+        let by_authorities = pins.is_empty().then(|| {
+            WebPkiServerVerifier::builder_with_provider(authorities.into(), provider).build()
+        });
+        let authorities = by_authorities.transpose();
+        let authorities =
+            authorities.map_err(|error| Invalid::new(SETTING, "authorities", error.to_string()))?;
+        let verifier = Verifier {
+            pins,
+            authorities,
+            own,
+            algorithms,
+        };
         Ok(Arc::new(verifier))
     }
 }
@@ -324,6 +330,257 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Invalid> {
         return Err(of_file(file, lack));
     }
     Ok(read)
+}
+
+/// The SHA-256 of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    fn of(certificate: &CertificateDer<'_>) -> Self {
+        let digest = ::ring::digest::digest(&::ring::digest::SHA256, certificate);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+
+    /// Reads hexadecimal digits, with or without colons, and `sha256:` before them.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_ascii_lowercase();
+        let digits = text.strip_prefix("sha256:").unwrap_or(&text);
+        let digits: String = digits.chars().filter(|c| *c != ':').collect();
+        if digits.len() != 64 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Trusts pinned certificates if there are pins, else what authorities have signed.
+#[derive(Debug)]
+struct Verifier {
+    pins: Vec<Fingerprint>,
+    /// Without pins.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    /// Trusted if a server shows one of them itself.
+    own: Vec<CertificateDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let fingerprint = Fingerprint::of(certificate);
+        let Some(authorities) = &self.authorities else {
+            return if self.pins.contains(&fingerprint) {
+                Ok(ServerCertVerified::assertion())
+            } else {
+                let why = format!("its certificate ({fingerprint}) is not the pinned one");
+                Err(said(why))
+            };
+        };
+        let verified = authorities.verify_server_cert(certificate, intermediates, name, ocsp, now);
+        let Err(Error::InvalidCertificate(why)) = verified else {
+            return verified;
+        };
+        if self.own.iter().any(|own| own == certificate) && !is_about_time(&why) {
+            // Only an authority may sign, and an authority may not be a server: neither matters for a certificate that is trusted itself.
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(match why {
+            // So is a self-signed certificate that may sign others, and is not trusted itself.
+            why if why == CertificateError::UnknownIssuer || is_of_authority(&why) => {
+                said(format!(
+                    "its certificate ({fingerprint}) is signed by no authority that this client trusts"
+                ))
+            }
+            CertificateError::Other(rule) => {
+                said(format!("its certificate breaks a rule of X.509: {rule}"))
+            }
+            why => Error::InvalidCertificate(why),
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// True for the certificate of an authority, which is no server. The type of this error is that of another crate.
+fn is_of_authority(why: &CertificateError) -> bool {
+    matches!(why, CertificateError::Other(rule) if rule.to_string() == "CaUsedAsEndEntity")
+}
+
+/// True if another time of day would change the verdict.
+fn is_about_time(why: &CertificateError) -> bool {
+    matches!(
+        why,
+        CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }
+    )
+}
+
+/// A sentence instead of the name of an error.
+#[derive(Debug)]
+struct Sentence(String);
+
+impl fmt::Display for Sentence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Sentence {}
+
+/// The refusal of a certificate, in these words.
+fn said(sentence: String) -> Error {
+    let sentence = OtherError(Arc::new(Sentence(sentence)));
+    Error::InvalidCertificate(CertificateError::Other(sentence))
+}
+
+/// A connection that was refused, in these words.
+fn refused(sentence: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, said(sentence))
+}
+
+/// The sentence about a refused certificate, if the connection failed for that.
+pub(crate) fn refusal(error: &io::Error) -> Option<String> {
+    match error.get_ref()?.downcast_ref()? {
+        Error::InvalidCertificate(why) => Some(by_us(why)),
+        Error::NoCertificatesPresented => Some("it showed no certificate".into()),
+        Error::AlertReceived(alert) => by_them(*alert).map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn by_us(why: &CertificateError) -> String {
+    match why {
+        CertificateError::ExpiredContext { time, not_after } => {
+            format!(
+                "its certificate expired {} ago, {CLOCK}",
+                between(*not_after, *time)
+            )
+        }
+        CertificateError::Expired => "its certificate has expired".into(),
+        CertificateError::NotValidYetContext { time, not_before } => {
+            let wait = between(*time, *not_before);
+            format!("its certificate is not valid yet, for another {wait}, {CLOCK}")
+        }
+        CertificateError::NotValidYet => "its certificate is not valid yet".into(),
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
+            let names: Vec<&str> = presented.iter().map(|name| plain(name)).collect();
+            let names = if names.is_empty() {
+                "no host (it has no subjectAltName)".into()
+            } else {
+                names.join(", ")
+            };
+            format!(
+                "its certificate is for {names}, not for {}",
+                expected.to_str()
+            )
+        }
+        CertificateError::NotValidForName => "its certificate is for another host".into(),
+        CertificateError::UnknownIssuer => {
+            "its certificate is signed by no authority that this client trusts".into()
+        }
+        CertificateError::Revoked => "its certificate was revoked".into(),
+        CertificateError::Other(other) if other.0.is::<Sentence>() => other.to_string(),
+        other => format!("its certificate cannot be trusted: {other}"),
+    }
+}
+
+const CLOCK: &str = "by the clock of this host";
+
+/// A name of a certificate without its kind, as in `DnsName("host")`.
+fn plain(name: &str) -> &str {
+    let inner = name
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"')
+}
+
+/// The time between two moments, in its largest unit.
+fn between(earlier: UnixTime, later: UnixTime) -> String {
+    let span = Duration::from_secs(later.as_secs().saturating_sub(earlier.as_secs()));
+    match span.as_secs() {
+        seconds @ 0..120 => format!("{seconds} seconds"),
+        seconds @ 120..7_200 => format!("{} minutes", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} hours", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// The alerts of RFC 8446, section 6.2, that are about the certificate of the client.
+fn by_them(alert: AlertDescription) -> Option<&'static str> {
+    Some(match alert {
+        AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
+            "it wants a certificate of this client"
+        }
+        AlertDescription::UnknownCA => {
+            "it does not trust the authority that signed the certificate of this client"
+        }
+        AlertDescription::CertificateExpired => {
+            "it says that the certificate of this client has expired"
+        }
+        AlertDescription::CertificateRevoked => {
+            "it says that the certificate of this client was revoked"
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::AccessDenied => {
+            "it refused the certificate of this client, or the lack of one"
+        }
+        // OpenSSL sends this over TLS 1.2 if it wants a certificate.
+        AlertDescription::HandshakeFailure => {
+            "it broke off the handshake: it may want a certificate of this client, or share no cipher with it"
+        }
+        AlertDescription::UnrecognisedName => {
+            "it has no certificate for the name that it was asked for"
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -375,5 +632,100 @@ mod tests {
         ] {
             other.check().unwrap_err();
         }
+    }
+
+    #[test]
+    fn fingerprints_are_read_as_tools_print_them() {
+        let fingerprint = Fingerprint::of(&CertificateDer::from(b"abc".as_slice()));
+        let digits = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(fingerprint.to_string(), format!("sha256:{digits}"));
+        let pairs: Vec<&str> = (0..32).map(|at| &digits[2 * at..2 * at + 2]).collect();
+        for text in [
+            digits,
+            &format!("SHA256:{}", digits.to_uppercase()),
+            &pairs.join(":").to_uppercase(),
+            &format!(" sha256:{}\n", pairs.join(":")),
+        ] {
+            assert_eq!(
+                Fingerprint::parse(text),
+                Some(fingerprint.clone()),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "sha256:",
+            &digits[1..],
+            &format!("{digits}0"),
+            &"é".repeat(32),
+        ] {
+            assert_eq!(Fingerprint::parse(text), None, "{text}");
+        }
+        let not_hexadecimal = digits.replace('b', "+");
+        assert_eq!(Fingerprint::parse(&not_hexadecimal), None);
+    }
+
+    fn told(error: Error) -> Option<String> {
+        refusal(&io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    #[test]
+    fn each_refusal_is_a_sentence() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let named = |presented: &[&str]| CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("db.internal").unwrap(),
+            presented: presented.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        for (why, sentence) in [
+            (
+                CertificateError::ExpiredContext {
+                    time: at(900_000),
+                    not_after: at(100_000),
+                },
+                "its certificate expired 9 days ago, by the clock of this host",
+            ),
+            (
+                CertificateError::NotValidYetContext {
+                    time: at(1_000),
+                    not_before: at(8_200),
+                },
+                "its certificate is not valid yet, for another 2 hours, by the clock of this host",
+            ),
+            (
+                named(&["DnsName(\"*.a.b\")", "IpAddress(10.0.0.7)"]),
+                "its certificate is for *.a.b, 10.0.0.7, not for db.internal",
+            ),
+            (
+                named(&[]),
+                "its certificate is for no host (it has no subjectAltName), not for db.internal",
+            ),
+            (CertificateError::Revoked, "its certificate was revoked"),
+            (
+                CertificateError::BadSignature,
+                "its certificate cannot be trusted: BadSignature",
+            ),
+        ] {
+            assert_eq!(
+                told(Error::InvalidCertificate(why)).as_deref(),
+                Some(sentence)
+            );
+        }
+        assert_eq!(told(said("so".into())).as_deref(), Some("so"));
+        let alert = told(Error::AlertReceived(AlertDescription::CertificateRequired));
+        assert_eq!(
+            alert.as_deref(),
+            Some("it wants a certificate of this client")
+        );
+    }
+
+    #[test]
+    fn what_is_about_no_certificate_is_none() {
+        for error in [
+            Error::AlertReceived(AlertDescription::ProtocolVersion),
+            Error::DecryptError,
+        ] {
+            assert_eq!(told(error), None);
+        }
+        assert_eq!(refusal(&io::ErrorKind::BrokenPipe.into()), None);
     }
 }

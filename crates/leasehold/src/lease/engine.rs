@@ -325,7 +325,7 @@ impl Engine {
         verdict: Option<ReleaseReply>,
     ) {
         // Asked now: during a reconnect, the store sends no notices.
-        let tells_wanted = || self.store.capabilities().tells_wanted;
+        let tells_wanted = || self.store.tells_wanted();
         if let Some(release) = Release::once(hold, keep, verdict, tells_wanted) {
             self.handle(Event::Released(release));
         }

@@ -6,11 +6,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+#[cfg(feature = "entries")]
+use leasehold_core::cache;
+#[cfg(feature = "timestamp")]
+use leasehold_core::timestamp;
 use leasehold_core::{ClientId, LockName, Owner, Reply, Snapshot, Step, Ttl, Wake};
 use tokio::sync::oneshot;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::clock::Clock;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
+use crate::runtime::Tasks;
 
 /// A message from a store to a client. Each one is a hint: a waiter also polls.
 #[cfg_attr(
@@ -47,6 +53,19 @@ pub(crate) type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 
 /// The reply to a step, or why there is none.
 pub(crate) type Answer = Result<Reply, StoreError>;
+
+/// The reply to a request that a store works on, or why there is none.
+pub(crate) type Answering<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Asks, and waits for the answer. If its sender is dropped, the outcome is unknown.
+pub(crate) async fn answered<T>(
+    ask: impl FnOnce(oneshot::Sender<Result<T, StoreError>>),
+) -> Result<T, StoreError> {
+    let (sender, answer) = oneshot::channel();
+    ask(sender);
+    let answer = answer.await;
+    answer.unwrap_or_else(|_| Err(StoreError::closed().unknown()))
+}
 
 /// Why an owner sends a step. Only its asker reads it.
 #[derive(Debug)]
@@ -139,19 +158,6 @@ impl Drop for Done {
     }
 }
 
-/// The abilities of a store beyond the steps of a lock. This may change with each connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Capabilities {
-    /// The store sends [`Notice::Wanted`]. If not, the client has to assume that others wait.
-    pub(crate) tells_wanted: bool,
-}
-
-impl Default for Capabilities {
-    fn default() -> Self {
-        Self { tells_wanted: true }
-    }
-}
-
 /// A store of locks. `send` is the only method that changes a lock.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Executes one step atomically, or reports why it could not. Safe to repeat.
@@ -162,18 +168,11 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn send(&self, name: &LockName, step: Step, done: Done);
 
     /// Sends a step and waits for the answer. If the future is dropped, the outcome is unknown.
-    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> BoxFuture<'a, Answer> {
-        async move {
-            let (sender, answer) = oneshot::channel();
-            self.send(
-                name,
-                step,
-                Done::new(move |answer| drop(sender.send(answer))),
-            );
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
-        }
+    fn apply<'a>(&'a self, name: &'a LockName, step: Step) -> Answering<'a, Reply> {
+        answered(move |tell| {
+            let done = Done::new(move |answer| drop(tell.send(answer)));
+            self.send(name, step, done);
+        })
         .boxed()
     }
 
@@ -189,9 +188,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The client is being closed, and has sent its last requests but those that follow from answers.
     fn closing(&self) {}
 
-    /// The present abilities of the store.
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+    /// Whether the store sends [`Notice::Wanted`] at present. If not, the client has to assume that others wait.
+    fn tells_wanted(&self) -> bool {
+        true
     }
 
     /// The longest TTL of a lease, and the longest time for which a released lock can be kept.
@@ -203,22 +202,101 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn label(&self) -> &str;
 
     /// Waits until it is known whether the store can be used. An embedded store is ready at once.
-    fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn ready(&self) -> Answering<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     /// The names for operators, from an index that holds hints only. With `remember`, adds that name instead and
     /// returns none.
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>>;
+
+    /// The cache entries of this store. A quorum has none.
+    #[cfg(feature = "entries")]
+    fn entries(self: Arc<Self>) -> Option<Arc<dyn EntryStore>> {
+        None
+    }
+
+    /// Executes a step on a key of the timestamp protocol. To be awaited on the client's own thread. Not safe to repeat.
+    ///
+    /// `None` if there are no such keys: only servers that other programs can reach have them.
+    #[cfg(feature = "timestamp")]
+    fn timestamp<'a>(
+        &'a self,
+        _: &'a LockName,
+        _: &'a TimestampRequest,
+    ) -> Option<Answering<'a, timestamp::Reply>> {
+        None
+    }
 }
 
-/// The facts about a client that its store needs.
+/// A step of the timestamp protocol, and how to execute it.
+#[cfg(feature = "timestamp")]
+#[derive(Debug, Clone)]
+pub(crate) struct TimestampRequest {
+    pub(crate) unit: timestamp::Unit,
+    pub(crate) step: timestamp::Step,
+    /// Execute it as one script. Otherwise, for a server without scripts, as the commands of the recipe.
+    pub(crate) by_script: bool,
+    /// No other step has to follow within the TTL, so that this one may take the longest time limit.
+    pub(crate) is_last: bool,
+}
+
+/// A store of cache entries, with steps of `leasehold_core::cache`. Its futures need the client's timers.
+#[cfg(feature = "entries")]
+pub trait EntryStore: Send + Sync {
+    /// Reads the values of these keys, in their order. A key without a valid entry has none. Changes no entry.
+    ///
+    /// With `watch`, the store tells the client of the next change of each of these values, if it can.
+    fn look<'a>(&'a self, keys: &'a [LockName], watch: bool) -> Answering<'a, Looked>;
+
+    /// Executes one step atomically, or reports why it could not. Safe to repeat.
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a cache::Step) -> Answering<'a, Taken>;
+}
+
+/// The result of a read.
+#[cfg(feature = "entries")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked {
+    /// The values, in the order of the keys.
+    pub values: Vec<Option<cache::Value>>,
+    /// The time on the store's expiry clock, in milliseconds: ahead of it by one round trip at most, and behind it by
+    /// drift between two readings at most.
+    pub now_ms: u64,
+}
+
+/// The reply to a step.
+#[cfg(feature = "entries")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The reply.
+    pub reply: cache::Reply,
+    /// The time of the step on the store's expiry clock, in milliseconds.
+    pub now_ms: u64,
+}
+
+/// What a store needs of its client.
 #[derive(Clone)]
 pub(crate) struct Attach {
     /// The client. Its channel is named after it.
     pub(crate) client: ClientId,
     /// Receives the notices of the store.
     pub(crate) listener: Listener,
+    pub(crate) clock: Clock,
+    pub(crate) tasks: Tasks,
+    /// The longest time limit of a request.
+    pub(crate) limit: Duration,
+}
+
+/// The time limit of a step: `longest`, or a third of its TTL if that is less, so that a lease survives two requests without an answer.
+pub(crate) fn limit_of(step: &Step, longest: Duration) -> Duration {
+    let ttl = match step {
+        Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => *ttl,
+        Step::Propose(proposal) => proposal.ttl,
+        Step::Release { .. } | Step::GiveBack { .. } | Step::Break { .. } | Step::Inspect => {
+            return longest;
+        }
+    };
+    (ttl.get() / 3).min(longest)
 }
 
 /// A lock as each node of its store sees it: [`Client::inspect_nodes`](crate::Client::inspect_nodes).

@@ -3,51 +3,11 @@
 
 use std::sync::{PoisonError, Weak};
 
-use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
-use leasehold_core::cache::{Reply, Step, Value};
 
 use super::contract::Notice;
-use crate::error::StoreError;
+pub use super::contract::{EntryStore, Looked, Taken};
 use crate::sync::Mutex;
-
-/// A store of cache entries. Its futures need the client's timers.
-pub trait EntryStore: Send + Sync {
-    /// Reads the values of these keys, in their order. A key without a valid entry has none. Changes no entry.
-    ///
-    /// With `watch`, the store tells the client of the next change of each of these values, if it can.
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        watch: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>>;
-
-    /// Executes one step atomically, or reports why it could not. Safe to repeat.
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>>;
-}
-
-/// The result of a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looked {
-    /// The values, in the order of the keys.
-    pub values: Vec<Option<Value>>,
-    /// The time on the store's expiry clock, in milliseconds: ahead of it by one round trip at most, and behind it by
-    /// drift between two readings at most.
-    pub now_ms: u64,
-}
-
-/// The reply to a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
-    /// The reply.
-    pub reply: Reply,
-    /// The time of the step on the store's expiry clock, in milliseconds.
-    pub now_ms: u64,
-}
 
 /// Hears of the entries of a store. Called from any thread; must return at once.
 pub trait EntryListener: Send + Sync {

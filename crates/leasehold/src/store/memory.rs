@@ -2,20 +2,21 @@
 //!
 //! Tests inject faults between clients and their store. A fault does not affect requests that were sent before.
 
-pub(crate) mod faulty;
-
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+#[cfg(feature = "entries")]
+use leasehold_core::cache;
 use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, World};
 
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::contract::{Attach, Done, Listener, Notice, Store};
+use crate::store::contract::{Answering, Attach, Done, Listener, Notice, Store, limit_of};
+#[cfg(feature = "entries")]
+use crate::store::contract::{EntryStore, Looked, Taken};
 
 /// The fewest steps between two sweeps of expired names. With more names than this, as many steps as there are names.
 const SWEEP_EVERY: usize = 1024;
@@ -31,7 +32,7 @@ struct MemoryState {
     clock: Clock,
     world: World,
     #[cfg(feature = "entries")]
-    cache: leasehold_core::cache::CacheWorld,
+    cache: cache::CacheWorld,
     /// The attached clients. A detached client receives no notices.
     clients: HashMap<ClientId, Listener>,
     steps_to_sweep: usize,
@@ -44,7 +45,7 @@ impl Memory {
             clock,
             world: World::default(),
             #[cfg(feature = "entries")]
-            cache: leasehold_core::cache::CacheWorld::default(),
+            cache: cache::CacheWorld::default(),
             clients: HashMap::new(),
             steps_to_sweep: SWEEP_EVERY,
         };
@@ -75,7 +76,7 @@ impl Memory {
         state.world = World::default();
         #[cfg(feature = "entries")]
         {
-            state.cache = leasehold_core::cache::CacheWorld::default();
+            state.cache = cache::CacheWorld::default();
         }
     }
 
@@ -85,12 +86,15 @@ impl Memory {
         change(&mut self.lock().world)
     }
 
+    /// Opens a client's access, with these faults.
     pub(crate) fn attach(&self, attach: Attach) -> MemoryStore {
-        self.lock().clients.insert(attach.client, attach.listener);
-        MemoryStore {
+        let listener = self.faults.before(attach.listener.clone());
+        self.lock().clients.insert(attach.client, listener);
+        MemoryStore(Arc::new(Access {
             memory: self.clone(),
-            client: attach.client,
-        }
+            attach,
+            late: Mutex::default(),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
@@ -227,13 +231,42 @@ impl fmt::Debug for Faults {
     }
 }
 
-/// One client's access to a [`Memory`].
-pub(crate) struct MemoryStore {
+/// One client's access to a [`Memory`] with its faults. A step that reaches the store is executed as usual.
+pub(crate) struct MemoryStore(Arc<Access>);
+
+struct Access {
     memory: Memory,
-    client: ClientId,
+    attach: Attach,
+    /// In the order of sending, which is also the order of execution.
+    late: Mutex<VecDeque<Late>>,
 }
 
-impl MemoryStore {
+/// A delayed step.
+struct Late {
+    name: LockName,
+    step: Step,
+    done: SharedDone,
+}
+
+/// Taken by the store or the time limit, whichever comes first.
+type SharedDone = Arc<Mutex<Option<Done>>>;
+
+fn take(done: &SharedDone) -> Option<Done> {
+    done.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+const LABEL: &str = "memory:";
+
+fn refused(kind: StoreErrorKind) -> StoreError {
+    StoreError::new(LABEL, kind, "injected by a test")
+}
+
+fn timed_out(limit: Duration) -> StoreError {
+    let detail = format!("waited {limit:.1?}");
+    StoreError::new(LABEL, StoreErrorKind::TimedOut, detail).unknown()
+}
+
+impl Access {
     fn step(&self, name: &LockName, step: &Step) -> Reply {
         let mut state = self.memory.lock();
         let MemoryState {
@@ -245,30 +278,105 @@ impl MemoryStore {
         let now = clock.store_now();
         let outcome = world.apply(now, name, step, &Attached(clients));
         state.sweep_if_due(now);
-        let clients = &state.clients;
         let key = || name.key().to_owned();
-        let mut notices = Vec::new();
-        for wake in outcome.wakes {
-            if let Some(listener) = clients.get(&wake.owner.client()) {
-                notices.push((listener.clone(), Notice::Granted { key: key(), wake }));
-            }
-        }
-        if let Some(owner) = outcome.wanted
-            && let Some(listener) = clients.get(&owner.client())
-        {
-            notices.push((listener.clone(), Notice::Wanted { key: key(), owner }));
-        }
-        if let Some(owner) = outcome.first
-            && let Some(listener) = clients.get(&owner.client())
-        {
-            notices.push((listener.clone(), Notice::First { owner }));
-        }
+        let granted = outcome.wakes.into_iter().map(|wake| {
+            let client = wake.owner.client();
+            (client, Notice::Granted { key: key(), wake })
+        });
+        let wanted = outcome.wanted.map(|owner| {
+            let client = owner.client();
+            (client, Notice::Wanted { key: key(), owner })
+        });
+        let first = outcome.first;
+        let first = first.map(|owner| (owner.client(), Notice::First { owner }));
+        let notices = granted.chain(wanted).chain(first);
+        let notices = notices.filter_map(|(client, notice)| {
+            let listener = state.clients.get(&client)?;
+            Some((listener.clone(), notice))
+        });
+        let notices: Vec<_> = notices.collect();
         drop(state);
         // Outside the lock: a listener may take a step at once.
         for (listener, notice) in notices {
             listener(notice);
         }
         outcome.reply
+    }
+
+    #[cfg(feature = "entries")]
+    fn entry_step(&self, key: &LockName, step: &cache::Step) -> Taken {
+        let mut state = self.memory.lock();
+        let now = state.clock.store_now();
+        let outcome = state.cache.apply(now, key, step);
+        state.sweep_if_due(now);
+        let changes = matches!(
+            step,
+            cache::Step::Commit(_) | cache::Step::Invalidate { .. }
+        );
+        let told = state.clients.values().filter(|_| changes);
+        let told: Vec<Listener> = told.cloned().collect();
+        let heard = |id| state.clients.get(id).cloned();
+        let woken: Vec<_> = outcome.wakes.iter().filter_map(heard).collect();
+        drop(state);
+        // Outside the lock: a listener may take a step at once.
+        for listener in told {
+            let keys = Some(vec![key.key().to_owned()]);
+            listener(Notice::Changed { keys });
+        }
+        for listener in woken {
+            let key = key.key().to_owned();
+            listener(Notice::LoadEnded { key });
+        }
+        Taken {
+            reply: outcome.reply,
+            now_ms: now.millis(),
+        }
+    }
+
+    /// After `limit`, reports a timeout unless there is an answer.
+    fn time_out_after(self: &Arc<Self>, limit: Duration, done: SharedDone) {
+        let access = self.clone();
+        self.attach.tasks.spawn_aside(async move {
+            access.attach.clock.sleep(limit).await;
+            if let Some(done) = take(&done) {
+                done.answer(Err(timed_out(limit)));
+            }
+        });
+    }
+
+    /// Executes the first delayed step.
+    fn execute_next(&self) {
+        let mut queue = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Late { name, step, done }) = queue.pop_front() else {
+            return;
+        };
+        drop(queue);
+        let reply = self.step(&name, &step);
+        if let Some(done) = take(&done) {
+            done.answer(Ok(reply));
+        }
+    }
+
+    /// Simulates an out-of-band request. `work` is executed unless the request fails or hangs.
+    async fn ask<T>(&self, work: impl FnOnce() -> T) -> Result<T, StoreError> {
+        let Attach { clock, limit, .. } = &self.attach;
+        match self.memory.faults.mode() {
+            FaultMode::Open => Ok(work()),
+            FaultMode::Fails(kind) => Err(refused(kind)),
+            FaultMode::Takes(delay) if delay < *limit => {
+                clock.sleep(delay).await;
+                Ok(work())
+            }
+            FaultMode::Hangs => {
+                clock.sleep(*limit).await;
+                Err(timed_out(*limit))
+            }
+            FaultMode::LosesReplies | FaultMode::Takes(_) => {
+                clock.sleep(*limit).await;
+                drop(work());
+                Err(timed_out(*limit))
+            }
+        }
     }
 }
 
@@ -283,109 +391,77 @@ impl Presence for Attached<'_> {
 
 impl Store for MemoryStore {
     fn label(&self) -> &'static str {
-        "memory:"
+        LABEL
     }
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
-        done.answer(Ok(self.step(name, &step)));
+        let access = &self.0;
+        let mode = access.memory.faults.mode();
+        let done = match mode {
+            FaultMode::Open => return done.answer(Ok(access.step(name, &step))),
+            FaultMode::Fails(kind) => return done.answer(Err(refused(kind))),
+            _ => Arc::new(Mutex::new(Some(done))),
+        };
+        access.time_out_after(limit_of(&step, access.attach.limit), done.clone());
+        match mode {
+            FaultMode::LosesReplies => drop(access.step(name, &step)),
+            FaultMode::Takes(delay) => {
+                let mut late = access.late.lock().unwrap_or_else(PoisonError::into_inner);
+                let name = name.clone();
+                late.push_back(Late { name, step, done });
+                drop(late);
+                let slow = access.clone();
+                access.attach.tasks.spawn_aside(async move {
+                    slow.attach.clock.sleep(delay).await;
+                    slow.execute_next();
+                });
+            }
+            _ => {}
+        }
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        if remember.is_some() {
-            return ready(Ok(Vec::new())).boxed();
-        }
-        let state = self.memory.lock();
-        let busy = |name: &&LockName| {
-            state
-                .world
-                .get(name)
-                .is_some_and(|lock| !lock.holders.is_empty() || !lock.queue.is_empty())
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
+        let names = move || {
+            let state = self.0.memory.lock();
+            let is_busy = |name: &&LockName| {
+                let lock = state.world.get(name);
+                lock.is_some_and(|lock| !lock.holders.is_empty() || !lock.queue.is_empty())
+            };
+            let names = state.world.names().filter(is_busy);
+            names.map(|name| name.key().to_owned()).collect()
         };
-        ready(Ok(state
-            .world
-            .names()
-            .filter(busy)
-            .map(|name| name.key().to_owned())
-            .collect()))
-        .boxed()
+        let index = move || remember.map_or_else(names, |_| Vec::new());
+        self.0.ask(index).boxed()
+    }
+
+    #[cfg(feature = "entries")]
+    fn entries(self: Arc<Self>) -> Option<Arc<dyn EntryStore>> {
+        Some(self)
     }
 }
 
 #[cfg(feature = "entries")]
-mod entries {
-    use futures_util::FutureExt;
-    use futures_util::future::{BoxFuture, ready};
-    use leasehold_core::LockName;
-    use leasehold_core::cache::Step;
-
-    use super::MemoryStore;
-    use crate::error::StoreError;
-    use crate::store::contract::Notice;
-    use crate::store::entries::{EntryStore, Looked, Taken};
-
-    impl MemoryStore {
-        pub(super) fn cache_look(&self, keys: &[LockName]) -> Looked {
-            let state = self.memory.lock();
+impl EntryStore for MemoryStore {
+    fn look<'a>(&'a self, keys: &'a [LockName], _: bool) -> Answering<'a, Looked> {
+        let look = || {
+            let state = self.0.memory.lock();
             let now = state.clock.store_now();
-            let values = keys
-                .iter()
-                .map(|key| state.cache.look(now, key).cloned())
-                .collect();
-            let now_ms = now.millis();
-            Looked { values, now_ms }
-        }
-
-        pub(super) fn cache_step(&self, key: &LockName, step: &Step) -> Taken {
-            let mut state = self.memory.lock();
-            let now = state.clock.store_now();
-            let outcome = state.cache.apply(now, key, step);
-            state.sweep_if_due(now);
-            let changes = matches!(step, Step::Commit(_) | Step::Invalidate { .. });
-            let all: Vec<_> = if changes {
-                state.clients.values().cloned().collect()
-            } else {
-                Vec::new()
-            };
-            let heard = |id| state.clients.get(id).cloned();
-            let listeners: Vec<_> = outcome.wakes.iter().filter_map(heard).collect();
-            drop(state);
-            // Outside the lock: a listener may take a step at once.
-            for listener in all {
-                let keys = Some(vec![key.key().to_owned()]);
-                listener(Notice::Changed { keys });
-            }
-            for listener in listeners {
-                let key = key.key().to_owned();
-                listener(Notice::LoadEnded { key });
-            }
-            Taken {
-                reply: outcome.reply,
+            let value = |key| state.cache.look(now, key).cloned();
+            Looked {
+                values: keys.iter().map(value).collect(),
                 now_ms: now.millis(),
             }
-        }
+        };
+        self.0.ask(look).boxed()
     }
 
-    impl EntryStore for MemoryStore {
-        fn look<'a>(
-            &'a self,
-            keys: &'a [LockName],
-            _: bool,
-        ) -> BoxFuture<'a, Result<Looked, StoreError>> {
-            ready(Ok(self.cache_look(keys))).boxed()
-        }
-
-        fn take<'a>(
-            &'a self,
-            key: &'a LockName,
-            step: &'a Step,
-        ) -> BoxFuture<'a, Result<Taken, StoreError>> {
-            ready(Ok(self.cache_step(key, step))).boxed()
-        }
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a cache::Step) -> Answering<'a, Taken> {
+        self.0.ask(|| self.0.entry_step(key, step)).boxed()
     }
 }
 
-impl Drop for MemoryStore {
+impl Drop for Access {
     fn drop(&mut self) {
-        self.memory.lock().clients.remove(&self.client);
+        self.memory.lock().clients.remove(&self.attach.client);
     }
 }

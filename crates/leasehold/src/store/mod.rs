@@ -8,7 +8,6 @@ pub(crate) mod entries;
 #[cfg(feature = "local")]
 pub(crate) mod local;
 pub(crate) mod memory;
-mod opened;
 #[cfg(any(feature = "redis", test))]
 pub(crate) mod quorum;
 #[cfg(feature = "redis")]
@@ -16,28 +15,25 @@ pub(crate) mod redis;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "redis")]
 use std::sync::Arc;
+#[cfg(any(feature = "doctor", feature = "redis"))]
 use std::time::Duration;
 
 use leasehold_core::Invalid;
 
+#[cfg(feature = "timestamp")]
+pub(crate) use self::contract::TimestampRequest;
 pub(crate) use self::contract::{
-    Answer, Asker, Attach, Done, Listener, Notice, RenewalCause, Store, To, snapshot,
+    Answer, Asker, Attach, Done, Listener, Notice, RenewalCause, Store, To, answered, snapshot,
 };
 pub use self::contract::{InspectedNodes, NodeView};
-pub(crate) use self::opened::Opened;
-#[cfg(feature = "timestamp")]
-pub(crate) use self::opened::{TimestampRequest, Timestamps};
 #[cfg(feature = "redis")]
 pub use self::quorum::QuorumInit;
 #[cfg(feature = "redis")]
 use crate::access::Access;
-use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined, Facts};
 use crate::error::Error;
-use crate::runtime::Tasks;
 
 /// A store, as named by a URL.
 pub(crate) enum Target {
@@ -131,34 +127,22 @@ impl Target {
         redis::QuorumAddress::of(nodes).map(|address| Self::Quorum(Box::new(address)))
     }
 
-    /// Replaces the settings of a quorum that are given. Other stores have none.
-    pub(crate) fn with_quorum(
+    /// Adds access settings, and replaces the settings of a quorum that are given. Credentials may not be in the URL as well. Stores
+    /// that are no servers have no such settings.
+    pub(crate) fn with(
         self,
+        access: &Access,
         longest_ttl: Option<Duration>,
         durable: Option<bool>,
     ) -> Result<Self, Invalid> {
-        match self {
+        Ok(match self {
+            Self::Redis(address) => Self::Redis(Box::new(address.with(access.clone())?)),
             Self::Quorum(address) => {
-                let address = address.set(longest_ttl, durable)?;
-                Ok(Self::Quorum(Box::new(address)))
+                let address = address.with(access)?.set(longest_ttl, durable)?;
+                Self::Quorum(Box::new(address))
             }
-            other => Ok(other),
-        }
-    }
-
-    /// Adds access settings. Credentials may not be in the URL as well.
-    pub(crate) fn with(self, access: &Access) -> Result<Self, Invalid> {
-        match self {
-            Self::Redis(address) => {
-                let address = address.with(access.clone())?;
-                Ok(Self::Redis(Box::new(address)))
-            }
-            Self::Quorum(address) => {
-                let address = address.with(access)?;
-                Ok(Self::Quorum(Box::new(address)))
-            }
-            other => Ok(other),
-        }
+            other => other,
+        })
     }
 }
 
@@ -185,28 +169,15 @@ fn unknown(scheme: &str) -> String {
 }
 
 /// Opens a store for a client. Returns at once; [`Store::ready`] waits until it can be used.
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(unused_variables, reason = "of use to a server only")
-)]
-pub(crate) fn open(
-    target: Target,
-    attach: Attach,
-    clock: Clock,
-    tasks: &Tasks,
-    limit: Duration,
-) -> Result<Opened, Error> {
+pub(crate) fn open(target: Target, attach: Attach) -> Result<Arc<dyn Store>, Error> {
     Ok(match target {
         #[cfg(feature = "redis")]
-        Target::Redis(address) => redis::open(*address, attach, clock, tasks, limit),
+        Target::Redis(address) => Arc::new(redis::RedisStore::open(*address, attach)),
         #[cfg(feature = "redis")]
-        Target::Quorum(address) => {
-            let quorum = redis::open_quorum(*address, &attach, &clock, tasks, limit);
-            Opened::new(Arc::new(quorum))
-        }
+        Target::Quorum(address) => Arc::new(redis::open_quorum(*address, &attach)),
         #[cfg(feature = "local")]
-        Target::Local(path) => Opened::whole(local::LocalStore::open(&path, attach, clock)?),
-        Target::Memory => Opened::whole(memory::Memory::new(clock).attach(attach)),
+        Target::Local(path) => Arc::new(local::LocalStore::open(&path, attach)?),
+        Target::Memory => Arc::new(memory::Memory::new(attach.clock.clone()).attach(attach)),
     })
 }
 
@@ -215,14 +186,13 @@ pub(crate) fn open(
 pub(crate) async fn init_quorum(
     target: &Target,
     again: bool,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<QuorumInit, Error> {
     let Target::Quorum(address) = target else {
         let why = "is no quorum: name 3 to 9 servers, or write redis+quorum://host1,host2,host3/";
         return Err(Invalid::new("store URL", "...", why).into());
     };
-    Ok(redis::init(address, again, clock, limit).await?)
+    Ok(redis::init(address, again, limit).await?)
 }
 
 #[cfg(feature = "doctor")]
@@ -234,16 +204,15 @@ pub(crate) async fn init_quorum(
 pub(crate) async fn examine(
     target: &Target,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, Error> {
     match target {
         #[cfg(feature = "redis")]
-        Target::Redis(address) => Ok(redis::examine(address, how, clock, limit).await?),
+        Target::Redis(address) => Ok(redis::examine(address, how, limit).await?),
         #[cfg(feature = "redis")]
-        Target::Quorum(address) => Ok(redis::examine_quorum(address, how, clock, limit).await?),
+        Target::Quorum(address) => Ok(redis::examine_quorum(address, how, limit).await?),
         #[cfg(feature = "local")]
-        Target::Local(path) => local::examine(path, clock).await,
+        Target::Local(path) => local::examine(path).await,
         Target::Memory => Ok(Examined::new("memory:", Facts::Memory)),
     }
 }

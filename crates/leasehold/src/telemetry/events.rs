@@ -11,8 +11,7 @@ use tracing::span::Id;
 use tracing::subscriber::NoSubscriber;
 use tracing::{Level, Span, debug, info, info_span, trace, warn};
 
-use super::observation::{Ended, How, Observation, Outcome, Said};
-use super::shield::{ShieldedSpan, shielded};
+use super::observation::{Ended, How, Observation, Outcome, Said, ShieldedSpan, shielded};
 use crate::error::{Error, LossCause};
 
 /// The target that subscribers filter by.

@@ -10,7 +10,6 @@ mod events;
 #[cfg(feature = "metrics")]
 mod numbers;
 mod observation;
-mod shield;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +18,9 @@ use leasehold_core::{Fence, LockName};
 use tracing::level_filters::LevelFilter;
 
 use self::events::Events;
-pub(crate) use self::observation::{Ended, How, Observation, Outcome, Said};
-pub(crate) use self::shield::ShieldedSpan;
 #[cfg(feature = "entries")]
-pub(crate) use self::shield::shielded;
+pub(crate) use self::observation::shielded;
+pub(crate) use self::observation::{Ended, How, Observation, Outcome, Said, ShieldedSpan};
 use crate::clock::{Clock, Moment};
 use crate::error::StoreError;
 

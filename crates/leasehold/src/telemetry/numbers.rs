@@ -11,8 +11,7 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
-use super::observation::{How, Observation, Outcome, cause_word};
-use super::shield::shielded;
+use super::observation::{How, Observation, Outcome, cause_word, shielded};
 use crate::error::{Error, StoreErrorKind};
 
 const ACQUIRE: &str = "leasehold_acquire_total";

@@ -1,7 +1,6 @@
 //! A hold: its handle, and the state that its user sees.
 
 use std::fmt;
-use std::ops::Deref;
 use std::time::Duration;
 
 use leasehold_core::{LockName, Ttl};
@@ -41,31 +40,14 @@ impl HoldView {
     }
 }
 
-/// The sender of the state, for the keeper.
-#[derive(Debug)]
-pub(super) struct Shown(watch::Sender<HoldView>);
-
-impl Shown {
-    pub(super) fn new(state: watch::Sender<HoldView>) -> Self {
-        Self(state)
-    }
-}
-
-impl Deref for Shown {
-    type Target = watch::Sender<HoldView>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl Doubtful for Shown {
+/// For the keeper.
+impl Doubtful for watch::Sender<HoldView> {
     fn valid_until(&self) -> Moment {
-        self.0.borrow().valid_until
+        self.borrow().valid_until
     }
 
     fn replaced(&self, how: Replaced, now: Moment) {
-        self.0.send_if_modified(|state| {
+        self.send_if_modified(|state| {
             // The reported cause of a loss never changes (T9).
             let is_held = state.lost.is_none() && state.valid_until > now;
             if is_held {
@@ -77,13 +59,20 @@ impl Doubtful for Shown {
     }
 }
 
-/// A request of the user of a hold.
+/// What the keeper does next.
 pub(super) enum Order {
-    Extend(Ttl, oneshot::Sender<Result<(), Error>>),
-    Release(oneshot::Sender<Result<(), Error>>),
+    /// The renewal is due, or the server was replaced.
+    Renew,
+    Extend(Ttl, OrderReply),
+    /// Without a reply if the user dropped the hold.
+    Release(Option<OrderReply>),
     /// Ends the hold after this time, and not before.
-    Keep(Ttl, oneshot::Sender<Result<(), Error>>),
+    Keep(Ttl, OrderReply),
+    /// The client was closed.
+    Close,
 }
+
+pub(super) type OrderReply = oneshot::Sender<Result<(), Error>>;
 
 /// A lock held by the timestamp protocol until a deadline. It is not a [`Lease`](crate::Lease): it has no fence and no owner, so the
 /// resource cannot tell a late holder from the current one. [Foreign clients](crate::timestamp#what-it-cannot-promise) may end it, or
@@ -185,7 +174,7 @@ impl TimestampHold {
     /// # Cancel safety
     /// Dropping the future does not stop the release.
     pub async fn release(self) -> Result<(), Error> {
-        self.order(Order::Release).await
+        self.order(|reply| Order::Release(Some(reply))).await
     }
 
     /// Ends the hold, but the lock stays taken for `keep` from now. No client repeats the work until then. A hold that was lost cannot be
@@ -204,10 +193,7 @@ impl TimestampHold {
         self.order(|reply| Order::Keep(keep, reply)).await
     }
 
-    async fn order(
-        &self,
-        order: impl FnOnce(oneshot::Sender<Result<(), Error>>) -> Order,
-    ) -> Result<(), Error> {
+    async fn order(&self, order: impl FnOnce(OrderReply) -> Order) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
         // Fails when the hold is lost. Then the answer fails too.
         drop(self.orders.send(order(reply)));

@@ -1,124 +1,116 @@
 //! The task behind a hold: renews it (T6), watches its deadline, ends it. One request of a hold is under way at a time (T8), and none is
-//! sent after its end (T9).
+//! sent after its end (T9). A lock is not freed earlier than asked, and a hold whose deadline has passed is not touched.
+//!
+//! A foreign value in a key may be a secret, so it is never shown.
 
 use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::Ttl;
-use leasehold_core::timestamp::{Content, Reply, Step};
+use leasehold_core::timestamp::{Content, Reply, Step, Unit};
+use leasehold_core::{HolderIdentity, HolderView, Invalid, LockName, Owner, Ttl};
 use tokio::sync::{mpsc, watch};
 
-use super::hold::{HoldView, Order, Shown, TimestampHold};
-use super::key::{Key, may_have_taken_effect};
+use super::hold::{HoldView, Order, OrderReply, TimestampHold};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::error::{Error, LossCause, StoreError};
-use crate::lease::certain_until;
+use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
+use crate::lease::{Engine, certain_until};
+use crate::store::TimestampRequest;
 
 /// The first pause after a renewal that failed.
-pub(super) const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How much later than the estimate needs a deadline is written: the middle of the range that the server accepts (T5). The server's clock
 /// may be ahead of the estimate by the extra duration of this request.
 const AIM: Duration = Duration::from_millis(500);
 
-/// A grant, and when it was asked for.
-pub(super) struct Grant {
-    pub(super) deadline: u64,
-    pub(super) at_us: u64,
-    pub(super) sent: Moment,
-    pub(super) ttl: Ttl,
-}
+/// How much less an extension asks for than it writes when it has to write a certain deadline: by so much the server's clock
+/// may be ahead of, or behind, where it is thought to be (T5).
+const SLACK: Duration = Duration::from_millis(500);
 
-/// The next event.
-enum KeeperEvent {
-    Order(Order),
-    Dropped,
-    Closed,
-    Due,
-}
+/// The longest pause between tries.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The task behind a hold, and its state.
 pub(super) struct Keeper {
-    pub(super) key: Key,
+    key: Key,
     ttl: Ttl,
     auto_renew: bool,
     /// All deadlines of this hold that the key may have (T7).
-    pub(super) mine: Vec<u64>,
+    mine: Vec<u64>,
     /// The server's time in the last answer, and when that request was sent.
-    pub(super) server: (u64, Moment),
+    server: (u64, Moment),
     renew_at: Moment,
     backoff: Backoff,
-    state: Arc<Shown>,
+    state: Arc<watch::Sender<HoldView>>,
     /// A receiver of the state, to wait for changes.
     seen: watch::Receiver<HoldView>,
     orders: mpsc::UnboundedReceiver<Order>,
 }
 
 impl Keeper {
-    /// The hold of a lock that was granted just now.
-    pub(super) fn begin(key: Key, grant: &Grant, auto_renew: bool) -> TimestampHold {
-        let state = HoldView {
-            deadline: grant.deadline,
-            valid_until: certain_until(grant.sent, grant.ttl.get()),
+    /// The hold of a lock that was granted just now, with this deadline, in the answer at `at_us` to the request of `sent`.
+    pub(super) fn begin(
+        key: Key,
+        (deadline, at_us): (u64, u64),
+        sent: Moment,
+        ttl: Ttl,
+        auto_renew: bool,
+    ) -> TimestampHold {
+        let (state, seen) = watch::channel(HoldView {
+            deadline,
+            valid_until: certain_until(sent, ttl.get()),
             doubt: None,
             lost: None,
             replaced: None,
             is_to_be_confirmed: false,
-        };
-        let (state, seen) = watch::channel(state);
-        let state = Arc::new(Shown::new(state));
+        });
+        let state = Arc::new(state);
         let (sender, orders) = mpsc::unbounded_channel();
+        let engine = key.engine.clone();
         let hold = TimestampHold {
             name: key.name.clone(),
-            clock: key.engine.clock.clone(),
+            clock: engine.clock.clone(),
             state: seen.clone(),
             orders: sender,
             _engine: None,
         };
-        let tasks = key.engine.tasks.clone();
+        engine.beside.add(&state, sent);
         let mut keeper = Self {
             key,
-            ttl: grant.ttl,
+            ttl,
             auto_renew,
-            mine: vec![grant.deadline],
-            server: (grant.at_us, grant.sent),
-            renew_at: grant.sent,
+            mine: vec![deadline],
+            server: (at_us, sent),
+            renew_at: sent,
             backoff: Backoff::new(AGAIN, AGAIN),
             state,
             seen,
             orders,
         };
-        keeper.schedule(grant.sent, grant.ttl);
-        let engine = &keeper.key.engine;
-        engine.beside.add(&keeper.state, grant.sent);
-        tasks.spawn(keeper.run());
+        keeper.schedule(sent, ttl);
+        engine.tasks.spawn(keeper.run());
         hold
     }
 
     async fn run(mut self) {
         while self.state.borrow().lost.is_none() {
             match self.next().await {
-                KeeperEvent::Due => {
+                Order::Renew => {
                     // A failure is reported as doubt, a loss as a loss.
                     let _told: Result<(), Error> = self.extend(self.asks_for()).await;
                 }
-                KeeperEvent::Order(Order::Extend(ttl, reply)) => {
+                Order::Extend(ttl, reply) => {
                     let answer = self.extend(ttl).await;
                     if answer.is_ok() {
                         self.ttl = ttl;
                     }
                     drop(reply.send(answer));
                 }
-                KeeperEvent::Order(Order::Release(reply)) => {
-                    return self.release(Some(reply)).await;
-                }
-                KeeperEvent::Order(Order::Keep(keep, reply)) => {
-                    return self.keep(keep, reply).await;
-                }
-                KeeperEvent::Dropped => return self.release(None).await,
-                KeeperEvent::Closed => {
+                Order::Release(reply) => return self.release(reply).await,
+                Order::Keep(keep, reply) => return self.keep(keep, reply).await,
+                Order::Close => {
                     self.lose(LossCause::Closed);
                     return self.release(None).await;
                 }
@@ -126,7 +118,7 @@ impl Keeper {
         }
     }
 
-    async fn next(&mut self) -> KeeperEvent {
+    async fn next(&mut self) -> Order {
         let valid_until = self.valid_until();
         let renews = self.auto_renew || self.state.borrow().replaced.is_some();
         let wake = if renews {
@@ -141,10 +133,11 @@ impl Keeper {
         };
         tokio::select! {
             biased;
-            order = self.orders.recv() => order.map_or(KeeperEvent::Dropped, KeeperEvent::Order),
-            _ = engine.closing() => KeeperEvent::Closed,
-            () = to_be_confirmed => KeeperEvent::Due,
-            () = engine.clock.sleep_until(wake) => KeeperEvent::Due,
+            // None: the hold was dropped.
+            order = self.orders.recv() => order.unwrap_or(Order::Release(None)),
+            _ = engine.closing() => Order::Close,
+            () = to_be_confirmed => Order::Renew,
+            () = engine.clock.sleep_until(wake) => Order::Renew,
         }
     }
 
@@ -155,7 +148,7 @@ impl Keeper {
         left.filter(|_| !self.auto_renew).unwrap_or(self.ttl)
     }
 
-    pub(super) fn valid_until(&self) -> Moment {
+    fn valid_until(&self) -> Moment {
         self.state.borrow().valid_until
     }
 
@@ -211,7 +204,7 @@ impl Keeper {
     }
 
     /// A request to write this deadline, which may be ours from here on; and how many there were before.
-    pub(super) fn extension(&mut self, to: u64, ttl: Ttl) -> (Step, usize) {
+    fn extension(&mut self, to: u64, ttl: Ttl) -> (Step, usize) {
         let known = self.mine.len();
         if !self.mine.contains(&to) {
             self.mine.push(to);
@@ -222,7 +215,7 @@ impl Keeper {
 
     /// The deadline to write, by the server's clock: what that said last, and what has passed here since the request was
     /// sent that it answered, and `aim`.
-    pub(super) fn deadline(&self, sent: Moment, aim: Duration, ttl: Ttl) -> u64 {
+    fn deadline(&self, sent: Moment, aim: Duration, ttl: Ttl) -> u64 {
         let (at_us, then) = self.server;
         let passed = u64::try_from((sent.since(then) + aim).as_micros()).unwrap_or(u64::MAX);
         let unit = self.key.unit;
@@ -302,7 +295,7 @@ impl Keeper {
         error
     }
 
-    pub(super) fn not_held(&mut self, content: &Content, at_us: u64) -> Error {
+    fn not_held(&mut self, content: &Content, at_us: u64) -> Error {
         let is_ours = self.mine.iter().any(|mine| *content == Content::of(*mine));
         self.lose(if is_ours {
             LossCause::Deadline(self.state.borrow().doubt.clone())
@@ -311,11 +304,11 @@ impl Keeper {
         })
     }
 
-    pub(super) fn is_overdue(&self) -> bool {
+    fn is_overdue(&self) -> bool {
         self.valid_until() <= self.key.engine.clock.now()
     }
 
-    pub(super) fn overdue(&mut self) -> Error {
+    fn overdue(&mut self) -> Error {
         let cause = LossCause::Deadline(self.state.borrow().doubt.clone());
         self.lose(cause)
     }
@@ -328,6 +321,235 @@ impl Keeper {
         match state.loss(&self.key.name, &self.key.engine.clock) {
             Some(lost) => lost.into(),
             None => StoreError::closed().into(),
+        }
+    }
+
+    /// Releases the lock, once: a release that may have been executed is not repeated (T7).
+    async fn release(mut self, mut reply: Option<OrderReply>) {
+        let clock = self.key.engine.clock.clone();
+        let mut backoff = Backoff::new(AGAIN, PAUSE);
+        let mut tell = |answer| {
+            if let Some(reply) = reply.take() {
+                // Fails if the caller has gone.
+                drop(reply.send(answer));
+            }
+        };
+        loop {
+            if self.is_overdue() {
+                return tell(Err(self.overdue()));
+            }
+            let mine = self.mine.clone();
+            match self.key.clone().asking(Step::Release { mine }, true).await {
+                Ok(Reply::Released) => return tell(Ok(())),
+                Ok(Reply::NotHeld { content, at_us }) => {
+                    return tell(Err(self.not_held(&content, at_us)));
+                }
+                Ok(other) => return tell(Err(self.key.refused(&other))),
+                Err(error) => {
+                    let was_refused = is_transient(&error) && !may_have_taken_effect(&error);
+                    tell(Err(error));
+                    if !was_refused || self.key.engine.is_closed() {
+                        return;
+                    }
+                }
+            }
+            clock.sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Lets it end `keep` from now, and tries for as long as it is ours; after that it is left alone. Nobody works under it any
+    /// more, so what cannot be written is no loss: the deadline that stands there holds.
+    async fn keep(mut self, keep: Ttl, reply: OrderReply) {
+        let engine = self.key.engine.clone();
+        let end = engine.clock.now().after(keep.get());
+        let mut backoff = Backoff::new(AGAIN, PAUSE);
+        let (mut failure, mut moved) = (None, false);
+        let answer = loop {
+            if self.is_overdue() {
+                break failure.map_or_else(|| Err(self.overdue()), Err);
+            }
+            let Ok(rest) = Ttl::new(end.since(engine.clock.now())) else {
+                // It was kept for as long as it should be, by the deadline that it had.
+                return self.release(Some(reply)).await;
+            };
+            match self.ask_to_end(rest).await {
+                Ok(Reply::Held { .. }) => break Ok(()),
+                Ok(Reply::NotHeld { content, at_us }) => {
+                    break match failure {
+                        // The earlier request may have been executed, and its hold may have ended as intended: this is not known.
+                        Some(error) if may_have_taken_effect(&error) => Err(error),
+                        _ => Err(self.not_held(&content, at_us)),
+                    };
+                }
+                // At once, but only once in a row.
+                Ok(Reply::Again { .. }) if !moved => {
+                    moved = true;
+                    continue;
+                }
+                Ok(Reply::Again { .. }) => {}
+                Ok(other) => break Err(self.key.refused(&other)),
+                Err(error) => failure = Some(after(failure, error)),
+            }
+            moved = false;
+            if engine.is_closed() {
+                break Err(failure.unwrap_or_else(|| StoreError::closed().into()));
+            }
+            tokio::select! {
+                biased;
+                _ = engine.closing() => {}
+                () = engine.clock.sleep(backoff.pause()) => {}
+            }
+        };
+        // Fails if the caller has gone.
+        drop(reply.send(answer));
+    }
+
+    /// Asks once to let it end `rest` from now.
+    async fn ask_to_end(&mut self, rest: Ttl) -> Result<Reply, Error> {
+        let clock = self.key.engine.clock.clone();
+        let (sent, until) = (clock.now(), self.valid_until());
+        let to = self.deadline(sent, Duration::ZERO, rest);
+        // Never more than the rest, which is a TTL already.
+        let least = Ttl::new(rest.get().saturating_sub(SLACK).max(Ttl::MIN)).unwrap_or(rest);
+        let (step, known) = self.extension(to, least);
+        let answer = tokio::select! {
+            biased;
+            answer = self.key.clone().asking(step, true) => answer,
+            // It may be carried out yet, and then ends by its deadline, as it should.
+            () = clock.sleep_until(until) => Err(self.key.unanswered()),
+        };
+        if let Ok(Reply::Again { at_us }) = answer {
+            self.mine.truncate(known);
+            self.server = (at_us, sent);
+        }
+        answer
+    }
+}
+
+/// A key of the protocol.
+#[derive(Clone)]
+pub(super) struct Key {
+    pub(super) engine: Arc<Engine>,
+    pub(super) name: LockName,
+    pub(super) unit: Unit,
+    pub(super) by_script: bool,
+}
+
+impl Key {
+    /// Takes a step on the client's thread. The last step of a hold has no shorter limit, since no step has to follow it within the TTL.
+    pub(super) async fn asking(self, step: Step, is_last: bool) -> Result<Reply, Error> {
+        let ask = TimestampRequest {
+            unit: self.unit,
+            step,
+            by_script: self.by_script,
+            is_last,
+        };
+        let Some(answer) = self.engine.store.timestamp(&self.name, &ask) else {
+            let why = format!(
+                "is for keys shared with other programs in a Redis, and {} is none: use a mutex",
+                self.engine.store.label()
+            );
+            return Err(Invalid::new("protocol", "timestamp", why).into());
+        };
+        Ok(self.engine.telemetry.answered(answer.await)?)
+    }
+
+    /// The error of a request whose answer came too late.
+    fn unanswered(&self) -> Error {
+        let detail = "its deadline passed first";
+        let error = StoreError::new(self.engine.store.label(), StoreErrorKind::TimedOut, detail);
+        error.unknown().into()
+    }
+
+    /// The holder of a lock with this deadline, as far as a time tells.
+    pub(super) fn holder(&self, deadline: u64, at_us: u64) -> HolderView {
+        let value = deadline.to_string().into();
+        view("string".into(), value, Some(self.left(deadline, at_us)))
+    }
+
+    /// The value in the key instead of this hold's deadline.
+    fn instead(&self, content: &Content, at_us: u64) -> Option<HolderView> {
+        let left = content
+            .deadline(self.unit)
+            .map(|deadline| self.left(deadline, at_us));
+        match content {
+            Content::Nothing => None,
+            Content::Text(value) => Some(view("string".into(), value.clone(), left)),
+            Content::Other(kind) => Some(view(kind.clone(), Vec::new(), left)),
+        }
+    }
+
+    /// How long until another client may take over (T2).
+    fn left(&self, deadline: u64, at_us: u64) -> Duration {
+        let free_at = deadline
+            .saturating_add(1)
+            .saturating_mul(self.unit.micros());
+        Duration::from_micros(free_at.saturating_sub(at_us))
+    }
+
+    /// An unexpected verdict.
+    pub(super) fn refused(&self, reply: &Reply) -> Error {
+        let detail = match reply {
+            Reply::Foreign(content) => format!(
+                "the key \"{}\" holds {}, which is no time in {}: it is left alone",
+                self.name.key().escape_debug(),
+                described(content),
+                match self.unit {
+                    Unit::Seconds => "seconds",
+                    Unit::Millis => "milliseconds",
+                }
+            ),
+            Reply::BadClock { at_us } => {
+                format!("its clock says that {at_us} microseconds have passed since 1970")
+            }
+            Reply::Again { at_us } => format!(
+                "its clock moved by more than half a second while it was asked twice for a deadline; now it says {at_us} microseconds since 1970"
+            ),
+            other => format!("{other:?}"),
+        };
+        StoreError::new(self.engine.store.label(), StoreErrorKind::Protocol, detail).into()
+    }
+}
+
+/// Whether the same request may succeed a moment later.
+pub(super) fn is_transient(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.kind.is_transient())
+}
+
+fn may_have_taken_effect(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.may_have_taken_effect)
+}
+
+/// The failure of a request that was sent `earlier` as well: what may have been carried out stays so.
+pub(super) fn after(earlier: Option<Error>, error: Error) -> Error {
+    match error {
+        Error::Store(error) if earlier.is_some_and(|earlier| may_have_taken_effect(&earlier)) => {
+            error.unknown().into()
+        }
+        error => error,
+    }
+}
+
+fn view(kind: String, value: Vec<u8>, expires_in: Option<Duration>) -> HolderView {
+    HolderView::new(
+        HolderIdentity::Foreign { kind, value },
+        None,
+        None,
+        expires_in,
+    )
+}
+
+/// The content of a key, without a foreign value, which may be a secret.
+fn described(content: &Content) -> String {
+    match content {
+        Content::Nothing => "nothing".into(),
+        Content::Other(kind) => format!("a {kind}"),
+        Content::Text(value) => {
+            let owner = std::str::from_utf8(value).ok().and_then(Owner::parse);
+            if let Some(owner) = owner {
+                return format!("the token of a mutex, held by {owner}");
+            }
+            format!("a string of {} bytes", value.len())
         }
     }
 }

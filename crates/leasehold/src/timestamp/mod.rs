@@ -48,10 +48,8 @@
 // - **T10** Only the server that answers now can confirm a hold. After a replacement the hold is in doubt, and the client asks the new
 //   server at once. An answer to a request from before the replacement confirms nothing.
 
-mod ending;
 mod hold;
 mod keeper;
-mod key;
 #[cfg(test)]
 mod tests;
 
@@ -66,13 +64,11 @@ use leasehold_core::{HolderView, Invalid, LockName, Ttl, poll_after};
 use tokio::sync::oneshot;
 
 pub use self::hold::TimestampHold;
-use self::keeper::{Grant, Keeper};
-use self::key::{Key, after, is_transient};
+use self::keeper::{Keeper, Key, after, is_transient};
 use crate::backoff::{Backoff, jittered};
 use crate::client::Client;
 use crate::error::{Error, StoreError, Timeout};
 use crate::lease::{EngineHandle, OnWait, WaitLimit, WaitStatus};
-use crate::store::Timestamps;
 
 impl Client {
     /// The lock of this name, shared with clients of the recipe of [`timestamp`](crate::timestamp). Does no I/O. Only Redis and Valkey
@@ -107,7 +103,6 @@ impl Client {
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct TimestampLock {
     engine: EngineHandle,
-    keys: Option<Arc<dyn Timestamps>>,
     name: Result<LockName, Invalid>,
     ttl: Duration,
     unit: Unit,
@@ -121,7 +116,6 @@ impl TimestampLock {
     pub fn new(client: &Client, name: impl AsRef<str>) -> Self {
         Self {
             engine: client.engine.clone(),
-            keys: client.timestamps.clone(),
             name: client.name(name.as_ref()),
             ttl: Duration::from_secs(30),
             unit: Unit::Seconds,
@@ -219,17 +213,27 @@ impl TimestampLock {
         self.request(WaitLimit::Once).await
     }
 
+    /// Asks on the client's thread, so the caller may drop the future at any time: an undelivered hold is dropped, and dropping releases.
     async fn request(&self, limit: WaitLimit) -> Result<Option<TimestampHold>, Error> {
-        let key = Key {
-            engine: Arc::clone(&self.engine),
-            keys: self.keys.clone(),
-            name: self.name.clone()?,
-            unit: self.unit,
-            by_script: self.by_script,
+        let (reply, answer) = oneshot::channel();
+        let asking = AcquireTask {
+            key: Key {
+                engine: Arc::clone(&self.engine),
+                name: self.name.clone()?,
+                unit: self.unit,
+                by_script: self.by_script,
+            },
+            ttl: Ttl::new(self.ttl)?,
+            auto_renew: self.auto_renew,
+            limit,
+            on_wait: self.on_wait.clone(),
+            reply,
         };
-        let ttl = Ttl::new(self.ttl)?;
-        let on_wait = self.on_wait.clone();
-        let hold = request(key, ttl, self.auto_renew, limit, on_wait).await?;
+        if self.engine.is_closed() {
+            return Err(StoreError::closed().into());
+        }
+        self.engine.tasks.spawn(asking.run());
+        let hold = answer.await.map_err(|_| StoreError::closed())??;
         Ok(hold.map(|hold| TimestampHold {
             _engine: Some(self.engine.clone()),
             ..hold
@@ -245,31 +249,6 @@ impl fmt::Debug for TimestampLock {
             .field("unit", &self.unit)
             .finish_non_exhaustive()
     }
-}
-
-/// Asks on the client's thread, so the caller may drop the future at any time: an undelivered hold is dropped, and dropping releases.
-async fn request(
-    key: Key,
-    ttl: Ttl,
-    auto_renew: bool,
-    limit: WaitLimit,
-    on_wait: Option<OnWait>,
-) -> Result<Option<TimestampHold>, Error> {
-    if key.engine.is_closed() {
-        return Err(StoreError::closed().into());
-    }
-    let (reply, answer) = oneshot::channel();
-    let tasks = key.engine.tasks.clone();
-    let asking = AcquireTask {
-        key,
-        ttl,
-        auto_renew,
-        limit,
-        on_wait,
-        reply,
-    };
-    tasks.spawn(asking.run());
-    answer.await.map_err(|_| StoreError::closed())?
 }
 
 type AcquireResult = Result<Option<TimestampHold>, Error>;
@@ -304,17 +283,9 @@ impl AcquireTask {
                 .asking(Step::Acquire { ttl: self.ttl }, false);
             let pause = match asking.await {
                 Ok(Reply::Held { deadline, at_us }) => {
-                    let grant = Grant {
-                        deadline,
-                        at_us,
-                        sent,
-                        ttl: self.ttl,
-                    };
-                    return Ok(Some(Keeper::begin(
-                        self.key.clone(),
-                        &grant,
-                        self.auto_renew,
-                    )));
+                    let (key, granted) = (self.key.clone(), (deadline, at_us));
+                    let hold = Keeper::begin(key, granted, sent, self.ttl, self.auto_renew);
+                    return Ok(Some(hold));
                 }
                 Ok(Reply::Busy { .. }) if matches!(self.limit, WaitLimit::Once) => {
                     return Ok(None);

@@ -2,14 +2,13 @@
 //!
 //! The end of a load sends no message: waiters poll ([`POLL_UNSUBSCRIBED`](leasehold_core::cache::POLL_UNSUBSCRIBED)).
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use leasehold_core::cache::{
-    BackOff, Begin, Control, EntryState, Loader, Reply, Step, Token, Value, Version,
+    BackOff, Control, EntryState, Loader, Reply, Step, Token, Value, Version,
 };
 use leasehold_core::{LockName, Now};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Params};
 
 use super::fault::Fault;
 use super::lock::{natural, signed};
@@ -31,14 +30,21 @@ pub(super) const LAYOUT: &str = "
 
 /// How far the `boot_ms` of two rows of one boot may differ, since wall time may be adjusted. If a row is attributed to
 /// another boot by mistake, it is lost. That costs a load, but never makes an old value look fresh.
-const SAME_BOOT_MS: u64 = 5_000;
+const SAME_BOOT_MS: i64 = 5_000;
 
-/// Applies one step of the rules to the rows of `key`, inside a transaction.
+/// Applies one step of the rules to the rows of `key`, inside a transaction. No listener is told.
 pub(super) fn step(db: &Connection, now: Now, key: &str, step: &Step) -> Result<Reply, Fault> {
     forget_earlier(db, now, key)?;
-    let before = load(db, now, key)?;
-    let mut state = before.clone();
-    let reply = state.apply(now, &poll_only(step)).reply;
+    let before = EntryState {
+        value: load_value(db, now, key)?,
+        control: load_control(db, key)?,
+        foreign: None,
+    };
+    let (mut state, mut step) = (before.clone(), step.clone());
+    if let Step::Begin(begin) = &mut step {
+        begin.listener = None;
+    }
+    let reply = state.apply(now, &step).reply;
     save(db, now, key, &before, &state)?;
     Ok(reply)
 }
@@ -55,13 +61,13 @@ pub(super) fn look(
 
 /// Deletes expired rows and rows of an earlier boot, up to `most` of each kind.
 pub(super) fn sweep(db: &Connection, now: Now, most: u32) -> Result<(), Fault> {
-    let (boot, same) = (signed(boot_ms(now)), signed(SAME_BOOT_MS));
+    let (first, last) = boots(now);
     for (table, end) in [("entries", "until_ms"), ("controls", "forget_at_ms")] {
         let sql = format!(
             "SELECT key FROM {table} WHERE {end} < ?1 UNION SELECT key FROM {table} WHERE boot_ms < ?2
              UNION SELECT key FROM {table} WHERE boot_ms > ?3 LIMIT ?4"
         );
-        let times = (signed(now.millis()), boot - same, boot + same, most);
+        let times = (signed(now.millis()), first, last, most);
         let keys: Vec<String> = db
             .prepare_cached(&sql)?
             .query_map(times, |row| row.get(0))?
@@ -74,8 +80,7 @@ pub(super) fn sweep(db: &Connection, now: Now, most: u32) -> Result<(), Fault> {
             "DELETE FROM {table} WHERE key = ?1 AND ({end} < ?2 OR boot_ms NOT BETWEEN ?3 AND ?4)"
         );
         for key in keys {
-            db.prepare_cached(&sql)?
-                .execute((key, times.0, times.1, times.2))?;
+            execute(db, &sql, (key, times.0, first, last))?;
         }
     }
     Ok(())
@@ -84,98 +89,77 @@ pub(super) fn sweep(db: &Connection, now: Now, most: u32) -> Result<(), Fault> {
 /// Deletes rows of an earlier boot. If they were only ignored, an invalidation would miss them, and a change of wall
 /// time could make them valid again.
 fn forget_earlier(db: &Connection, now: Now, key: &str) -> Result<(), Fault> {
-    let (boot, same) = (signed(boot_ms(now)), signed(SAME_BOOT_MS));
-    for sql in [
-        "DELETE FROM entries WHERE key = ?1 AND boot_ms NOT BETWEEN ?2 AND ?3",
-        "DELETE FROM controls WHERE key = ?1 AND boot_ms NOT BETWEEN ?2 AND ?3",
-    ] {
-        db.prepare_cached(sql)?
-            .execute((key, boot - same, boot + same))?;
+    let (first, last) = boots(now);
+    for table in ["entries", "controls"] {
+        let sql = format!("DELETE FROM {table} WHERE key = ?1 AND boot_ms NOT BETWEEN ?2 AND ?3");
+        execute(db, &sql, (key, first, last))?;
     }
     Ok(())
 }
 
 /// The wall time of the boot.
-fn boot_ms(now: Now) -> u64 {
-    (now.wall_us / 1_000).saturating_sub(now.millis())
+fn boot_ms(now: Now) -> i64 {
+    signed((now.wall_us / 1_000).saturating_sub(now.millis()))
 }
 
-/// The step without a listener.
-fn poll_only(step: &Step) -> Cow<'_, Step> {
-    match step {
-        Step::Begin(begin) if begin.listener.is_some() => Cow::Owned(Step::Begin(Begin {
-            listener: None,
-            ..*begin
-        })),
-        other => Cow::Borrowed(other),
-    }
+/// The least and the greatest `boot_ms` of a row that was written since the last boot.
+fn boots(now: Now) -> (i64, i64) {
+    let boot = boot_ms(now);
+    (boot - SAME_BOOT_MS, boot + SAME_BOOT_MS)
 }
 
-fn load(db: &Connection, now: Now, key: &str) -> Result<EntryState, Fault> {
-    Ok(EntryState {
-        value: load_value(db, now, key)?,
-        control: load_control(db, now, key)?,
-        foreign: None,
-    })
-}
-
-/// True if the row was written since the last boot.
-fn is_of_this_boot(row: &Row<'_>, at: usize, now: Now) -> Result<bool, Fault> {
-    Ok(natural(row.get(at)?)?.abs_diff(boot_ms(now)) <= SAME_BOOT_MS)
+fn execute(db: &Connection, sql: &str, params: impl Params) -> Result<(), Fault> {
+    db.prepare_cached(sql)?.execute(params)?;
+    Ok(())
 }
 
 fn load_value(db: &Connection, now: Now, key: &str) -> Result<Option<(Value, u64)>, Fault> {
-    let sql = "SELECT value, until_ms, boot_ms FROM entries WHERE key = ?1";
+    let sql = "SELECT value, until_ms FROM entries
+        WHERE key = ?1 AND until_ms >= ?2 AND boot_ms BETWEEN ?3 AND ?4";
+    let (first, last) = boots(now);
     let mut select = db.prepare_cached(sql)?;
-    let mut rows = select.query([key])?;
+    let mut rows = select.query((key, signed(now.millis()), first, last))?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    let until_ms = natural(row.get(1)?)?;
-    if !is_of_this_boot(row, 2, now)? || until_ms < now.millis() {
-        return Ok(None);
-    }
     let text = row.get_ref(0)?.as_blob().map_err(content)?;
     let value = Value::read(text)
         .ok_or_else(|| Fault::Content(format!("the value under {key:?} is not a cache entry")))?;
-    Ok(Some((value, until_ms)))
+    Ok(Some((value, natural(row.get(1)?)?)))
 }
 
-fn load_control(db: &Connection, now: Now, key: &str) -> Result<Option<Control>, Fault> {
-    let sql = "SELECT boot_ms, last, epoch, failures, forget_at_ms, token, version, until_ms, back_off_until_ms, error
+fn load_control(db: &Connection, key: &str) -> Result<Option<Control>, Fault> {
+    let sql = "SELECT last, epoch, failures, forget_at_ms, token, version, until_ms, back_off_until_ms, error
         FROM controls WHERE key = ?1";
     let mut select = db.prepare_cached(sql)?;
     let mut rows = select.query([key])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    if !is_of_this_boot(row, 0, now)? {
-        return Ok(None);
-    }
     let number = |at: usize| natural(row.get(at)?);
-    let loader = match row.get::<_, Option<String>>(5)? {
+    let loader = match row.get::<_, Option<String>>(4)? {
         None => None,
         Some(token) => Some(Loader {
             token: Token(u128::from_str_radix(&token, 16).map_err(content)?),
-            version: Version::new(number(6)?),
-            until_ms: number(7)?,
+            version: Version::new(number(5)?),
+            until_ms: number(6)?,
         }),
     };
-    let back_off = match row.get::<_, Option<String>>(9)? {
+    let back_off = match row.get::<_, Option<String>>(8)? {
         None => None,
         Some(error) => Some(BackOff {
-            until_ms: number(8)?,
+            until_ms: number(7)?,
             error,
         }),
     };
     Ok(Some(Control {
-        last: Version::new(number(1)?),
-        epoch: Version::new(number(2)?),
+        last: Version::new(number(0)?),
+        epoch: Version::new(number(1)?),
         loader,
         back_off,
-        failures: u32::try_from(number(3)?).map_err(content)?,
+        failures: u32::try_from(number(2)?).map_err(content)?,
         waiting: BTreeSet::new(),
-        forget_at_ms: number(4)?,
+        forget_at_ms: number(3)?,
     }))
 }
 
@@ -193,7 +177,7 @@ fn save(
     before: &EntryState,
     after: &EntryState,
 ) -> Result<(), Fault> {
-    let boot = signed(boot_ms(now));
+    let boot = boot_ms(now);
     // The header and the end tell whether the value has changed.
     let mark = |state: &EntryState| {
         let value = state.value.as_ref();
@@ -203,22 +187,15 @@ fn save(
         match &after.value {
             Some((value, until_ms)) => {
                 let sql = "INSERT OR REPLACE INTO entries (key, until_ms, boot_ms, value) VALUES (?1, ?2, ?3, ?4)";
-                let row = (key, signed(*until_ms), boot, value.text());
-                db.prepare_cached(sql)?.execute(row)?;
+                execute(db, sql, (key, signed(*until_ms), boot, value.text()))?;
             }
-            None => {
-                db.prepare_cached("DELETE FROM entries WHERE key = ?1")?
-                    .execute([key])?;
-            }
+            None => execute(db, "DELETE FROM entries WHERE key = ?1", [key])?,
         }
     }
     if before.control != after.control {
         match &after.control {
             Some(control) => save_control(db, boot, key, control)?,
-            None => {
-                db.prepare_cached("DELETE FROM controls WHERE key = ?1")?
-                    .execute([key])?;
-            }
+            None => execute(db, "DELETE FROM controls WHERE key = ?1", [key])?,
         }
     }
     Ok(())
@@ -243,6 +220,5 @@ fn save_control(db: &Connection, boot: i64, key: &str, control: &Control) -> Res
     let sql = "INSERT OR REPLACE INTO controls
         (key, last, epoch, token, version, until_ms, back_off_until_ms, error, failures, forget_at_ms, boot_ms)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-    db.prepare_cached(sql)?.execute(row)?;
-    Ok(())
+    execute(db, sql, row)
 }

@@ -1,22 +1,22 @@
 //! Executes steps as transactions, one after another. The rules are core's, called in [`Db::transition`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::time::Duration;
 
-use leasehold_core::{Block, Fence, LockName, Now, Outcome, Owner, Reply, Step, Wake};
+use leasehold_core::{
+    Block, Fence, LockName, Now, Outcome, Owner, Presence, Reply, Step, WAITER_GRACE, Waiter, Wake,
+};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 #[cfg(feature = "entries")]
 use super::cache;
 use super::fault::{Fault, takes_no_writes};
+use super::file::{LOG_PAGES, Pages, Places};
 use super::lock::{self, StoredLock, signed};
-use super::pages::{self, LOG_PAGES, Pages};
-use super::places::Places;
-use super::process::{self, Process, Processes};
-use super::waiters::LocalWaiters;
+use super::process::{self, Process};
 use super::{file, path};
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice};
 #[cfg(feature = "entries")]
@@ -40,9 +40,8 @@ pub(super) struct Db {
     places: Option<Places>,
     /// Why `conn` only reads; the next step tries again to open the file for writing.
     pub(super) refusal: Option<StoreError>,
-    /// The clock that judges deadlines.
-    pub(super) clock: Clock,
-    attach: Attach,
+    /// Its clock judges deadlines.
+    pub(super) attach: Attach,
     /// Notices for the client, not yet delivered.
     notices: Vec<Notice>,
     process: Process,
@@ -54,10 +53,10 @@ pub(super) struct Db {
 
 impl Db {
     /// Opens the file that `given` names.
-    pub(super) fn open(given: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
+    pub(super) fn open(given: &str, attach: Attach) -> Result<Self, Error> {
         let at = path::locate(given)?;
         let label = path::label(&at.path);
-        if !clock.is_virtual() && !process::has_hosts_clock() {
+        if !attach.clock.is_virtual() && !process::has_hosts_clock() {
             let detail = "this process is in a time namespace, so its deadlines are not valid for other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
@@ -75,8 +74,7 @@ impl Db {
             label,
             places,
             refusal,
-            looked_at: clock.now(),
-            clock,
+            looked_at: attach.clock.now(),
             attach,
             notices: Vec::new(),
             process: Process::current(),
@@ -100,15 +98,15 @@ impl Db {
     /// Registers this process, and cleans up after earlier ones.
     fn register(&self) -> Result<(), StoreError> {
         self.write(|| {
-            if !self.clock.is_virtual() {
-                file::begin_after_boot(&self.conn, self.clock.store_now())?;
+            if !self.attach.clock.is_virtual() {
+                file::begin_after_boot(&self.conn, self.attach.clock.store_now())?;
             }
             process::register(&self.conn, self.attach.client, &self.process)?;
             Ok(())
         })?;
         // Waiters for a lock that this frees belong to other clients, which look for themselves.
         drop(self.tidy());
-        pages::checkpoint_at(&self.conn, LOG_PAGES)
+        file::checkpoint_at(&self.conn, LOG_PAGES)
             .map_err(|error| Fault::from(error).of(&self.label))
     }
 
@@ -123,7 +121,7 @@ impl Db {
             self.write(transition)
         }?;
         self.waiting
-            .note(key, step, &outcome.reply, self.clock.store_now());
+            .note(key, step, &outcome.reply, self.attach.clock.store_now());
         self.tell(key, &outcome);
         self.tidy_if_due();
         Ok(outcome.reply)
@@ -132,7 +130,7 @@ impl Db {
     /// The names that are held or waited for.
     pub(super) fn names(&mut self) -> Result<Vec<String>, StoreError> {
         self.reopen_if_replaced()?;
-        let now = signed(self.clock.store_now().millis());
+        let now = signed(self.attach.clock.store_now().millis());
         self.keys(lock::LIVE, now)
             .map_err(|error| Fault::from(error).of(&self.label))
     }
@@ -146,7 +144,7 @@ impl Db {
     ) -> Result<Taken, StoreError> {
         self.reopen_if_replaced()?;
         let taken = self.write(|| {
-            let now = self.clock.store_now();
+            let now = self.attach.clock.store_now();
             Ok(Taken {
                 reply: cache::step(&self.conn, now, key.key(), step)?,
                 now_ms: now.millis(),
@@ -160,7 +158,7 @@ impl Db {
     #[cfg(feature = "entries")]
     pub(super) fn entries(&mut self, keys: &[LockName]) -> Result<Looked, StoreError> {
         self.reopen_if_replaced()?;
-        let now = self.clock.store_now();
+        let now = self.attach.clock.store_now();
         let values = cache::look(&self.conn, now, keys).map_err(|fault| fault.of(&self.label))?;
         let now_ms = now.millis();
         Ok(Looked { values, now_ms })
@@ -169,7 +167,7 @@ impl Db {
     /// When to look for grants by other processes; `None` if no request waits.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let pause = self.waiting.pause()?;
-        Some(pause.saturating_sub(self.clock.now().since(self.looked_at)))
+        Some(pause.saturating_sub(self.attach.clock.now().since(self.looked_at)))
     }
 
     /// Takes the notices for the client. The caller delivers them without holding a lock.
@@ -182,7 +180,7 @@ impl Db {
         if self.next_look().is_none_or(|left| !left.is_zero()) {
             return;
         }
-        self.looked_at = self.clock.now();
+        self.looked_at = self.attach.clock.now();
         self.waiting.looked();
         for owner in self.holders_if_changed().unwrap_or_default() {
             if let Some(key) = self.waiting.granted(&owner) {
@@ -196,7 +194,7 @@ impl Db {
                 self.notices.push(Notice::Granted { key, wake });
             }
         }
-        self.waiting.forget_silent(self.clock.store_now());
+        self.waiting.forget_silent(self.attach.clock.store_now());
     }
 
     /// The holders of the locks that this client waits for, if another connection has changed the file since the last
@@ -235,9 +233,7 @@ impl Db {
             return Err(why.clone());
         }
         match self.write_once(&work) {
-            Err(why)
-                if takes_no_writes(&why) && self.is_in_place() && pages::rewind(&self.conn) =>
-            {
+            Err(why) if takes_no_writes(&why) && self.is_in_place() && file::rewind(&self.conn) => {
                 self.write_once(&work)
             }
             outcome => outcome,
@@ -247,7 +243,7 @@ impl Db {
     fn write_once<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
         let prepare = || -> Result<_, Fault> {
             let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
-            let begun_with = pages::count(&self.conn)?;
+            let begun_with = file::count(&self.conn)?;
             let done = work()?;
             self.pages.have_room(&self.conn, begun_with, &self.label)?;
             Ok((begun, done))
@@ -271,13 +267,8 @@ impl Db {
     /// Applies one step of the rules to the lock with this key, inside a transaction.
     fn transition(&self, key: &str, step: &Step) -> Result<Outcome, Fault> {
         let before = StoredLock::load(&self.conn, key)?;
-        let presence = Processes {
-            db: &self.conn,
-            client: self.attach.client,
-            observer: &self.process,
-        };
-        let (mut lock, now) = (before.clone(), self.clock.store_now());
-        let outcome = lock.state.apply(&mut lock.counter, now, step, &presence);
+        let (mut lock, now) = (before.clone(), self.attach.clock.store_now());
+        let outcome = lock.state.apply(&mut lock.counter, now, step, self);
         // Writes nothing after an inspection, which has to work on a file that cannot be written.
         lock.save(&before, &self.conn, key, now)?;
         Ok(outcome)
@@ -308,7 +299,7 @@ impl Db {
     /// Applies the passage of time to unused names, and forgets clients whose process is gone.
     fn tidy(&self) -> Result<Vec<(String, Outcome)>, StoreError> {
         let failed = |fault: Fault| fault.of(&self.label);
-        let now = self.clock.store_now();
+        let now = self.attach.clock.store_now();
         #[cfg(feature = "entries")]
         cache::sweep(&self.conn, now, ENTRIES_AT_MOST).map_err(failed)?;
         let (keys, gone) = self.unused(now).map_err(failed)?;
@@ -358,7 +349,7 @@ impl Db {
         }
         // Before the file is opened again, since SQLite gives a new connection the shared memory of the old one.
         self.close();
-        let opened = Self::open(&self.given, self.attach.clone(), self.clock.clone());
+        let opened = Self::open(&self.given, self.attach.clone());
         let mut next = opened.map_err(|error| match error {
             Error::Store(error) => error,
             other => {
@@ -390,6 +381,20 @@ impl Db {
     }
 }
 
+/// Judges the presence of owners by the processes of their clients.
+impl Presence for Db {
+    fn holder_gone(&self, owner: &Owner) -> bool {
+        let client = owner.client();
+        // A missing or unreadable row proves nothing.
+        client != self.attach.client
+            && process::find(&self.conn, client).is_ok_and(|other| other.is_gone(&self.process))
+    }
+
+    fn waiter_gone(&self, waiter: &Waiter) -> bool {
+        self.holder_gone(&waiter.owner)
+    }
+}
+
 impl Drop for Db {
     fn drop(&mut self) {
         if self.is_in_place() {
@@ -400,5 +405,87 @@ impl Drop for Db {
             ));
         }
         self.close();
+    }
+}
+
+/// The pause before the first look at the file after a request begins to wait, and the longest pause between two looks.
+const FIRST_LOOK: Duration = Duration::from_micros(100);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The waiters of this client, as known from the answers. Used to notice grants by other processes: a hint only, safety does not depend on it.
+struct LocalWaiters {
+    owners: HashMap<Owner, WaiterEntry>,
+    /// The version of the file at the last look. It changes when another connection commits.
+    seen_version: Option<i64>,
+    pause: Duration,
+}
+
+struct WaiterEntry {
+    key: String,
+    /// After this time, the store has given the waiter up.
+    until_ms: u64,
+}
+
+impl Default for LocalWaiters {
+    fn default() -> Self {
+        Self {
+            owners: HashMap::new(),
+            seen_version: None,
+            pause: LOOK_EVERY,
+        }
+    }
+}
+
+impl LocalWaiters {
+    /// Learns from the reply to a step.
+    fn note(&mut self, key: &str, step: &Step, reply: &Reply, now: Now) {
+        let (Step::Acquire { owner, .. }
+        | Step::Extend { owner, .. }
+        | Step::Release { owner, .. }) = step
+        else {
+            return;
+        };
+        if let Reply::Busy(busy) = reply
+            && matches!(step, Step::Acquire { wait: Some(_), .. })
+        {
+            let grace = (busy.poll_after + WAITER_GRACE).as_millis();
+            let grace = u64::try_from(grace).unwrap_or(u64::MAX);
+            let entry = WaiterEntry {
+                key: key.into(),
+                until_ms: now.millis().saturating_add(grace),
+            };
+            if self.owners.insert(owner.clone(), entry).is_none() {
+                self.pause = FIRST_LOOK;
+            }
+        } else {
+            self.owners.remove(owner);
+        }
+    }
+
+    /// The key of each waiter.
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.owners.values().map(|entry| entry.key.as_str())
+    }
+
+    /// The pause between two looks at the file; `None` if no request waits.
+    fn pause(&self) -> Option<Duration> {
+        (!self.owners.is_empty()).then_some(self.pause)
+    }
+
+    /// Makes the pause slowly longer. A lock that is held for a moment is then handed over in a fraction of that
+    /// moment, and a lock that is held for long costs little to wait for.
+    fn looked(&mut self) {
+        self.pause = (self.pause * 5 / 4).min(LOOK_EVERY);
+    }
+
+    /// Removes a granted waiter. Returns the key that it waited for.
+    fn granted(&mut self, owner: &Owner) -> Option<String> {
+        self.owners.remove(owner).map(|entry| entry.key)
+    }
+
+    /// Forgets waiters that have not asked again for long.
+    fn forget_silent(&mut self, now: Now) {
+        self.owners
+            .retain(|_, entry| entry.until_ms >= now.millis());
     }
 }

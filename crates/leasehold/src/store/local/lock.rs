@@ -110,26 +110,40 @@ fn end(state: &LockState) -> u64 {
 }
 
 fn to_text(state: &LockState) -> String {
+    let line = |kind: &str,
+                owner: &Owner,
+                mode: Mode,
+                amount: u64,
+                block: Block,
+                until_ms: u64,
+                flag: bool| {
+        let (owner, mode, block) = (owner.token(), mode_text(mode), block.get());
+        let flag = u8::from(flag);
+        format!("{kind} {owner} {mode} {amount} {block} {until_ms} {flag}")
+    };
     let holders = state.holders.iter().map(|holder| {
-        format!(
-            "{HOLD} {} {} {} {} {} {}",
-            holder.owner.token(),
-            mode_text(holder.mode),
-            holder.fences.first,
-            holder.fences.block.get(),
-            holder.expires_at_ms,
-            u8::from(holder.kept)
+        let Fences { first, block } = holder.fences;
+        let (owner, until_ms) = (&holder.owner, holder.expires_at_ms);
+        line(
+            HOLD,
+            owner,
+            holder.mode,
+            first.get(),
+            block,
+            until_ms,
+            holder.kept,
         )
     });
     let waiters = state.queue.iter().map(|waiter| {
-        format!(
-            "{WAIT} {} {} {} {} {} {}",
-            waiter.owner.token(),
-            mode_text(waiter.mode),
-            waiter.ttl.millis(),
-            waiter.block.get(),
-            waiter.seen_until_ms,
-            u8::from(waiter.listening)
+        let (owner, until_ms, ttl) = (&waiter.owner, waiter.seen_until_ms, waiter.ttl.millis());
+        line(
+            WAIT,
+            owner,
+            waiter.mode,
+            ttl,
+            waiter.block,
+            until_ms,
+            waiter.listening,
         )
     });
     holders.chain(waiters).collect::<Vec<_>>().join("\n")

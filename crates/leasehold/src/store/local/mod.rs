@@ -16,20 +16,15 @@
 #[cfg(feature = "entries")]
 mod cache;
 mod db;
-#[cfg(feature = "doctor")]
-mod examine;
 mod fault;
 mod file;
 mod lock;
-mod pages;
 mod path;
-mod places;
 mod process;
 mod store;
 #[cfg(test)]
 mod tests;
-mod waiters;
 
-#[cfg(feature = "doctor")]
-pub(super) use self::examine::examine;
 pub(super) use self::store::LocalStore;
+#[cfg(feature = "doctor")]
+pub(super) use self::store::examine;

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use leasehold_core::{ClientId, Owner, Presence, Waiter};
+use leasehold_core::ClientId;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, Row};
 
 use super::lock::OF_CLIENT;
 
@@ -104,33 +104,11 @@ pub(super) fn has_hosts_clock() -> bool {
     boot.is_none_or(|boot| boot.split_ascii_whitespace().all(|offset| offset == "0"))
 }
 
-/// Judges the presence of owners by the processes of their clients.
-pub(super) struct Processes<'a> {
-    pub(super) db: &'a Connection,
-    pub(super) client: ClientId,
-    pub(super) observer: &'a Process,
-}
-
-impl Presence for Processes<'_> {
-    fn holder_gone(&self, owner: &Owner) -> bool {
-        if owner.client() == self.client {
-            return false;
-        }
-        // A missing or unreadable row proves nothing.
-        let process = find(self.db, owner.client()).ok().flatten();
-        process.is_some_and(|process| process.is_gone(self.observer))
-    }
-
-    fn waiter_gone(&self, waiter: &Waiter) -> bool {
-        self.holder_gone(&waiter.owner)
-    }
-}
-
-fn find(db: &Connection, client: ClientId) -> rusqlite::Result<Option<Process>> {
+/// The process of a client.
+pub(super) fn find(db: &Connection, client: ClientId) -> rusqlite::Result<Process> {
     let sql = "SELECT pid, started, namespace FROM clients WHERE client = ?1";
-    let mut select = db.prepare_cached(sql)?;
-    let row = select.query_row([client.get().cast_signed()], read);
-    row.optional()
+    db.prepare_cached(sql)?
+        .query_row([client.get().cast_signed()], read)
 }
 
 /// The clients, as signed numbers, whose process has certainly ended as far as `observer` can see.
@@ -157,15 +135,11 @@ pub(super) fn register(
     client: ClientId,
     process: &Process,
 ) -> rusqlite::Result<()> {
-    let Process {
-        pid,
-        started,
-        namespace,
-    } = process;
-    let started = started.map(u64::cast_signed);
+    let started = process.started.map(u64::cast_signed);
     let sql =
         "INSERT OR REPLACE INTO clients (client, pid, started, namespace) VALUES (?1, ?2, ?3, ?4)";
-    db.execute(sql, (client.get().cast_signed(), pid, started, namespace))
+    let client = client.get().cast_signed();
+    db.execute(sql, (client, process.pid, started, &process.namespace))
         .map(drop)
 }
 

@@ -1,22 +1,29 @@
 //! One client's access to the locks in a file. A thread does the blocking work. A request that waits behind timed-out
 //! steps times out too.
 
+#[cfg(any(feature = "doctor", feature = "entries"))]
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::ready;
+#[cfg(feature = "entries")]
+use leasehold_core::cache;
 use leasehold_core::{LockName, Step};
-use tokio::sync::oneshot;
 
 use super::db::Db;
 use super::file::BUSY_LIMIT;
+#[cfg(feature = "doctor")]
+use super::{file, path};
 use crate::clock::Clock;
+#[cfg(feature = "doctor")]
+use crate::doctor::{Examined, Facts, FileFacts};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
-use crate::store::contract::{Attach, Capabilities, Done, Listener, Notice, Store};
+use crate::store::contract::{Answering, Attach, Done, Listener, Notice, Store, answered};
 #[cfg(feature = "entries")]
-use crate::store::entries::{EntryStore, Looked, Taken};
+use crate::store::contract::{EntryStore, Looked, Taken};
 
 /// One client's access to the locks in a file.
 pub(crate) struct LocalStore {
@@ -43,10 +50,10 @@ impl LocalStore {
     /// runtime directory.
     ///
     /// # Errors [`Error::Invalid`] if the path is invalid, [`Error::Store`] if the file cannot be used.
-    pub(crate) fn open(path: &str, attach: Attach, clock: Clock) -> Result<Self, Error> {
-        let listener = attach.listener.clone();
-        let db = Db::open(path, attach, clock)?;
-        let (label, clock) = (db.label.clone(), db.clock.clone());
+    pub(crate) fn open(path: &str, attach: Attach) -> Result<Self, Error> {
+        let (clock, listener) = (attach.clock.clone(), attach.listener.clone());
+        let db = Db::open(path, attach)?;
+        let label = db.label.clone();
         let worker = if clock.is_virtual() {
             Worker::Inline(Box::new(Mutex::new(db)))
         } else {
@@ -64,13 +71,6 @@ impl LocalStore {
             clock,
             listener,
         })
-    }
-
-    /// Why the file can only be read, if so.
-    #[cfg(feature = "doctor")]
-    pub(super) async fn refusal(&self) -> Result<Option<String>, StoreError> {
-        let why = |db: &mut Db| Ok(db.refusal.as_ref().map(|why| why.detail.clone()));
-        self.ask(why).await
     }
 
     /// Does `work` on the file and passes the outcome to `done`. A job that waited for too long times out.
@@ -94,7 +94,7 @@ impl LocalStore {
             Worker::Thread(sender) => {
                 let (asked, listener) = (self.clock.now(), self.listener.clone());
                 let in_time = move |db: &mut Db| {
-                    let waited = db.clock.now().since(asked);
+                    let waited = db.attach.clock.now().since(asked);
                     let outcome = if waited > BUSY_LIMIT {
                         let detail =
                             format!("other processes kept the file locked for {waited:.1?}");
@@ -116,15 +116,8 @@ impl LocalStore {
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Db) -> Result<T, StoreError> + Send + 'static,
-    ) -> BoxFuture<'_, Result<T, StoreError>> {
-        async move {
-            let (sender, answer) = oneshot::channel();
-            self.run(work, move |outcome| drop(sender.send(outcome)));
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::closed().unknown()))
-        }
-        .boxed()
+    ) -> Answering<'_, T> {
+        answered(move |tell| self.run(work, move |outcome| drop(tell.send(outcome)))).boxed()
     }
 }
 
@@ -151,10 +144,8 @@ impl Store for LocalStore {
     }
 
     /// A process notices waiters of other processes only when it looks, and it looks only while it waits itself.
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            tells_wanted: false,
-        }
+    fn tells_wanted(&self) -> bool {
+        false
     }
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
@@ -165,32 +156,66 @@ impl Store for LocalStore {
         );
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
         // The file itself shows every name that is held or waited for.
         if remember.is_some() {
             return ready(Ok(Vec::new())).boxed();
         }
         self.ask(Db::names)
     }
+
+    #[cfg(feature = "entries")]
+    fn entries(self: Arc<Self>) -> Option<Arc<dyn EntryStore>> {
+        Some(self)
+    }
 }
 
 #[cfg(feature = "entries")]
 impl EntryStore for LocalStore {
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        _: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
+    fn look<'a>(&'a self, keys: &'a [LockName], _: bool) -> Answering<'a, Looked> {
         let keys = keys.to_vec();
         self.ask(move |db| db.entries(&keys))
     }
 
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a leasehold_core::cache::Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a cache::Step) -> Answering<'a, Taken> {
         let (key, step) = (key.clone(), step.clone());
         self.ask(move |db| db.entry_step(&key, &step))
     }
+}
+
+/// Opens the file as a client would, and looks at where it is.
+///
+/// # Errors
+/// The file cannot be opened or read.
+#[cfg(feature = "doctor")]
+pub(crate) async fn examine(given: &str) -> Result<Examined, Error> {
+    let attach = Attach {
+        client: leasehold_core::ClientId::new(0),
+        listener: Arc::new(|_| {}),
+        clock: Clock::system(),
+        tasks: runtime::Tasks::here().ok_or_else(StoreError::closed)?,
+        limit: BUSY_LIMIT,
+    };
+    let store = LocalStore::open(given, attach)?;
+    let names = store.index(None).await?;
+    let path = path::locate(given)?.path;
+    let mut facts = FileFacts::new(&path, rusqlite::version());
+    facts.locks = names.len();
+    let why = |db: &mut Db| Ok(db.refusal.as_ref().map(|why| why.detail.clone()));
+    facts.refusal = store.ask(why).await?;
+    facts.is_writable = facts.refusal.is_none() && may_write(&path);
+    facts.file_system = file::file_system(&path).map(|(name, _)| name.to_owned());
+    Ok(Examined::new(path::label(&path), Facts::File(facts)))
+}
+
+/// SQLite keeps files beside the file, in the same directory.
+#[cfg(feature = "doctor")]
+fn may_write(path: &std::path::Path) -> bool {
+    use nix::unistd::{AccessFlags, access};
+
+    let write = AccessFlags::W_OK;
+    access(path, write).is_ok()
+        && path
+            .parent()
+            .is_none_or(|folder| access(folder, write).is_ok())
 }

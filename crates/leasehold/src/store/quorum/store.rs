@@ -18,9 +18,7 @@ use super::machine::QuorumMachine;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::contract::{
-    Answer, Capabilities, Done, InspectedNodes, Listener, NodeView, Store, snapshot,
-};
+use crate::store::contract::{Answer, Done, InspectedNodes, Listener, NodeView, Store, snapshot};
 
 /// A lock on the majority of several nodes.
 pub(crate) struct QuorumStore {
@@ -86,12 +84,9 @@ impl Store for QuorumStore {
         });
     }
 
-    fn capabilities(&self) -> Capabilities {
-        let tells = |node: &&Arc<dyn Store>| node.capabilities().tells_wanted;
+    fn tells_wanted(&self) -> bool {
         let nodes = &self.quorum.nodes;
-        Capabilities {
-            tells_wanted: nodes.iter().filter(tells).count() >= majority(nodes.len()),
-        }
+        nodes.iter().filter(|node| node.tells_wanted()).count() >= majority(nodes.len())
     }
 
     fn longest_ttl(&self) -> Duration {

@@ -38,15 +38,17 @@ const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and space
 
 /// A parsed URL.
 pub(crate) struct Address {
-    addr: ConnectionAddr,
+    /// Where the server is.
+    pub(super) addr: ConnectionAddr,
     /// The login and the database.
-    settings: RedisConnectionInfo,
+    pub(super) settings: RedisConnectionInfo,
     /// The URL without user and password.
     shown: String,
-    access: Access,
-    /// Those of the URL.
+    /// The source of credentials outside the URL.
+    pub(super) credentials: Option<Source>,
+    /// The settings of the client, or else of the URL.
     #[cfg(feature = "tls")]
-    tls: Tls,
+    pub(super) tls: Tls,
 }
 
 impl Address {
@@ -61,7 +63,7 @@ impl Address {
     }
 
     /// Adds credentials and TLS settings.
-    pub(crate) fn with(self, access: Access) -> Result<Self, Invalid> {
+    pub(crate) fn with(mut self, access: Access) -> Result<Self, Invalid> {
         let refuse = |why| Err(Invalid::new("store URL", &self.shown, why));
         let has_its_own = self.settings.username().is_some() || self.settings.password().is_some();
         if matches!(access.credentials, Some(Source::Credentials(_))) && has_its_own {
@@ -70,49 +72,29 @@ impl Address {
             );
         }
         #[cfg(feature = "tls")]
-        if access.tls.is_some() && !self.is_private() {
-            return refuse(
-                "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
-            );
+        {
+            if access.tls.is_some() && !self.is_private() {
+                return refuse(
+                    "is not encrypted, and TLS settings were given besides: write rediss:// or leave them out",
+                );
+            }
+            if access.tls.is_some() && !self.tls.is_default() {
+                return refuse(
+                    "has TLS options, and TLS settings were given besides: leave one of them out",
+                );
+            }
+            self.tls = access.tls.unwrap_or(self.tls);
+            self.tls.check()?;
         }
-        #[cfg(feature = "tls")]
-        if access.tls.is_some() && !self.tls.is_default() {
-            return refuse(
-                "has TLS options, and TLS settings were given besides: leave one of them out",
-            );
-        }
-        let this = Self { access, ..self };
-        #[cfg(feature = "tls")]
-        this.tls().check()?;
-        Ok(this)
-    }
-
-    /// The source of credentials outside the URL.
-    pub(super) fn source(&self) -> Option<&Source> {
-        self.access.credentials.as_ref()
-    }
-
-    /// The TLS settings of the client, or else of the URL.
-    #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> &Tls {
-        self.access.tls.as_ref().unwrap_or(&self.tls)
+        self.credentials = access.credentials;
+        Ok(self)
     }
 
     /// True if the client logs in with a password.
     #[cfg(feature = "doctor")]
     pub(super) fn has_password(&self) -> bool {
-        let is_asked_for = matches!(self.access.credentials, Some(Source::Credentials(_)));
+        let is_asked_for = matches!(self.credentials, Some(Source::Credentials(_)));
         is_asked_for || self.settings.password().is_some()
-    }
-
-    /// Where the server is.
-    pub(super) fn addr(&self) -> &ConnectionAddr {
-        &self.addr
-    }
-
-    /// The login and the database.
-    pub(super) fn settings(&self) -> &RedisConnectionInfo {
-        &self.settings
     }
 
     /// Sets the options of a new stream.
@@ -400,7 +382,7 @@ impl Parts {
             addr,
             settings,
             shown,
-            access: Access::default(),
+            credentials: None,
             #[cfg(feature = "tls")]
             tls: self.tls,
         }

@@ -4,33 +4,26 @@
 mod tests;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join, join_all};
+use futures_util::future::{join, join_all};
 use leasehold_core::LockName;
-use leasehold_core::cache::{
-    Begin, Commit, CommitOutcome, Reply, Step, Token, Value as Entry, Version,
-};
-use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
+use leasehold_core::cache::{CommitOutcome, Reply, Step, Token, Value as Entry, Version};
+use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 use super::RedisStore;
 use super::connection::Connected;
 use super::connection::link::Wire;
-use super::fault::is_forbidden;
-use super::protocol::{POLL_ONLY, array, integers, millis, no_known_form, number, text};
+use super::fault::{is_forbidden, is_wrong_type};
+use super::protocol::{POLL_ONLY, array, millis, no_known_form, number, text};
 use super::scripts::{
     CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
 };
-use crate::error::StoreError;
-use crate::store::entries::{EntryStore, Looked, Taken};
+use crate::store::contract::{Answering, EntryStore, Looked, Taken};
 
 /// The most keys of one MGET: enough to cost little beside the values, few enough not to delay other clients.
 const MOST_KEYS: usize = 512;
 
 impl EntryStore for RedisStore {
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        watch: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
+    fn look<'a>(&'a self, keys: &'a [LockName], watch: bool) -> Answering<'a, Looked> {
         let clock = self.connection.clock();
         let look = async move |connected: &Connected| {
             let sent = clock.now();
@@ -39,8 +32,9 @@ impl EntryStore for RedisStore {
             let time = async |mut connection: Wire| {
                 if asks_time {
                     // If TIME is refused, the values are still returned: see `ServerTime::now_ms`.
-                    let answer = cmd("TIME").query_async(&mut connection).await;
-                    answer.ok().and_then(|answer| time_of(&answer))
+                    let answer = cmd("TIME").query_async::<(u64, u64)>(&mut connection).await;
+                    let (seconds, micros) = answer.ok()?;
+                    Some(seconds * 1_000_000 + micros)
                 } else {
                     None
                 }
@@ -57,11 +51,7 @@ impl EntryStore for RedisStore {
         self.connection.call(self.limit, look).boxed()
     }
 
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a Step) -> Answering<'a, Taken> {
         let take = async |connected: &Connected| {
             let mut connection = connected.wire.clone();
             let sent = self.connection.clock().now();
@@ -158,40 +148,24 @@ pub(super) async fn by_script(
 fn encode(step: &Step, listens: bool, into: &mut Cmd) {
     match step {
         Step::Begin(begin) => {
-            let Begin {
-                token,
-                seen,
-                over,
-                lease,
-                listener,
-            } = begin;
-            let client = listener.filter(|_| listens);
-            into.arg(word(*token))
-                .arg(seen.get())
-                .arg(u8::from(*over))
-                .arg(lease.millis())
+            let client = begin.listener.filter(|_| listens);
+            into.arg(word(begin.token))
+                .arg(begin.seen.get())
+                .arg(u8::from(begin.over))
+                .arg(begin.lease.millis())
                 .arg(client.map_or_else(|| POLL_ONLY.to_owned(), |client| client.to_string()));
         }
         Step::Renew { token, lease } => {
             into.arg(word(*token)).arg(lease.millis());
         }
         Step::Commit(commit) => {
-            let Commit {
-                token,
-                version,
-                fresh_ms,
-                stale_ms,
-                load_ms,
-                format,
-                body,
-            } = commit;
-            into.arg(word(*token))
-                .arg(version.get())
-                .arg(fresh_ms)
-                .arg(stale_ms)
-                .arg((*load_ms).min(MOST_LOAD_MS))
-                .arg(format.letter().to_string())
-                .arg(&body[..]);
+            into.arg(word(commit.token))
+                .arg(commit.version.get())
+                .arg(commit.fresh_ms)
+                .arg(commit.stale_ms)
+                .arg(commit.load_ms.min(MOST_LOAD_MS))
+                .arg(commit.format.letter().to_string())
+                .arg(&commit.body[..]);
         }
         Step::Abandon { token, back_off } => {
             let (left, error) = match back_off {
@@ -267,20 +241,6 @@ fn entries(value: &Value, count: usize) -> RedisResult<Vec<Option<Entry>>> {
     }
 }
 
-/// Reads the reply to TIME, in microseconds.
-fn time_of(value: &Value) -> Option<u64> {
-    match integers(value)[..] {
-        [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
-        _ => None,
-    }
-}
-
-/// True if the key holds another type than a string.
-fn is_wrong_type(error: &RedisError) -> bool {
-    error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
-}
-
-/// Reads the stale value at the end of an answer, if there is one.
 #[allow(
     clippy::option_option,
     reason = "the outer one says that the answer has another form"

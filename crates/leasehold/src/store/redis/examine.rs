@@ -71,14 +71,10 @@ const SOME_HAVE: [&str; 4] = ["wait", "waitaof", "delex", "delifeq"];
 pub(crate) async fn examine(
     address: &Address,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
-    let found = gather(address, how, clock, limit, false).await?;
-    Ok(Examined::new(
-        address.to_string(),
-        Facts::Server(found.facts),
-    ))
+    let (facts, _) = gather(address, how, limit, false).await?;
+    Ok(Examined::new(address.to_string(), Facts::Server(facts)))
 }
 
 /// Examines the servers of a quorum at once; each request may take `limit`. A server that cannot be reached is a fact.
@@ -88,17 +84,17 @@ pub(crate) async fn examine(
 pub(crate) async fn examine_quorum(
     address: &QuorumAddress,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
     let nodes = address.nodes.iter().map(async |node| {
         let server = node.to_string();
-        match gather(node, how, clock, limit, true).await {
-            Ok(Found { facts, mark, clock }) => NodeFacts {
-                mark,
-                clock,
-                ..NodeFacts::new(server, Ok(facts))
-            },
+        match gather(node, how, limit, true).await {
+            Ok((facts, seen)) => {
+                let mut node = NodeFacts::new(server, Ok(facts));
+                let (mark, clock) = seen.unzip();
+                (node.mark, node.clock) = (mark.flatten(), clock);
+                node
+            }
             Err(error) => NodeFacts::new(server, Err(error)),
         }
     });
@@ -113,21 +109,17 @@ pub(crate) async fn examine_quorum(
     Ok(Examined::new(address.to_string(), facts))
 }
 
-/// The facts about one server; mark and clock are for a node of a quorum.
-struct Found {
-    facts: Box<ServerFacts>,
-    mark: Option<MarkFacts>,
-    clock: Option<ClockFacts>,
-}
+/// Mark and clock of a node of a quorum.
+type AsNode = (Option<MarkFacts>, ClockFacts);
 
 /// All facts, over a connection of their own, to whatever it is: a replica and a sentinel are judged like all others.
 async fn gather(
     address: &Address,
     how: &Examination,
-    clock: &Clock,
     limit: Duration,
     is_node: bool,
-) -> Result<Found, StoreError> {
+) -> Result<(Box<ServerFacts>, Option<AsNode>), StoreError> {
+    let clock = &Clock::system();
     let (sender, mut messages) = mpsc::unbounded_channel();
     // Sending fails after the receiver is gone.
     let listener: Listener = Arc::new(move |notice| drop(sender.send(notice)));
@@ -169,20 +161,15 @@ async fn gather(
     (facts.step, facts.stall) = (step, stall);
     facts.ttl = how.ttl;
     facts.transport = transport(address);
-    let database = address.settings().db();
+    let database = address.settings.db();
     let (version, known) = (facts.redis_version(), facts.commands.as_deref());
     let known = known.unwrap_or_default();
     facts.acl = probe::acl(version, known, database, &how.keys, is_node);
-    let (mark, clock) = seen.unzip();
-    Ok(Found {
-        facts: Box::new(facts),
-        mark: mark.flatten(),
-        clock,
-    })
+    Ok((Box::new(facts), seen))
 }
 
 fn transport(address: &Address) -> Transport {
-    let is_loopback = match address.addr() {
+    let is_loopback = match &address.addr {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
             let is_loopback = |ip: IpAddr| ip.is_loopback();
             host == "localhost" || host.parse().is_ok_and(is_loopback)
@@ -251,17 +238,13 @@ async fn config(talk: &Talk<'_>) -> Told<Fields> {
 }
 
 async fn commands(talk: &Talk<'_>) -> Told<Vec<String>> {
-    let about = talk
-        .told(cmd("COMMAND").arg("INFO").arg(&SOME_HAVE))
-        .await?;
-    Ok(about.map(|about: Vec<Value>| {
-        let mut known = Vec::new();
-        for (name, about) in SOME_HAVE.iter().zip(about) {
-            if matches!(&about, Value::Array(parts) if !parts.is_empty()) {
-                known.push((*name).to_owned());
-            }
-        }
-        known
+    let asked = cmd("COMMAND").arg("INFO").arg(&SOME_HAVE).to_owned();
+    let about = talk.told::<Vec<Value>>(&asked).await?;
+    let is_known = |about: &Value| matches!(about, Value::Array(parts) if !parts.is_empty());
+    Ok(about.map(|about| {
+        let known = SOME_HAVE.iter().zip(about);
+        let known = known.filter(|(_, about)| is_known(about));
+        known.map(|(name, _)| (*name).to_owned()).collect()
     }))
 }
 
@@ -388,7 +371,7 @@ async fn stall(clock: &Clock) -> Duration {
 }
 
 /// The mark and the clock of a node; `None` for a user that may not read the mark, who fails the probe as well.
-async fn as_node(talk: &Talk<'_>, look: &Look) -> Told<(Option<MarkFacts>, ClockFacts)> {
+async fn as_node(talk: &Talk<'_>, look: &Look) -> Told<AsNode> {
     let Some(mark) = talk.told::<Option<String>>(cmd("GET").arg(MARK)).await? else {
         return Ok(None);
     };

@@ -125,6 +125,12 @@ pub(super) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
     StoreError::new(address.to_string(), StoreErrorKind::TimedOut, detail)
 }
 
+/// True if the key holds another type of value.
+#[cfg(any(feature = "entries", feature = "timestamp"))]
+pub(super) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
+}
+
 /// True if the server denied a command, or one of a script.
 pub(super) fn is_denied(refusal: &RedisError) -> bool {
     classify("", refusal).0.kind == StoreErrorKind::Denied

@@ -45,8 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use leasehold_core::{LockName, Step, Ttl};
+use leasehold_core::{LockName, Step};
 use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 pub(crate) use self::address::Address;
@@ -59,12 +58,13 @@ use self::fault::is_denied;
 pub(super) use self::init::init;
 use self::protocol::{INDEX, QUEUE};
 use self::scripts::{Counters, NodeTerms, Scripts};
-use super::contract::{Attach, Capabilities, Done, Store};
-use super::opened::Opened;
+#[cfg(feature = "entries")]
+use super::contract::EntryStore;
+#[cfg(feature = "timestamp")]
+use super::contract::TimestampRequest;
+use super::contract::{Answering, Attach, Done, Store, limit_of};
 use super::quorum::QuorumStore;
-use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::runtime::Tasks;
 
 /// The locks, entries and other keys on one server.
 pub(crate) struct RedisStore {
@@ -74,94 +74,43 @@ pub(crate) struct RedisStore {
     limit: Duration,
 }
 
-/// Begins to connect to a server. [`Store::ready`] returns the outcome.
-pub(super) fn open(
-    address: Address,
-    attach: Attach,
-    clock: Clock,
-    tasks: &Tasks,
-    limit: Duration,
-) -> Opened {
-    let scripts = Scripts::new(Counters::Shared);
-    let store = RedisStore::open(address, attach, scripts, clock, tasks, limit, None);
-    let store = Arc::new(store);
-    Opened {
-        #[cfg(feature = "entries")]
-        entries: Some(store.clone()),
-        #[cfg(feature = "timestamp")]
-        timestamps: Some(store.clone()),
-        store,
-    }
-}
-
 /// Begins to connect to all servers of a quorum. [`Store::ready`] returns the outcome.
-pub(super) fn open_quorum(
-    address: QuorumAddress,
-    attach: &Attach,
-    clock: &Clock,
-    tasks: &Tasks,
-    limit: Duration,
-) -> QuorumStore {
+pub(super) fn open_quorum(address: QuorumAddress, attach: &Attach) -> QuorumStore {
     let (label, terms, durable) = (address.to_string(), address.terms(), address.durable);
     let seats = Arc::new(Seats::default());
     let open = |address: Address, listener| -> Arc<dyn Store> {
         let scripts = Scripts::new(Counters::ByBucket(NodeTerms { terms, durable }));
-        let seat = Some(Seat::new(seats.clone(), &address.to_string()));
-        let client = attach.client;
-        let attach = Attach { client, listener };
-        Arc::new(RedisStore::open(
-            address,
-            attach,
-            scripts,
-            clock.clone(),
-            tasks,
-            limit,
-            seat,
-        ))
+        let seat = Seat::new(seats.clone(), &address.to_string());
+        let attach = Attach {
+            listener,
+            ..attach.clone()
+        };
+        Arc::new(RedisStore::with(scripts, address, attach, Some(seat)))
     };
+    let (clock, nodes) = (attach.clock.clone(), address.nodes);
     QuorumStore::open(
         terms,
         label,
-        clock.clone(),
-        tasks,
+        clock,
+        &attach.tasks,
         &attach.listener,
-        address.nodes,
+        nodes,
         open,
     )
 }
 
 impl RedisStore {
-    fn open(
-        address: Address,
-        attach: Attach,
-        scripts: Scripts,
-        clock: Clock,
-        tasks: &Tasks,
-        limit: Duration,
-        seat: Option<Seat>,
-    ) -> Self {
+    /// Begins to connect to a server. [`Store::ready`] returns the outcome.
+    pub(super) fn open(address: Address, attach: Attach) -> Self {
+        Self::with(Scripts::new(Counters::Shared), address, attach, None)
+    }
+
+    fn with(scripts: Scripts, address: Address, attach: Attach, seat: Option<Seat>) -> Self {
         let scripts = Arc::new(scripts);
-        let connection =
-            Connection::open(address, attach, scripts.clone(), clock, tasks, limit, seat);
         Self {
-            connection,
+            limit: attach.limit,
+            connection: Connection::open(address, attach, scripts.clone(), seat),
             scripts,
-            limit,
-        }
-    }
-
-    /// A third of the TTL, so that a lease survives two requests without an answer.
-    fn limit_within(&self, ttl: Ttl) -> Duration {
-        (ttl.get() / 3).min(self.limit)
-    }
-
-    fn limit_of(&self, step: &Step) -> Duration {
-        match step {
-            Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => self.limit_within(*ttl),
-            Step::Propose(proposal) => self.limit_within(proposal.ttl),
-            Step::Release { .. } | Step::GiveBack { .. } | Step::Break { .. } | Step::Inspect => {
-                self.limit
-            }
         }
     }
 
@@ -177,17 +126,18 @@ impl RedisStore {
         self.connection.call(self.limit, add).await.map(drop)
     }
 
+    async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
+        let ask = async |connected: &Connected| {
+            let mut wire = connected.wire.clone();
+            command.query_async(&mut wire).await
+        };
+        self.connection.call(self.limit, ask).await
+    }
+
     /// Reads the index. Removes the names that have neither a lock nor a queue. A name that this user may not look at stays.
     async fn names(&self) -> Result<Vec<String>, StoreError> {
-        let list = async |connected: &Connected| {
-            cmd("ZRANGE")
-                .arg(INDEX)
-                .arg(0)
-                .arg(-1)
-                .query_async(&mut connected.wire.clone())
-                .await
-        };
-        let names = protocol::texts(&self.connection.call(self.limit, list).await?);
+        let names = self.ask(cmd("ZRANGE").arg(INDEX).arg(0).arg(-1)).await?;
+        let names = protocol::texts(&names);
         if names.is_empty() {
             return Ok(names);
         }
@@ -213,16 +163,8 @@ impl RedisStore {
             names.into_iter().zip(is_gone).partition(|(_, gone)| !gone);
         if !gone.is_empty() {
             let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
-            let forget = async |connected: &Connected| {
-                cmd("ZREM")
-                    .arg(INDEX)
-                    .arg(&gone)
-                    .query_async::<Value>(&mut connected.wire.clone())
-                    .await
-            };
             // Ignored: reading also has to work on a read-only server, and without permission to write.
-            let _forgotten: Result<Value, StoreError> =
-                self.connection.call(self.limit, forget).await;
+            drop(self.ask(cmd("ZREM").arg(INDEX).arg(&gone)).await);
         }
         Ok(kept.into_iter().map(|(name, _)| name).collect())
     }
@@ -234,21 +176,19 @@ impl Store for RedisStore {
     }
 
     fn send(&self, name: &LockName, step: Step, done: Done) {
-        let limit = self.limit_of(&step);
+        let limit = limit_of(&step, self.limit);
         self.connection.send(name, step, done, limit);
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            tells_wanted: self.connection.is_listening(),
-        }
+    fn tells_wanted(&self) -> bool {
+        self.connection.is_listening()
     }
 
-    fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn ready(&self) -> Answering<'_, ()> {
         self.connection.ready().boxed()
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
         async move {
             match remember {
                 Some(name) => self.remember(&name).await.map(|()| Vec::new()),
@@ -256,5 +196,19 @@ impl Store for RedisStore {
             }
         }
         .boxed()
+    }
+
+    #[cfg(feature = "entries")]
+    fn entries(self: Arc<Self>) -> Option<Arc<dyn EntryStore>> {
+        Some(self)
+    }
+
+    #[cfg(feature = "timestamp")]
+    fn timestamp<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a TimestampRequest,
+    ) -> Option<Answering<'a, leasehold_core::timestamp::Reply>> {
+        Some(self.take_timestamp(name, ask).boxed())
     }
 }

@@ -498,13 +498,6 @@ pub(super) fn texts(value: &Value) -> Vec<String> {
     items.filter_map(text).map(str::to_owned).collect()
 }
 
-/// The integers of an array.
-#[cfg(any(feature = "entries", feature = "timestamp"))]
-pub(super) fn integers(value: &Value) -> Vec<i64> {
-    let items = array(value).unwrap_or_default().iter();
-    items.filter_map(integer).collect()
-}
-
 /// Reads a holder; the inner `None` says that there is none.
 #[allow(
     clippy::option_option,

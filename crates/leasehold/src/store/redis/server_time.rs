@@ -67,18 +67,12 @@ impl ServerTime {
     /// The server's clock at `now`, in milliseconds: behind it by drift at most, and ahead by one round trip at most.
     /// Without any sample it is `u64::MAX`: every value counts as stale, and the server decides.
     pub(super) fn now_ms(&self, now: Moment) -> u64 {
-        let Some(Sample {
-            server_us, sent, ..
-        }) = self.sample()
-        else {
+        let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = known else {
             return u64::MAX;
         };
-        let passed = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX);
-        server_us.saturating_add(passed) / 1_000
-    }
-
-    fn sample(&self) -> Option<Sample> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let passed = u64::try_from(now.since(known.sent).as_micros()).unwrap_or(u64::MAX);
+        known.server_us.saturating_add(passed) / 1_000
     }
 }
 

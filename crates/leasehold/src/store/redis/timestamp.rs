@@ -7,30 +7,29 @@
 #[cfg(test)]
 mod tests;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use leasehold_core::LockName;
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is_mine};
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
+use redis::{Cmd, ErrorKind, RedisResult, Value, cmd};
 
 use super::RedisStore;
 use super::connection::Connected;
 use super::connection::link::Wire;
+use super::fault::is_wrong_type;
 use super::protocol::{self, no_known_form, number};
 use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
-use crate::store::opened::{TimestampRequest, Timestamps};
+use crate::store::contract::TimestampRequest;
 
 /// How often to begin again without scripts when the lock became free meanwhile.
 const TRIES: usize = 3;
 
-impl Timestamps for RedisStore {
-    fn take<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a TimestampRequest,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        let take = async move |connected: &Connected| {
+impl RedisStore {
+    pub(super) async fn take_timestamp(
+        &self,
+        name: &LockName,
+        ask: &TimestampRequest,
+    ) -> Result<Reply, StoreError> {
+        let take = async |connected: &Connected| {
             let mut connection = connected.wire.clone();
             if ask.by_script {
                 by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
@@ -40,11 +39,12 @@ impl Timestamps for RedisStore {
         };
         let limit = match &ask.step {
             Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
-                self.limit_within(*ttl)
+                // As for a step of a mutex.
+                (ttl.get() / 3).min(self.limit)
             }
             _ => self.limit,
         };
-        self.connection.call(limit, take).boxed()
+        self.connection.call(limit, take).await
     }
 }
 
@@ -122,7 +122,8 @@ pub(super) async fn by_commands(
         connection,
         key: name.key(),
     };
-    let at_us = key.time().await?;
+    let (seconds, micros): (u64, u64) = cmd("TIME").query_async(key.connection).await?;
+    let at_us = seconds * 1_000_000 + micros;
     let now = unit.at(at_us);
     match step {
         Step::Acquire { ttl } => {
@@ -221,37 +222,26 @@ impl PlainKey<'_> {
         })
     }
 
-    /// The server's clock, in microseconds.
-    async fn time(&mut self) -> RedisResult<u64> {
-        let time = self.ask(&cmd("TIME")).await?;
-        match protocol::integers(&time)[..] {
-            [seconds, micros] => u64::try_from(seconds * 1_000_000 + micros).ok(),
-            _ => None,
-        }
-        .ok_or_else(|| no_known_form(&time))
-    }
-
     async fn look(&mut self) -> RedisResult<Content> {
-        match self.ask(cmd("GET").arg(self.key)).await {
-            Err(error) if is_wrong_type(&error) => self.other().await,
-            answer => text(&answer?),
-        }
-    }
-
-    /// Reads the type of a key that is not a string.
-    async fn other(&mut self) -> RedisResult<Content> {
-        let kind = self.ask(cmd("TYPE").arg(self.key)).await?;
-        let kind = protocol::text(&kind).unwrap_or("unknown");
-        Ok(Content::Other(kind.to_owned()))
+        self.content(cmd("GET").arg(self.key)).await
     }
 
     /// Overwrites the value with a deadline, and returns the previous value. Like `GETSET`, but leaves a missing key
     /// and other types alone.
     async fn exchange(&mut self, to: u64) -> RedisResult<Content> {
         let mut command = cmd("SET");
-        command.arg(self.key).arg(to).arg("XX").arg("GET");
-        match self.ask(&command).await {
-            Err(error) if is_wrong_type(&error) => self.other().await,
+        self.content(command.arg(self.key).arg(to).arg("XX").arg("GET"))
+            .await
+    }
+
+    /// The content that the answer tells. Of a key that is no string, this is the type.
+    async fn content(&mut self, command: &Cmd) -> RedisResult<Content> {
+        match self.ask(command).await {
+            Err(error) if is_wrong_type(&error) => {
+                let kind = self.ask(cmd("TYPE").arg(self.key)).await?;
+                let kind = protocol::text(&kind).unwrap_or("unknown");
+                Ok(Content::Other(kind.to_owned()))
+            }
             answer => text(&answer?),
         }
     }
@@ -278,12 +268,4 @@ fn foreign(before: Content) -> RedisResult<Reply> {
     let said = "without scripts: a value that is not a time was written meanwhile, and has been overwritten";
     let lost = format!("\"{}\"", value.escape_ascii());
     Err((ErrorKind::UnexpectedReturnType, said, lost).into())
-}
-
-fn is_wrong_type(error: &RedisError) -> bool {
-    error.code() == Some("WRONGTYPE")
-        || matches!(
-            error.kind(),
-            ErrorKind::Server(ServerErrorKind::ResponseError)
-        ) && error.to_string().contains("WRONGTYPE")
 }

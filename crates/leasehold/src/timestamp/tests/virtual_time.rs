@@ -18,8 +18,7 @@ use tokio::time::sleep;
 use crate::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::{Attach, Done, Listener, Notice, Opened, Store};
-use crate::store::{TimestampRequest, Timestamps};
+use crate::store::{Attach, Done, Listener, Notice, Store, TimestampRequest};
 use crate::timestamp::{TimestampHold, TimestampLock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -71,15 +70,13 @@ impl Store for Server {
     fn index(&self, _: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         async { Ok(Vec::new()) }.boxed()
     }
-}
 
-impl Timestamps for Server {
-    fn take<'a>(
+    fn timestamp<'a>(
         &'a self,
         name: &'a LockName,
         ask: &'a TimestampRequest,
-    ) -> BoxFuture<'a, Result<Reply, StoreError>> {
-        async move {
+    ) -> Option<BoxFuture<'a, Result<Reply, StoreError>>> {
+        let answer = async move {
             let fate = self.0.fates.lock().unwrap().pop_front();
             match fate.unwrap_or(Fate::AnswerAfter(Duration::ZERO)) {
                 Fate::Refuse => {
@@ -94,8 +91,8 @@ impl Timestamps for Server {
                     Ok(reply)
                 }
             }
-        }
-        .boxed()
+        };
+        Some(answer.boxed())
     }
 }
 
@@ -115,13 +112,9 @@ impl Scene {
             extended: Mutex::default(),
         });
         let mut listener = None;
-        let open = |attach: Attach, _: &_| -> Result<Opened, Error> {
+        let open = |attach: Attach| -> Result<Arc<dyn Store>, Error> {
             listener = Some(attach.listener);
-            let server = Arc::new(Server(keys.clone()));
-            Ok(Opened {
-                timestamps: Some(server.clone()),
-                ..Opened::new(server)
-            })
+            Ok(Arc::new(Server(keys.clone())))
         };
         let client = Client::builder().clock(clock).build(open).unwrap();
         Self {

@@ -74,6 +74,9 @@ impl Scene {
             let attach = Attach {
                 client: identity.client,
                 listener: way.listener(),
+                clock: scene.clock.clone(),
+                tasks: Tasks::explored(),
+                limit: TTL,
             };
             let store = scene.server.attach(attach, is_slow);
             let wire = store.wire.clone();

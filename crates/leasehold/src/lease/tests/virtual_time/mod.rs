@@ -29,7 +29,7 @@ use tokio::time::sleep;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::{Attach, Done, Opened, Store};
+use crate::store::{Attach, Done, Store};
 use crate::{Client, ClientBuilder, Lease};
 
 const MS: Duration = Duration::from_millis(1);
@@ -194,13 +194,13 @@ impl Scene {
             plan: Mutex::new(Box::new(|_| Fate::Pass)),
             sent: Mutex::default(),
         });
-        let open = |attach: Attach, _: &_| -> Result<Opened, Error> {
-            Ok(Opened::new(Arc::new(Scripted {
+        let open = |attach: Attach| -> Result<Arc<dyn Store>, Error> {
+            Ok(Arc::new(Scripted {
                 inner: Arc::new(Inner {
                     store: memory.attach(attach),
                     script: script.clone(),
                 }),
-            })))
+            }))
         };
         // With a namespace, a lock's key differs from its name.
         let builder = || Client::builder().namespace("test").clock(clock.clone());

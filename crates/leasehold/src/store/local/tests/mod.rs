@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use super::LocalStore;
 use crate::clock::Clock;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
+use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Notice, Store};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -55,14 +56,14 @@ impl Host {
     fn open(&self, path: &str, client: u64) -> Result<Peer, Error> {
         let (tell, heard) = channel();
         let listener = Arc::new(move |notice| drop(tell.send(notice)));
-        let store = LocalStore::open(
-            path,
-            Attach {
-                client: ClientId::new(client),
-                listener,
-            },
-            self.clock.clone(),
-        )?;
+        let attach = Attach {
+            client: ClientId::new(client),
+            listener,
+            clock: self.clock.clone(),
+            tasks: Tasks::explored(),
+            limit: Duration::ZERO,
+        };
+        let store = LocalStore::open(path, attach)?;
         Ok(Peer {
             store,
             client,

@@ -24,8 +24,6 @@ use crate::Client;
 use crate::clock::Clock;
 use crate::store::contract::{Attach, Store};
 use crate::store::memory::Memory;
-use crate::store::memory::faulty::FaultyStore;
-use crate::store::opened::Opened;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -80,28 +78,24 @@ impl Nodes {
     fn client_counting(&self, terms: QuorumTerms) -> (Client, Vec<Memory>, Arc<QuorumStore>) {
         let ways: Vec<Memory> = self.memories.iter().map(Memory::by_another_way).collect();
         let mut kept = None;
-        let (clock, limit) = (self.clock.clone(), Duration::from_secs(2));
-        let client = Client::builder()
-            .clock(clock.clone())
-            .build(|attach, tasks| {
-                let open = |node: usize, listener| {
-                    let attach = Attach {
-                        listener,
-                        ..attach.clone()
-                    };
-                    let clock = clock.clone();
-                    let store = FaultyStore::open(&ways[node], attach, tasks, clock, limit);
-                    let store: Arc<dyn Store> = Arc::new(store);
-                    store
+        let clock = self.clock.clone();
+        let client = Client::builder().clock(clock.clone()).build(|attach| {
+            let open = |node: usize, listener| {
+                let attach = Attach {
+                    listener,
+                    ..attach.clone()
                 };
-                let label = "quorum of memories".to_owned();
-                let (listener, all) = (attach.listener.clone(), (0..ways.len()).collect());
-                let store =
-                    QuorumStore::open(terms, label, clock.clone(), tasks, &listener, all, open);
-                let store = Arc::new(store);
-                kept = Some(store.clone());
-                Ok(Opened::new(store))
-            });
+                let store: Arc<dyn Store> = Arc::new(ways[node].attach(attach));
+                store
+            };
+            let label = "quorum of memories".to_owned();
+            let (listener, tasks, all) =
+                (&attach.listener, &attach.tasks, (0..ways.len()).collect());
+            let store = QuorumStore::open(terms, label, clock, tasks, listener, all, open);
+            let store = Arc::new(store);
+            kept = Some(store.clone());
+            Ok(store)
+        });
         (client.unwrap(), ways, kept.unwrap())
     }
 

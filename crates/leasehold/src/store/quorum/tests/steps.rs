@@ -26,12 +26,23 @@ impl Peer {
     fn of(nodes: &Nodes, number: u64) -> Self {
         let client = ClientId::new(number);
         let ignored: Listener = Arc::new(|_| {});
-        let open = |memory: Memory, listener| {
-            let store: Arc<dyn Store> = Arc::new(memory.attach(Attach { client, listener }));
-            store
-        };
         let (tasks, label) = (Tasks::here().unwrap(), "quorum of memories".to_owned());
         let (clock, memories) = (nodes.clock.clone(), nodes.memories.clone());
+        let attach = Attach {
+            client,
+            listener: ignored.clone(),
+            clock: clock.clone(),
+            tasks: tasks.clone(),
+            limit: SECOND,
+        };
+        let open = |memory: Memory, listener| {
+            let attach = Attach {
+                listener,
+                ..attach.clone()
+            };
+            let store: Arc<dyn Store> = Arc::new(memory.attach(attach));
+            store
+        };
         let terms = terms(memories.len());
         Self {
             store: QuorumStore::open(terms, label, clock, &tasks, &ignored, memories, open),

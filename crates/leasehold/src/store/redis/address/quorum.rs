@@ -48,13 +48,14 @@ impl QuorumAddress {
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         let refuse = |why| refused(url, why);
         let (scheme, rest) = split_scheme(url).map_err(refuse)?;
-        let read = read(scheme.trim_end_matches(SUFFIX), rest).map_err(|why| {
+        let read = read(scheme.trim_end_matches(SUFFIX), rest);
+        let (nodes, longest_ttl, durable) = read.map_err(|why| {
             refuse(format!(
                 "{why}; write {scheme}://host1[:port],host2[:port],host3[:port][/db][?max_ttl=60s&durable=1], with user:password@ before each host that asks for them, and a comma in these as %2C"
             ))
         })?;
-        let this = Self::with_defaults(read.nodes).map_err(refuse)?;
-        this.set(read.longest_ttl, read.durable)
+        let this = Self::with_defaults(nodes).map_err(refuse)?;
+        this.set(longest_ttl, durable)
             .map_err(|invalid| refuse(format!("max_ttl {}", invalid.why)))
     }
 
@@ -154,12 +155,8 @@ impl fmt::Display for QuorumAddress {
     }
 }
 
-/// The content of a quorum's URL.
-struct ParsedQuorum {
-    nodes: Vec<Address>,
-    longest_ttl: Option<Duration>,
-    durable: Option<bool>,
-}
+/// The servers, the longest TTL, and whether they are durable.
+type ParsedQuorum = (Vec<Address>, Option<Duration>, Option<bool>);
 
 /// Reads a quorum of servers of this scheme.
 fn read(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
@@ -169,7 +166,14 @@ fn read(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
     for (key, value) in pairs(query) {
         match key {
             "max_ttl" => once(&mut longest_ttl, duration(value)?, "values of max_ttl")?,
-            "durable" => once(&mut durable, flag(value)?, "values of durable")?,
+            "durable" => {
+                let is_durable = match value {
+                    "0" => false,
+                    "1" => true,
+                    _ => return Err("has a value of durable that is neither 0 nor 1".into()),
+                };
+                once(&mut durable, is_durable, "values of durable")?;
+            }
             "db" | "protocol" | "user" | "username" | "pass" | "password" => {
                 common.push(format!("{key}={value}"));
             }
@@ -193,11 +197,8 @@ fn read(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
         "" if hosts.len() > 1 => Err("has an empty host between its commas".into()),
         host => tcp(scheme, &format!("//{host}{tail}")),
     };
-    Ok(ParsedQuorum {
-        nodes: hosts.iter().map(read).collect::<Result<_, _>>()?,
-        longest_ttl,
-        durable,
-    })
+    let nodes = hosts.iter().map(read).collect::<Result<_, _>>()?;
+    Ok((nodes, longest_ttl, durable))
 }
 
 /// Reads a whole number with a unit, such as `60s`.
@@ -216,14 +217,6 @@ fn duration(text: &str) -> Result<Duration, String> {
     let millis =
         millis.ok_or("has a max_ttl that is not a duration such as 500ms, 60s, 2m or 1h")?;
     Ok(Duration::from_millis(millis))
-}
-
-fn flag(text: &str) -> Result<bool, String> {
-    match text {
-        "0" => Ok(false),
-        "1" => Ok(true),
-        _ => Err("has a value of durable that is neither 0 nor 1".into()),
-    }
 }
 
 #[cfg(test)]

@@ -40,11 +40,7 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 const CLOSES_WITHIN: Duration = Duration::from_millis(100);
 
 /// An established connection and the result of the handshake.
-pub(super) struct EstablishedConnection {
-    pub(super) link: Link,
-    pub(super) wire: Wire,
-    pub(super) agreed: HandshakeResult,
-}
+pub(super) type Established = (Link, Wire, HandshakeResult);
 
 /// Where to connect, and what the connection is for.
 #[derive(Clone, Copy)]
@@ -63,10 +59,7 @@ pub(crate) struct Dial<'a> {
 
 impl Dial<'_> {
     /// Connects, checks that the server is a primary, and subscribes to wakes on this channel.
-    pub(super) async fn establish(
-        &self,
-        channel: &str,
-    ) -> Result<EstablishedConnection, StoreError> {
+    pub(super) async fn establish(&self, channel: &str) -> Result<Established, StoreError> {
         let settings = self.credentials().await?;
         let dialing = async {
             let (mut link, mut wire) = self.connect(&settings).await?;
@@ -77,7 +70,7 @@ impl Dial<'_> {
             };
             let agreed = link.until(handshake.exchange(&mut wire)).await;
             let agreed = agreed.map_err(|error| refusal(self.address, &error))??;
-            Ok(EstablishedConnection { link, wire, agreed })
+            Ok((link, wire, agreed))
         };
         self.in_time(dialing).await
     }
@@ -101,10 +94,10 @@ impl Dial<'_> {
         let (address, begun) = (self.address, self.clock.now());
         let refused = |error| refusal(address, &error);
         let stream: Box<dyn Duplex> = Box::new(Outlived(self.stream().await.map_err(refused)?));
-        let stream: Box<dyn Duplex> = match address.addr() {
+        let stream: Box<dyn Duplex> = match &address.addr {
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, .. } => {
-                let over = address.tls().over(stream, host).await;
+                let over = address.tls.over(stream, host).await;
                 Box::new(over.map_err(|error| refusal(address, &error.into()))?)
             }
             _ => stream,
@@ -139,8 +132,8 @@ impl Dial<'_> {
     /// The login. Asks the address's source of credentials, if it has one.
     async fn credentials(&self) -> Result<RedisConnectionInfo, StoreError> {
         let Self { address, limit, .. } = *self;
-        let settings = address.settings().clone();
-        let ask = match address.source() {
+        let settings = address.settings.clone();
+        let ask = match &address.credentials {
             None => return Ok(settings),
             Some(Source::Urls(read)) => {
                 // A panic must not end the dialing task.
@@ -171,25 +164,19 @@ impl Dial<'_> {
     }
 
     async fn stream(&self) -> RedisResult<Box<dyn Duplex>> {
-        let Self {
-            address,
-            placement,
-            clock,
-            ..
-        } = *self;
-        Ok(match address.addr() {
+        Ok(match &self.address.addr {
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
-                match placement {
+                match self.placement {
                     Some(placement) => Box::new(placement.socket(stream.into_std()?)),
                     None => Box::new(stream),
                 }
             }
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let addresses: Vec<_> = lookup_host((host.as_str(), *port)).await?.collect();
-                let stream = first_of(in_turns(&addresses), TcpStream::connect, clock).await?;
+                let stream = first_of(in_turns(&addresses), TcpStream::connect, self.clock).await?;
                 Address::tune(&stream)?;
-                match placement {
+                match self.placement {
                     Some(placement) => Box::new(placement.socket(stream.into_std()?)),
                     None => Box::new(stream),
                 }
@@ -264,7 +251,7 @@ fn credentials_in(url: &str, address: &Address) -> Option<RedisConnectionInfo> {
     };
     let shown = address.to_string();
     let this = named.into_iter().find(|other| other.to_string() == shown)?;
-    Some(this.settings().clone())
+    Some(this.settings.clone())
 }
 
 /// The addresses of a name, the two families by turns. The system's order says which family comes first (RFC 8305, section 4).
@@ -456,7 +443,7 @@ mod tests {
         let flight = Flight::new(Arc::default(), String::new());
         let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
         let address = Address::parse("redis://there/").unwrap();
-        let connecting = link.until(log_in(wire, address.settings()));
+        let connecting = link.until(log_in(wire, &address.settings));
         let (answer, ()) = tokio::join!(connecting, answering);
         let error = answer.map_or_else(|lost| lost, Result::unwrap_err);
         classify("store", &error).0

@@ -30,7 +30,7 @@ use leasehold_core::{LockName, Step};
 use redis::{RedisError, RedisResult, Value, cmd};
 use tokio::sync::watch;
 
-use self::dial::{Dial, EstablishedConnection};
+use self::dial::{Dial, Established};
 use self::handshake::{Seat, ServerId, replaced};
 use self::link::{Link, Wire};
 use self::placement::Placement;
@@ -44,7 +44,6 @@ use super::server_time::ServerTime;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
-use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Done, Listener, Notice};
 
 /// How long a server may take to answer PING after a request timed out.
@@ -109,9 +108,6 @@ impl Connection {
         address: Address,
         attach: Attach,
         scripts: Arc<Scripts>,
-        clock: Clock,
-        tasks: &Tasks,
-        limit: Duration,
         seat: Option<Seat>,
     ) -> Self {
         let (status, current) = watch::channel(CurrentConnection::Connecting);
@@ -120,8 +116,8 @@ impl Connection {
             address,
             channel: protocol::channel(attach.client),
             listener: contention_listener(shared.clone(), attach.listener),
-            clock,
-            limit,
+            clock: attach.clock,
+            limit: attach.limit,
             scripts,
             current: status,
             last: Mutex::default(),
@@ -131,8 +127,8 @@ impl Connection {
         });
         let work = shared.clone();
         let run = move || run(work.clone());
-        shared.placement.run(tasks, run);
-        tasks.spawn_aside(sweep(shared.clone()));
+        shared.placement.run(&attach.tasks, run);
+        attach.tasks.spawn_aside(sweep(shared.clone()));
         Self { shared, current }
     }
 
@@ -292,7 +288,7 @@ impl Shared {
         }
     }
 
-    async fn dial(&self) -> Result<EstablishedConnection, StoreError> {
+    async fn dial(&self) -> Result<Established, StoreError> {
         let dial = Dial {
             address: &self.address,
             limit: self.limit,
@@ -302,24 +298,17 @@ impl Shared {
             placement: Some(&self.placement),
         };
         let established = dial.establish(&self.channel).await?;
-        self.take_seat(established.agreed.server.as_ref())?;
+        // A server that does not say which one it is cannot be told from others.
+        if let (Some(seat), Some(server)) = (&self.seat, &established.2.server) {
+            seat.take(server.run()).map_err(|other| {
+                let (kind, server) = (StoreErrorKind::Misconfigured, self.address.to_string());
+                let why = format!(
+                    "it is the server of {other}; each vote must come from a server of its own"
+                );
+                StoreError::new(server, kind, why)
+            })?;
+        }
         Ok(established)
-    }
-
-    /// Takes the place of a node of a quorum. A server that does not say which one it is cannot be told from others.
-    ///
-    /// # Errors
-    /// The server has a place already, by another address.
-    fn take_seat(&self, server: Option<&ServerId>) -> Result<(), StoreError> {
-        let (Some(seat), Some(server)) = (&self.seat, server) else {
-            return Ok(());
-        };
-        seat.take(server.run()).map_err(|other| {
-            let why = format!(
-                "it is the server of {other}; each vote must come from a server of its own"
-            );
-            StoreError::new(self.address.to_string(), StoreErrorKind::Misconfigured, why)
-        })
     }
 
     /// Gives the connection up. The outcome of its steps is unknown. The listener is told first.
@@ -344,12 +333,7 @@ impl Shared {
     }
 
     /// Sends steps and delivers answers until the connection is given up. Returns the reason.
-    async fn serve(&self, established: EstablishedConnection) -> DisconnectReason {
-        let EstablishedConnection {
-            mut link,
-            wire,
-            agreed,
-        } = established;
+    async fn serve(&self, (mut link, wire, agreed): Established) -> DisconnectReason {
         let listening = agreed.listening;
         let current = CurrentConnection::Up(Connected {
             wire: wire.clone(),

@@ -240,27 +240,22 @@ impl<'a> Trial<'a> {
 
     /// Connects as clients do. Returns whether the connection listens; `None` if clients are refused.
     async fn connect(&mut self) -> Result<Option<bool>, StoreError> {
-        let Dial {
-            address,
-            clock,
-            limit,
-            scripts,
-            ..
-        } = self.talk.dial;
+        let dial = self.talk.dial;
         let handshake = Handshake {
-            address,
-            scripts,
+            address: dial.address,
+            scripts: dial.scripts,
             channel: &self.channel,
         };
         let mut wire = self.talk.wire.clone();
-        match clock.within(limit, handshake.exchange(&mut wire)).await {
+        let exchange = handshake.exchange(&mut wire);
+        match dial.clock.within(dial.limit, exchange).await {
             Some(Ok(agreed)) => Ok(Some(agreed.listening)),
             Some(Err(error)) => {
                 let failed = ("connect", error.kind, error.detail);
                 self.found.failed.push(failed);
                 Ok(None)
             }
-            None => Err(silent(address, Some(limit))),
+            None => Err(silent(dial.address, Some(dial.limit))),
         }
     }
 

@@ -213,7 +213,7 @@ pub(super) async fn the_first_in_line_tells_the_holder_that_it_waits(world: &imp
     a.takes().await;
     b.tries().await;
     assert!(!a.is_wanted().await, "who asks once does not wait");
-    let tells = a.store.capabilities().tells_wanted;
+    let tells = a.store.tells_wanted();
     for _ in 0..2 {
         b.queues().await;
         assert_eq!(a.is_wanted().await, tells);

@@ -11,8 +11,8 @@ use leasehold_core::{
 
 use super::TTL;
 use super::worlds::World;
+use crate::runtime::Tasks;
 use crate::store::contract::{Attach, Notice, Store};
-use crate::store::opened::Opened;
 
 /// How often to look for a notice that is on its way, each time for a millisecond.
 const LOOKS: u32 = 20_000;
@@ -34,19 +34,27 @@ pub(super) struct Peer {
 }
 
 /// The store as this client sees it, and the notices for that client.
-pub(super) async fn opened(world: &impl World, client: ClientId) -> (Opened, Receiver<Notice>) {
+pub(super) async fn opened(
+    world: &impl World,
+    client: ClientId,
+) -> (Arc<dyn Store>, Receiver<Notice>) {
     let (tell, heard) = channel();
-    let listener = Arc::new(move |notice| drop(tell.send(notice)));
-    let opened = world.open(Attach { client, listener });
-    opened.store.ready().await.unwrap();
-    (opened, heard)
+    let store = world.open(Attach {
+        client,
+        listener: Arc::new(move |notice| drop(tell.send(notice))),
+        clock: world.clock(),
+        tasks: Tasks::here().unwrap(),
+        limit: Duration::from_secs(20),
+    });
+    store.ready().await.unwrap();
+    (store, heard)
 }
 
 impl Peer {
     /// The client with this number, which asks for leases of 30 s.
     pub(super) async fn of(world: &impl World, number: u64) -> Self {
         let client = ClientId::new(number);
-        let (Opened { store, .. }, heard) = opened(world, client).await;
+        let (store, heard) = opened(world, client).await;
         let owner = Owner::new(number.into(), client, "host", 1, "a test").unwrap();
         let ttl = Ttl::new(TTL).unwrap();
         let name = name();

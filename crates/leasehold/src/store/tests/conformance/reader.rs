@@ -15,7 +15,6 @@ use super::worlds::OnRedis;
 use super::worlds::{InMemory, Local, World};
 use crate::store::contract::{Notice, Store};
 use crate::store::entries::{self, Looked};
-use crate::store::opened::Opened;
 
 pub(super) const LEASE: Duration = Duration::from_secs(2);
 pub(super) const FRESH: Duration = Duration::from_secs(60);
@@ -49,9 +48,8 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) async fn of(world: &impl World, number: u64) -> Self {
         let client = ClientId::new(number);
-        let (opened, heard) = opened(world, client).await;
-        let Opened { store, entries, .. } = opened;
-        let entries = entries.unwrap();
+        let (store, heard) = opened(world, client).await;
+        let entries = store.clone().entries().unwrap();
         let begin = Begin {
             token: Token(number.into()),
             seen: Version::default(),

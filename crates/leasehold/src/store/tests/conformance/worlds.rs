@@ -1,14 +1,14 @@
 //! The stores under test, one row each, and the powers of a test over them. Time passes only when a test says so.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::clock::Clock;
-use crate::store::contract::Attach;
+use crate::store::contract::{Attach, Store};
 use crate::store::local::LocalStore;
 use crate::store::memory::Memory;
-use crate::store::opened::Opened;
 
 /// An empty store, and the powers of a test over it.
 pub(super) trait World {
@@ -26,8 +26,10 @@ pub(super) trait World {
         Self::start()
     }
 
-    fn open(&self, attach: Attach) -> Opened;
+    /// The clock of its clients.
+    fn clock(&self) -> Clock;
 
+    fn open(&self, attach: Attach) -> Arc<dyn Store>;
     /// Advances the store's clock.
     fn advance(&self, by: Duration);
 
@@ -49,8 +51,12 @@ impl World for InMemory {
         }
     }
 
-    fn open(&self, attach: Attach) -> Opened {
-        Opened::whole(self.memory.attach(attach))
+    fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+        Arc::new(self.memory.attach(attach))
     }
 
     fn advance(&self, by: Duration) {
@@ -93,9 +99,12 @@ impl World for Local {
         Self::new(Clock::system())
     }
 
-    fn open(&self, attach: Attach) -> Opened {
-        let store = LocalStore::open(&self.file(), attach, self.clock.clone());
-        Opened::whole(store.unwrap())
+    fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+        Arc::new(LocalStore::open(&self.file(), attach).unwrap())
     }
 
     fn advance(&self, by: Duration) {
@@ -124,13 +133,15 @@ impl World for OnRedis {
         Self(testkit::RedisServer::builder().virtual_clock().start())
     }
 
-    fn open(&self, attach: Attach) -> Opened {
-        use crate::store::redis::{Address, open};
+    fn clock(&self) -> Clock {
+        Clock::system()
+    }
+
+    fn open(&self, attach: Attach) -> Arc<dyn Store> {
+        use crate::store::redis::{Address, RedisStore};
 
         let address = Address::parse(&self.0.url()).unwrap();
-        let tasks = crate::runtime::Tasks::here().unwrap();
-        let limit = Duration::from_secs(20);
-        open(address, attach, Clock::system(), &tasks, limit)
+        Arc::new(RedisStore::open(address, attach))
     }
 
     fn advance(&self, by: Duration) {

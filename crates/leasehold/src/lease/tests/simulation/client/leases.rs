@@ -8,10 +8,10 @@ use leasehold_core::{HAND_OVER_FOR, Owner, Reply, Step, Ttl};
 use crate::clock::Moment;
 use crate::lease::effects::{Effect, To};
 use crate::lease::hold::Hold;
-use crate::lease::keeper::RenewalCause;
 use crate::lease::machine::Event;
 use crate::lease::terms::deadline;
 use crate::store::Notice;
+use crate::store::RenewalCause;
 
 /// The last lease of each owner.
 #[derive(Default)]

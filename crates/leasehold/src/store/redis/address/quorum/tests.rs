@@ -64,7 +64,7 @@ fn every_form_of_a_quorum_is_read() {
 fn encryption_of_a_quorum_is_that_of_each_server() {
     let address = read("rediss+quorum://a,b,c/2?tls_name=db.internal&max_ttl=5s").ok();
     let nodes = address.unwrap().nodes;
-    assert!(nodes.iter().all(|node| !node.tls().is_default()));
+    assert!(nodes.iter().all(|node| !node.tls.is_default()));
     let said = refused("redis+quorum://a,b,c?tls_ca=/a");
     assert!(said.contains("is not encrypted"), "{said}");
 }
@@ -73,7 +73,7 @@ fn encryption_of_a_quorum_is_that_of_each_server() {
 fn each_server_of_a_quorum_has_its_login() {
     let address = read("redis+quorum://u:p%2Cq@a,:p@b:1,c/3").ok().unwrap();
     let logins = address.nodes.iter().map(|node| {
-        let settings = node.settings();
+        let settings = &node.settings;
         (settings.username(), settings.password(), settings.db())
     });
     let logins: Vec<_> = logins.collect();
@@ -187,7 +187,7 @@ fn access_of_a_client_is_that_of_each_server() {
     };
     let address = of(&["redis://a", "redis://b", "redis://c"]).ok().unwrap();
     let address = address.with(&access).ok().unwrap();
-    assert!(address.nodes.iter().all(|node| node.source().is_some()));
+    assert!(address.nodes.iter().all(|node| node.credentials.is_some()));
     let address = of(&["redis://a", "redis://b", "redis://:S3CR3T@c"]).ok();
     let said = address.unwrap().with(&access).map(|_| ()).unwrap_err();
     let said = said.to_string();

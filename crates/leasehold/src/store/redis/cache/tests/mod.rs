@@ -11,7 +11,6 @@ use leasehold_core::cache::{
 use leasehold_core::{ClientId, LockName, Ttl};
 use testkit::RedisServer;
 
-use super::super::scripts::Scripts;
 use super::super::{Address, RedisStore};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
@@ -25,18 +24,11 @@ fn open(url: &str) -> RedisStore {
     let attach = Attach {
         client: ClientId::new(7),
         listener: Arc::new(drop),
+        clock: Clock::system(),
+        tasks: Tasks::here().unwrap(),
+        limit: LIMIT,
     };
-    let address = Address::parse(url).unwrap();
-    let tasks = Tasks::here().unwrap();
-    RedisStore::open(
-        address,
-        attach,
-        Scripts::default(),
-        Clock::system(),
-        &tasks,
-        LIMIT,
-        None,
-    )
+    RedisStore::open(Address::parse(url).unwrap(), attach)
 }
 
 fn key(name: &str) -> LockName {

@@ -119,8 +119,10 @@ impl Redis {
             let attach = Attach {
                 client: ClientId::new(u64::MAX),
                 listener: Arc::new(drop),
+                clock: Clock::system(),
+                tasks: Tasks::here().unwrap(),
+                limit: LIMIT,
             };
-            let (clock, tasks) = (Clock::system(), Tasks::here().unwrap());
             let (counters, seat) = match role {
                 Role::Alone => (Counters::Shared, None),
                 Role::Node => {
@@ -129,8 +131,7 @@ impl Redis {
                     (Counters::ByBucket(NodeTerms { terms, durable }), Some(seat))
                 }
             };
-            let scripts = scripts(counters);
-            RedisStore::open(address, attach, scripts, clock, &tasks, LIMIT, seat)
+            RedisStore::with(scripts(counters), address, attach, seat)
         };
         let (store, others) = (open(false), open(true));
         Self {
