@@ -41,23 +41,6 @@ use crate::store::InspectedNodes;
 #[cfg(feature = "timestamp")]
 use crate::timestamp::Unit;
 
-/// Makes the methods that do not wait those of the async type.
-macro_rules! derefs {
-    ($($blocking:ident)+) => { $(
-        impl Deref for $blocking {
-            type Target = crate::$blocking;
-
-            fn deref(&self) -> &crate::$blocking {
-                &self.0
-            }
-        }
-    )+ };
-}
-
-derefs!(Lease LossWatch Detached);
-#[cfg(feature = "timestamp")]
-derefs!(TimestampHold);
-
 /// A blocking [`Client`](crate::Client).
 ///
 /// ```
@@ -625,6 +608,14 @@ impl Mutex {
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease(crate::Lease);
 
+impl Deref for Lease {
+    type Target = crate::Lease;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 impl Lease {
     /// Waits until the lease is lost; see [`Lease::lost`](crate::Lease::lost).
     ///
@@ -736,6 +727,14 @@ impl Lease {
 #[must_use = "a watch does nothing until it is asked"]
 pub struct LossWatch(crate::LossWatch);
 
+impl Deref for LossWatch {
+    type Target = crate::LossWatch;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 impl LossWatch {
     /// Waits until the lease is lost; see [`LossWatch::lost`](crate::LossWatch::lost).
     ///
@@ -769,6 +768,14 @@ impl LossWatch {
 /// A blocking [`Detached`](crate::Detached). It dereferences to that type for the methods that do not wait.
 #[derive(Debug, Clone)]
 pub struct Detached(crate::Detached);
+
+impl Deref for Detached {
+    type Target = crate::Detached;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
 
 impl Detached {
     /// See [`Detached::renew`](crate::Detached::renew).
@@ -954,6 +961,15 @@ impl TimestampLock {
 #[derive(Debug)]
 #[must_use = "dropping a hold releases the lock"]
 pub struct TimestampHold(crate::TimestampHold);
+
+#[cfg(feature = "timestamp")]
+impl Deref for TimestampHold {
+    type Target = crate::TimestampHold;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
 
 #[cfg(feature = "timestamp")]
 impl TimestampHold {

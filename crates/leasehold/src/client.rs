@@ -1,5 +1,6 @@
 //! One client of one store, and its builder.
 
+mod builder;
 mod connect;
 
 use std::fmt;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::{ClientId, Fence, Invalid, LockName, Naming, Reply, Snapshot, Step};
 use tokio::sync::oneshot;
 
-pub use self::connect::ClientBuilder;
+pub use self::builder::ClientBuilder;
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
 use crate::lease::{Detached, Engine, EngineHandle};
