@@ -142,20 +142,22 @@ fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
         .then(|| Err(no_majority(answers, label)))
 }
 
-/// Judges the release of an owner that has no certificate. It may wait in the queue of the lead, which alone knows it.
+/// Judges the release of an owner that has no certificate. It may wait in the queue of the lead, which alone knows it. If the lead has not
+/// answered yet, it leaves that queue when it does: the release is repeated until then (V1).
 fn left(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
     let replies = || answers.iter().flatten().flatten();
-    let open = answers.iter().filter(|answer| answer.is_none()).count();
-    if open > 0 && (answers[lead].is_none() || replies().count() < majority(answers.len())) {
-        return None;
+    if replies().count() < majority(answers.len()) {
+        let all = answers.iter().all(Option::is_some);
+        return all.then(|| Err(no_majority(answers, label)));
     }
-    Some(if replies().count() < majority(answers.len()) {
-        Err(no_majority(answers, label))
-    } else if replies().any(|reply| matches!(reply, Reply::Released)) {
-        Ok(Reply::Released)
-    } else {
-        Ok(Reply::NotHeld(other_holder(answers)))
-    })
+    let leaves = answers[lead].is_none();
+    Some(Ok(
+        if leaves || replies().any(|reply| matches!(reply, Reply::Released)) {
+            Reply::Released
+        } else {
+            Reply::NotHeld(other_holder(answers))
+        },
+    ))
 }
 
 /// The hold that most nodes report; of two, the one with the higher fence.

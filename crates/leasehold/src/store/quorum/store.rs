@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{LockName, Step};
@@ -127,13 +127,12 @@ impl Store for QuorumStore {
 
     fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         async move {
-            let asked = self
-                .quorum
-                .nodes
-                .iter()
-                .map(|node| node.index(remember.clone()));
+            let quorum = &self.quorum;
+            let asked = quorum.nodes.iter().map(|node| node.index(remember.clone()));
+            // The index holds hints only, so a majority is enough to remember a name.
+            let straggle = remember.as_ref().map_or(STRAGGLE, |_| Duration::ZERO);
             let (mut names, mut failed) = (Vec::new(), Vec::new());
-            for outcome in join_all(asked).await {
+            for outcome in quorum.most(asked, straggle).await {
                 match outcome {
                     Ok(some) => names.extend(some),
                     Err(error) => failed.push(error),
@@ -259,44 +258,55 @@ impl Quorum {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at a lock at all nodes. Once a majority has answered, the others have [`STRAGGLE`] left. The verdict is that of a look at a
-    /// majority.
-    async fn look(&self, name: &LockName, label: &str) -> InspectedNodes {
-        let lead = self.lock().leads.of(name);
-        let needed = majority(self.nodes.len());
-        let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
-        for (at, node) in self.nodes.iter().enumerate() {
-            let sender = sender.clone();
-            let done = Done::new(move |answer| drop(sender.send((at, answer))));
-            node.send(name, Step::Inspect, done);
-        }
-        drop(sender);
-        let mut answers: Vec<Option<Answer>> = vec![None; self.nodes.len()];
-        let mut limit = None;
+    /// The answers of the nodes to a request. Once a majority has answered, the others have as long as this left.
+    async fn most<T>(
+        &self,
+        asked: impl Iterator<Item = impl Future<Output = Result<T, StoreError>>>,
+        straggle: Duration,
+    ) -> Vec<Result<T, StoreError>> {
+        let asked = asked
+            .enumerate()
+            .map(|(at, answer)| async move { (at, answer.await) });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut answers: Vec<_> = self.nodes.iter().map(|_| None).collect();
+        let mut until = None;
         loop {
-            let next = match limit {
-                None => seen.recv().await,
-                Some(until) => {
-                    let left = self.clock.sleep_until(until);
-                    tokio::select! { biased; next = seen.recv() => next, () = left => None }
-                }
+            let next = match until {
+                None => asked.next().await,
+                Some(until) => tokio::select! {
+                    biased;
+                    next = asked.next() => next,
+                    () = self.clock.sleep_until(until) => None,
+                },
             };
             let Some((at, answer)) = next else {
                 break;
             };
             answers[at] = Some(answer);
             let answered = answers.iter().flatten().filter(|answer| answer.is_ok());
-            if limit.is_none() && answered.count() >= needed {
-                limit = Some(self.clock.now().after(STRAGGLE));
+            if until.is_none() && answered.count() >= majority(self.nodes.len()) {
+                until = Some(self.clock.now().after(straggle));
             }
         }
         let late = |node: &Arc<dyn Store>| {
-            let why = format!("it answers over {STRAGGLE:?} later than a majority");
+            let why = "it answers later than a majority";
             Err(StoreError::new(node.label(), StoreErrorKind::TimedOut, why))
         };
         let answers = answers.into_iter().zip(&self.nodes);
-        let answers = answers.map(|(answer, node)| answer.unwrap_or_else(|| late(node)));
-        let mut answers: Vec<Answer> = answers.collect();
+        answers
+            .map(|(answer, node)| answer.unwrap_or_else(|| late(node)))
+            .collect()
+    }
+
+    /// Looks at a lock at all nodes. Once a majority has answered, the others have [`STRAGGLE`] left. The verdict is that of a look at a
+    /// majority.
+    async fn look(&self, name: &LockName, label: &str) -> InspectedNodes {
+        let lead = self.lock().leads.of(name);
+        let asked = self
+            .nodes
+            .iter()
+            .map(|node| node.apply(name, Step::Inspect));
+        let mut answers = self.most(asked, STRAGGLE).await;
         {
             let mut machine = self.lock();
             for (node, answer) in answers.iter_mut().enumerate() {

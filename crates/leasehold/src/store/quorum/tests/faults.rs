@@ -362,6 +362,9 @@ async fn a_silent_node_does_not_delay_the_end_of_a_client() {
         assert_eq!(lease.is_none(), held);
         if let Some(lease) = lease {
             lease.release().await.unwrap();
+        } else {
+            let waited = client.mutex("stock").acquire_within(200 * MS).await;
+            assert!(matches!(waited, Err(Error::Timeout(_))), "{waited:?}");
         }
         let begun = nodes.clock.now();
         assert!(client.close_within(SECOND).await);
