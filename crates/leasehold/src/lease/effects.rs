@@ -129,7 +129,10 @@ impl Effects {
 
     /// Uses `room` as the empty list of effects.
     pub(super) fn make_room(&mut self, room: Vec<Effect>) {
-        self.at_once = room;
+        // Not if a panic has left effects here.
+        if self.at_once.is_empty() {
+            self.at_once = room;
+        }
     }
 
     /// Takes out the effects.

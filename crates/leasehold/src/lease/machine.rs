@@ -665,6 +665,10 @@ impl Machine {
     /// A wake says that the store has granted the lock.
     fn granted(&mut self, name: &LockName, wake: &Wake) {
         let owner = &wake.owner;
+        if owner.client() != self.identity.client {
+            // Whoever may publish could make this client release others.
+            return;
+        }
         if let Some(asking) = self.owners.asking(owner) {
             let (Some(first), Some(term)) = (wake.fence, asking.granted_until(wake, self.now))
             else {

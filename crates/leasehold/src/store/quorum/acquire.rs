@@ -77,12 +77,6 @@ impl<C> QuorumMachine<C> {
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
-        let Some(record) = self.owners.get(owner) else {
-            return;
-        };
-        if answer.is_ok() {
-            self.leads.took(node, at.now.since(record.asked_at));
-        }
         let (owners, mut context) = self.context(at, owner, effects);
         let Some(record) = owners.get(owner) else {
             return;
@@ -123,11 +117,11 @@ impl<C> QuorumMachine<C> {
         &mut self,
         at: EventTime,
         owner: &Owner,
-        number: u64,
+        (number, first): (u64, Fence),
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
         let attempt = self.owners.get(owner).and_then(|it| it.attempt.as_mut());
-        let Some(attempt) = attempt.filter(|attempt| attempt.number == number) else {
+        let Some(attempt) = attempt.filter(|it| it.number == number && it.asks(first)) else {
             return;
         };
         attempt.awaits_rest = false;
@@ -185,7 +179,6 @@ impl<C> Context<'_, C> {
 
     /// Sends the current proposal to all nodes. Only the lead queues the owner.
     fn propose(&mut self, record: &mut Record<C>) {
-        record.asked_at = self.at.now;
         if let Some(attempt) = &record.attempt {
             let (fences, lead, request) = (attempt.fences, attempt.lead, attempt.request);
             for node in 0..record.nodes.len() {
@@ -218,6 +211,7 @@ impl<C> Context<'_, C> {
             purpose: Purpose::Vote {
                 owner: self.owner.clone(),
                 asked: fences.first,
+                sent: self.at.now,
             },
         });
     }
@@ -372,7 +366,7 @@ impl<C> Context<'_, C> {
             && !attempt.awaits_rest
         {
             attempt.awaits_rest = true;
-            let timer = QuorumTimer::Rest(self.owner.clone(), attempt.number);
+            let timer = QuorumTimer::Rest(self.owner.clone(), attempt.number, attempt.fences.first);
             let patience = attempt.missing().map(|node| self.leads.patience(node));
             let patience = patience.max().unwrap_or_default();
             self.effects.push(QuorumEffect::Wake(patience, timer));
@@ -391,7 +385,8 @@ impl<C> Context<'_, C> {
                 let holder = attempt.holder().cloned();
                 let is_asked_once = attempt.request.wait.is_none() && !attempt.request.is_claim;
                 // The lead has forgotten a holder that others still name. There is no race to win.
-                let is_held = holder.is_some() && (is_asked_once || holder == record.behind);
+                let is_held = holder.is_some()
+                    && (is_asked_once && attempt.tries > 0 || holder == record.behind);
                 let has_time = self.at.now.since(attempt.began) < attempt.request.ttl.get() / 3;
                 if attempt.is_pausing {
                 } else if !is_held && attempt.tries < TRIES && has_time {

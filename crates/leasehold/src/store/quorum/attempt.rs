@@ -111,7 +111,7 @@ impl<C> Attempt<C> {
         self.was_queued = self.may_be_queued();
         self.fences = fences;
         self.round = Round::new(nodes, fences);
-        self.is_pausing = false;
+        (self.is_pausing, self.awaits_rest) = (false, false);
         self.said.fill(None);
     }
 

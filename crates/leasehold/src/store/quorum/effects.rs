@@ -57,7 +57,11 @@ pub(crate) enum QuorumEffect<C> {
 #[derive(Debug)]
 pub(crate) enum Purpose {
     /// A proposal of this owner, of fences that begin with `asked`.
-    Vote { owner: Owner, asked: Fence },
+    Vote {
+        owner: Owner,
+        asked: Fence,
+        sent: Moment,
+    },
     /// A step to all nodes, whose answers are judged together.
     Part { gathering: u64 },
     /// A renewal at one of the nodes.
@@ -82,6 +86,8 @@ pub(crate) struct NodeRenewal {
     pub(super) name: LockName,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
+    /// When the lease ends that it asks for.
+    pub(super) until: Moment,
     /// Its votes were known when the renewal began. A token comes from another process.
     pub(super) is_known: bool,
     /// The fence by which the owner believes to hold.
@@ -161,8 +167,10 @@ impl VoteUndo {
 pub(crate) enum QuorumTimer {
     /// The next round of the attempt with this number.
     Retry(Owner, u64),
-    /// The attempt with this number waits for the missing answers no longer.
-    Rest(Owner, u64),
+    /// The round of the attempt with this number that begins with this fence waits for the missing answers no longer.
+    Rest(Owner, u64, Fence),
+    /// A renewal at this node may have been cut short by an earlier one that came late: once more.
+    Guard(usize, NodeRenewal),
     /// The next try to take something back at this node.
     Undo(usize, VoteUndo),
 }
@@ -172,7 +180,8 @@ impl QuorumTimer {
     /// Whether it concerns this owner.
     pub(crate) fn is_of(&self, owner: &Owner) -> bool {
         match self {
-            Self::Retry(of, _) | Self::Rest(of, _) => of == owner,
+            Self::Retry(of, _) | Self::Rest(of, ..) => of == owner,
+            Self::Guard(_, renewal) => renewal.owner == *owner,
             Self::Undo(_, undo) => match &undo.step {
                 Step::Release { owner: of, .. } | Step::GiveBack { owner: of, .. } => of == owner,
                 _ => false,

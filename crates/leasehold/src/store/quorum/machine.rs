@@ -61,7 +61,10 @@ impl<C> QuorumMachine<C> {
             } => {
                 self.leads.heard(node, answer.is_ok());
                 match purpose {
-                    Purpose::Vote { owner, asked } => {
+                    Purpose::Vote { owner, asked, sent } => {
+                        if answer.is_ok() {
+                            self.leads.took(node, at.now.since(sent));
+                        }
                         self.voted(at, &owner, node, asked, answer, effects);
                     }
                     Purpose::Part { gathering } => {
@@ -83,8 +86,11 @@ impl<C> QuorumMachine<C> {
             QuorumEvent::Passed(QuorumTimer::Retry(owner, number)) => {
                 self.retry(at, &owner, number, effects);
             }
-            QuorumEvent::Passed(QuorumTimer::Rest(owner, number)) => {
-                self.rest_is_late(at, &owner, number, effects);
+            QuorumEvent::Passed(QuorumTimer::Rest(owner, number, first)) => {
+                self.rest_is_late(at, &owner, (number, first), effects);
+            }
+            QuorumEvent::Passed(QuorumTimer::Guard(node, renewal)) => {
+                self.guard(at, node, renewal, effects);
             }
             QuorumEvent::Passed(QuorumTimer::Undo(node, undo)) => {
                 effects.push(undo.send(node, None, at.now));

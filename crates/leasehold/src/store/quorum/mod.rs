@@ -18,7 +18,8 @@
 //!
 //! # Invariants
 //!
-//! - **V1** A vote that was asked for is held, given back, or is being given back until its TTL has passed.
+//! - **V1** A vote that was asked for is held, given back, or is being given back until its TTL has passed. A release that keeps the lock is
+//!   not repeated, since another process may have renewed it by then: where it did not arrive, the hold ends by itself.
 //! - **V2** At each node a release follows the proposals of its owner at once, on the same connection, so that it frees their votes. A
 //!   release that was carried out before one of them is sent again after its answer.
 //! - **V3** A client without the vote of the lead keeps no other vote of a busy lock.

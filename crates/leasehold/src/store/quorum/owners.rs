@@ -15,6 +15,9 @@ const SWEEP_EVERY: usize = 1_024;
 /// How long an owner is remembered after its votes have expired: longer than any request takes.
 const MEMORY: Duration = Duration::from_secs(60);
 
+/// The least time after which a renewal without an answer arrives no more (as in the keeper).
+const LATE: Duration = Duration::from_secs(30);
+
 /// An owner, and the lock that it wants or has.
 #[derive(Clone, Copy)]
 pub(super) struct Party<'a> {
@@ -29,8 +32,6 @@ pub(super) struct Record<C> {
     /// The longest TTL that it has asked for.
     pub(super) ttl: Duration,
     pub(super) attempt: Option<Attempt<C>>,
-    /// When all nodes were last asked for a vote.
-    pub(super) asked_at: Moment,
     /// The fences of the certificate, while the owner has one.
     pub(super) certified: Option<Fences>,
     /// It waits with the vote of the lead, and keeps its votes meanwhile.
@@ -118,17 +119,17 @@ impl AtNode {
 
     /// A renewal for this TTL was not answered.
     pub(super) fn may_be_renewed_late(&mut self, ttl: Ttl, now: Moment) {
-        let ttl = match self.late_renewal {
-            Some((until, before)) if until > now => before.min(ttl),
-            _ => ttl,
+        let until = now.after(ttl.get().max(LATE));
+        self.late_renewal = match self.late_renewal {
+            Some((before, shorter)) if before > now => Some((before.max(until), shorter.min(ttl))),
+            _ => Some((until, ttl)),
         };
-        self.late_renewal = Some((now.after(ttl.get()), ttl));
     }
 
-    /// Whether a late renewal may cut a renewal for this TTL short.
-    pub(super) fn may_cut_short(&self, ttl: Ttl, now: Moment) -> bool {
-        let late = self.late_renewal;
-        late.is_some_and(|(until, shorter)| until > now && shorter < ttl)
+    /// The TTL to which a late renewal may cut this one short.
+    pub(super) fn may_be_cut_to(&self, ttl: Ttl, now: Moment) -> Option<Ttl> {
+        let (until, shorter) = self.late_renewal?;
+        (until > now && shorter < ttl).then_some(shorter)
     }
 
     /// The fence of the hold, if the node holds with a higher one than the certificate.
@@ -141,13 +142,12 @@ impl AtNode {
 }
 
 impl<C> Record<C> {
-    fn new(name: &LockName, nodes: usize, now: Moment, until: Moment) -> Self {
+    fn new(name: &LockName, nodes: usize, until: Moment) -> Self {
         Self {
             name: name.clone(),
             nodes: vec![AtNode::default(); nodes],
             ttl: Duration::ZERO,
             attempt: None,
-            asked_at: now,
             certified: None,
             keeps_votes: false,
             behind: None,
@@ -170,7 +170,8 @@ impl<C> Record<C> {
     pub(super) fn may_hold_by(&self, renewal: &NodeRenewal, higher: Fence) -> bool {
         let is_lease =
             |certified: Fences| renewal.lease.is_some_and(|lease| certified.contains(lease));
-        Some(higher) > self.back.highest && self.certified.is_none_or(is_lease)
+        let is_free = self.release.is_none() && Some(higher) > self.back.highest;
+        is_free && self.certified.is_none_or(is_lease)
     }
 
     /// The highest fence of this owner that is known.
@@ -226,7 +227,7 @@ impl<C> Owners<C> {
         let record = self
             .records
             .entry(owner.clone())
-            .or_insert_with(|| Record::new(name, nodes, now, until));
+            .or_insert_with(|| Record::new(name, nodes, until));
         record.until = record.until.max(until);
         record.ttl = record.ttl.max(ttl);
         record

@@ -9,7 +9,7 @@ use super::effects::{EventTime, NodeRenewal, Purpose, QuorumEffect, QuorumTimer,
 use super::judge::Question;
 use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Party};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::store::contract::Answer;
 
 /// The pause before a release or a vote is given back again.
@@ -65,6 +65,7 @@ impl<C> QuorumMachine<C> {
                 name: name.clone(),
                 owner: owner.clone(),
                 ttl,
+                until: at.now.after(ttl.get()),
                 is_known,
                 lease: fence,
                 asked: higher.or(fence),
@@ -100,16 +101,16 @@ impl<C> QuorumMachine<C> {
             let at_node = &mut record.nodes[node];
             match &answer {
                 Ok(Reply::NotHeld(_)) => at_node.votes.clear(),
-                Ok(Reply::Held(_)) if at_node.may_cut_short(renewal.ttl, at.now) => {
-                    let why = "an earlier renewal may reach the node after this one";
-                    let node = &self.info.nodes[node];
-                    let error = StoreError::new(node, StoreErrorKind::TimedOut, why);
-                    answer = Err(error.unknown());
-                }
                 Err(error) if error.may_have_taken_effect => {
                     at_node.may_be_renewed_late(renewal.ttl, at.now);
                 }
                 _ => {}
+            }
+            if let Some(shorter) = at_node.may_be_cut_to(renewal.ttl, at.now)
+                && !matches!(answer, Ok(Reply::NotHeld(_)))
+            {
+                let timer = QuorumTimer::Guard(node, renewal.clone());
+                effects.push(QuorumEffect::Wake(shorter.get() / 3, timer));
             }
         }
         if let (Ok(Reply::Held(held)), Some(lease)) = (&mut answer, renewal.lease)
@@ -123,6 +124,28 @@ impl<C> QuorumMachine<C> {
         let lacking = self.gathered(renewal.gathering, node, answer, effects);
         if let (false, Some(lease)) = (lacking.is_empty(), renewal.lease) {
             self.repair(at, &renewal, lease, lacking, effects);
+        }
+    }
+
+    /// Renews at a node for the rest of a lease, since a late renewal with a shorter TTL may have cut it short there.
+    pub(super) fn guard(
+        &mut self,
+        at: EventTime,
+        node: usize,
+        renewal: NodeRenewal,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let record = self.owners.get(&renewal.owner);
+        let is_held = record.is_some_and(|it| it.certified.is_some() && it.release.is_none());
+        if let (true, Ok(ttl)) = (is_held, Ttl::new(renewal.until.since(at.now))) {
+            // Nobody waits for the answer.
+            let gathering = 0;
+            let again = NodeRenewal {
+                gathering,
+                ttl,
+                ..renewal
+            };
+            effects.push(renew_at(node, again));
         }
     }
 
@@ -269,7 +292,9 @@ impl<C> QuorumMachine<C> {
             let is_late = late_until.is_some_and(|late| undo.sent < late);
             (None, is_late && undo.keep_until.is_none())
         } else {
-            (Some(failed_until), at.now < failed_until)
+            // A lock that is to stay taken may be another process' by then, which has its token.
+            let is_kept = undo.keep_until.is_some();
+            (Some(failed_until), at.now < failed_until && !is_kept)
         };
         if is_needed {
             let again = VoteUndo {

@@ -146,6 +146,8 @@ pub(super) fn is_forbidden(refusal: &RedisError) -> bool {
 
 /// True for words about a failure that passes, as of a proxy that has lost its server for a moment. The request may have been executed.
 pub(super) fn is_passing(said: &str) -> bool {
+    // What a server quotes is the request, not its state.
+    let said = said.split(", with args").next().unwrap_or_default();
     let said = said.to_lowercase();
     let words = [
         "timeout",

@@ -33,8 +33,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::fault::is_denied;
 use super::protocol::{
-    Contended, Kind, MOST, decode, is_native, native_reply, no_known_form, script_of, write,
-    write_native,
+    Contended, Kind, MOST, decode, native_reply, no_known_form, script_of, write, write_native,
 };
 use super::resp::Command;
 use super::scripts::{Form, Scripts};
@@ -63,6 +62,25 @@ pub(super) struct Batch {
     pub(super) id: u64,
     pub(super) kind: Kind,
     pub(super) steps: Vec<(LockName, Step)>,
+    /// Commands of the server may do its steps, in the place of a script.
+    pub(super) is_native: bool,
+}
+
+impl Batch {
+    pub(super) fn new(
+        id: u64,
+        kind: Kind,
+        steps: Vec<(LockName, Step)>,
+        contended: &Contended,
+    ) -> Self {
+        let is_native = |(name, step): &(LockName, Step)| contended.is_native(name, step);
+        Self {
+            id,
+            kind,
+            is_native: kind == Kind::Settle && steps.iter().all(is_native),
+            steps,
+        }
+    }
 }
 
 /// The next action of a connection.
@@ -471,7 +489,7 @@ impl Contents {
         let id = self.next_batch_id;
         self.next_batch_id += 1;
         self.in_flight.push(PendingBatch { id, kind, waiting });
-        Some(Batch { id, kind, steps })
+        Some(Batch::new(id, kind, steps, &self.contended))
     }
 
     /// Takes the callers of the steps whose time limit has passed, each with its error. `shown` names the server.
@@ -663,9 +681,7 @@ impl Flight {
         if self.batches == 0 {
             self.began = Some(now);
         }
-        let is_native =
-            batch.kind == Kind::Settle && batch.steps.iter().all(|(_, step)| is_native(step));
-        let form = if is_native {
+        let form = if batch.is_native {
             self.scripts.native()
         } else {
             self.scripts.form()

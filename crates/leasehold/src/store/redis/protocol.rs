@@ -135,7 +135,11 @@ const KNOWN: usize = 1_024;
 
 /// The locks that had another holder or waiters when the client last heard of them.
 #[derive(Debug, Default)]
-pub(super) struct Contended(HashSet<String, Folding>);
+pub(super) struct Contended {
+    names: HashSet<String, Folding>,
+    /// Locks that were granted with several fences.
+    blocks: HashSet<String, Folding>,
+}
 
 impl Contended {
     /// The kind of a step.
@@ -149,7 +153,7 @@ impl Contended {
             Step::Extend { .. } | Step::Release { .. } | Step::GiveBack { .. } => Kind::Settle,
             Step::Break { .. } | Step::Inspect => Kind::Alone,
         };
-        if !self.0.is_empty() && self.0.contains(name.key()) {
+        if !self.names.is_empty() && self.names.contains(name.key()) {
             kind.long()
         } else {
             kind
@@ -159,7 +163,11 @@ impl Contended {
     /// Learns from a reply whether the lock is contended.
     pub(super) fn learn(&mut self, name: &LockName, reply: &Reply) {
         match reply {
-            Reply::Held(held) => self.is(name.key(), held.queued > 0),
+            Reply::Held(held) => {
+                let has_block = held.block != Block::ONE;
+                (self.names).note(name.key(), held.queued > 0);
+                (self.blocks).note(name.key(), has_block);
+            }
             Reply::Busy(_) => self.is(name.key(), true),
             Reply::NotHeld(holder) => self.is(name.key(), holder.is_some()),
             Reply::NoVote(_) | Reply::Released | Reply::Seen(_) => {}
@@ -168,15 +176,40 @@ impl Contended {
 
     /// Records whether the lock with this key has another holder or waiters.
     pub(super) fn is(&mut self, key: &str, contended: bool) {
-        if !contended {
-            if !self.0.is_empty() {
-                self.0.remove(key);
+        self.names.note(key, contended);
+    }
+
+    /// Whether one command of the server may do the step: it frees a lock if that has a certain value, which a grant of several fences has
+    /// not.
+    pub(super) fn is_native(&self, name: &LockName, step: &Step) -> bool {
+        let is_plain = matches!(
+            step,
+            Step::Release {
+                keep: None,
+                fence: Some(_),
+                ..
             }
-        } else if !self.0.contains(key) {
-            if self.0.len() >= KNOWN {
-                self.0.clear();
+        );
+        is_plain && (self.blocks.is_empty() || !self.blocks.contains(name.key()))
+    }
+}
+
+/// A set that forgets all rather than grow.
+trait Note {
+    fn note(&mut self, key: &str, is_in: bool);
+}
+
+impl Note for HashSet<String, Folding> {
+    fn note(&mut self, key: &str, is_in: bool) {
+        if !is_in {
+            if !self.is_empty() {
+                self.remove(key);
             }
-            self.0.insert(key.to_owned());
+        } else if !self.contains(key) {
+            if self.len() >= KNOWN {
+                self.clear();
+            }
+            self.insert(key.to_owned());
         }
     }
 }
@@ -299,19 +332,7 @@ fn own_value(owner: &Owner, fence: &[u8], into: &mut Command) {
     into.joined(&[owner.token().as_bytes(), b"#", fence]);
 }
 
-/// True if one command of the server can do the step: it frees a lock if that has a certain value.
-pub(super) fn is_native(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::Release {
-            keep: None,
-            fence: Some(_),
-            ..
-        }
-    )
-}
-
-/// Writes such a step as this command of the server.
+/// Writes a plain release as this command of the server.
 pub(super) fn write_native(command: &str, (name, step): &(LockName, Step), into: &mut Command) {
     let Step::Release {
         owner,

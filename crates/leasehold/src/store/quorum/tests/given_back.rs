@@ -62,7 +62,8 @@ impl Scene {
     /// A node answers the proposal of this fence.
     fn votes(&mut self, node: usize, asked: Fence, answer: Answer) -> Vec<QuorumEffect<()>> {
         let owner = self.owner.clone();
-        let purpose = Purpose::Vote { owner, asked };
+        let sent = Moment::from_micros(1);
+        let purpose = Purpose::Vote { owner, asked, sent };
         self.handle(QuorumEvent::Answered {
             node,
             purpose,

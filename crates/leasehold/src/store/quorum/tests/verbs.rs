@@ -191,7 +191,9 @@ async fn release_after_keeps_the_lock_at_a_majority() {
         tokio::time::sleep(15 * SECOND).await;
         let kept = scene.nodes.holders(NAME).into_iter().flatten();
         let kept = kept.filter(|holder| *holder == (owner.clone(), fence));
-        assert_eq!(kept.count(), scene.ways.len(), "{}", scene.what());
+        // A release that keeps the lock is not repeated at a node, where another process may have renewed it by then.
+        let enough = scene.ways.len() / 2 + 1;
+        assert!(kept.count() >= enough, "{}", scene.what());
         let busy = scene.client.mutex(NAME).try_acquire().await.unwrap();
         assert!(busy.is_none(), "{}", scene.what());
         if released.is_some() {

@@ -24,7 +24,7 @@ use crate::store::redis::pipeline::Batch;
 use crate::store::redis::pipeline::{Call, Flight};
 use crate::store::redis::protocol;
 #[cfg(any(test, feature = "doctor"))]
-use crate::store::redis::protocol::Kind;
+use crate::store::redis::protocol::{Contended, Kind};
 use crate::store::redis::resp::Reader;
 #[cfg(any(test, feature = "doctor"))]
 use crate::store::redis::scripts::Scripts;
@@ -196,7 +196,7 @@ impl Wire {
         let at = Moment::from_micros(0);
         let mut flight = Flight::new(scripts.clone(), channel.to_owned());
         let id = 0;
-        flight.begin(Batch { id, kind, steps }, at);
+        flight.begin(Batch::new(id, kind, steps, &Contended::default()), at);
         loop {
             if let Some(completed) = flight.next_completed() {
                 return Ok(completed.answers.into_iter().flatten().collect());

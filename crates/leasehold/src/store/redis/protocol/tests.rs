@@ -30,7 +30,7 @@ fn contended_lock_uses_long_form_until_others_are_gone() {
     for number in 0..=KNOWN {
         contended.is(&format!("n{number}"), true);
     }
-    assert!(contended.0.len() <= KNOWN, "it forgets");
+    assert!(contended.names.len() <= KNOWN, "it forgets");
 }
 
 #[test]

@@ -184,7 +184,13 @@ impl QuorumSimulation {
                     || member.client.paused_until > now
                     || !member.links[node].connected;
                 let is_stale = self.stale.contains(&owner);
-                if is_away || is_stale || member.client.knows(&owner) || member.quorum.knows(&owner)
+                // Where the release that keeps its lock did not arrive, its hold ends by itself.
+                let is_kept = self.kept.contains(&owner);
+                if is_away
+                    || is_stale
+                    || is_kept
+                    || member.client.knows(&owner)
+                    || member.quorum.knows(&owner)
                 {
                     continue;
                 }

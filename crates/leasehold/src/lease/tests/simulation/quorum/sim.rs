@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use leasehold_core::quorum::QuorumTerms;
-use leasehold_core::{Fence, LockName, Owner, Ttl};
+use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
 
 use super::Rules;
 use super::node::Node;
@@ -45,6 +45,8 @@ pub(super) struct QuorumSimulation {
     pub(super) broken: HashSet<Owner>,
     /// Owners that came with old data, or with those of another node. Their clients may have settled them long before.
     pub(super) stale: HashSet<Owner>,
+    /// Owners that were released and whose locks stay taken.
+    pub(super) kept: HashSet<Owner>,
     /// A node has lost data.
     pub(super) has_lost: bool,
     pub(super) last_lease: HashMap<LockName, Arc<Hold>>,
@@ -103,6 +105,7 @@ impl QuorumSimulation {
             flights: BTreeMap::new(),
             broken: HashSet::new(),
             stale: HashSet::new(),
+            kept: HashSet::new(),
             has_lost: false,
             last_lease: HashMap::new(),
             fences: HashMap::new(),
@@ -330,6 +333,14 @@ impl QuorumSimulation {
         }
         for (name, step, to) in std::mem::take(&mut self.members[client].client.outbox) {
             self.tell(|| format!("{client} asks the quorum: {step:?}"));
+            if let Step::Release {
+                owner,
+                keep: Some(_),
+                ..
+            } = &step
+            {
+                self.kept.insert(owner.clone());
+            }
             let until = self.departure(client, &to);
             if until > self.at {
                 self.plan_at(until, What::Asks(client, name, step, to));

@@ -12,7 +12,7 @@ use super::{acquire, at, owner, release_under};
 use crate::clock::Moment;
 use crate::store::redis::fault::classify;
 use crate::store::redis::pipeline::{AT_ONCE, BATCHES, Batch, Call, Flight};
-use crate::store::redis::protocol::Kind;
+use crate::store::redis::protocol::{Contended, Kind};
 use crate::store::redis::resp::Command;
 use crate::store::redis::scripts::{ACQUIRE_MANY, NATIVE, SETTLE, SETTLE_MANY, Scripts};
 
@@ -53,7 +53,8 @@ impl Scene {
         let steps = steps.iter();
         let steps = steps.map(|(name, step)| (LockName::new(name).unwrap(), step.clone()));
         let steps = steps.collect();
-        self.flight.begin(Batch { id, kind, steps }, self.now);
+        let batch = Batch::new(id, kind, steps, &Contended::default());
+        self.flight.begin(batch, self.now);
     }
 
     fn call(&mut self, words: &[&str]) -> oneshot::Receiver<Vec<Value>> {
