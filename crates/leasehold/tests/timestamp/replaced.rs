@@ -44,7 +44,15 @@ async fn a_server_that_lost_its_data_is_asked_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_took_over_is_asked_at_once() {
     let primary = RedisServer::start();
-    let replica = RedisServer::builder().replica_of(primary.port()).start();
+    let replica = RedisServer::builder()
+        .option("repl-diskless-sync-delay", "0")
+        .replica_of(primary.port())
+        .start();
+    // A server draws another replication id when its first replica comes. The client has to read that one.
+    eventually(LONG, "the replica follows", || {
+        let info = replica.cli(&["INFO", "replication"]).text();
+        info.contains("master_link_status:up")
+    });
     let proxy = FaultProxy::start(primary.port());
     let client = connect(&proxy.url()).await;
     let lock = |name: &str| client.timestamp_lock(name).ttl(HOUR);
