@@ -160,7 +160,7 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) again: RetryHint<'a>,
 }
 
-/// What is known of a wait, whether or not it ended with a lease.
+/// The facts of a wait, which ended with a lease or without one.
 #[derive(Debug, Default)]
 pub(crate) struct WaitFacts {
     pub(crate) waited: Duration,

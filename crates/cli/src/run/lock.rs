@@ -42,7 +42,7 @@ pub(crate) enum Released {
     Unconfirmed(String),
 }
 
-/// What a lock of either kind says.
+/// Asks the lock that the guard holds, of whichever kind it is.
 macro_rules! of_either {
     ($guard:expr, $held:ident => $said:expr) => {
         match $guard {

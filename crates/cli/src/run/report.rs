@@ -18,7 +18,7 @@ use crate::messages::say;
 use crate::view::{HolderJson, millis};
 use crate::{output, sys};
 
-/// What is known of a run, collected while it proceeds: the JSON document. Unknown fields are null.
+/// The JSON document about a run, which the run fills in as it proceeds. A field is null until the run knows it.
 #[derive(Debug, Default, Serialize)]
 #[serde(tag = "schema", rename = "leasehold.report/1")]
 pub(crate) struct Report {

@@ -274,7 +274,7 @@ pub struct Taken {
     pub now_ms: u64,
 }
 
-/// What a store needs of its client.
+/// The parts of a client that its store uses.
 #[derive(Clone)]
 pub(crate) struct Attach {
     /// The client. Its channel is named after it.

@@ -14,14 +14,6 @@ fn server() -> testkit::RedisServerBuilder {
     RedisServer::builder().option("repl-diskless-sync-delay", "0")
 }
 
-/// Waits until the replica has all data of its primary.
-fn follows(replica: &RedisServer) {
-    eventually(PLENTY, "the replica has it all", || {
-        let info = replica.cli(&["INFO", "replication"]).text();
-        info.contains("master_link_status:up")
-    });
-}
-
 fn becomes_primary(server: &RedisServer) {
     server.cli(&["REPLICAOF", "NO", "ONE"]);
 }
@@ -37,7 +29,7 @@ async fn failed_over(primary: &RedisServer) -> Lease {
     let before = within("an answer", before.acquire()).await.expect("free");
     let lock = bob.mutex("x").ttl(LONG).auto_renew(false);
     let waiting = beside(async move { lock.acquire().await });
-    follows(&replica);
+    replica.follows(PLENTY);
     eventually(PLENTY, "the replica has the line", || {
         queued(&replica, "x") == 1
     });
@@ -49,7 +41,7 @@ async fn failed_over(primary: &RedisServer) -> Lease {
 
     let port = replica.port().to_string();
     primary.cli(&["REPLICAOF", "127.0.0.1", &port]);
-    follows(primary);
+    primary.follows(PLENTY);
     becomes_primary(primary);
     // Later than each fence that it has drawn and forgotten.
     primary.clock().advance(millis(1));
@@ -179,7 +171,7 @@ async fn a_grant_of_the_new_primary_is_not_dated_by_the_old_one() {
     let old = server().virtual_clock().start();
     let new = server().virtual_clock().replica_of(old.port()).start();
     new.clock().set(old.clock().now());
-    follows(&new);
+    new.follows(PLENTY);
     let proxy = FaultProxy::start(old.port());
     let (ann, waiter) = (
         connect(&old.url()).await,

@@ -77,10 +77,7 @@ async fn a_replica_that_took_over_is_asked_at_once() {
         .replica_of(primary.port())
         .start();
     // A server draws another replication id when its first replica comes. The client has to read that one.
-    eventually(PLENTY, "the replica follows", || {
-        let info = replica.cli(&["INFO", "replication"]).text();
-        info.contains("master_link_status:up")
-    });
+    replica.follows(PLENTY);
     let proxy = FaultProxy::start(primary.port());
     let client = connect(&proxy.url()).await;
     let (kept, lacking) = (

@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use super::clock::ServerClock;
 use super::launch::Launch;
 use super::resp::{Reply, RespConn};
 use super::tls::Certificates;
-use super::wait::lock;
+use super::wait::{eventually, lock};
 use crate::process::Process;
 
 /// A private redis-server on 127.0.0.1, without persistence. Dropping it kills it and removes its
@@ -159,6 +160,15 @@ impl RedisServer {
         let reply = connection.command(args);
         *lock(&self.idle) = Some(connection);
         reply
+    }
+
+    /// Waits until this replica has the data of its primary; panics after `limit`.
+    #[track_caller]
+    pub fn follows(&self, limit: Duration) {
+        eventually(limit, "the replica follows", || {
+            let info = self.cli(&["INFO", "replication"]).text();
+            info.contains("master_link_status:up")
+        });
     }
 
     /// A new connection for the caller, logged in if the server has a password.

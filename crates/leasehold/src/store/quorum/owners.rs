@@ -88,7 +88,7 @@ impl VotesBack {
 }
 
 /// A release (V2).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct OwnerRelease {
     /// Until then the lock is kept taken, whenever a node hears of it.
     pub(super) keep_until: Option<Moment>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Block, Fence, Fences, HolderIdentity, Owner, Reply, Step, Ttl, WAITER_GRACE};
+use leasehold_core::{Block, Fence, Fences, HolderIdentity, Reply, Step, Ttl, WAITER_GRACE};
 
 use super::attempt::{QuorumInfo, Request, answer_of, superseded};
 use super::effects::{EventTime, NodeRenewal, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
@@ -286,17 +286,16 @@ impl<C> QuorumMachine<C> {
         let longest = self.info.terms.longest_ttl.get().max(PLACE);
         let failed_until = undo.until.unwrap_or_else(|| at.now.after(longest));
         let (until, is_needed) = if has_answered {
-            // A late proposal may follow a try that was sent before. A lock that is to stay taken is not freed by a repeat.
+            // A late proposal may follow a try that was sent before.
             let record = self.owners.get(owner);
             let late_until = record.and_then(|record| record.nodes[node].late_until);
             let is_late = late_until.is_some_and(|late| undo.sent < late);
-            (None, is_late && undo.keep_until.is_none())
+            (None, is_late)
         } else {
-            // A lock that is to stay taken may be another process' by then, which has its token.
-            let is_kept = undo.keep_until.is_some();
-            (Some(failed_until), at.now < failed_until && !is_kept)
+            (Some(failed_until), at.now < failed_until)
         };
-        if is_needed {
+        // A lock that is to stay taken may be another process' by then, which has its token.
+        if is_needed && undo.keep_until.is_none() {
             let again = VoteUndo {
                 until,
                 is_repeated: true,
@@ -316,25 +315,14 @@ impl<C> QuorumMachine<C> {
             if is_used || record.keeps_votes || record.release.is_some() {
                 continue;
             }
-            for (at_node, node) in record.nodes.iter_mut().zip(0..) {
-                if at_node.open > 0 {
-                    let step = release_of(owner, None);
-                    at_node.releases += 1;
-                    effects.push(
-                        VoteUndo::new(&record.name, step, None, at.now).send(node, None, at.now),
-                    );
-                }
+            let name = &record.name;
+            let open = record.nodes.iter_mut().zip(0..);
+            for (at_node, node) in open.filter(|(at_node, _)| at_node.open > 0) {
+                at_node.releases += 1;
+                let undo = OwnerRelease::default().undo_at(at_node, Party { owner, name }, at.now);
+                effects.push(undo.send(node, None, at.now));
             }
         }
-    }
-}
-
-/// Lets go of all that an owner has.
-pub(super) fn release_of(owner: &Owner, fence: Option<Fence>) -> Step {
-    Step::Release {
-        owner: owner.clone(),
-        keep: None,
-        fence,
     }
 }
 

@@ -164,9 +164,8 @@ impl Contended {
     pub(super) fn learn(&mut self, name: &LockName, reply: &Reply) {
         match reply {
             Reply::Held(held) => {
-                let has_block = held.block != Block::ONE;
-                (self.names).note(name.key(), held.queued > 0);
-                (self.blocks).note(name.key(), has_block);
+                self.is(name.key(), held.queued > 0);
+                note(&mut self.blocks, name.key(), held.block != Block::ONE);
             }
             Reply::Busy(_) => self.is(name.key(), true),
             Reply::NotHeld(holder) => self.is(name.key(), holder.is_some()),
@@ -176,7 +175,7 @@ impl Contended {
 
     /// Records whether the lock with this key has another holder or waiters.
     pub(super) fn is(&mut self, key: &str, contended: bool) {
-        self.names.note(key, contended);
+        note(&mut self.names, key, contended);
     }
 
     /// Whether one command of the server may do the step: it frees a lock if that has a certain value, which a grant of several fences has
@@ -194,23 +193,17 @@ impl Contended {
     }
 }
 
-/// A set that forgets all rather than grow.
-trait Note {
-    fn note(&mut self, key: &str, is_in: bool);
-}
-
-impl Note for HashSet<String, Folding> {
-    fn note(&mut self, key: &str, is_in: bool) {
-        if !is_in {
-            if !self.is_empty() {
-                self.remove(key);
-            }
-        } else if !self.contains(key) {
-            if self.len() >= KNOWN {
-                self.clear();
-            }
-            self.insert(key.to_owned());
+/// Notes whether the key is in the set, which forgets all rather than grow.
+fn note(set: &mut HashSet<String, Folding>, key: &str, is_in: bool) {
+    if !is_in {
+        if !set.is_empty() {
+            set.remove(key);
         }
+    } else if !set.contains(key) {
+        if set.len() >= KNOWN {
+            set.clear();
+        }
+        set.insert(key.to_owned());
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{
     Block, ClientId, HolderIdentity, LockName, Mode, Owner, Reply, Step, Ttl, Wait, poll_after,
 };
-use testkit::{RedisServer, eventually};
+use testkit::RedisServer;
 
 use super::model::{START_US, channel};
 use super::node::Role;
@@ -89,11 +89,7 @@ fn subscriber_of_replica_hears_of_no_grant() {
     let mut redis = Redis::start();
     redis.reset(START_US);
     let replica = RedisServer::builder().replica_of(redis.port()).start();
-    let is_up = || {
-        let info = replica.connection().command(&["INFO", "replication"]);
-        info.text().contains("master_link_status:up")
-    };
-    eventually(Duration::from_secs(20), "the replica has caught up", is_up);
+    replica.follows(Duration::from_secs(20));
     let mut there = replica.connection();
     there.send(&["SUBSCRIBE", &channel(1)]).unwrap();
     there.receive().unwrap();
