@@ -144,6 +144,19 @@ impl Round {
         self.verdict()
     }
 
+    /// The highest number that is not too far ahead of the clocks of a majority, if a majority has told its bounds. A client that
+    /// proposes higher ones raises the counters of the fast nodes again and again, and the slow ones never follow.
+    pub fn most(&self) -> Option<Fence> {
+        let most = self.votes.iter().filter_map(|vote| match vote {
+            Count::Behind(bounds) | Count::Higher(bounds) => Some(bounds.most),
+            Count::For => Some(Fence::MAX),
+            Count::Open | Count::Busy | Count::None => None,
+        });
+        let mut most: Vec<Fence> = most.collect();
+        most.sort_unstable_by(|one, other| other.cmp(one));
+        most.get(self.majority() - 1).copied()
+    }
+
     fn count(&mut self, node: usize, count: Count) {
         if let Some(vote) = self.votes.get_mut(node) {
             *vote = count;

@@ -269,7 +269,7 @@ impl<C> Context<'_, C> {
                     self.effects.push(undo.send(node, gathering, self.at.now));
                 }
             }
-        } else if may_keep && at_node.releases == 0 {
+        } else if may_keep && at_node.releases == 0 && release.keep.is_none() {
             at_node.releases += 1;
             let party = Party {
                 owner: self.owner,
@@ -325,7 +325,14 @@ impl<C> Context<'_, C> {
                 self.begin_round(record, fences);
             }
             Verdict::Again(_) => self.refused(record, Refusal::ClocksApart),
-            Verdict::Refused(refusal) => self.refused(record, refusal),
+            Verdict::Refused(refusal) => {
+                if let (Refusal::ClocksApart, Some(most)) = (refusal, attempt.round.most()) {
+                    let least = Fence::new(0);
+                    let bounds = Acceptable { least, most };
+                    self.proposer.learn(self.at.wall_us, bounds);
+                }
+                self.refused(record, refusal);
+            }
         }
     }
 
@@ -459,7 +466,7 @@ impl<C> Context<'_, C> {
                     owner: self.owner.clone(),
                     fence,
                 };
-                let undo = VoteUndo::new(&record.name, step, None, self.at.now);
+                let undo = VoteUndo::new(&record.name, step, self.at.now);
                 self.effects.push(undo.send(node, None, self.at.now));
             }
         }

@@ -102,8 +102,6 @@ pub(crate) struct NodeRenewal {
 pub(crate) struct VoteUndo {
     pub(super) name: LockName,
     pub(super) step: Step,
-    /// Until then a released lock is kept taken.
-    pub(super) keep_until: Option<Moment>,
     /// When the last try was sent.
     pub(super) sent: Moment,
     /// When all that the node may keep has expired. `None` while the node answers.
@@ -114,16 +112,10 @@ pub(crate) struct VoteUndo {
 
 impl VoteUndo {
     /// The first try.
-    pub(super) fn new(
-        name: &LockName,
-        step: Step,
-        keep_until: Option<Moment>,
-        now: Moment,
-    ) -> Self {
+    pub(super) fn new(name: &LockName, step: Step, now: Moment) -> Self {
         Self {
             name: name.clone(),
             step,
-            keep_until,
             sent: now,
             until: None,
             is_repeated: false,
@@ -138,7 +130,7 @@ impl VoteUndo {
         now: Moment,
     ) -> QuorumEffect<C> {
         let undo = Self { sent: now, ..self };
-        let (name, step) = (undo.name.clone(), undo.step_at(now));
+        let (name, step) = (undo.name.clone(), undo.step.clone());
         let purpose = match gathering {
             Some(gathering) => Purpose::Release { gathering, undo },
             None => Purpose::Undo(undo),
@@ -151,14 +143,9 @@ impl VoteUndo {
         }
     }
 
-    /// The step as of now. A repeat must not begin the time anew for which a lock is kept.
-    pub(super) fn step_at(&self, now: Moment) -> Step {
-        let mut step = self.step.clone();
-        if let Step::Release { keep, .. } = &mut step {
-            let left = self.keep_until.map(|until| until.since(now));
-            *keep = left.and_then(|left| Ttl::new(left).ok());
-        }
-        step
+    /// Whether it may be sent again. A lock that is to stay taken may be another process' by then, which has its token (V1).
+    pub(super) const fn may_be_repeated(&self) -> bool {
+        !matches!(self.step, Step::Release { keep: Some(_), .. })
     }
 }
 

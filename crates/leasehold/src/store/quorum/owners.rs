@@ -90,8 +90,8 @@ impl VotesBack {
 /// A release (V2).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct OwnerRelease {
-    /// Until then the lock is kept taken, whenever a node hears of it.
-    pub(super) keep_until: Option<Moment>,
+    /// For so long the lock is kept taken.
+    pub(super) keep: Option<Ttl>,
     pub(super) fence: Option<Fence>,
     /// The fences of the certificate, if the owner had one.
     pub(super) certified: Option<Fences>,
@@ -103,10 +103,10 @@ impl OwnerRelease {
         let higher = node.higher_than(self.certified);
         let step = Step::Release {
             owner: party.owner.clone(),
-            keep: None,
+            keep: self.keep,
             fence: self.fence.and(higher).or(self.fence),
         };
-        VoteUndo::new(party.name, step, self.keep_until, now)
+        VoteUndo::new(party.name, step, now)
     }
 }
 

@@ -224,7 +224,7 @@ impl<C> QuorumMachine<C> {
         };
         let gathering = self.gatherings.begin(nodes, question, caller);
         let release = OwnerRelease {
-            keep_until: keep.map(|keep| at.now.after(keep.get())),
+            keep,
             fence,
             certified: record.certified,
         };
@@ -254,6 +254,7 @@ impl<C> QuorumMachine<C> {
         if let (Ok(reply), Step::Release { owner, .. }) = (&answer, &undo.step)
             && let Some(record) = self.owners.get(owner)
             && record.nodes[node].open > 0
+            && undo.may_be_repeated()
         {
             // A proposal that it overtook may make the owner a holder after it. What it has freed, it has.
             let is_freed = *reply == Reply::Released;
@@ -294,8 +295,7 @@ impl<C> QuorumMachine<C> {
         } else {
             (Some(failed_until), at.now < failed_until)
         };
-        // A lock that is to stay taken may be another process' by then, which has its token.
-        if is_needed && undo.keep_until.is_none() {
+        if is_needed && undo.may_be_repeated() {
             let again = VoteUndo {
                 until,
                 is_repeated: true,

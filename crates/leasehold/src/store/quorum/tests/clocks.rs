@@ -2,7 +2,7 @@
 
 use leasehold_core::quorum::{Mark, Proposal};
 use leasehold_core::{
-    Block, ClientId, LockName, Mode, Now, Owner, Step, Ttl, UnknownPresence, World,
+    Block, ClientId, LockName, Mode, Now, Owner, Reply, Step, Ttl, UnknownPresence, World,
 };
 
 use super::{SECOND, machine, terms};
@@ -18,6 +18,8 @@ struct Scene {
     now_us: u64,
     /// Proposals that nodes got.
     proposals: u32,
+    /// Whether the last acquisition got the lock.
+    is_held: bool,
 }
 
 /// A client whose clock is ahead by so many microseconds.
@@ -28,6 +30,20 @@ struct Participant {
 }
 
 impl Scene {
+    fn new(ahead_us: Vec<u64>) -> Self {
+        let mark = Mark {
+            terms: terms(3),
+            made_at_ms: 0,
+        };
+        Self {
+            worlds: vec![World::node(Some(mark)); 3],
+            ahead_us,
+            now_us: 1_700_000_000_000_000,
+            proposals: 0,
+            is_held: false,
+        }
+    }
+
     fn handle(&mut self, client: &mut Participant, event: QuorumEvent<()>) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
@@ -38,6 +54,9 @@ impl Scene {
             let mut effects = Vec::new();
             client.machine.handle(at, event, &mut effects);
             for effect in effects {
+                if let QuorumEffect::Answer(_, Ok(Reply::Held(_))) = effect {
+                    self.is_held = true;
+                }
                 let QuorumEffect::Send {
                     node,
                     name,
@@ -75,7 +94,7 @@ impl Scene {
             block: Block::ONE,
             wait: None,
         };
-        self.proposals = 0;
+        (self.proposals, self.is_held) = (0, false);
         self.handle(client, QuorumEvent::Asked(name.clone(), acquire, ()));
         let rounds = self.proposals.div_ceil(3);
         let release = Step::Release {
@@ -92,16 +111,7 @@ impl Scene {
 /// counter.
 fn in_one_round(apart_us: u64, clients: u64, seed: u64) -> f64 {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mark = Mark {
-        terms: terms(3),
-        made_at_ms: 0,
-    };
-    let mut scene = Scene {
-        worlds: vec![World::node(Some(mark)); 3],
-        ahead_us: (0..3).map(|_| rng.u64(0..=apart_us)).collect(),
-        now_us: 1_700_000_000_000_000,
-        proposals: 0,
-    };
+    let mut scene = Scene::new((0..3).map(|_| rng.u64(0..=apart_us)).collect());
     let mut clients: Vec<_> = (0..clients)
         .map(|id| Participant {
             machine: machine(),
@@ -128,5 +138,27 @@ fn clocks_5_ms_apart_cost_few_second_rounds() {
         let share = in_one_round(5_000, clients, seed);
         println!("{clients} clients: {share:.4}");
         assert!(share >= 0.97, "{clients} clients: {share:.4}");
+    }
+}
+
+/// The last node is too slow for the counters of the others, so both must vote. The client must not raise the counter of the fastest for
+/// ever: the first would never accept what that one does.
+#[test]
+fn a_client_that_is_ahead_of_a_slow_node_waits_for_that_node() {
+    let seconds = 1_000_000;
+    let mut scene = Scene::new(vec![12 * seconds, 24 * seconds, 0]);
+    let mut clients = [21, 23].map(|ahead| Participant {
+        machine: machine(),
+        ahead_us: ahead * seconds,
+        id: ahead,
+    });
+    let name = LockName::new("stock").unwrap();
+    scene.cycle(&mut clients[0], &name, 1);
+    assert!(scene.is_held);
+    for number in 2..27 {
+        scene.cycle(&mut clients[1], &name, number);
+        // It has asked for a number that is 11 s ahead of the first node, which accepts 10 s.
+        assert_eq!(scene.is_held, number > 12, "try {number}");
+        scene.now_us += seconds / 10;
     }
 }

@@ -181,3 +181,42 @@ fn an_owner_whose_votes_are_given_back_is_forgotten() {
     });
     assert!(!scene.machine.knows(&scene.owner));
 }
+
+/// A node votes only after the release, since that overtook the proposal. By then another process may have renewed the kept lock with
+/// its token, and a second release would end that lease.
+#[test]
+fn a_release_that_keeps_the_lock_is_sent_once() {
+    for keep in [None, Some(Ttl::new(Duration::from_secs(1)).unwrap())] {
+        let mut scene = Scene::new();
+        let asked = scene.asks();
+        let step = Step::Release {
+            owner: scene.owner.clone(),
+            keep,
+            fence: None,
+        };
+        let released = scene.handle(QuorumEvent::Asked(scene.name.clone(), step, ()));
+        let mut purposes = released.into_iter().filter_map(|effect| match effect {
+            QuorumEffect::Send { purpose, .. } => Some(purpose),
+            _ => None,
+        });
+        let purpose = purposes.next().unwrap();
+        let answer = Ok(Reply::NotHeld(None));
+        let mut effects = scene.handle(QuorumEvent::Answered {
+            node: 0,
+            purpose,
+            answer,
+        });
+        effects.extend(scene.votes(0, asked, Ok(held(asked))));
+        // The other release was answered by another connection than the vote.
+        effects.extend(scene.votes(1, asked, no_answer().map_err(StoreError::unknown)));
+        let again = effects.iter().filter(|effect| {
+            let step = Step::Release {
+                owner: scene.owner.clone(),
+                keep,
+                fence: None,
+            };
+            matches!(effect, QuorumEffect::Send { step: sent, .. } if *sent == step)
+        });
+        assert_eq!(again.count(), usize::from(keep.is_none()), "{keep:?}");
+    }
+}
