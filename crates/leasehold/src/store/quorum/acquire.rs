@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposal, Proposer, Refusal, Verdict};
-use leasehold_core::{Acceptable, Block, Busy, Fence, Fences, Held, Owner, Reply, Step, Ttl, Wait};
+use leasehold_core::{
+    Acceptable, Block, Busy, Fence, Fences, Held, HolderIdentity, Owner, Reply, Step, Ttl, Wait,
+};
 
 use super::attempt::{
     Attempt, NodeReply, QuorumInfo, ROUNDS, Request, TRIES, is_open, refusal_error, superseded,
 };
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
-use super::lead::{Leads, Stuck, WantedNames};
+use super::lead::{Leads, Passing, Stuck, WantedNames};
 use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Owners, Party, Record};
 use crate::backoff::jittered;
@@ -19,6 +21,9 @@ use crate::store::contract::Answer;
 /// The first pause before a client with the vote of the lead asks the other nodes again, and the longest one. It doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a client leaves its votes to the holder at the lead: that one tries again within half of it.
+const GIVE_WAY: Duration = Duration::from_millis(30);
 
 /// When a waiter asks again that waits in no queue.
 const UNQUEUED: Duration = Duration::from_millis(50);
@@ -228,13 +233,17 @@ impl<C> Context<'_, C> {
         if let Some(release) = record.release {
             return self.heard_late(record, node, release, &answer);
         }
-        let is_waited_for = match &answer {
-            Ok(Reply::Held(held)) => held.queued > 0,
-            Ok(Reply::Busy(busy)) => busy.ahead > 0,
-            _ => false,
+        let is_wanted = match &answer {
+            // Only the lead knows that nobody waits. Its refusal may name a waiter that it has granted the lock just now.
+            Ok(Reply::Held(held)) if held.queued == 0 => {
+                (node == self.leads.of(&record.name)).then_some(false)
+            }
+            Ok(Reply::Busy(busy)) if busy.ahead == 0 => None,
+            Ok(Reply::Held(_) | Reply::Busy(_)) => Some(true),
+            _ => None,
         };
-        if is_waited_for {
-            self.wanted.note(record.name.key(), self.at.now);
+        if let Some(is_wanted) = is_wanted {
+            (self.wanted).note(record.name.key(), is_wanted, self.at.now);
         }
         match &mut record.attempt {
             Some(attempt) if attempt.asks(asked) => {
@@ -341,16 +350,25 @@ impl<C> Context<'_, C> {
         let Some(attempt) = &record.attempt else {
             return;
         };
+        if attempt.is_pausing {
+            return self.give_back(record);
+        }
         // A failure of the lead is an answer, too (V4).
         let waits_for_lead = attempt.lead_said().is_none() && !attempt.request.is_claim;
         let is_wanted = self.wanted.is_wanted(&record.name, self.at.now);
-        if waits_for_lead && is_wanted {
+        if waits_for_lead && is_wanted != Some(false) {
             // The lead knows whether others are first in line (V5).
             return self.await_rest(record);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            if !(self.stuck).is_passed(&record.name, busy, is_wanted, self.at.now) {
-                return self.busy(record, None);
+            let who = &busy.holder.who;
+            match (self.stuck).passing(&record.name, busy, is_wanted, self.at.now) {
+                Passing::Later if attempt.gave_way_to.as_ref() != Some(who) => {
+                    let who = who.clone();
+                    return self.give_way(record, who);
+                }
+                Passing::Not => return self.busy(record, None),
+                Passing::Now | Passing::Later => {}
             }
         } else {
             self.stuck.forget(&record.name);
@@ -364,6 +382,25 @@ impl<C> Context<'_, C> {
                 queued: attempt.queued,
             };
             self.answer(&mut attempt, Ok(Reply::Held(held)));
+        }
+    }
+
+    /// Leaves its votes to the holder at the lead for a moment, and asks again.
+    fn give_way(&mut self, record: &mut Record<C>, who: HolderIdentity) {
+        if let Some(attempt) = &mut record.attempt {
+            attempt.gave_way_to = Some(who);
+            self.pause(record, GIVE_WAY);
+            self.give_back(record);
+        }
+    }
+
+    /// Begins the next round after this time.
+    fn pause(&mut self, record: &mut Record<C>, pause: Duration) {
+        if let Some(attempt) = &mut record.attempt {
+            attempt.is_pausing = true;
+            let timer = QuorumTimer::Retry(self.owner.clone(), attempt.number);
+            self.effects
+                .push(QuorumEffect::Wake(jittered(pause), timer));
         }
     }
 
@@ -399,10 +436,7 @@ impl<C> Context<'_, C> {
                 } else if !is_held && attempt.tries < TRIES && has_time {
                     let pause = FIRST_PAUSE * (1 << attempt.tries.min(16));
                     attempt.tries += 1;
-                    attempt.is_pausing = true;
-                    let pause = jittered(pause.min(LONGEST_PAUSE));
-                    let timer = QuorumTimer::Retry(self.owner.clone(), attempt.number);
-                    self.effects.push(QuorumEffect::Wake(pause, timer));
+                    self.pause(record, pause.min(LONGEST_PAUSE));
                 } else {
                     let poll_after = holder.is_none().then_some(UNQUEUED);
                     record.behind = holder;

@@ -67,6 +67,8 @@ pub(super) struct Attempt<C> {
     pub(super) tries: u32,
     /// The next round begins after a pause.
     pub(super) is_pausing: bool,
+    /// The holder at the lead to which it has left its votes for a moment.
+    pub(super) gave_way_to: Option<HolderIdentity>,
     /// A timer limits how long the answers are awaited that are missing.
     pub(super) awaits_rest: bool,
     pub(super) said: Vec<Option<NodeReply>>,
@@ -98,6 +100,7 @@ impl<C> Attempt<C> {
             rounds: 1,
             tries: 0,
             is_pausing: false,
+            gave_way_to: None,
             awaits_rest: false,
             said: vec![None; nodes],
             queued: 0,

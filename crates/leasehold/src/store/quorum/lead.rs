@@ -74,37 +74,50 @@ impl Leads {
 #[derive(Default)]
 pub(super) struct Stuck(HashMap<String, (HolderIdentity, Moment)>);
 
+/// What a client does for which a majority has voted, while the lead alone holds for another. That one has no lease.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Passing {
+    /// It takes the lock.
+    Now,
+    /// It gives back its votes for a moment. If the other one is a waiter that the lead has granted the lock, that one takes them.
+    Later,
+    /// The other one is first in line.
+    Not,
+}
+
 impl Stuck {
-    /// Whether the refusal of the lead alone does not count. A majority has voted for this client, so that holder has no lease.
-    ///
-    /// It may be the first waiter, which was granted the lock just now, or the last holder, whose release the lead gets later than the
-    /// waiters there (V5). It is passed only if it stays: its vote is stuck, since the clock of the lead was set back or a vote could not be
-    /// given back. Without a sign of waiters (`is_wanted`), the holder is a client that is gone, or one that gives way now. A foreign one is
+    /// The other one may be the first waiter, which was granted the lock just now, or the last holder, whose release the lead gets later
+    /// than the waiters there (V5). It is passed only if it stays: its vote is stuck, since the clock of the lead was set back or a vote
+    /// could not be given back. Without a sign of waiters (`is_wanted`), a moment is enough for it to show that it lives. A foreign one is
     /// in no queue.
-    pub(super) fn is_passed(
+    pub(super) fn passing(
         &mut self,
         name: &LockName,
         refusal: &Busy,
-        is_wanted: bool,
+        is_wanted: Option<bool>,
         now: Moment,
-    ) -> bool {
+    ) -> Passing {
         let holder = &refusal.holder;
         let is_foreign = matches!(holder.who, HolderIdentity::Foreign { .. });
         let is_claim = holder.expires_in.is_none_or(|left| left <= CLAIM_WINDOW);
-        if refusal.ahead == 0 && (is_foreign || !is_wanted && !is_claim) {
-            return true;
+        if refusal.ahead == 0 && is_foreign {
+            return Passing::Now;
+        }
+        if refusal.ahead == 0 && is_wanted != Some(true) && !is_claim {
+            return Passing::Later;
         }
         if let Some((who, since)) = self.0.get(name.key())
             && *who == holder.who
         {
-            return now.since(*since) >= CLAIM_WINDOW;
+            let is_stuck = now.since(*since) >= CLAIM_WINDOW;
+            return if is_stuck { Passing::Now } else { Passing::Not };
         }
         if self.0.len() >= MOST {
             self.0.clear();
         }
         let refusal = (holder.who.clone(), now);
         self.0.insert(name.key().to_owned(), refusal);
-        false
+        Passing::Not
     }
 
     /// The lead has not refused.
@@ -113,32 +126,32 @@ impl Stuck {
     }
 }
 
-/// How long a sign of waiters counts.
+/// How long a sign of waiters counts, or that there are none.
 const MEMORY: Duration = Duration::from_secs(3);
 
-/// The names of these locks, and when this client last had a sign of waiters.
+/// The names of these locks, when this client last heard about waiters, and whether there were any.
 #[derive(Default)]
-pub(super) struct WantedNames(HashMap<String, Moment>);
+pub(super) struct WantedNames(HashMap<String, (Moment, bool)>);
 
 impl WantedNames {
-    /// There are waiters for the lock with this key.
-    pub(super) fn note(&mut self, key: &str, now: Moment) {
+    /// There are waiters for the lock with this key, or its lead said that there are none.
+    pub(super) fn note(&mut self, key: &str, is_wanted: bool, now: Moment) {
         if let Some(last) = self.0.get_mut(key) {
-            *last = now;
+            *last = (now, is_wanted);
             return;
         }
         if self.0.len() >= MOST {
-            self.0.retain(|_, last| now.since(*last) < MEMORY);
+            self.0.retain(|_, (last, _)| now.since(*last) < MEMORY);
         }
         if self.0.len() < MOST {
-            self.0.insert(key.to_owned(), now);
+            self.0.insert(key.to_owned(), (now, is_wanted));
         }
     }
 
-    /// Whether there were waiters a moment ago.
-    pub(super) fn is_wanted(&self, name: &LockName, now: Moment) -> bool {
-        let last = self.0.get(name.key());
-        last.is_some_and(|last| now.since(*last) < MEMORY)
+    /// Whether there were waiters a moment ago. `None` if this client did not hear of the name.
+    pub(super) fn is_wanted(&self, name: &LockName, now: Moment) -> Option<bool> {
+        let (last, is_wanted) = self.0.get(name.key())?;
+        (now.since(*last) < MEMORY).then_some(*is_wanted)
     }
 }
 
@@ -188,18 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn sign_of_waiters_counts_for_three_seconds() {
+    fn word_of_waiters_counts_for_three_seconds() {
         let at = |seconds: u64| Moment::from_micros(seconds * 1_000_000);
         let name = LockName::new("stock").unwrap();
         let mut wanted = WantedNames::default();
-        assert!(!wanted.is_wanted(&name, at(1)));
-        wanted.note(name.key(), at(1));
-        assert!(wanted.is_wanted(&name, at(3)));
-        wanted.note(name.key(), at(3));
-        assert!(wanted.is_wanted(&name, at(5)));
-        assert!(!wanted.is_wanted(&name, at(6)));
+        assert_eq!(wanted.is_wanted(&name, at(1)), None);
+        for is_wanted in [true, false] {
+            wanted.note(name.key(), is_wanted, at(1));
+            assert_eq!(wanted.is_wanted(&name, at(3)), Some(is_wanted));
+            wanted.note(name.key(), is_wanted, at(3));
+            assert_eq!(wanted.is_wanted(&name, at(5)), Some(is_wanted));
+            assert_eq!(wanted.is_wanted(&name, at(6)), None);
+        }
         for other in 0..2 * MOST {
-            wanted.note(&other.to_string(), at(6));
+            wanted.note(&other.to_string(), true, at(6));
         }
         assert!(wanted.0.len() <= MOST);
     }

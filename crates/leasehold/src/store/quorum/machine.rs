@@ -81,7 +81,7 @@ impl<C> QuorumMachine<C> {
                     }
                 }
             }
-            QuorumEvent::Wanted(key) => self.wanted.note(&key, at.now),
+            QuorumEvent::Wanted(key) => self.wanted.note(&key, true, at.now),
             QuorumEvent::Granted(key, wake) => self.granted(at, &key, &wake),
             QuorumEvent::Passed(QuorumTimer::Retry(owner, number)) => {
                 self.retry(at, &owner, number, effects);

@@ -24,7 +24,7 @@
 //!   release that was carried out before one of them is sent again after its answer.
 //! - **V3** A client without the vote of the lead keeps no other vote of a busy lock.
 //! - **V4** The loss of the lead delays its waiters; it never decides who holds.
-//! - **V5** While others are known to wait, no newcomer takes the lock before the lead has answered it, or is late.
+//! - **V5** No newcomer takes the lock before the lead has answered it, or is late, unless the lead said within 3 s that nobody waits.
 //! - **V6** A node is late if it takes 25 ms and twice its usual time longer than a majority. It then counts as one that fails.
 
 mod acquire;

@@ -183,19 +183,36 @@ async fn a_ttl_above_the_longest_is_refused_before_any_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_does_not_pass_waiters_of_a_slow_lead() {
+    for is_new in [false, true] {
+        newcomer_of_a_slow_lead(is_new).await;
+    }
+}
+
+/// A client releases the lock while another one waits. It asks again at once, or a process asks that knows nothing of the lock.
+async fn newcomer_of_a_slow_lead(is_new: bool) {
     let nodes = Nodes::new(3);
-    let ((here, ways, store), (other, ..)) = (nodes.client(), nodes.client());
+    let ((here, ways, store), (other, slow_ways, _)) = (nodes.client(), nodes.client());
     let name = leasehold_core::LockName::new("stock").unwrap();
     let lead = store.quorum().lock().leads.of(&name);
+    for (_, way) in (slow_ways.iter().enumerate()).filter(|(node, _)| *node != lead) {
+        way.faults().slow(2 * MS);
+    }
     for round in 0..20 {
         let lease = here.mutex("stock").acquire().await.unwrap();
         let waiter = other.mutex("stock");
         let waiting = tokio::spawn(async move { waiter.acquire().await.unwrap().fence() });
         settle().await;
         // The other nodes answer this client first.
-        ways[lead].faults().slow(5 * MS);
+        let stranger = nodes.client();
+        let (newcomer, its_ways) = if is_new {
+            (&stranger.0, &stranger.1)
+        } else {
+            (&here, &ways)
+        };
+        its_ways[lead].faults().slow(5 * MS);
         lease.release().await.unwrap();
-        let next = here.mutex("stock").acquire().await.unwrap();
+        let next = newcomer.mutex("stock").acquire().await.unwrap();
+        assert!(waiting.is_finished(), "round {round}");
         let first = waiting.await.unwrap();
         assert!(first < next.fence(), "round {round}");
         next.release().await.unwrap();
