@@ -11,7 +11,14 @@ use crate::invalid::Invalid;
 ///
 /// Hand it to the resource **at first touch**, reads included; see `Gate` in the library.
 /// It fits in 53 bits, so that Lua, JavaScript and JSON carry it exactly.
+///
+/// With the feature `serde` it is a number, which every reader of JSON carries exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "u64", into = "u64")
+)]
 pub struct Fence(u64);
 
 impl Fence {
@@ -208,27 +215,6 @@ impl FromStr for Fence {
         number
             .and_then(|number| Self::try_from(number).ok())
             .ok_or_else(|| refused(text))
-    }
-}
-
-#[cfg(feature = "serde")]
-mod json {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::fence::Fence;
-
-    /// A number, which every reader of JSON carries exactly.
-    impl Serialize for Fence {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.serialize_u64(self.get())
-        }
-    }
-
-    impl<'de> Deserialize<'de> for Fence {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            Self::try_from(u64::deserialize(deserializer)?).map_err(D::Error::custom)
-        }
     }
 }
 

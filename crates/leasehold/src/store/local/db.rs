@@ -166,7 +166,7 @@ impl Db {
 
     /// When to look for grants by other processes; `None` if no request waits.
     pub(super) fn next_look(&self) -> Option<Duration> {
-        let pause = self.waiting.pause()?;
+        let pause = (!self.waiting.owners.is_empty()).then_some(self.waiting.pause)?;
         Some(pause.saturating_sub(self.attach.clock.now().since(self.looked_at)))
     }
 
@@ -181,9 +181,11 @@ impl Db {
             return;
         }
         self.looked_at = self.attach.clock.now();
-        self.waiting.looked();
+        // Slowly longer. A lock that is held for a moment is then handed over in a fraction of that moment, and a lock
+        // that is held for long costs little to wait for.
+        self.waiting.pause = (self.waiting.pause * 5 / 4).min(LOOK_EVERY);
         for owner in self.holders_if_changed().unwrap_or_default() {
-            if let Some(key) = self.waiting.granted(&owner) {
+            if let Some(WaiterEntry { key, .. }) = self.waiting.owners.remove(&owner) {
                 let wake = Wake {
                     owner,
                     fence: None,
@@ -194,7 +196,9 @@ impl Db {
                 self.notices.push(Notice::Granted { key, wake });
             }
         }
-        self.waiting.forget_silent(self.attach.clock.store_now());
+        let now_ms = self.attach.clock.store_now().millis();
+        let waiters = &mut self.waiting.owners;
+        waiters.retain(|_, waiter| waiter.until_ms >= now_ms);
     }
 
     /// The holders of the locks that this client waits for, if another connection has changed the file since the last
@@ -208,7 +212,8 @@ impl Db {
             return Ok(Vec::new());
         }
         // Many waiters may wait for one lock, which is read once.
-        let keys: BTreeSet<&str> = self.waiting.keys().collect();
+        let waiters = self.waiting.owners.values();
+        let keys: BTreeSet<&str> = waiters.map(|waiter| waiter.key.as_str()).collect();
         let holders = |key| StoredLock::holders(&self.conn, key).unwrap_or_default();
         let holders = keys.into_iter().flat_map(holders);
         Ok(holders.map(|holder| holder.owner).collect())
@@ -279,7 +284,7 @@ impl Db {
         let client = self.attach.client;
         let wakes = outcome.wakes.iter();
         for wake in wakes.filter(|wake| wake.owner.client() == client) {
-            self.waiting.granted(&wake.owner);
+            self.waiting.owners.remove(&wake.owner);
             let (key, wake) = (key.into(), wake.clone());
             self.notices.push(Notice::Granted { key, wake });
         }
@@ -460,32 +465,5 @@ impl LocalWaiters {
         } else {
             self.owners.remove(owner);
         }
-    }
-
-    /// The key of each waiter.
-    fn keys(&self) -> impl Iterator<Item = &str> {
-        self.owners.values().map(|entry| entry.key.as_str())
-    }
-
-    /// The pause between two looks at the file; `None` if no request waits.
-    fn pause(&self) -> Option<Duration> {
-        (!self.owners.is_empty()).then_some(self.pause)
-    }
-
-    /// Makes the pause slowly longer. A lock that is held for a moment is then handed over in a fraction of that
-    /// moment, and a lock that is held for long costs little to wait for.
-    fn looked(&mut self) {
-        self.pause = (self.pause * 5 / 4).min(LOOK_EVERY);
-    }
-
-    /// Removes a granted waiter. Returns the key that it waited for.
-    fn granted(&mut self, owner: &Owner) -> Option<String> {
-        self.owners.remove(owner).map(|entry| entry.key)
-    }
-
-    /// Forgets waiters that have not asked again for long.
-    fn forget_silent(&mut self, now: Now) {
-        self.owners
-            .retain(|_, entry| entry.until_ms >= now.millis());
     }
 }
