@@ -75,7 +75,7 @@ impl LocalStore {
     pub(crate) fn open(path: &str, attach: Attach) -> Result<Self, Error> {
         let (clock, listener) = (attach.clock.clone(), attach.listener.clone());
         let db = Db::open(path, attach)?;
-        let label = db.label.clone();
+        let label = db.file.label.clone();
         let worker = if clock.is_virtual() {
             Worker::Inline(Box::new(Mutex::new(db)))
         } else {
@@ -106,7 +106,7 @@ impl LocalStore {
                 // A step that panicked was rolled back.
                 let mut db = db.lock().unwrap_or_else(PoisonError::into_inner);
                 let outcome = work(&mut db);
-                db.fill();
+                db.file.fill();
                 let notices = db.notices();
                 drop(db);
                 // Outside the lock: a listener may take a step at once.
@@ -120,13 +120,17 @@ impl LocalStore {
                     let outcome = if waited > BUSY_LIMIT {
                         let detail =
                             format!("other processes kept the file locked for {waited:.1?}");
-                        Err(StoreError::new(&db.label, StoreErrorKind::TimedOut, detail))
+                        Err(StoreError::new(
+                            &db.file.label,
+                            StoreErrorKind::TimedOut,
+                            detail,
+                        ))
                     } else {
                         work(db)
                     };
                     db.notices().into_iter().for_each(&*listener);
                     done(outcome);
-                    db.fill();
+                    db.file.fill();
                 };
                 // Fails only when the thread has ended. Then `done` is dropped, which reports an unknown outcome.
                 drop(sender.send(Box::new(in_time)));
@@ -223,7 +227,7 @@ pub(crate) async fn examine(given: &str) -> Result<Examined, Error> {
     let path = path::locate(given)?.path;
     let mut facts = FileFacts::new(&path, rusqlite::version());
     facts.locks = names.len();
-    let why = |db: &mut Db| Ok(db.refusal.as_ref().map(|why| why.detail.clone()));
+    let why = |db: &mut Db| Ok(db.file.refusal.as_ref().map(|why| why.detail.clone()));
     facts.refusal = store.ask(why).await?;
     facts.is_writable = facts.refusal.is_none() && may_write(&path);
     facts.file_system = file::file_system(&path).map(|(name, _)| name.to_owned());
