@@ -185,8 +185,8 @@ impl Db {
     /// The holders of the locks that this client waits for, if another connection has changed the file since the last
     /// call.
     fn holders_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
-        let version = self
-            .conn
+        let conn = &self.file.conn;
+        let version = conn
             .prepare_cached("PRAGMA data_version")?
             .query_row([], |row| row.get(0))?;
         if self.waiting.seen_version.replace(version) == Some(version) {
