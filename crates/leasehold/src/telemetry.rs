@@ -592,7 +592,7 @@ mod numbers {
                 match name {
                     HELD => describe_gauge!(name, Unit::Count, text),
                     _ if name.ends_with("_seconds") => {
-                        describe_histogram!(name, Unit::Seconds, text)
+                        describe_histogram!(name, Unit::Seconds, text);
                     }
                     _ => describe_counter!(name, Unit::Count, text),
                 }
