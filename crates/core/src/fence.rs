@@ -161,11 +161,13 @@ impl fmt::Display for Fence {
     }
 }
 
-/// The reason why a number or a text is no fence.
-const WHY: &str = "must be a whole number from 0 to 9007199254740991 (2^53 - 1)";
-
-fn refused(input: &str) -> Invalid {
-    Invalid::new("fence", input, WHY)
+/// The fence of this number, as it was read from `input`.
+fn checked(number: Option<u64>, input: &dyn fmt::Display) -> Result<Fence, Invalid> {
+    let fence = number.map(Fence::new).filter(|fence| *fence <= Fence::MAX);
+    fence.ok_or_else(|| {
+        let why = "must be a whole number from 0 to 9007199254740991 (2^53 - 1)";
+        Invalid::new("fence", &input.to_string(), why)
+    })
 }
 
 impl From<Fence> for u64 {
@@ -186,10 +188,7 @@ impl TryFrom<u64> for Fence {
     type Error = Invalid;
 
     fn try_from(value: u64) -> Result<Self, Invalid> {
-        if value > Self::MAX.get() {
-            return Err(refused(&value.to_string()));
-        }
-        Ok(Self::new(value))
+        checked(Some(value), &value)
     }
 }
 
@@ -198,10 +197,7 @@ impl TryFrom<i64> for Fence {
     type Error = Invalid;
 
     fn try_from(value: i64) -> Result<Self, Invalid> {
-        let number = u64::try_from(value).ok();
-        number
-            .and_then(|number| Self::try_from(number).ok())
-            .ok_or_else(|| refused(&value.to_string()))
+        checked(u64::try_from(value).ok(), &value)
     }
 }
 
@@ -211,10 +207,7 @@ impl FromStr for Fence {
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = digits.then(|| text.parse::<u64>().ok()).flatten();
-        number
-            .and_then(|number| Self::try_from(number).ok())
-            .ok_or_else(|| refused(text))
+        checked(text.parse().ok().filter(|_| digits), &text)
     }
 }
 

@@ -338,10 +338,12 @@ const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The waiters of this client, as known from the answers. Used to notice grants by other processes: a hint only, safety does not depend on it.
+#[derive(Default)]
 struct LocalWaiters {
     owners: HashMap<Owner, WaiterEntry>,
     /// The version of the file at the last look. It changes when another connection commits.
     seen_version: Option<i64>,
+    /// Until the next look. Counts only if there are waiters.
     pause: Duration,
 }
 
@@ -349,16 +351,6 @@ struct WaiterEntry {
     key: String,
     /// After this time, the store has given the waiter up.
     until_ms: u64,
-}
-
-impl Default for LocalWaiters {
-    fn default() -> Self {
-        Self {
-            owners: HashMap::new(),
-            seen_version: None,
-            pause: LOOK_EVERY,
-        }
-    }
 }
 
 impl LocalWaiters {
