@@ -11,7 +11,14 @@ use crate::invalid::Invalid;
 ///
 /// Hand it to the resource **at first touch**, reads included; see `Gate` in the library.
 /// It fits in 53 bits, so that Lua, JavaScript and JSON carry it exactly.
+///
+/// With the feature `serde` it is a number, which every reader of JSON carries exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "u64", into = "u64")
+)]
 pub struct Fence(u64);
 
 impl Fence {
@@ -154,11 +161,13 @@ impl fmt::Display for Fence {
     }
 }
 
-/// The reason why a number or a text is no fence.
-const WHY: &str = "must be a whole number from 0 to 9007199254740991 (2^53 - 1)";
-
-fn refused(input: &str) -> Invalid {
-    Invalid::new("fence", input, WHY)
+/// The fence of this number, as it was read from `input`.
+fn checked(number: Option<u64>, input: &dyn fmt::Display) -> Result<Fence, Invalid> {
+    let fence = number.map(Fence::new).filter(|fence| *fence <= Fence::MAX);
+    fence.ok_or_else(|| {
+        let why = "must be a whole number from 0 to 9007199254740991 (2^53 - 1)";
+        Invalid::new("fence", &input.to_string(), why)
+    })
 }
 
 impl From<Fence> for u64 {
@@ -179,10 +188,7 @@ impl TryFrom<u64> for Fence {
     type Error = Invalid;
 
     fn try_from(value: u64) -> Result<Self, Invalid> {
-        if value > Self::MAX.get() {
-            return Err(refused(&value.to_string()));
-        }
-        Ok(Self::new(value))
+        checked(Some(value), &value)
     }
 }
 
@@ -191,10 +197,7 @@ impl TryFrom<i64> for Fence {
     type Error = Invalid;
 
     fn try_from(value: i64) -> Result<Self, Invalid> {
-        let number = u64::try_from(value).ok();
-        number
-            .and_then(|number| Self::try_from(number).ok())
-            .ok_or_else(|| refused(&value.to_string()))
+        checked(u64::try_from(value).ok(), &value)
     }
 }
 
@@ -204,31 +207,7 @@ impl FromStr for Fence {
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = digits.then(|| text.parse::<u64>().ok()).flatten();
-        number
-            .and_then(|number| Self::try_from(number).ok())
-            .ok_or_else(|| refused(text))
-    }
-}
-
-#[cfg(feature = "serde")]
-mod json {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::fence::Fence;
-
-    /// A number, which every reader of JSON carries exactly.
-    impl Serialize for Fence {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.serialize_u64(self.get())
-        }
-    }
-
-    impl<'de> Deserialize<'de> for Fence {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            Self::try_from(u64::deserialize(deserializer)?).map_err(D::Error::custom)
-        }
+        checked(text.parse().ok().filter(|_| digits), &text)
     }
 }
 

@@ -72,11 +72,7 @@ impl Turn<'_> {
         } else if wait.is_some() {
             self.drop_dead(owner);
         }
-        let queued = self
-            .lock
-            .queue
-            .iter()
-            .position(|waiter| waiter.owner == *owner);
+        let queued = self.waiter(owner);
         let ahead = count(queued.unwrap_or(self.lock.queue.len()));
         let listening = wait.is_some_and(|wait| wait.listening);
         let busy = self.busy(ahead, count(passed), listening);
@@ -126,12 +122,7 @@ impl Turn<'_> {
                     self.lock.holders.remove(at);
                 }
             }
-        } else if let Some(at) = self
-            .lock
-            .queue
-            .iter()
-            .position(|waiter| waiter.owner == *owner)
-        {
+        } else if let Some(at) = self.waiter(owner) {
             self.lock.queue.remove(at);
             as_believed = fence.is_none();
             if self.lock.foreign.is_some() {
@@ -201,10 +192,13 @@ impl Turn<'_> {
     }
 
     pub(crate) fn holder(&self, owner: &Owner) -> Option<usize> {
-        self.lock
-            .holders
-            .iter()
-            .position(|holder| holder.owner == *owner)
+        let mut holders = self.lock.holders.iter();
+        holders.position(|holder| holder.owner == *owner)
+    }
+
+    fn waiter(&self, owner: &Owner) -> Option<usize> {
+        let mut queue = self.lock.queue.iter();
+        queue.position(|waiter| waiter.owner == *owner)
     }
 
     fn view(&self) -> Option<HolderView> {

@@ -184,20 +184,12 @@ impl Namespace {
     /// # Errors
     /// [`Invalid`], naming the input.
     pub fn new(text: &str) -> Result<Self, Invalid> {
-        const WHAT: &str = "namespace";
+        let refuse = |why: String| Err(Invalid::new("namespace", text, why));
         if text.is_empty() || text.len() > 128 {
-            return Err(Invalid::new(
-                WHAT,
-                text,
-                format!("must be 1 to 128 bytes, is {}", text.len()),
-            ));
+            return refuse(format!("must be 1 to 128 bytes, is {}", text.len()));
         }
         if text.chars().any(|c| c.is_control() || c == '{' || c == '}') {
-            return Err(Invalid::new(
-                WHAT,
-                text,
-                "must not hold control characters or braces",
-            ));
+            return refuse("must not hold control characters or braces".into());
         }
         Ok(Self(text.into()))
     }

@@ -1,14 +1,14 @@
 //! Serialization of what an operator sees of a lock: durations are whole milliseconds, in fields named `..._ms`. Tokens and
 //! values of foreign locks are never written, since either is enough to free the lock.
+//!
+//! A holder's `kind` is `leasehold`, with what [`Owner`] says, or `foreign`, with the `type` of the key and no value.
 
 use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::owner::{ClientId, Owner};
-use crate::state::Mode;
-use crate::step::{HolderIdentity, HolderView, Snapshot, WaiterView};
-use crate::time::millis;
+use crate::time::{Ttl, millis};
 
 /// 16 hexadecimal digits.
 impl Serialize for ClientId {
@@ -21,77 +21,32 @@ impl Serialize for ClientId {
 impl Serialize for Owner {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut shown = serializer.serialize_struct("Owner", 4)?;
-        party(&mut shown, self)?;
+        shown.serialize_field("host", &self.host())?;
+        shown.serialize_field("pid", &self.pid())?;
+        shown.serialize_field("note", &self.note())?;
+        shown.serialize_field("client", &self.client())?;
         shown.end()
     }
 }
 
-fn party<S: SerializeStruct>(shown: &mut S, owner: &Owner) -> Result<(), S::Error> {
-    shown.serialize_field("host", &owner.host())?;
-    shown.serialize_field("pid", &owner.pid())?;
-    shown.serialize_field("note", &owner.note())?;
-    shown.serialize_field("client", &owner.client())
+pub(crate) fn ms<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    millis(*duration).serialize(serializer)
 }
 
-/// `kind` is `leasehold`, with what [`Owner`] says, or `foreign`, with the `type` of the key and no value.
-impl Serialize for HolderIdentity {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Owner(owner) => {
-                let mut shown = serializer.serialize_struct("HolderIdentity", 5)?;
-                shown.serialize_field("kind", "leasehold")?;
-                party(&mut shown, owner)?;
-                shown.end()
-            }
-            Self::Foreign { kind, .. } => {
-                let mut shown = serializer.serialize_struct("HolderIdentity", 2)?;
-                shown.serialize_field("kind", "foreign")?;
-                shown.serialize_field("type", kind)?;
-                shown.end()
-            }
-        }
-    }
+#[expect(clippy::ref_option, reason = "serde passes a reference to a field")]
+pub(crate) fn some_ms<S: Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration.map(millis).serialize(serializer)
 }
 
-/// One lower-case word.
-impl Serialize for Mode {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match self {
-            Self::Exclusive => "exclusive",
-        })
-    }
-}
-
-impl Serialize for HolderView {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let in_ms = |duration: Option<Duration>| duration.map(millis);
-        let mut shown = serializer.serialize_struct("HolderView", 4)?;
-        shown.serialize_field("who", &self.who)?;
-        shown.serialize_field("fence", &self.fence)?;
-        shown.serialize_field("held_for_ms", &in_ms(self.held_for))?;
-        shown.serialize_field("expires_in_ms", &in_ms(self.expires_in))?;
-        shown.end()
-    }
-}
-
-impl Serialize for WaiterView {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut shown = serializer.serialize_struct("WaiterView", 4)?;
-        shown.serialize_field("owner", &self.owner)?;
-        shown.serialize_field("mode", &self.mode)?;
-        shown.serialize_field("ttl_ms", &self.ttl.millis())?;
-        shown.serialize_field("seen_for_ms", &millis(self.seen_for))?;
-        shown.end()
-    }
-}
-
-impl Serialize for Snapshot {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut shown = serializer.serialize_struct("Snapshot", 2)?;
-        shown.serialize_field("holder", &self.holder)?;
-        shown.serialize_field("queue", &self.queue)?;
-        shown.end()
-    }
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference to a field"
+)]
+pub(crate) fn ttl_ms<S: Serializer>(ttl: &Ttl, serializer: S) -> Result<S::Ok, S::Error> {
+    ttl.millis().serialize(serializer)
 }
 
 #[cfg(test)]
@@ -99,7 +54,7 @@ mod tests {
     use serde_json::{json, to_value};
 
     use super::*;
-    use crate::{Fence, Ttl};
+    use crate::{Fence, HolderIdentity, HolderView, Mode, Snapshot, WaiterView};
 
     #[test]
     fn lock_is_shown_without_token() {

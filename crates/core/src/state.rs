@@ -64,6 +64,11 @@ pub struct Foreign {
 /// The mode of a request, which decides beside which holders it is admitted. A store matches every mode by name, so a mode
 /// that it does not support is refused at compile time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Mode {
     /// Exclusive: the mode of a mutex. The only mode that has a fence.
     Exclusive,

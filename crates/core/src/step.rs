@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::fence::{Acceptable, Block, Fence, Fences};
 use crate::owner::Owner;
+#[cfg(feature = "serde")]
+use crate::shown;
 use crate::state::{Mode, Waiter};
 use crate::time::Ttl;
 
@@ -152,6 +154,7 @@ pub enum NoVote {
 
 /// A holder as others see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HolderView {
     /// Its identity.
@@ -160,8 +163,16 @@ pub struct HolderView {
     /// from task to task, the current lease has a higher one. Either of them breaks the lock.
     pub fence: Option<Fence>,
     /// How long it has held the lock, counted by the store from the grant; `None` when the store cannot know.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "held_for_ms", serialize_with = "shown::some_ms")
+    )]
     pub held_for: Option<Duration>,
     /// How long until the lease ends unless extended; `None` means never, which only a foreign client can cause.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "expires_in_ms", serialize_with = "shown::some_ms")
+    )]
     pub expires_in: Option<Duration>,
 }
 
@@ -189,21 +200,27 @@ impl HolderView {
 
 /// The identity of a holder: a client of this protocol, or another program.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(tag = "kind"))]
 pub enum HolderIdentity {
     /// A client of this protocol.
+    #[cfg_attr(feature = "serde", serde(rename = "leasehold"))]
     Owner(Owner),
     /// Another program that uses the same key.
+    #[cfg_attr(feature = "serde", serde(rename = "foreign"))]
     Foreign {
         /// The Redis type under the name (`string`, `hash`, `zset`, ...).
+        #[cfg_attr(feature = "serde", serde(rename = "type"))]
         kind: String,
         /// The value of a foreign string, which is its owner's token: the first [`VALUE_SHOWN`](crate::VALUE_SHOWN) bytes at most.
         /// Empty for other types.
+        #[cfg_attr(feature = "serde", serde(skip))]
         value: Vec<u8>,
     },
 }
 
 /// One lock as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Snapshot {
     /// The holder, if any.
@@ -230,6 +247,7 @@ impl Snapshot {
 
 /// A waiter as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WaiterView {
     /// Its identity.
@@ -237,8 +255,16 @@ pub struct WaiterView {
     /// The mode that it asks for.
     pub mode: Mode,
     /// The lease it wants.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "ttl_ms", serialize_with = "shown::ttl_ms")
+    )]
     pub ttl: Ttl,
     /// How long it still counts as alive if it does not ask again.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "seen_for_ms", serialize_with = "shown::ms")
+    )]
     pub seen_for: Duration,
 }
 

@@ -36,12 +36,17 @@ impl World {
             }
             None => (&mut self.counter, None),
         };
-        with_state(&mut self.locks, name, |state| match (step, mark) {
+        let mut state = self.locks.remove(name).unwrap_or_default();
+        let outcome = match (step, mark) {
             (Step::Propose(proposal), Some(mark)) => {
-                vote(state, counter, mark, now, proposal, presence)
+                vote(&mut state, counter, mark, now, proposal, presence)
             }
             _ => state.apply(counter, now, step, presence),
-        })
+        };
+        if !state.is_empty() {
+            self.locks.insert(name.clone(), state);
+        }
+        outcome
     }
 
     /// Takes a step of a client that counts a quorum by these terms. A node whose mark has others refuses each step: the two share no
@@ -97,18 +102,4 @@ impl World {
             !state.is_empty()
         });
     }
-}
-
-/// Gives the state of a name to `step`, and forgets the name if its state is empty afterwards.
-fn with_state<R>(
-    locks: &mut BTreeMap<LockName, LockState>,
-    name: &LockName,
-    step: impl FnOnce(&mut LockState) -> R,
-) -> R {
-    let mut state = locks.remove(name).unwrap_or_default();
-    let result = step(&mut state);
-    if !state.is_empty() {
-        locks.insert(name.clone(), state);
-    }
-    result
 }

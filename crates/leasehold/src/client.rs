@@ -1,22 +1,30 @@
 //! One client of one store, and its builder.
 
-mod builder;
-mod connect;
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Fence, Invalid, LockName, Naming, Reply, Snapshot, Step};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::{
+    ClientId, Fence, Invalid, KeyTemplate, LockName, Namespace, Naming, Reply, Snapshot, Step,
+};
 use tokio::sync::oneshot;
 
-pub use self::builder::ClientBuilder;
+#[cfg(feature = "redis")]
+use crate::access::{Access, Credentials, Source};
 use crate::clock::Clock;
-use crate::error::{Error, StoreError};
-use crate::lease::{Detached, Engine, EngineHandle};
+#[cfg(feature = "doctor")]
+use crate::doctor::{Examination, Examined};
+use crate::error::{Error, StoreError, StoreErrorKind, within};
+use crate::lease::{Detached, Engine, EngineConfig, EngineHandle, Identity, NoticeSink};
 use crate::mutex::Mutex;
+use crate::runtime::Tasks;
+#[cfg(feature = "redis")]
+use crate::store::QuorumInit;
 use crate::store::memory::Memory;
-use crate::store::{InspectedNodes, answered, snapshot};
+use crate::store::{self, Attach, InspectedNodes, Store, answered, snapshot};
+use crate::telemetry::{Observation, Telemetry};
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
 ///
@@ -400,5 +408,589 @@ impl fmt::Debug for Client {
             .field("id", &self.id())
             .field("naming", &self.naming)
             .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a client.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// use std::time::Duration;
+/// use leasehold::Client;
+///
+/// let client = Client::builder()
+///     .namespace("shop")                               // the lock "orders" has the key "shop:orders"
+///     .request_timeout(Duration::from_secs(1))
+///     .outage_timeout(Duration::from_secs(10))
+///     .connect("memory:")                              // or "redis://127.0.0.1/"
+///     .await?;
+/// let lease = client.mutex("orders").acquire().await?;
+/// # drop(lease); client.close().await; Ok(()) }
+/// ```
+///
+/// # Time limits
+///
+/// | limit | what it ends |
+/// |---|---|
+/// | [`ClientBuilder::request_timeout`] | one request to the store |
+/// | [`ClientBuilder::outage_timeout`] | the wait in the queue, while the store does not answer |
+/// | [`ClientBuilder::drop_timeout`] | the drop of the client's last object, while releases are under way |
+/// | [`Mutex::acquire_within`](crate::Mutex::acquire_within) | the wait for a busy lock |
+/// | [`Mutex::ttl`](crate::Mutex::ttl) | a lease that is not renewed |
+/// | [`Mutex::max_hold`](crate::Mutex::max_hold) | a lease, although it is renewed |
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    namespace: Option<String>,
+    key_template: Option<String>,
+    host: Option<String>,
+    request_timeout: Duration,
+    outage_timeout: Duration,
+    drop_timeout: Duration,
+    clock: Clock,
+    metric_names: Vec<String>,
+    #[cfg(feature = "redis")]
+    access: Access,
+    /// Replaces the one of the URL, if given.
+    #[cfg(feature = "redis")]
+    quorum_longest_ttl: Option<Duration>,
+    /// Replaces the one of the URL, if given.
+    #[cfg(feature = "redis")]
+    quorum_durable: Option<bool>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            key_template: None,
+            host: None,
+            request_timeout: Duration::from_secs(2),
+            outage_timeout: Duration::from_secs(30),
+            drop_timeout: Duration::from_millis(250),
+            clock: Clock::system(),
+            metric_names: Vec::new(),
+            #[cfg(feature = "redis")]
+            access: Access::default(),
+            #[cfg(feature = "redis")]
+            quorum_longest_ttl: None,
+            #[cfg(feature = "redis")]
+            quorum_durable: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// A prefix for all lock names of this client, followed by a colon. Default: none, so the key is the name.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// How the key of a lock is made from its name, to share it with programs that put something around theirs: `lock:{}` for
+    /// python-redis-lock, `redlock:{}` for pottery, `mutex:{}` for redis-semaphore. `{}` stands for the name, with the
+    /// namespace before it. Default: `{}`, the name itself. Programs that exclude each other must have equal templates.
+    pub fn key_template(mut self, template: impl Into<String>) -> Self {
+        self.key_template = Some(template.into());
+        self
+    }
+
+    /// The host that other clients see in the holder. Default: `user@hostname`, or just the host where no user is known.
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// The time limit of one request to the store. A third of the TTL counts instead if that is shorter. 10 ms to 60 s; default 2 s.
+    ///
+    /// When the limit of an acquisition has passed, an answer under way gets an eighth of this more, and at least 250 ms.
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.request_timeout = limit;
+        self
+    }
+
+    /// How long a queued acquisition keeps retrying while the store does not answer. Then it fails with
+    /// [`Error::Store`](crate::Error::Store). At most 24 h; default 30 s. An acquisition that is not queued yet fails after two seconds.
+    pub fn outage_timeout(mut self, outage_timeout: Duration) -> Self {
+        self.outage_timeout = outage_timeout;
+        self
+    }
+
+    /// How long the drop of the last object of this client may block its thread, so that dropped leases are released although the program ends
+    /// right after. It waits only while a request is under way, so not at all after a
+    /// [`Client::close_within`](crate::Client::close_within) that returned true. Usually it waits for one round trip, and up to 60 ms more
+    /// on the thread of a runtime that has no other. At most 60 s; default 250 ms; zero means that it never waits. A client with a [virtual clock](Clock::virtual_time) never waits.
+    pub fn drop_timeout(mut self, limit: Duration) -> Self {
+        self.drop_timeout = limit;
+        self
+    }
+
+    /// The clock of the client and of an embedded store. Default: the system's. [`Clock::virtual_time`] needs a tokio runtime: without
+    /// one, building the client fails with [`Error::Invalid`](crate::Error::Invalid).
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The locks that have their own time series in `metrics`, by the label `lock`: names, or prefixes that end in `*`. All other locks
+    /// have the label `other`. Without declared names, there is no such label. Each declared name costs memory for as long as the program
+    /// runs, so declare kinds of work, not customers. Default: none.
+    #[cfg(feature = "metrics")]
+    pub fn metric_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.metric_names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// A source of user and password. The client asks it at each dial, so the credentials can change while the client lives: a token that
+    /// expires, a secret that is rotated. The URL must have no credentials then.
+    ///
+    /// The source has the time limit of a request. If it takes longer, fails or panics, the client asks it again and reports its error. It
+    /// may run on the runtime on which the client was made, so it must not block for long. For servers only. Default: the credentials of the
+    /// URL, if any.
+    ///
+    /// ```no_run
+    /// use std::io;
+    /// use leasehold::{Client, Credentials};
+    ///
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// let source = async || {
+    ///     let secret = std::fs::read_to_string("/run/secrets/redis")?;
+    ///     Ok::<_, io::Error>(Credentials::password(secret.trim_end()))
+    /// };
+    /// let client = Client::builder().credentials(source).connect("redis://db.internal/").await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn credentials<F, E>(mut self, source: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.access.credentials = Some(Source::new(source));
+        self
+    }
+
+    /// The URLs, read again at each dial. User and password are those of the URL that names the server, so a program that keeps its URL in
+    /// a file needs no restart when the file has another password. All else in the URLs has no effect after the start. If none of them
+    /// names the server, those of the start count. For servers only.
+    ///
+    /// `read` may run on the runtime on which the client was made, so it must not block for long.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use leasehold::Client;
+    ///
+    /// let read = || std::fs::read_to_string("/run/secrets/redis-url");
+    /// let again = move || read().into_iter().collect();
+    /// let client = Client::builder().credentials_of_urls(again).connect(&read()?).await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn credentials_of_urls(
+        mut self,
+        read: impl Fn() -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.access.credentials = Some(Source::Urls(Arc::new(read)));
+        self
+    }
+
+    /// The longest TTL of a lease in a quorum. A longer TTL is refused. A server that lost its memory gives no vote for a little longer than
+    /// this. All clients of the quorum must have the same value. 10 ms to 24 h; default 60 s.
+    ///
+    /// It replaces the option `max_ttl` of a URL. It has no effect on a store that is not a quorum.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::Client;
+    ///
+    /// let builder = Client::builder().quorum_longest_ttl(Duration::from_secs(30));
+    /// let client = builder.connect("redis+quorum://a.internal,b.internal,c.internal/").await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn quorum_longest_ttl(mut self, longest: Duration) -> Self {
+        self.quorum_longest_ttl = Some(longest);
+        self
+    }
+
+    /// Whether each server of a quorum writes a change to its disk before it answers, as with `appendfsync always`. The client then trusts a
+    /// server that has restarted. Only set it if that is so for all servers: otherwise two clients may hold one lock. Default: false.
+    ///
+    /// It replaces the option `durable` of a URL. It has no effect on a store that is not a quorum.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let client = Client::builder().quorum_durable(true).connect_quorum(servers).await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn quorum_durable(mut self, durable: bool) -> Self {
+        self.quorum_durable = Some(durable);
+        self
+    }
+
+    /// The settings of encrypted connections ([`Tls`](crate::Tls)), or a whole [`ClientConfig`](rustls::ClientConfig) of
+    /// [`leasehold::rustls`](crate::rustls). They count for each `rediss://` server. A URL without TLS is refused then, and so is one with
+    /// TLS options of its own. Default: the options of the URL.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use leasehold::Client;
+    /// use leasehold::rustls::{ClientConfig, RootCertStore, crypto::ring};
+    ///
+    /// # async fn example(authorities: RootCertStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    ///     .with_safe_default_protocol_versions()?
+    ///     .with_root_certificates(authorities)
+    ///     .with_no_client_auth();
+    /// let client = Client::builder().tls(config).connect("rediss://db.internal/").await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: impl Into<crate::tls::Tls>) -> Self {
+        self.access.tls = Some(tls.into());
+        self
+    }
+
+    /// Connects to the store at `url`; see [`Client::connect`] for the forms of a URL.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL, [`Error::Store`] when the store does not answer as it should.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection. No lock has been taken by then.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let target = self.target(url)?;
+        self.connect_to(target).await
+    }
+
+    /// Connects to a quorum of 3 to 9 independent servers, one URL each: `redis://`, `rediss://`, `valkey://`, `valkeys://` or `unix:`. A
+    /// majority of them decides about each lock. The servers must not replicate each other. All clients must name the same servers.
+    ///
+    /// The URL `redis+quorum://host1,host2,host3/` for [`ClientBuilder::connect`] means the same; see [`Client::connect`].
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::Client;
+    ///
+    /// let client = Client::builder()
+    ///     .quorum_longest_ttl(Duration::from_secs(30))
+    ///     .connect_quorum(["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"])
+    ///     .await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL, for less than 3 or more than 9 servers, for a server that is named twice, and for the
+    /// URL of a quorum among the URLs. [`Error::Store`] when less than a majority of the servers answer as they should.
+    ///
+    /// # Cancel safety
+    /// As [`ClientBuilder::connect`].
+    #[cfg(feature = "redis")]
+    pub async fn connect_quorum(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Result<Client, Error> {
+        let target = self.with_settings(store::Target::quorum(urls)?)?;
+        self.connect_to(target).await
+    }
+
+    async fn connect_to(self, target: store::Target) -> Result<Client, Error> {
+        let client = self.build(|attach| store::open(target, attach))?;
+        let (telemetry, store) = (&client.engine.telemetry, &client.engine.store);
+        telemetry.observe(Observation::Connecting(store.label()));
+        if let Err(error) = client
+            .run(|engine| async move { engine.telemetry.answered(engine.store.ready().await) })
+            .await
+        {
+            client.engine.close().await;
+            return Err(error);
+        }
+        telemetry.observe(Observation::Connected(store.label()));
+        Ok(client)
+    }
+
+    /// Gathers the facts that decide whether the store at `url` is fit for locks. On Redis it uses a scratch lock
+    /// `leasehold:doctor:*`, removes it, and changes nothing else. It takes about five seconds, or well under one second if
+    /// `how` is quick, always in real time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::{Client, doctor::Examination};
+    ///
+    /// let how = Examination::new(Duration::from_secs(30)).quick(true);
+    /// let examined = Client::builder().examine("memory:", &how).await?;
+    /// println!("{:?}", examined.facts);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL. [`Error::Store`] if no store answers. A refusal by the store is a fact, not an error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops nothing: the examination ends by itself on its own thread, and removes its scratch lock.
+    #[cfg(feature = "doctor")]
+    pub async fn examine(self, url: &str, how: &Examination) -> Result<Examined, Error> {
+        let target = self.target(url)?;
+        self.examine_target(target, how).await
+    }
+
+    /// The same for a quorum of servers, as [`ClientBuilder::connect_quorum`] takes them. It uses a scratch lock on each server, and takes no
+    /// vote.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    /// use leasehold::{Client, doctor::Examination};
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// let how = Examination::new(Duration::from_secs(30));
+    /// println!("{:?}", Client::builder().examine_quorum(servers, &how).await?.facts);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::examine`]; [`Error::Store`] if no server answers.
+    ///
+    /// # Cancel safety
+    /// As [`ClientBuilder::examine`].
+    #[cfg(all(feature = "doctor", feature = "redis"))]
+    pub async fn examine_quorum(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+        how: &Examination,
+    ) -> Result<Examined, Error> {
+        let target = self.with_settings(store::Target::quorum(urls)?)?;
+        self.examine_target(target, how).await
+    }
+
+    #[cfg(feature = "doctor")]
+    async fn examine_target(
+        &self,
+        target: store::Target,
+        how: &Examination,
+    ) -> Result<Examined, Error> {
+        self.check_request_timeout()?;
+        let how = how.clone().keys(self.naming()?.pattern(&how.keys));
+        let limit = self.request_timeout;
+        aside("leasehold-doctor", async move {
+            store::examine(&target, &how, limit).await
+        })
+        .await
+    }
+
+    /// Marks the servers of a new quorum, so that they vote at once. Without a mark, a server may have lost its data: the first client that
+    /// asks it for a vote marks it, and it keeps out until all leases from before have ended. `urls` are the servers, or one URL of a
+    /// quorum, as for [`ClientBuilder::connect_quorum`] and [`ClientBuilder::connect`].
+    ///
+    /// Servers that have the mark of this quorum are left alone. With `again`, other marks are replaced: to change the number of servers or
+    /// the longest TTL. Before that, stop all clients. The servers then vote when all leases under the former terms have ended.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::{Client, QuorumInit};
+    ///
+    /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
+    /// if Client::builder().init_quorum(servers, false).await? == QuorumInit::New {
+    ///     println!("all servers vote now");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or URL. [`Error::Store`] when a server does not answer, is a replica, is named twice, or has
+    /// another mark. Then no server was changed, unless a server failed between the first look and its mark.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops nothing: the work ends by itself on its own thread.
+    #[cfg(feature = "redis")]
+    pub async fn init_quorum(
+        self,
+        urls: impl IntoIterator<Item: AsRef<str>>,
+        again: bool,
+    ) -> Result<QuorumInit, Error> {
+        self.check_request_timeout()?;
+        let urls: Vec<String> = urls
+            .into_iter()
+            .map(|url| url.as_ref().to_owned())
+            .collect();
+        let target = match &urls[..] {
+            [url] => self.target(url)?,
+            urls => self.with_settings(store::Target::quorum(urls)?)?,
+        };
+        let limit = self.request_timeout;
+        aside("leasehold-quorum", async move {
+            store::init_quorum(&target, again, limit).await
+        })
+        .await
+    }
+
+    /// A client of `memory`. Other clients of this process may use the same [`Memory`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::{Client, Clock, Memory};
+    ///
+    /// let memory = Memory::new(Clock::system());
+    /// let here = Client::builder().embedded(&memory)?;
+    /// let there = Client::builder().embedded(&memory)?;
+    /// let lease = here.mutex("orders").acquire().await?;
+    /// assert!(there.mutex("orders").try_acquire().await?.is_none());
+    /// # drop(lease); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting, [`Error::Store`] when the system refuses a thread.
+    pub fn embedded(self, memory: &Memory) -> Result<Client, Error> {
+        self.build(|attach| Ok(Arc::new(memory.attach(attach))))
+    }
+
+    fn target(&self, url: &str) -> Result<store::Target, Invalid> {
+        let target = store::Target::parse(url)?;
+        #[cfg(feature = "redis")]
+        let target = self.with_settings(target)?;
+        Ok(target)
+    }
+
+    /// Adds the settings for servers.
+    #[cfg(feature = "redis")]
+    fn with_settings(&self, target: store::Target) -> Result<store::Target, Invalid> {
+        let (longest_ttl, durable) = (self.quorum_longest_ttl, self.quorum_durable);
+        target.with(&self.access, longest_ttl, durable)
+    }
+
+    fn check_request_timeout(&self) -> Result<(), Invalid> {
+        within(
+            "request timeout",
+            self.request_timeout,
+            Duration::from_millis(10),
+            Duration::from_secs(60),
+        )
+    }
+
+    /// The key template around the namespace.
+    fn naming(&self) -> Result<Naming, Invalid> {
+        self.naming_by(self.key_template.as_deref())
+    }
+
+    fn naming_by(&self, template: Option<&str>) -> Result<Naming, Invalid> {
+        let namespace = self.namespace.as_deref().map(Namespace::new).transpose()?;
+        let template = template.map(KeyTemplate::new);
+        Ok(Naming::new(
+            template.transpose()?.as_ref(),
+            namespace.as_ref(),
+        ))
+    }
+
+    pub(crate) fn build(
+        self,
+        open: impl FnOnce(Attach) -> Result<Arc<dyn Store>, Error>,
+    ) -> Result<Client, Error> {
+        self.check_request_timeout()?;
+        within(
+            "outage timeout",
+            self.outage_timeout,
+            Duration::ZERO,
+            Duration::from_secs(24 * 60 * 60),
+        )?;
+        let longest = Duration::from_secs(60);
+        within("drop timeout", self.drop_timeout, Duration::ZERO, longest)?;
+        let limit = self.request_timeout;
+        let naming = self.naming()?;
+        #[cfg(feature = "entries")]
+        let entry_naming = self.naming_by(None)?;
+        let identity = Identity::new(self.host)?;
+
+        let wire = NoticeSink::default();
+        let (start, started) = oneshot::channel::<BoxFuture<'static, ()>>();
+        let main = move || async move {
+            // An error: there is no store, so there is nothing to keep.
+            if let Ok(run) = started.await {
+                run.await;
+            }
+        };
+        let tasks = if self.clock.is_virtual() {
+            let tasks = Tasks::here().ok_or_else(no_runtime)?;
+            drop(tasks.handle().spawn(main()));
+            tasks
+        } else {
+            Tasks::on_thread(format!("lh-{}", identity.client), main)
+                .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?
+        };
+        let attach = Attach {
+            client: identity.client,
+            listener: wire.listener(),
+            clock: self.clock.clone(),
+            tasks: tasks.clone(),
+            limit,
+        };
+        let telemetry = Telemetry::here(&self.metric_names);
+        let store = open(attach)?;
+        let plan = EngineConfig {
+            clock: self.clock,
+            tasks,
+            identity,
+            outage_timeout: self.outage_timeout,
+            request_timeout: self.request_timeout,
+            telemetry,
+        };
+        let (engine, run) = Engine::new(store, plan, &wire);
+        let engine = EngineHandle::new(engine, self.drop_timeout);
+        // Fails only if the thread has ended, which every later request will say.
+        drop(start.send(run.boxed()));
+        Ok(Client {
+            #[cfg(feature = "entries")]
+            entry_naming,
+            engine,
+            naming,
+            close_limit: (limit * 2).max(Duration::from_secs(1)),
+        })
+    }
+}
+
+/// Does work on a thread of its own, since the caller may be on any executor.
+#[cfg(any(feature = "doctor", feature = "redis"))]
+async fn aside<T: Send + 'static>(
+    thread: &str,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let (reply, answer) = oneshot::channel();
+    let main = move || async move {
+        // Fails if the caller has gone.
+        drop(reply.send(work.await));
+    };
+    let _started: Tasks = Tasks::on_thread(thread.into(), main)
+        .map_err(|error| StoreError::new("client", StoreErrorKind::Exhausted, error))?;
+    answer.await.map_err(|_| StoreError::closed())?
+}
+
+fn no_runtime() -> Invalid {
+    let why = "virtual time follows a tokio runtime, and there is none here: connect inside of one, as in a \
+               #[tokio::test(start_paused = true)], or use Clock::system()";
+    Invalid::new("clock", "virtual time", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each request would time out, or none ever.
+    #[cfg(feature = "doctor")]
+    #[tokio::test]
+    async fn examine_refuses_timeouts_that_connect_refuses() {
+        for timeout in [Duration::ZERO, Duration::from_secs(61)] {
+            let builder = || Client::builder().request_timeout(timeout);
+            let how = Examination::new(Duration::from_secs(30));
+            let refused = builder().examine("memory:", &how).await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+            let refused = builder().connect("memory:").await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
     }
 }

@@ -173,12 +173,12 @@ impl Entries {
 
     /// Opens a span of the client's `tracing` subscriber.
     pub fn span(&self, open: impl FnOnce() -> Span) -> SharedSpan {
-        SharedSpan(Arc::new(self.engine.telemetry.events().span(open)))
+        SharedSpan(Arc::new(self.engine.telemetry.span(open)))
     }
 
     /// Emits an event to the client's `tracing` subscriber, if it wants this level.
     pub fn tell(&self, level: Level, say: impl FnOnce()) {
-        self.engine.telemetry.events().tell(level, say);
+        self.engine.telemetry.tell(level, say);
     }
 
     /// The labels of the client's names in `metrics`. The last one is for all names that were not declared.

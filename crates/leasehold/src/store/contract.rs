@@ -180,7 +180,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn inspect_nodes<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, InspectedNodes> {
         async move {
             let answer = self.apply(name, Step::Inspect).await;
-            InspectedNodes::of_one(self.label(), answer)
+            let lock = snapshot(self.label(), answer);
+            let view = NodeView::new(self.label(), lock.clone());
+            InspectedNodes::new(lock, vec![view])
         }
         .boxed()
     }
@@ -343,13 +345,6 @@ impl InspectedNodes {
             other.is_some_and(|other| other.who == holder.who)
         };
         self.nodes.iter().filter(votes).count()
-    }
-
-    /// The view of a store that is its own only node.
-    fn of_one(label: &str, answer: Result<Reply, StoreError>) -> Self {
-        let lock = snapshot(label, answer);
-        let view = NodeView::new(label, lock.clone());
-        Self::new(lock, vec![view])
     }
 }
 

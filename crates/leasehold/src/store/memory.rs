@@ -237,15 +237,8 @@ pub(crate) struct MemoryStore(Arc<Access>);
 struct Access {
     memory: Memory,
     attach: Attach,
-    /// In the order of sending, which is also the order of execution.
-    late: Mutex<VecDeque<Late>>,
-}
-
-/// A delayed step.
-struct Late {
-    name: LockName,
-    step: Step,
-    done: SharedDone,
+    /// The delayed steps, in the order of sending, which is also the order of execution.
+    late: Mutex<VecDeque<(LockName, Step, SharedDone)>>,
 }
 
 /// Taken by the store or the time limit, whichever comes first.
@@ -347,7 +340,7 @@ impl Access {
     /// Executes the first delayed step.
     fn execute_next(&self) {
         let mut queue = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Late { name, step, done }) = queue.pop_front() else {
+        let Some((name, step, done)) = queue.pop_front() else {
             return;
         };
         drop(queue);
@@ -408,7 +401,7 @@ impl Store for MemoryStore {
             FaultMode::Takes(delay) => {
                 let mut late = access.late.lock().unwrap_or_else(PoisonError::into_inner);
                 let name = name.clone();
-                late.push_back(Late { name, step, done });
+                late.push_back((name, step, done));
                 drop(late);
                 let slow = access.clone();
                 access.attach.tasks.spawn_aside(async move {

@@ -48,7 +48,6 @@
 // - **T10** Only the server that answers now can confirm a hold. After a replacement the hold is in doubt, and the client asks the new
 //   server at once. An answer to a request from before the replacement confirms nothing.
 
-mod hold;
 mod keeper;
 #[cfg(test)]
 mod tests;
@@ -63,7 +62,7 @@ use leasehold_core::timestamp::{Reply, Step};
 use leasehold_core::{HolderView, Invalid, LockName, Ttl, poll_after};
 use tokio::sync::oneshot;
 
-pub use self::hold::TimestampHold;
+pub use self::keeper::TimestampHold;
 use self::keeper::{Keeper, Key, after, is_transient};
 use crate::backoff::{Backoff, jittered};
 use crate::client::Client;

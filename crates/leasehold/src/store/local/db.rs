@@ -7,12 +7,11 @@ use std::time::Duration;
 use leasehold_core::{
     Block, Fence, LockName, Now, Outcome, Owner, Presence, Reply, Step, WAITER_GRACE, Waiter, Wake,
 };
-use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 #[cfg(feature = "entries")]
 use super::cache;
 use super::fault::{Fault, takes_no_writes};
-use super::file::{LOG_PAGES, Pages, Places};
+use super::file::{LOG_PAGES, OpenFile};
 use super::lock::{self, StoredLock, signed};
 use super::process::{self, Process};
 use super::{file, path};
@@ -29,17 +28,11 @@ const TIDY_AT_MOST: usize = 256;
 #[cfg(feature = "entries")]
 const ENTRIES_AT_MOST: u32 = 2048;
 
-/// One client's connection to the file. Its methods block for about [`file::BUSY_LIMIT`] at most.
+/// One client's access to the file. Its methods block for about [`file::BUSY_LIMIT`] at most.
 pub(super) struct Db {
-    conn: Connection,
+    pub(super) file: OpenFile,
     /// The part after `local:` in the URL.
     given: String,
-    /// The name of this store in errors.
-    pub(super) label: String,
-    /// The files that `conn` is open on; `None` once it is closed.
-    places: Option<Places>,
-    /// Why `conn` only reads; the next step tries again to open the file for writing.
-    pub(super) refusal: Option<StoreError>,
     /// Its clock judges deadlines.
     pub(super) attach: Attach,
     /// Notices for the client, not yet delivered.
@@ -48,7 +41,6 @@ pub(super) struct Db {
     waiting: LocalWaiters,
     looked_at: Moment,
     steps: u32,
-    pages: Pages,
 }
 
 impl Db {
@@ -60,29 +52,18 @@ impl Db {
             let detail = "this process is in a time namespace, so its deadlines are not valid for other processes of the host";
             return Err(StoreError::new(label, StoreErrorKind::Unavailable, detail).into());
         }
-        let (conn, places, refusal) = match file::open(&at, &label) {
-            Ok((conn, places)) => (conn, places, None),
-            Err(why) if !takes_no_writes(&why) => return Err(why.into()),
-            Err(why) => match file::open_to_read(&at, &label) {
-                Ok((conn, places)) => (conn, places, Some(why)),
-                Err(_) => return Err(why.into()),
-            },
-        };
+        let file = OpenFile::open(&at, label)?;
         let mut this = Self {
-            conn,
+            file,
             given: given.to_owned(),
-            label,
-            places,
-            refusal,
             looked_at: attach.clock.now(),
             attach,
             notices: Vec::new(),
             process: Process::current(),
             waiting: LocalWaiters::default(),
             steps: 0,
-            pages: Pages::of(&at.path),
         };
-        if this.refusal.is_none()
+        if this.file.refusal.is_none()
             && let Err(mut why) = this.register()
         {
             // An opening is no step, so it has no effect that a caller asks for.
@@ -90,24 +71,24 @@ impl Db {
             if !takes_no_writes(&why) {
                 return Err(why.into());
             }
-            this.refusal = Some(why);
+            this.file.refusal = Some(why);
         }
         Ok(this)
     }
 
     /// Registers this process, and cleans up after earlier ones.
     fn register(&self) -> Result<(), StoreError> {
-        self.write(|| {
+        self.file.write(|| {
             if !self.attach.clock.is_virtual() {
-                file::begin_after_boot(&self.conn, self.attach.clock.store_now())?;
+                file::begin_after_boot(&self.file.conn, self.attach.clock.store_now())?;
             }
-            process::register(&self.conn, self.attach.client, &self.process)?;
+            process::register(&self.file.conn, self.attach.client, &self.process)?;
             Ok(())
         })?;
         // Waiters for a lock that this frees belong to other clients, which look for themselves.
         drop(self.tidy());
-        file::checkpoint_at(&self.conn, LOG_PAGES)
-            .map_err(|error| Fault::from(error).of(&self.label))
+        let file = &self.file;
+        file.ask(|| Ok(file::checkpoint_at(&file.conn, LOG_PAGES)?))
     }
 
     /// Takes one step. Time is read inside the transaction: a step is judged by the time at which it is executed.
@@ -116,9 +97,9 @@ impl Db {
         let key = name.key();
         let transition = || self.transition(key, step);
         let outcome = if matches!(step, Step::Inspect) {
-            self.read(transition)
+            self.file.read(transition)
         } else {
-            self.write(transition)
+            self.file.write(transition)
         }?;
         self.waiting
             .note(key, step, &outcome.reply, self.attach.clock.store_now());
@@ -131,8 +112,7 @@ impl Db {
     pub(super) fn names(&mut self) -> Result<Vec<String>, StoreError> {
         self.reopen_if_replaced()?;
         let now = signed(self.attach.clock.store_now().millis());
-        self.keys(lock::LIVE, now)
-            .map_err(|error| Fault::from(error).of(&self.label))
+        self.file.ask(|| Ok(self.keys(lock::LIVE, now)?))
     }
 
     /// Takes one step on a cache entry in its own transaction.
@@ -143,10 +123,10 @@ impl Db {
         step: &leasehold_core::cache::Step,
     ) -> Result<Taken, StoreError> {
         self.reopen_if_replaced()?;
-        let taken = self.write(|| {
+        let taken = self.file.write(|| {
             let now = self.attach.clock.store_now();
             Ok(Taken {
-                reply: cache::step(&self.conn, now, key.key(), step)?,
+                reply: cache::step(&self.file.conn, now, key.key(), step)?,
                 now_ms: now.millis(),
             })
         })?;
@@ -159,14 +139,15 @@ impl Db {
     pub(super) fn entries(&mut self, keys: &[LockName]) -> Result<Looked, StoreError> {
         self.reopen_if_replaced()?;
         let now = self.attach.clock.store_now();
-        let values = cache::look(&self.conn, now, keys).map_err(|fault| fault.of(&self.label))?;
+        let file = &self.file;
+        let values = file.ask(|| cache::look(&file.conn, now, keys))?;
         let now_ms = now.millis();
         Ok(Looked { values, now_ms })
     }
 
     /// When to look for grants by other processes; `None` if no request waits.
     pub(super) fn next_look(&self) -> Option<Duration> {
-        let pause = self.waiting.pause()?;
+        let pause = (!self.waiting.owners.is_empty()).then_some(self.waiting.pause)?;
         Some(pause.saturating_sub(self.attach.clock.now().since(self.looked_at)))
     }
 
@@ -181,9 +162,11 @@ impl Db {
             return;
         }
         self.looked_at = self.attach.clock.now();
-        self.waiting.looked();
+        // Slowly longer. A lock that is held for a moment is then handed over in a fraction of that moment, and a lock
+        // that is held for long costs little to wait for.
+        self.waiting.pause = (self.waiting.pause * 5 / 4).min(LOOK_EVERY);
         for owner in self.holders_if_changed().unwrap_or_default() {
-            if let Some(key) = self.waiting.granted(&owner) {
+            if let Some(WaiterEntry { key, .. }) = self.waiting.owners.remove(&owner) {
                 let wake = Wake {
                     owner,
                     fence: None,
@@ -194,83 +177,36 @@ impl Db {
                 self.notices.push(Notice::Granted { key, wake });
             }
         }
-        self.waiting.forget_silent(self.attach.clock.store_now());
+        let now_ms = self.attach.clock.store_now().millis();
+        let waiters = &mut self.waiting.owners;
+        waiters.retain(|_, waiter| waiter.until_ms >= now_ms);
     }
 
     /// The holders of the locks that this client waits for, if another connection has changed the file since the last
     /// call.
     fn holders_if_changed(&mut self) -> rusqlite::Result<Vec<Owner>> {
-        let version = self
-            .conn
+        let conn = &self.file.conn;
+        let version = conn
             .prepare_cached("PRAGMA data_version")?
             .query_row([], |row| row.get(0))?;
         if self.waiting.seen_version.replace(version) == Some(version) {
             return Ok(Vec::new());
         }
         // Many waiters may wait for one lock, which is read once.
-        let keys: BTreeSet<&str> = self.waiting.keys().collect();
-        let holders = |key| StoredLock::holders(&self.conn, key).unwrap_or_default();
+        let waiters = self.waiting.owners.values();
+        let keys: BTreeSet<&str> = waiters.map(|waiter| waiter.key.as_str()).collect();
+        let holders = |key| StoredLock::holders(&self.file.conn, key).unwrap_or_default();
         let holders = keys.into_iter().flat_map(holders);
         Ok(holders.map(|holder| holder.owner).collect())
     }
 
-    /// Does `work`, which only reads, on one state of the file. Does not wait for writers.
-    fn read<T>(&self, work: impl FnOnce() -> Result<T, Fault>) -> Result<T, StoreError> {
-        let read = || -> Result<T, Fault> {
-            let _begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Deferred)?;
-            work()
-        };
-        read().map_err(|fault| fault.of(&self.label))
-    }
-
-    /// Does `work` in one transaction. If the log cannot grow, writes to its start again: a holder that no process can
-    /// replace, since none can write, renews its lease in the space that the file has.
-    ///
-    /// # Errors
-    /// Also if the files were replaced meanwhile: other processes may not see the transaction.
-    fn write<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
-        if let Some(why) = &self.refusal {
-            return Err(why.clone());
-        }
-        match self.write_once(&work) {
-            Err(why) if takes_no_writes(&why) && self.is_in_place() && file::rewind(&self.conn) => {
-                self.write_once(&work)
-            }
-            outcome => outcome,
-        }
-    }
-
-    fn write_once<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
-        let prepare = || -> Result<_, Fault> {
-            let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
-            let begun_with = file::count(&self.conn)?;
-            let done = work()?;
-            self.pages.have_room(&self.conn, begun_with, &self.label)?;
-            Ok((begun, done))
-        };
-        let (begun, done) = prepare().map_err(|fault| fault.of(&self.label))?;
-        begun
-            .commit()
-            .map_err(|error| Fault::from(error).of(&self.label).unknown())?;
-        if self.is_in_place() {
-            return Ok(done);
-        }
-        let detail = format!("{} meanwhile", Replaced::File);
-        Err(StoreError::new(&self.label, StoreErrorKind::Unavailable, detail).unknown())
-    }
-
-    /// Gives the file the pages that a step has added, once the step is answered.
-    pub(super) fn fill(&self) {
-        self.pages.fill(&self.conn);
-    }
-
     /// Applies one step of the rules to the lock with this key, inside a transaction.
     fn transition(&self, key: &str, step: &Step) -> Result<Outcome, Fault> {
-        let before = StoredLock::load(&self.conn, key)?;
+        let before = StoredLock::load(&self.file.conn, key)?;
         let (mut lock, now) = (before.clone(), self.attach.clock.store_now());
         let outcome = lock.state.apply(&mut lock.counter, now, step, self);
         // Writes nothing after an inspection, which has to work on a file that cannot be written.
-        lock.save(&before, &self.conn, key, now)?;
+        lock.save(&before, &self.file.conn, key, now)?;
         Ok(outcome)
     }
 
@@ -279,7 +215,7 @@ impl Db {
         let client = self.attach.client;
         let wakes = outcome.wakes.iter();
         for wake in wakes.filter(|wake| wake.owner.client() == client) {
-            self.waiting.granted(&wake.owner);
+            self.waiting.owners.remove(&wake.owner);
             let (key, wake) = (key.into(), wake.clone());
             self.notices.push(Notice::Granted { key, wake });
         }
@@ -298,11 +234,11 @@ impl Db {
 
     /// Applies the passage of time to unused names, and forgets clients whose process is gone.
     fn tidy(&self) -> Result<Vec<(String, Outcome)>, StoreError> {
-        let failed = |fault: Fault| fault.of(&self.label);
         let now = self.attach.clock.store_now();
         #[cfg(feature = "entries")]
-        cache::sweep(&self.conn, now, ENTRIES_AT_MOST).map_err(failed)?;
-        let (keys, gone) = self.unused(now).map_err(failed)?;
+        self.file
+            .ask(|| cache::sweep(&self.file.conn, now, ENTRIES_AT_MOST))?;
+        let (keys, gone) = self.file.ask(|| self.unused(now))?;
         if keys.is_empty() && gone.is_empty() {
             return Ok(Vec::new());
         }
@@ -310,13 +246,13 @@ impl Db {
         let advance = Step::Break {
             fence: Fence::new(0),
         };
-        self.write(|| {
+        self.file.write(|| {
             let mut outcomes = Vec::new();
             for key in keys.iter().take(TIDY_AT_MOST) {
                 outcomes.push((key.clone(), self.transition(key, &advance)?));
             }
             for client in &gone {
-                process::unregister(&self.conn, *client)?;
+                process::unregister(&self.file.conn, *client)?;
             }
             Ok(outcomes)
         })
@@ -324,7 +260,7 @@ impl Db {
 
     /// The names that ended or belong to clients whose process is gone, and these clients.
     fn unused(&self, now: Now) -> Result<(Vec<String>, Vec<i64>), Fault> {
-        let gone = process::gone(&self.conn, &self.process)?;
+        let gone = process::gone(&self.file.conn, &self.process)?;
         let mut keys = self.keys(lock::ENDED, signed(now.millis()))?;
         for client in &gone {
             keys.extend(self.keys(lock::OF_CLIENT, *client)?);
@@ -334,7 +270,8 @@ impl Db {
 
     /// The keys that a query with one number selects.
     fn keys(&self, sql: &str, number: i64) -> rusqlite::Result<Vec<String>> {
-        self.conn
+        self.file
+            .conn
             .prepare_cached(sql)?
             .query_map([number], |row| row.get(0))?
             .collect()
@@ -344,40 +281,28 @@ impl Db {
     /// of a login session, or when a backup is restored. Other processes share the new files, which may lack the last
     /// steps. So the client asks for its leases again.
     fn reopen_if_replaced(&mut self) -> Result<(), StoreError> {
-        if self.is_in_place() {
+        if self.file.is_in_place() {
             return Ok(());
         }
         // Before the file is opened again, since SQLite gives a new connection the shared memory of the old one.
-        self.close();
+        self.file.close();
         let opened = Self::open(&self.given, self.attach.clone());
         let mut next = opened.map_err(|error| match error {
             Error::Store(error) => error,
             other => {
                 let detail = format!("the file is gone: {other}");
-                StoreError::new(&self.label, StoreErrorKind::Unreachable, detail)
+                StoreError::new(&self.file.label, StoreErrorKind::Unreachable, detail)
             }
         })?;
         next.waiting = mem::take(&mut self.waiting);
         next.notices = self.notices();
-        if self.refusal.is_none() {
+        if self.file.refusal.is_none() {
             next.notices
                 .extend([Notice::Replaced(Replaced::File), Notice::Reconnected]);
         }
         next.waiting.seen_version = None;
         *self = next;
         Ok(())
-    }
-
-    /// True if other processes that open the file see the steps of this connection.
-    fn is_in_place(&self) -> bool {
-        self.refusal.is_none() && self.places.as_ref().is_some_and(Places::are_kept)
-    }
-
-    /// Closes the files. A connection to nothing replaces the one to them; without memory for it, they stay open.
-    fn close(&mut self) {
-        if let Ok(none) = Connection::open_in_memory() {
-            file::close(mem::replace(&mut self.conn, none), self.places.take());
-        }
     }
 }
 
@@ -387,7 +312,8 @@ impl Presence for Db {
         let client = owner.client();
         // A missing or unreadable row proves nothing.
         client != self.attach.client
-            && process::find(&self.conn, client).is_ok_and(|other| other.is_gone(&self.process))
+            && process::find(&self.file.conn, client)
+                .is_ok_and(|other| other.is_gone(&self.process))
     }
 
     fn waiter_gone(&self, waiter: &Waiter) -> bool {
@@ -397,14 +323,13 @@ impl Presence for Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        if self.is_in_place() {
+        if self.file.is_in_place() {
             // Best effort: otherwise the next cleanup of any process does it.
             drop(process::unregister(
-                &self.conn,
+                &self.file.conn,
                 self.attach.client.get().cast_signed(),
             ));
         }
-        self.close();
     }
 }
 
@@ -413,10 +338,12 @@ const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The waiters of this client, as known from the answers. Used to notice grants by other processes: a hint only, safety does not depend on it.
+#[derive(Default)]
 struct LocalWaiters {
     owners: HashMap<Owner, WaiterEntry>,
     /// The version of the file at the last look. It changes when another connection commits.
     seen_version: Option<i64>,
+    /// Until the next look. Counts only if there are waiters.
     pause: Duration,
 }
 
@@ -424,16 +351,6 @@ struct WaiterEntry {
     key: String,
     /// After this time, the store has given the waiter up.
     until_ms: u64,
-}
-
-impl Default for LocalWaiters {
-    fn default() -> Self {
-        Self {
-            owners: HashMap::new(),
-            seen_version: None,
-            pause: LOOK_EVERY,
-        }
-    }
 }
 
 impl LocalWaiters {
@@ -460,32 +377,5 @@ impl LocalWaiters {
         } else {
             self.owners.remove(owner);
         }
-    }
-
-    /// The key of each waiter.
-    fn keys(&self) -> impl Iterator<Item = &str> {
-        self.owners.values().map(|entry| entry.key.as_str())
-    }
-
-    /// The pause between two looks at the file; `None` if no request waits.
-    fn pause(&self) -> Option<Duration> {
-        (!self.owners.is_empty()).then_some(self.pause)
-    }
-
-    /// Makes the pause slowly longer. A lock that is held for a moment is then handed over in a fraction of that
-    /// moment, and a lock that is held for long costs little to wait for.
-    fn looked(&mut self) {
-        self.pause = (self.pause * 5 / 4).min(LOOK_EVERY);
-    }
-
-    /// Removes a granted waiter. Returns the key that it waited for.
-    fn granted(&mut self, owner: &Owner) -> Option<String> {
-        self.owners.remove(owner).map(|entry| entry.key)
-    }
-
-    /// Forgets waiters that have not asked again for long.
-    fn forget_silent(&mut self, now: Now) {
-        self.owners
-            .retain(|_, entry| entry.until_ms >= now.millis());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,10 +17,10 @@ use leasehold_core::Now;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::fault::{self, Fault, lacks_space};
+use super::fault::{self, Fault, lacks_space, takes_no_writes};
 use super::lock::signed;
 use super::path::FileLocation;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::{Replaced, StoreError, StoreErrorKind};
 
 /// Marks the databases of this library: `LHld`.
 const APPLICATION: i64 = 0x4c48_6c64;
@@ -52,8 +53,149 @@ fn one_at_a_time() -> MutexGuard<'static, BTreeMap<FileId, Weak<FileId>>> {
 /// A connection, and the places of its files if they could be read.
 type Opened = Result<(Connection, Option<Places>), StoreError>;
 
+/// The file, open for one client. Its methods block for about [`BUSY_LIMIT`] at most.
+///
+/// The file has the pages of a step as soon as the step is answered, so that a holder can renew its lease on a full disk. A step
+/// writes to the log, and a checkpoint later writes the log to the file; then it only writes over pages. A step that finds no room for
+/// more pages is refused. When the log cannot grow, it is written from its start again.
+pub(super) struct OpenFile {
+    pub(super) conn: Connection,
+    /// The name of this store in errors.
+    pub(super) label: String,
+    /// The files that `conn` is open on; `None` once it is closed.
+    places: Option<Places>,
+    /// Why `conn` only reads; the next step tries again to open the file for writing.
+    pub(super) refusal: Option<StoreError>,
+    /// The pages that the file was seen to have, without those that are only in the log.
+    pages: Cell<u32>,
+    /// A step has added pages that the file does not have yet.
+    has_grown: Cell<bool>,
+}
+
+impl OpenFile {
+    /// Opens the database. Creates it if necessary. If it takes no writes, opens it for reading, without a change to any file.
+    pub(super) fn open(at: &FileLocation, label: String) -> Result<Self, StoreError> {
+        let ((conn, places), refusal) = match open_to_write(at, &label) {
+            Ok(opened) => (opened, None),
+            Err(why) if !takes_no_writes(&why) => return Err(why),
+            Err(why) => match settled(&mut one_at_a_time(), at, &label, connect_to_read) {
+                Ok(opened) => (opened, Some(why)),
+                Err(_) => return Err(why),
+            },
+        };
+        let pages = fs::metadata(&at.path).map_or(0, |file| file.len() / u64::from(PAGE));
+        Ok(Self {
+            conn,
+            label,
+            places,
+            refusal,
+            pages: Cell::new(u32::try_from(pages).unwrap_or(u32::MAX)),
+            has_grown: Cell::new(false),
+        })
+    }
+
+    /// Does `work`, each statement by itself. A statement that reads does not wait for writers.
+    pub(super) fn ask<T>(&self, work: impl FnOnce() -> Result<T, Fault>) -> Result<T, StoreError> {
+        work().map_err(|fault| fault.of(&self.label))
+    }
+
+    /// Does `work`, which only reads, on one state of the file. Does not wait for writers.
+    pub(super) fn read<T>(&self, work: impl FnOnce() -> Result<T, Fault>) -> Result<T, StoreError> {
+        self.ask(|| {
+            let _begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Deferred)?;
+            work()
+        })
+    }
+
+    /// Does `work` in one transaction. If the log cannot grow, writes to its start again: a holder that no process can
+    /// replace, since none can write, renews its lease in the space that the file has.
+    ///
+    /// # Errors
+    /// Also if the files were replaced meanwhile: other processes may not see the transaction.
+    pub(super) fn write<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
+        if let Some(why) = &self.refusal {
+            return Err(why.clone());
+        }
+        match self.write_once(&work) {
+            Err(why) if takes_no_writes(&why) && self.is_in_place() && rewind(&self.conn) => {
+                self.write_once(&work)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn write_once<T>(&self, work: impl Fn() -> Result<T, Fault>) -> Result<T, StoreError> {
+        let prepare = || -> Result<_, Fault> {
+            let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
+            let begun_with = count(&self.conn)?;
+            let done = work()?;
+            // There may be room for more pages in the log. But no checkpoint could write them to the file, and when the log is
+            // full, no holder could renew.
+            let pages = count(&self.conn)?;
+            if pages > begun_with && lacks_space(&self.label) {
+                return Err(Fault::NoSpace);
+            }
+            self.has_grown.set(pages > self.pages.get());
+            Ok((begun, done))
+        };
+        let (begun, done) = self.ask(prepare)?;
+        begun
+            .commit()
+            .map_err(|error| Fault::from(error).of(&self.label).unknown())?;
+        if self.is_in_place() {
+            return Ok(done);
+        }
+        let detail = format!("{} meanwhile", Replaced::File);
+        Err(StoreError::new(&self.label, StoreErrorKind::Unavailable, detail).unknown())
+    }
+
+    /// Gives the file the pages that a step has added. It may sync the disk, so the answer to the step comes first.
+    pub(super) fn fill(&self) {
+        // SQLite would leave this to the next checkpoint, which may find the disk full.
+        if self.has_grown.take()
+            && let Ok(pages) = count(&self.conn)
+            && pages > self.pages.get()
+            && checkpoint(&self.conn)
+        {
+            self.pages.set(pages);
+        }
+    }
+
+    /// True if other processes that open the file see the steps of this connection.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.refusal.is_none() && self.places.as_ref().is_some_and(Places::are_kept)
+    }
+
+    /// Closes the files. A connection to nothing replaces the one to them; without memory for it, they stay open.
+    ///
+    /// If they were removed or replaced, leaves the new ones as they are.
+    pub(super) fn close(&mut self) {
+        let Ok(none) = Connection::open_in_memory() else {
+            return;
+        };
+        let (db, places) = (mem::replace(&mut self.conn, none), self.places.take());
+        let _memories = one_at_a_time();
+        let lost = places.as_ref().filter(|places| !places.are_kept());
+        // Held until the connection is closed.
+        let alone = lost.and_then(|places| lock_directory(&places.path).ok());
+        let remains = lost.map(|places| places.leave(&db, alone.is_some()));
+        // Both under the locks, the connection first.
+        drop((db, places));
+        for file in remains.into_iter().flatten() {
+            // If this fails, SQLite may find the file malformed, which is told.
+            drop(fs::remove_file(file));
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// Opens the database. Creates it if necessary.
-pub(super) fn open(at: &FileLocation, store: &str) -> Opened {
+fn open_to_write(at: &FileLocation, store: &str) -> Opened {
     let path = at.path.as_path();
     let mut memories = one_at_a_time();
     refuse_network(path, store)?;
@@ -63,11 +205,6 @@ pub(super) fn open(at: &FileLocation, store: &str) -> Opened {
     clear_remains(path).map_err(failed)?;
     create(path, at.mode).map_err(failed)?;
     settled(&mut memories, at, store, connect)
-}
-
-/// Opens the database for reading, without a change to any file.
-pub(super) fn open_to_read(at: &FileLocation, store: &str) -> Opened {
-    settled(&mut one_at_a_time(), at, store, connect_to_read)
 }
 
 /// Opens a connection with `connect`, and notes the shared memory that it uses.
@@ -125,21 +262,6 @@ fn connect_to_read(path: &Path) -> Result<Connection, Fault> {
         uri,
         flags | OpenFlags::SQLITE_OPEN_URI,
     )?)
-}
-
-/// Closes a connection. Writes nothing if its files are no longer those that other processes open.
-pub(super) fn close(db: Connection, places: Option<Places>) {
-    let _memories = one_at_a_time();
-    let lost = places.as_ref().filter(|places| !places.are_kept());
-    // Held until the connection is closed.
-    let alone = lost.and_then(|places| lock_directory(&places.path).ok());
-    let remains = lost.map(|places| places.leave(&db, alone.is_some()));
-    // Both under the locks, the connection first.
-    drop((db, places));
-    for file in remains.into_iter().flatten() {
-        // If this fails, SQLite may find the file malformed, which is told.
-        drop(fs::remove_file(file));
-    }
 }
 
 /// Refuses network file systems. Each host would judge the file by its own clock, and SQLite's locks do not work across
@@ -347,7 +469,7 @@ type FileId = (u64, u64);
 ///
 /// SQLite keeps a log (`-wal`) and shared memory (`-shm`) beside the file. A process that opens the file finds them by name. If other files
 /// have these names, that process and this connection do not see each other's steps.
-pub(super) struct Places {
+struct Places {
     given: PathBuf,
     path: PathBuf,
     main: FileId,
@@ -374,7 +496,7 @@ impl Places {
     }
 
     /// True if a process that opens the file now opens the same files.
-    pub(super) fn are_kept(&self) -> bool {
+    fn are_kept(&self) -> bool {
         identity(&self.given) == Some(self.main) && self.now() == (self.log, Some(*self.memory))
     }
 
@@ -442,60 +564,6 @@ pub(super) const LOG_PAGES: u32 = 4000;
 /// (measured).
 const LOG_PAGES_AT_OPENING: u32 = 500;
 
-// The pages of the file and of its log, so that a holder can renew its lease on a full disk.
-//
-// A step writes to the log, and a checkpoint later writes the log to the file. So the file gets the pages of a step as soon as the step is
-// answered; a checkpoint then only writes over pages. A step that finds no room for more pages is refused. When the log cannot grow, it is
-// written from its start again.
-
-/// The pages of a file, as one connection knows them.
-pub(super) struct Pages {
-    /// The pages that the file was seen to have, without those that are only in the log.
-    in_file: Cell<u32>,
-    /// A step has added pages that the file does not have yet.
-    has_grown: Cell<bool>,
-}
-
-impl Pages {
-    /// The pages of the file at `path`.
-    pub(super) fn of(path: &Path) -> Self {
-        let pages = fs::metadata(path).map_or(0, |file| file.len() / u64::from(PAGE));
-        Self {
-            in_file: Cell::new(u32::try_from(pages).unwrap_or(u32::MAX)),
-            has_grown: Cell::new(false),
-        }
-    }
-
-    /// Refuses a transaction that adds pages to a file on a full disk; it began with `begun_with` pages. There may be
-    /// room for them in the log. But no checkpoint could write them to the file, and when the log is full, no holder
-    /// could renew.
-    pub(super) fn have_room(
-        &self,
-        db: &Connection,
-        begun_with: u32,
-        store: &str,
-    ) -> Result<(), Fault> {
-        let pages = count(db)?;
-        if pages > begun_with && lacks_space(store) {
-            return Err(Fault::NoSpace);
-        }
-        self.has_grown.set(pages > self.in_file.get());
-        Ok(())
-    }
-
-    /// Gives the file the pages that a step has added. It may sync the disk, so the answer to the step comes first.
-    pub(super) fn fill(&self, db: &Connection) {
-        // SQLite would leave this to the next checkpoint, which may find the disk full.
-        if self.has_grown.take()
-            && let Ok(pages) = count(db)
-            && pages > self.in_file.get()
-            && checkpoint(db)
-        {
-            self.in_file.set(pages);
-        }
-    }
-}
-
 /// Writes the log to the file. Returns false if that failed, or if a reader or another checkpoint was in the way; the
 /// next step then tries again.
 fn checkpoint(db: &Connection) -> bool {
@@ -507,7 +575,7 @@ fn checkpoint(db: &Connection) -> bool {
 }
 
 /// Makes the next step write to the start of the log, over steps that the file has now. Returns false if that failed.
-pub(super) fn rewind(db: &Connection) -> bool {
+fn rewind(db: &Connection) -> bool {
     let busy = db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
         row.get::<_, i64>(0)
     });
@@ -520,7 +588,7 @@ pub(super) fn checkpoint_at(db: &Connection, pages: u32) -> rusqlite::Result<()>
 }
 
 /// The number of pages, with those that are only in the log, or in the transaction that is under way.
-pub(super) fn count(db: &Connection) -> rusqlite::Result<u32> {
+fn count(db: &Connection) -> rusqlite::Result<u32> {
     db.prepare_cached("PRAGMA page_count")?
         .query_row([], |row| row.get(0))
 }

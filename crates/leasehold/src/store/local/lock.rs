@@ -110,43 +110,24 @@ fn end(state: &LockState) -> u64 {
 }
 
 fn to_text(state: &LockState) -> String {
-    let line = |kind: &str,
-                owner: &Owner,
-                mode: Mode,
-                amount: u64,
-                block: Block,
-                until_ms: u64,
-                flag: bool| {
-        let (owner, mode, block) = (owner.token(), mode_text(mode), block.get());
-        let flag = u8::from(flag);
-        format!("{kind} {owner} {mode} {amount} {block} {until_ms} {flag}")
-    };
-    let holders = state.holders.iter().map(|holder| {
-        let Fences { first, block } = holder.fences;
-        let (owner, until_ms) = (&holder.owner, holder.expires_at_ms);
-        line(
-            HOLD,
-            owner,
-            holder.mode,
-            first.get(),
-            block,
-            until_ms,
-            holder.kept,
-        )
-    });
-    let waiters = state.queue.iter().map(|waiter| {
-        let (owner, until_ms, ttl) = (&waiter.owner, waiter.seen_until_ms, waiter.ttl.millis());
-        line(
-            WAIT,
-            owner,
-            waiter.mode,
-            ttl,
-            waiter.block,
-            until_ms,
-            waiter.listening,
-        )
-    });
-    holders.chain(waiters).collect::<Vec<_>>().join("\n")
+    let mut lines = Vec::new();
+    for holder in &state.holders {
+        let (token, mode) = (holder.owner.token(), mode_text(holder.mode));
+        let (first, block) = (holder.fences.first, holder.fences.block.get());
+        let (until_ms, kept) = (holder.expires_at_ms, u8::from(holder.kept));
+        lines.push(format!(
+            "{HOLD} {token} {mode} {first} {block} {until_ms} {kept}"
+        ));
+    }
+    for waiter in &state.queue {
+        let (token, mode) = (waiter.owner.token(), mode_text(waiter.mode));
+        let (ttl, block) = (waiter.ttl.millis(), waiter.block.get());
+        let (until_ms, listening) = (waiter.seen_until_ms, u8::from(waiter.listening));
+        lines.push(format!(
+            "{WAIT} {token} {mode} {ttl} {block} {until_ms} {listening}"
+        ));
+    }
+    lines.join("\n")
 }
 
 /// Reads the text of a lock. Another process may have written anything, also nothing, which is no free lock.

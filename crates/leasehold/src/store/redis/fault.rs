@@ -41,43 +41,40 @@ const REFUSALS: [(&str, StoreErrorKind); 20] = [
 /// The meaning of an error, and whether the connection is still in step: requests and replies still match.
 pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
     let said = |kind, detail: &str| StoreError::new(store, kind, detail);
+    let lost = |kind, detail: &str| (said(kind, detail).unknown(), false);
     match error.kind() {
-        ErrorKind::Io if error.is_timeout() => (
-            said(StoreErrorKind::TimedOut, "the connection timed out").unknown(),
-            false,
-        ),
+        ErrorKind::Io if error.is_timeout() => {
+            lost(StoreErrorKind::TimedOut, "the connection timed out")
+        }
         ErrorKind::Io => {
             let cause = of_system(error);
             #[cfg(feature = "tls")]
             if let Some(why) = cause.and_then(crate::tls::refusal) {
-                return (said(StoreErrorKind::Untrusted, &why).unknown(), false);
+                return lost(StoreErrorKind::Untrusted, &why);
             }
             let kind = cause.map_or(StoreErrorKind::Unreachable, |cause| {
                 StoreErrorKind::of_io(cause, StoreErrorKind::Unreachable)
             });
-            (said(kind, &error.to_string()).unknown(), false)
+            lost(kind, &error.to_string())
         }
         // The beginning of a valid answer arrived, so the other side may well be Redis.
         ErrorKind::Parse if is_cut_short(error) => {
             let detail = "the connection was closed in the middle of an answer";
-            (said(StoreErrorKind::Unreachable, detail).unknown(), false)
+            lost(StoreErrorKind::Unreachable, detail)
         }
         ErrorKind::Parse => {
             let detail = "the other side does not speak Redis' protocol; is it the right port, and with or without TLS?";
-            (said(StoreErrorKind::Protocol, detail).unknown(), false)
+            lost(StoreErrorKind::Protocol, detail)
         }
         // The server answered, so it may have executed the request: in step, outcome unknown.
-        ErrorKind::UnexpectedReturnType => (
-            said(StoreErrorKind::Protocol, &error.to_string()).unknown(),
-            true,
-        ),
-        ErrorKind::RESP3NotSupported => (
-            said(
-                StoreErrorKind::Protocol,
-                "the server is too old: Redis 6.2 or newer is needed",
-            ),
-            true,
-        ),
+        ErrorKind::UnexpectedReturnType => {
+            let error = said(StoreErrorKind::Protocol, &error.to_string());
+            (error.unknown(), true)
+        }
+        ErrorKind::RESP3NotSupported => {
+            let detail = "the server is too old: Redis 6.2 or newer is needed";
+            (said(StoreErrorKind::Protocol, detail), true)
+        }
         ErrorKind::AuthenticationFailed => (said(StoreErrorKind::Denied, &error.to_string()), true),
         _ => {
             // redis-rs rewrites the codes that it knows. `code` is the server's own.
@@ -86,13 +83,11 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             let kind = (REFUSALS.iter().find(|(word, _)| *word == code))
                 .or_else(|| REFUSALS.iter().find(|(word, _)| text.contains(word)))
                 .map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
-            let beside = "a key beside the lock holds something else (leasehold:fence, or the lock's name with :lh-queue or :lh-waiters): ";
-            let hint = if text.contains("WRONGTYPE") {
-                beside
-            } else {
-                ""
-            };
-            let error = said(kind, &format!("{hint}{text}"));
+            let mut error = said(kind, &text);
+            if text.contains("WRONGTYPE") {
+                let hint = "a key beside the lock holds something else (leasehold:fence, or the lock's name with :lh-queue or :lh-waiters): ";
+                error.detail.insert_str(0, hint);
+            }
             // A command in the script failed. The commands before it may have taken effect.
             let inside = kind == StoreErrorKind::Protocol && text.contains("script:");
             (if inside { error.unknown() } else { error }, true)

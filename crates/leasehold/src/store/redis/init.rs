@@ -42,11 +42,9 @@ pub(crate) async fn init(
     let marked = found.iter().find(|one| one.mark.is_some());
     if let Some(marked) = marked.filter(|_| !again) {
         let own = format!("{} {} ", terms.nodes, terms.longest_ttl.millis());
-        let is_own = |mark: &String| mark.starts_with(&own);
-        if found
-            .iter()
-            .all(|one| one.mark.as_ref().is_some_and(is_own))
-        {
+        let has_own =
+            |one: &Found<'_>| one.mark.as_ref().is_some_and(|mark| mark.starts_with(&own));
+        if found.iter().all(has_own) {
             let votes_in = found.iter().map(Found::votes_in).max();
             let votes_in = votes_in.unwrap_or_default();
             return Ok(QuorumInit::Already { votes_in });

@@ -42,11 +42,18 @@ pub(super) const CACHE_ABANDON: usize = CACHE_BEGIN + 3;
 #[cfg(feature = "entries")]
 pub(super) const CACHE_INVALIDATE: usize = CACHE_BEGIN + 4;
 
-const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
+/// The text of the script at this path in `lua`.
+macro_rules! lua {
+    ($path:literal) => {
+        include_str!(concat!("../../../lua/", $path, ".lua"))
+    };
+}
+
+const PRELUDE: &str = lua!("prelude");
 #[cfg(feature = "timestamp")]
-const TIMESTAMP: &str = include_str!("../../../lua/timestamp/prelude.lua");
+const TIMESTAMP: &str = lua!("timestamp/prelude");
 #[cfg(feature = "entries")]
-const CACHE: &str = include_str!("../../../lua/cache/prelude.lua");
+const CACHE: &str = lua!("cache/prelude");
 
 /// A script in the two forms that servers understand.
 struct ScriptSource {
@@ -76,58 +83,45 @@ static SOURCES: LazyLock<Vec<ScriptSource>> = LazyLock::new(sources);
 /// none.
 fn sources() -> Vec<ScriptSource> {
     vec![
-        ScriptSource::new(&[], include_str!("../../../lua/mutex/take.lua")),
-        ScriptSource::new(&[], include_str!("../../../lua/mutex/settle.lua")),
+        ScriptSource::new(&[], lua!("mutex/take")),
+        ScriptSource::new(&[], lua!("mutex/settle")),
         ScriptSource::new(
-            &[
-                PRELUDE,
-                include_str!("../../../lua/mutex/refuse.lua"),
-                include_str!("../../../lua/mutex/acquire.lua"),
-            ],
-            include_str!("../../../lua/mutex/acquire_many.lua"),
+            &[PRELUDE, lua!("mutex/refuse"), lua!("mutex/acquire")],
+            lua!("mutex/acquire_many"),
         ),
         ScriptSource::new(
             &[
-                include_str!("../../../lua/mutex/hand_over.lua"),
+                lua!("mutex/hand_over"),
                 PRELUDE,
-                include_str!("../../../lua/mutex/extend.lua"),
-                include_str!("../../../lua/mutex/release.lua"),
+                lua!("mutex/extend"),
+                lua!("mutex/release"),
             ],
-            include_str!("../../../lua/mutex/settle_many.lua"),
+            lua!("mutex/settle_many"),
         ),
-        ScriptSource::new(&[PRELUDE], include_str!("../../../lua/mutex/break.lua")),
-        ScriptSource::new(&[PRELUDE], include_str!("../../../lua/mutex/inspect.lua")),
-        ScriptSource::new(&[], include_str!("../../../lua/index.lua")),
-        ScriptSource::new(&[], include_str!("../../../lua/quorum/propose.lua")),
+        ScriptSource::new(&[PRELUDE], lua!("mutex/break")),
+        ScriptSource::new(&[PRELUDE], lua!("mutex/inspect")),
+        ScriptSource::new(&[], lua!("index")),
+        ScriptSource::new(&[], lua!("quorum/propose")),
         ScriptSource::new(
-            &[PRELUDE, include_str!("../../../lua/mutex/refuse.lua")],
-            include_str!("../../../lua/quorum/propose_many.lua"),
+            &[PRELUDE, lua!("mutex/refuse")],
+            lua!("quorum/propose_many"),
         ),
         #[cfg(feature = "timestamp")]
-        ScriptSource::new(
-            &[TIMESTAMP],
-            include_str!("../../../lua/timestamp/acquire.lua"),
-        ),
+        ScriptSource::new(&[TIMESTAMP], lua!("timestamp/acquire")),
         #[cfg(feature = "timestamp")]
-        ScriptSource::new(
-            &[TIMESTAMP],
-            include_str!("../../../lua/timestamp/extend.lua"),
-        ),
+        ScriptSource::new(&[TIMESTAMP], lua!("timestamp/extend")),
         #[cfg(feature = "timestamp")]
-        ScriptSource::new(
-            &[TIMESTAMP],
-            include_str!("../../../lua/timestamp/release.lua"),
-        ),
+        ScriptSource::new(&[TIMESTAMP], lua!("timestamp/release")),
         #[cfg(feature = "entries")]
-        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/begin.lua")),
+        ScriptSource::new(&[CACHE], lua!("cache/begin")),
         #[cfg(feature = "entries")]
-        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/renew.lua")),
+        ScriptSource::new(&[CACHE], lua!("cache/renew")),
         #[cfg(feature = "entries")]
-        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/commit.lua")),
+        ScriptSource::new(&[CACHE], lua!("cache/commit")),
         #[cfg(feature = "entries")]
-        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/abandon.lua")),
+        ScriptSource::new(&[CACHE], lua!("cache/abandon")),
         #[cfg(feature = "entries")]
-        ScriptSource::new(&[CACHE], include_str!("../../../lua/cache/invalidate.lua")),
+        ScriptSource::new(&[CACHE], lua!("cache/invalidate")),
     ]
 }
 
@@ -289,11 +283,10 @@ impl Scripts {
     pub(super) fn known(&self) -> Cmd {
         let mut exist = cmd("SCRIPT");
         exist.arg("EXISTS");
-        for script in self.hot() {
-            exist.arg(&self.sources[script].flagged.sha);
-        }
-        for script in self.hot() {
-            exist.arg(&self.sources[script].plain.sha);
+        for plain in [false, true] {
+            for script in self.hot() {
+                exist.arg(&self.sources[script].text(plain).sha);
+            }
         }
         exist
     }
@@ -306,17 +299,11 @@ impl Scripts {
             self.plain.store(is_old, Ordering::Relaxed);
         }
         let plain = self.plain.load(Ordering::Relaxed);
-        let in_form = knows
-            .chunks_exact(self.hot().len())
-            .nth(usize::from(plain))?;
+        let hot = self.hot();
+        let in_form = knows.chunks_exact(hot.len()).nth(usize::from(plain))?;
         let mut load = pipe();
-        for script in self
-            .hot()
-            .into_iter()
-            .zip(in_form)
-            .filter(|(_, known)| !**known)
-        {
-            let text = self.sources[script.0].text(plain);
+        for (script, _) in hot.into_iter().zip(in_form).filter(|(_, known)| !**known) {
+            let text = self.sources[script].text(plain);
             load.cmd("SCRIPT").arg("LOAD").arg(&text.code);
         }
         (!load.is_empty()).then_some(load)
@@ -398,13 +385,10 @@ impl Scripts {
             let mut command = cmd(verb);
             write(command.arg(text));
             let answer = command.query_async(connection).await;
-            match answer
-                .as_ref()
-                .err()
-                .map(|error| self.next_form(form, error))
-            {
-                Some(Some(next)) => form = next,
-                _ => return answer,
+            let refused = answer.as_ref().err();
+            match refused.and_then(|error| self.next_form(form, error)) {
+                Some(next) => form = next,
+                None => return answer,
             }
         }
     }

@@ -118,20 +118,22 @@ pub(super) async fn by_commands(
     unit: Unit,
     step: &Step,
 ) -> RedisResult<Reply> {
+    let (seconds, micros): (u64, u64) = cmd("TIME").query_async(connection).await?;
+    let at_us = seconds * 1_000_000 + micros;
+    let now = unit.at(at_us);
     let mut key = PlainKey {
         connection,
         key: name.key(),
+        unit,
+        at_us,
     };
-    let (seconds, micros): (u64, u64) = cmd("TIME").query_async(key.connection).await?;
-    let at_us = seconds * 1_000_000 + micros;
-    let now = unit.at(at_us);
     match step {
         Step::Acquire { ttl } => {
             let deadline = unit.deadline(now, *ttl);
             if unit.read(deadline.to_string().as_bytes()).is_none() {
                 return Ok(Reply::BadClock { at_us });
             }
-            key.acquire(unit, now, at_us, deadline).await
+            key.acquire(deadline).await
         }
         Step::Extend { to, ttl, mine } => {
             let content = key.look().await?;
@@ -171,20 +173,15 @@ pub(super) async fn by_commands(
 struct PlainKey<'a> {
     connection: &'a mut Wire,
     key: &'a str,
+    unit: Unit,
+    /// The server's time when the step began.
+    at_us: u64,
 }
 
 impl PlainKey<'_> {
-    async fn acquire(
-        &mut self,
-        unit: Unit,
-        now: u64,
-        at_us: u64,
-        taken: u64,
-    ) -> RedisResult<Reply> {
-        let held = Reply::Held {
-            deadline: taken,
-            at_us,
-        };
+    async fn acquire(&mut self, deadline: u64) -> RedisResult<Reply> {
+        let (unit, at_us, taken) = (self.unit, self.at_us, deadline);
+        let (now, held) = (unit.at(at_us), Reply::Held { deadline, at_us });
         for _ in 0..TRIES {
             // Equivalent to SETNX. A user with the rights for a mutex may send it.
             let mut set = cmd("SET");
