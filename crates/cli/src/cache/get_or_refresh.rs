@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 use super::load::{GRACE, LoadFailure, LoadJob, LoadState, patience};
-use super::stored::{for_cache, refused};
+use super::{for_cache, refused};
 use crate::acquire_ui;
 use crate::config::{duration, hold, size, ttl};
 use crate::exit::{BUSY, Exit, HELP, TIMEOUT, UNAVAILABLE, exit};
