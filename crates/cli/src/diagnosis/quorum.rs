@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold::doctor::{ClockFacts, MarkFacts, NodeFacts, QuorumFacts, ServerFacts};
 
-use super::Unjudged::Unknown;
-use super::{FAIL, HINT, Judged, WARN, info, judge, ok};
+use super::finding::Unjudged::Unknown;
+use super::finding::{FAIL, HINT, Judged, WARN, info, judge, ok};
 use crate::messages::span;
 
 /// A node that answered.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use leasehold::StoreErrorKind;
 use leasehold::doctor::{Facts, FileFacts, IndexedKey, Part, ServerFacts, Without};
 
-use super::Unjudged::{self, NotApplicable, Unknown};
-use super::{FAIL, HINT, INFO, Judged, OK, RISK, WARN, info, judge, ok};
+use super::finding::Unjudged::{self, NotApplicable, Unknown};
+use super::finding::{FAIL, HINT, INFO, Judged, OK, RISK, WARN, info, judge, ok};
 
 /// The server does not answer `INFO`, or not with this field.
 const NO_INFO: Unjudged = Unknown(
