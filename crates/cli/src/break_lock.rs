@@ -67,27 +67,24 @@ pub(crate) fn break_lock(args: &Break) -> Result<Exit, Exit> {
 
 async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
     let name = args.name.as_str();
-    let before = client.inspect(name).await?;
-    let Some(fence) = args.if_fence else {
-        let (outcome, exit) = unnamed(args, &before);
-        report(client, args, outcome, before.holder.as_ref())?;
-        return Ok(exit);
-    };
-    let named = Fence::new(fence);
-    if client.break_lock(name, named).await? {
-        // If another holder came meanwhile, the broken one is unknown. Any fence of a block identifies its
-        // holder.
-        let block = Block::MOST;
-        let may_have_it = |first| Fences { first, block }.contains(named);
-        let is_meant = |holder: &HolderView| holder.fence.is_some_and(may_have_it);
-        let broken = before.holder.filter(is_meant);
-        say(&broken_text(name, fence, broken.as_ref()));
-        report(client, args, "broken", broken.as_ref())?;
-        return Ok(Exit::quiet(0));
+    let mut seen = client.inspect(name).await?;
+    if let Some(fence) = args.if_fence {
+        let named = Fence::new(fence);
+        if client.break_lock(name, named).await? {
+            // If another holder came meanwhile, the broken one is unknown. Any fence of a block identifies its
+            // holder.
+            let block = Block::MOST;
+            let may_have_it = |first| Fences { first, block }.contains(named);
+            let is_meant = |holder: &HolderView| holder.fence.is_some_and(may_have_it);
+            let broken = seen.holder.filter(is_meant);
+            say(&broken_text(name, fence, broken.as_ref()));
+            report(client, args, "broken", broken.as_ref())?;
+            return Ok(Exit::quiet(0));
+        }
+        seen = client.inspect(name).await?;
     }
-    let now = client.inspect(name).await?;
-    let (outcome, exit) = not_broken(args, fence, &now);
-    report(client, args, outcome, now.holder.as_ref())?;
+    let (outcome, exit) = not_broken(args, &seen);
+    report(client, args, outcome, seen.holder.as_ref())?;
     Ok(exit)
 }
 
@@ -109,46 +106,36 @@ fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
     )
 }
 
-/// The exit for a missing `--if-fence`.
-fn unnamed(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
-    let exit = match seen.holder.as_ref().map(|holder| (holder, &holder.who)) {
-        None => exit!(
-            USAGE,
-            "--if-fence is missing (exit {USAGE}); {} is free, there is nothing to break",
-            quoted(&args.name)
-        ),
-        Some((_, HolderIdentity::Foreign { kind, value })) => {
-            return ("foreign", of_another(&args.name, kind, value));
-        }
-        Some((holder, _)) => exit!(
-            USAGE,
-            "--if-fence is missing: it identifies the lease to break (exit {USAGE})\n{}",
-            holder_rows(args, holder)
-        ),
-    };
-    ("refused", exit)
-}
-
-/// The exit for a lock that was not held with the given fence.
-fn not_broken(args: &Break, fence: u64, now: &Snapshot) -> (&'static str, Exit) {
+/// The exit for a lock that was not held with the given fence, or without a given one.
+fn not_broken(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
     let name = quoted(&args.name);
-    match now.holder.as_ref().map(|holder| (holder, &holder.who)) {
-        None => {
+    let Some(holder) = &seen.holder else {
+        if args.if_fence.is_some() {
             say(&format!("{name} is free already: nothing was broken"));
-            ("free", Exit::quiet(0))
+            return ("free", Exit::quiet(0));
         }
-        Some((_, HolderIdentity::Foreign { kind, value })) => {
-            ("foreign", of_another(&args.name, kind, value))
-        }
-        Some((holder, _)) => {
-            let rows = holder_rows(args, holder);
-            let exit = exit!(
-                BUSY,
-                "{name} is not held with fence {fence}: nothing was broken (exit {BUSY})\n{rows}"
-            );
-            ("held", exit)
-        }
+        let missing = exit!(
+            USAGE,
+            "--if-fence is missing (exit {USAGE}); {name} is free, there is nothing to break"
+        );
+        return ("refused", missing);
+    };
+    if let HolderIdentity::Foreign { kind, value } = &holder.who {
+        return ("foreign", of_another(&args.name, kind, value));
     }
+    let rows = holder_rows(args, holder);
+    if let Some(fence) = args.if_fence {
+        let other = exit!(
+            BUSY,
+            "{name} is not held with fence {fence}: nothing was broken (exit {BUSY})\n{rows}"
+        );
+        return ("held", other);
+    }
+    let missing = exit!(
+        USAGE,
+        "--if-fence is missing: it identifies the lease to break (exit {USAGE})\n{rows}"
+    );
+    ("refused", missing)
 }
 
 fn of_another(name: &str, kind: &str, value: &[u8]) -> Exit {

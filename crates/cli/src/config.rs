@@ -480,11 +480,15 @@ pub(crate) fn request_timeout(text: &str) -> Result<Duration, String> {
 
 /// Parses a total time of holding, which may exceed the maximal TTL.
 pub(crate) fn hold(text: &str) -> Result<Duration, String> {
-    let hold = duration(text)?;
-    if hold < Ttl::MIN {
-        return Err(format!("must be at least {:?}", Ttl::MIN));
+    at_least(Ttl::MIN, text)
+}
+
+/// Parses a duration that has a lower limit.
+pub(crate) fn at_least(least: Duration, text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        short if short < least => Err(format!("must be at least {least:?}")),
+        duration => Ok(duration),
     }
-    Ok(hold)
 }
 
 /// `512`, `64k`, `16MiB`: bytes, in powers of 1024.

@@ -20,7 +20,7 @@
 //! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
 //! | [`quorum`] | `leasehold quorum`: prepares the servers of a quorum |
 //! | [`doctor`], [`diagnosis`] | `leasehold doctor`: checks that a store is fit for locks; its tables of checks |
-//! | [`terminal`], [`sys`] | signals and the terminal, system calls |
+//! | [`terminal`], [`sys`], [`processes`] | signals and the terminal, system calls, other processes |
 //! | [`messages`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
 
 mod acquire_ui;
@@ -41,6 +41,7 @@ mod look;
 mod messages;
 mod output;
 mod pages;
+mod processes;
 mod quorum;
 mod run;
 mod session;

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,8 @@ use nix::sys::signal::{
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{
-    ForkResult, Pid, SysconfVar, chdir, fork, getpgrp, getpid, getppid, setsid, sysconf, tcsetpgrp,
+    ForkResult, Pid, SysconfVar, chdir, dup2_stdin, fork, getpgrp, getpid, getppid, setsid,
+    sysconf, tcsetpgrp,
 };
 
 /// Installs a hook that runs in the child before it becomes the command. The child then dies with this process,
@@ -184,13 +185,10 @@ fn isolate(line: UnixStream, name: &CStr) -> io::Result<UnixStream> {
     let _unused = name;
     // A directory in use cannot be unmounted.
     chdir("/")?;
-    // SAFETY: this process owns both descriptors, and no longer uses the previous 0.
-    if unsafe { libc::dup2(line.into_raw_fd(), 0) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    dup2_stdin(line)?;
     // For a process that uses no other file again.
     let close = |fd| {
-        // SAFETY: see above.
+        // SAFETY: a number only; a file that is not there is an error.
         unsafe { libc::close(fd) };
     };
     for_files_from(1, 0, close);

@@ -101,6 +101,14 @@ fn cause(lost: &Lost) -> String {
     }
 }
 
+/// The exit for a lease that is not held, or for an unknown outcome.
+fn failed(error: Error, what: &str) -> Exit {
+    match error {
+        Error::Lost(lost) => gone(&lost),
+        error => unknown(error, what),
+    }
+}
+
 /// The exit for an unknown outcome. `what` explains the consequence for the user.
 fn unknown(error: Error, what: &str) -> Exit {
     match error {
@@ -137,14 +145,11 @@ pub(crate) struct Renew {
 /// Runs `leasehold renew`. An expired lease is never taken again.
 pub(crate) fn renew(args: &Renew) -> Result<Exit, Exit> {
     with_lease(&args.store, &args.lease, async |_, lease| {
-        match lease.renew(args.ttl).await {
-            Ok(_) => Ok(Exit::quiet(0)),
-            Err(Error::Lost(lost)) => Err(gone(&lost)),
-            Err(error) => Err(unknown(
-                error,
-                "The renewal is not confirmed: rely on the previous deadline only, and try again.",
-            )),
-        }
+        let what =
+            "The renewal is not confirmed: rely on the previous deadline only, and try again.";
+        let renewed = lease.renew(args.ttl).await;
+        renewed.map_err(|error| failed(error, what))?;
+        Ok(Exit::quiet(0))
     })
 }
 
@@ -178,8 +183,7 @@ pub(crate) fn release(args: &Release) -> Result<Exit, Exit> {
         match lease.release().await {
             Ok(()) => Ok(Exit::quiet(0)),
             Err(Error::Lost(_)) if args.if_held => Ok(Exit::quiet(0)),
-            Err(Error::Lost(lost)) => Err(gone(&lost)),
-            Err(error) => Err(unknown(
+            Err(error) => Err(failed(
                 error,
                 "The release is not confirmed: try again. At the latest the TTL ends the lease; until then other clients wait.",
             )),

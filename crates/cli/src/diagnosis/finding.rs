@@ -63,52 +63,30 @@ pub(super) enum Unjudged {
     Unknown(&'static str, Option<&'static str>),
 }
 
-/// The server does not answer `INFO`, or not with this field.
-pub(super) const NO_INFO: Unjudged = Unjudged::Unknown(
-    "INFO is not permitted here",
-    Some("allow +info to this user"),
-);
+/// The state for locks that save work, and that for locks that prevent damage.
+pub(super) type Grade = (State, State);
 
 /// In order.
-pub(super) fn ok(text: impl Into<String>) -> Judged {
-    Ok(finding(State::Ok, State::Ok, text, None))
-}
-
-/// Worth knowing, and nothing can be done.
-pub(super) fn info(text: impl Into<String>) -> Judged {
-    Ok(finding(State::Info, State::Info, text, None))
-}
-
-/// Worth knowing, and something can be done.
-pub(super) fn advise(text: impl Into<String>, fix: impl Into<String>) -> Judged {
-    graded(State::Info, State::Info, text, fix)
-}
-
+pub(super) const OK: Grade = (State::Ok, State::Ok);
+/// Worth knowing.
+pub(super) const INFO: Grade = (State::Info, State::Info);
+/// Worth knowing; trouble for locks that prevent damage.
+pub(super) const HINT: Grade = (State::Info, State::Warn);
 /// Locks work, and will cause trouble some day.
-pub(super) fn warn(text: impl Into<String>, fix: impl Into<String>) -> Judged {
-    graded(State::Warn, State::Warn, text, fix)
-}
-
+pub(super) const WARN: Grade = (State::Warn, State::Warn);
+/// Trouble some day; locks that prevent damage do not serve their purpose.
+pub(super) const RISK: Grade = (State::Warn, State::Fail);
 /// Locks do not work here.
-pub(super) fn fail(text: impl Into<String>, fix: impl Into<String>) -> Judged {
-    graded(State::Fail, State::Fail, text, fix)
+pub(super) const FAIL: Grade = (State::Fail, State::Fail);
+
+/// A finding for locks that save work; [`Rule::finding`] adds what a rule does not know. What is in order needs no advice.
+pub(super) fn judge(grade: Grade, text: impl Into<String>, fix: impl Into<String>) -> Judged {
+    let fix = Some(fix.into()).filter(|fix| grade != OK && !fix.is_empty());
+    Ok(finding(grade, text, fix))
 }
 
-/// The state for locks that save work, and that for locks that prevent damage.
-pub(super) fn graded(
-    efficiency: State,
-    correctness: State,
-    text: impl Into<String>,
-    fix: impl Into<String>,
-) -> Judged {
-    let fix = Some(fix.into()).filter(|fix| !fix.is_empty());
-    Ok(finding(efficiency, correctness, text, fix))
-}
-
-/// A finding for locks that save work; [`Rule::finding`] adds what a rule does not know.
 fn finding(
-    efficiency: State,
-    correctness: State,
+    (efficiency, correctness): Grade,
     text: impl Into<String>,
     remedy: Option<String>,
 ) -> Finding {
@@ -120,6 +98,16 @@ fn finding(
         text: text.into(),
         remedy,
     }
+}
+
+/// In order.
+pub(super) fn ok(text: impl Into<String>) -> Judged {
+    judge(OK, text, "")
+}
+
+/// Worth knowing, and nothing can be done.
+pub(super) fn info(text: impl Into<String>) -> Judged {
+    judge(INFO, text, "")
 }
 
 /// A check of the stores that have facts of one kind: a row of a table.
@@ -143,7 +131,7 @@ impl<F> Rule<F> {
             Err(Unjudged::NotApplicable) => return None,
             Err(Unjudged::Unknown(text, remedy)) => {
                 let remedy = remedy.map(str::to_owned);
-                finding(State::Unknown, State::Unknown, text, remedy)
+                finding((State::Unknown, State::Unknown), text, remedy)
             }
         };
         found.id = self.id;

@@ -3,8 +3,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`server`] | rules for one store: role, commands, memory, disk, replicas, delays, clocks |
-//! | [`access`] | rules for users, connections and keys |
+//! | [`server`] | rules for one store |
 //! | [`quorum`] | rules over all servers of a quorum |
 //! | [`finding`] | the form of a check, and what it finds |
 
@@ -13,7 +12,6 @@
     reason = "a rule that always applies has the form of all others"
 )]
 
-mod access;
 mod finding;
 mod quorum;
 mod server;
@@ -48,18 +46,18 @@ static SERVER: &[Rule<ServerFacts>] = &[
     rule("rep.count", server::replicas),
     rule("rep.ack", server::unconfirmed_writes),
     rule("rep.short", server::too_few_replicas),
-    rule("acl.probe", access::scratch_lock),
-    rule("acl.wide", access::wide_user),
-    rule("sec.tls", access::clear_text),
-    rule("net.timeout", access::idle_timeout),
-    rule("net.clients", access::clients),
+    rule("acl.probe", server::scratch_lock),
+    rule("acl.wide", server::wide_user),
+    rule("sec.tls", server::clear_text),
+    rule("net.timeout", server::idle_timeout),
+    rule("net.clients", server::clients),
     rule("clk.offset", server::clock_offset),
     rule("clk.step", server::clock_steps),
     rule("clk.self", server::host_stalls),
     rule("hz", server::late_expiry),
-    rule("key.immortal", access::immortal_keys),
-    rule("key.type", access::foreign_keys),
-    rule("key.shared", access::other_data),
+    rule("key.immortal", server::immortal_keys),
+    rule("key.type", server::foreign_keys),
+    rule("key.shared", server::other_data),
 ];
 
 /// The checks of a server that mean nothing for a node of a quorum: it has no replica, and after a restart it keeps out.

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use leasehold::doctor::{ClockFacts, MarkFacts, NodeFacts, QuorumFacts, ServerFacts};
 
-use super::finding::State::{Info, Warn};
 use super::finding::Unjudged::Unknown;
-use super::finding::{Judged, fail, graded, info, ok, warn};
+use super::finding::{FAIL, HINT, Judged, WARN, info, judge, ok};
 use crate::messages::span;
 
 /// A node that answered.
@@ -50,9 +49,9 @@ pub(super) fn nodes(facts: &QuorumFacts) -> Judged {
     let text = format!("{left} of {count} servers answer: {}", errors.join("; "));
     let fix = "bring the servers back; a majority of them decides about each lock";
     if left > count / 2 {
-        warn(format!("{text}; {spare} more may fail"), fix)
+        judge(WARN, format!("{text}; {spare} more may fail"), fix)
     } else {
-        fail(format!("{text}; no lock is granted"), fix)
+        judge(FAIL, format!("{text}; no lock is granted"), fix)
     }
 }
 
@@ -73,12 +72,12 @@ pub(super) fn marks(facts: &QuorumFacts) -> Judged {
             facts.longest_ttl
         );
         let fix = "use the URL that all clients use; to change the quorum, stop all clients and run leasehold quorum init --again";
-        return fail(text, fix);
+        return judge(FAIL, text, fix);
     }
     let unmarked = named(&nodes, |node, _| node.mark.is_none());
     if unmarked.len() == nodes.len() && !nodes.is_empty() {
         let text = "no server has a mark: for a new quorum, each keeps out until all leases from before could have ended";
-        return fail(text, "leasehold quorum init");
+        return judge(FAIL, text, "leasehold quorum init");
     }
     let keeps_out = |mark: MarkFacts| !mark.votes_in.is_zero();
     let out = named(&nodes, |node, _| node.mark.is_some_and(keeps_out));
@@ -101,11 +100,11 @@ pub(super) fn marks(facts: &QuorumFacts) -> Judged {
     // Those that cannot be reached vote no more than those.
     let votes = nodes.len() - unmarked.len() - out.len();
     if votes > count / 2 {
-        return warn(text, fix);
+        return judge(WARN, text, fix);
     }
     let needed = count / 2 + 1;
     let text = format!("{text}: {votes} of {count} vote, and a lock needs {needed}");
-    fail(text, fix)
+    judge(FAIL, text, fix)
 }
 
 /// Whether the clocks of the nodes are near each other. Fences are near their clocks, and 10 s apart is too far.
@@ -120,23 +119,21 @@ pub(super) fn clocks(facts: &QuorumFacts) -> Judged {
     let ((last, behind), (first, ahead)) = last.zip(first).ok_or(untold)?;
     let apart = Duration::from_micros(ahead.ahead_us.abs_diff(behind.ahead_us));
     let apart = apart.saturating_sub(behind.error + ahead.error);
-    let text =
-        format!("the clocks are {apart:.1?} apart: {last} is the last, {first} is the first");
-    let fix = "NTP on each server: slew its clock, do not step it";
-    if apart >= Duration::from_secs(10) {
-        fail(
-            format!("{text}; no number is acceptable to all servers"),
-            fix,
-        )
-    } else if apart >= Duration::from_secs(1) {
-        warn(
-            format!("{text}; above 10 s, servers shut each other out"),
-            fix,
-        )
-    } else {
-        let most = apart.max(Duration::from_millis(1));
-        ok(format!("the clocks are at most {most:.1?} apart"))
-    }
+    let (grade, what) = match apart.as_secs() {
+        10.. => (FAIL, "no number is acceptable to all servers"),
+        1.. => (WARN, "above 10 s, servers shut each other out"),
+        _ => {
+            let most = apart.max(Duration::from_millis(1));
+            return ok(format!("the clocks are at most {most:.1?} apart"));
+        }
+    };
+    let ends = format!("{last} is the last, {first} is the first");
+    let text = format!("the clocks are {apart:.1?} apart: {ends}; {what}");
+    judge(
+        grade,
+        text,
+        "NTP on each server: slew its clock, do not step it",
+    )
 }
 
 /// Whether the nodes are independent: each a primary of its own, and each once.
@@ -148,7 +145,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
         if let Some((first, _)) = nodes[..at].iter().find(is_same) {
             let text = format!("{} and {} are one server", first.server, node.server);
             let fix = "name each server once; each vote must come from a server of its own";
-            return fail(text, fix);
+            return judge(FAIL, text, fix);
         }
     }
     let replicas = named(&nodes, |_, server| {
@@ -156,7 +153,8 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
     });
     if let Some(replica) = replicas.first() {
         let fix = "REPLICAOF NO ONE; the servers of a quorum replicate no other one";
-        return fail(format!("{replica}: a replica, which gives no vote"), fix);
+        let text = format!("{replica}: a replica, which gives no vote");
+        return judge(FAIL, text, fix);
     }
     let is_followed = |server: &ServerFacts| server.info_number("connected_slaves") > Some(0);
     let followed = named(&nodes, |_, server| is_followed(server)).join(", ");
@@ -166,7 +164,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
     let text = format!("{followed}: has replicas; one that takes over may lack votes that counted");
     let fix =
         "let no replica take over (no Sentinel): a quorum bears the loss of a server as it is";
-    graded(Info, Warn, text, fix)
+    judge(HINT, text, fix)
 }
 
 /// Whether a restart of a node loses votes.
@@ -185,7 +183,7 @@ pub(super) fn restart(facts: &QuorumFacts) -> Judged {
             "{lossy}: the URL says durable=1, and this server may lose its last changes at a restart"
         );
         let fix = "CONFIG SET appendonly yes and appendfsync always, or leave durable=1 out";
-        fail(text, fix)
+        judge(FAIL, text, fix)
     } else if lossy.is_empty() && !nodes.is_empty() {
         info(format!(
             "{durable}: with durable=1 in the URL, it votes at once after a restart"

@@ -1,34 +1,38 @@
-//! Rules for one store. Of a server: its role, its commands, its memory, its disk, its replicas, delays and clocks. The
-//! version number decides nothing. An unknown setting is no fault, and neither is a missing replica where none is
-//! configured. A clock that is far away is no fault either: each lease is counted on one clock.
+//! Rules for one store. Of a server: its role, its commands, its memory, its disk, its replicas, delays and clocks, its
+//! users, connections and keys. The version number decides nothing. An unknown setting is no fault, and neither is a
+//! missing replica where none is configured. A clock that is far away is no fault either: each lease is counted on one
+//! clock. No text shows a password or a value.
 
 use std::time::Duration;
 
-use leasehold::doctor::{Facts, FileFacts, Part, ServerFacts, Without};
+use leasehold::StoreErrorKind;
+use leasehold::doctor::{Facts, FileFacts, IndexedKey, Part, ServerFacts, Without};
 
-use super::finding::State::{Fail, Info, Warn};
 use super::finding::Unjudged::{self, NotApplicable, Unknown};
-use super::finding::{Judged, NO_INFO, advise, fail, graded, info, ok, warn};
+use super::finding::{FAIL, HINT, INFO, Judged, OK, RISK, WARN, info, judge, ok};
+
+/// The server does not answer `INFO`, or not with this field.
+const NO_INFO: Unjudged = Unknown(
+    "INFO is not permitted here",
+    Some("allow +info to this user"),
+);
 
 const NO_COMMAND: Unjudged = Unknown("COMMAND is not permitted here", None);
 
 /// Answers take a large share of the TTL.
 pub(super) fn ping(facts: &ServerFacts) -> Judged {
-    let p99 = facts.ping.ok_or(Unknown(
-        "PING is refused, so round trips were not timed",
-        None,
-    ))?;
+    let untimed = "PING is refused, so round trips were not timed";
+    let p99 = facts.ping.ok_or(Unknown(untimed, None))?;
     let (tenth, third) = (facts.ttl / 10, facts.ttl / 3);
     let text = format!("99 % of answers within {p99:.1?}; a renewal may take {third:.1?}");
     let enough = p99 * 10;
     let fix = format!("raise --ttl above {enough:.0?}, or move closer to the server");
-    if p99 > third {
-        graded(Warn, Fail, text, fix)
-    } else if p99 > tenth {
-        warn(text, fix)
-    } else {
-        ok(text)
-    }
+    let grade = match p99 {
+        _ if p99 > third => RISK,
+        _ if p99 > tenth => WARN,
+        _ => OK,
+    };
+    judge(grade, text, fix)
 }
 
 /// It is a replica, which refuses every lock.
@@ -36,7 +40,7 @@ pub(super) fn role(facts: &ServerFacts) -> Judged {
     let fix = "give the URL of the primary";
     match facts.role() {
         None if facts.probe.refused_by("READONLY").is_some() => {
-            fail("it refuses writes (READONLY): a replica?", fix)
+            judge(FAIL, "it refuses writes (READONLY): a replica?", fix)
         }
         None => Err(Unknown("neither ROLE nor INFO is permitted", None)),
         Some("sentinel") => Err(NotApplicable),
@@ -45,7 +49,7 @@ pub(super) fn role(facts: &ServerFacts) -> Judged {
             let place = facts.info("master_host").zip(facts.info("master_port"));
             let place = place.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
             let text = "it is a replica; every lock is refused (READONLY)";
-            fail(text, format!("{fix}{place}"))
+            judge(FAIL, text, format!("{fix}{place}"))
         }
     }
 }
@@ -56,7 +60,7 @@ pub(super) fn loading(facts: &ServerFacts) -> Judged {
     let is_loading = ["loading", "async_loading"].iter().any(is_on);
     if is_loading || facts.probe.refused_by("LOADING").is_some() {
         let text = "it is loading its data and takes no requests";
-        return fail(text, "wait until it has loaded");
+        return judge(FAIL, text, "wait until it has loaded");
     }
     if facts.info.is_none() && !facts.probe.failed.is_empty() {
         return Err(NO_INFO);
@@ -66,9 +70,8 @@ pub(super) fn loading(facts: &ServerFacts) -> Judged {
 
 /// The software and its version.
 pub(super) fn engine(facts: &ServerFacts) -> Judged {
-    let (engine, version) = facts
-        .engine()
-        .ok_or(Unknown("it does not say what it is (INFO)", None))?;
+    let untold = Unknown("it does not say what it is (INFO)", None);
+    let (engine, version) = facts.engine().ok_or(untold)?;
     info(format!("{engine} {version}"))
 }
 
@@ -78,11 +81,11 @@ pub(super) fn mode(facts: &ServerFacts) -> Judged {
     match facts.mode().ok_or(Unknown(untold, None))? {
         "cluster" => {
             let text = "it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)";
-            fail(text, "use a server that is not part of a cluster")
+            judge(FAIL, text, "use a server that is not part of a cluster")
         }
         "sentinel" => {
             let text = "it is a sentinel, which keeps no locks";
-            fail(text, "give the URL of the primary that it watches")
+            judge(FAIL, text, "give the URL of the primary that it watches")
         }
         mode => ok(mode),
     }
@@ -100,7 +103,7 @@ pub(super) fn restart(facts: &ServerFacts) -> Judged {
         "restarted {uptime} s ago: locks granted before may be forgotten while their holders work on"
     );
     let fix = "wait for the longest TTL after a restart; see dur.mode";
-    graded(Warn, Fail, text, fix)
+    judge(RISK, text, fix)
 }
 
 /// A command of the scripts does not exist.
@@ -112,13 +115,13 @@ pub(super) fn scripts(facts: &ServerFacts) -> Judged {
     let fix = "undo rename-command for these";
     if missing.iter().any(is_vital) {
         let text = format!("unknown here (renamed?): {names}; locks are scripts that need it");
-        return fail(text, fix);
+        return judge(FAIL, text, fix);
     }
     if !missing.is_empty() {
         let text = format!(
             "unknown here (renamed?): {names}; waiters poll, a replica is found late, scripts are sent in full, or there are no cache entries"
         );
-        return warn(text, fix);
+        return judge(WARN, text, fix);
     }
     if denied.iter().any(|part| part.name == "eval") {
         return Err(Unknown("this user may run no scripts; see acl.probe", None));
@@ -167,8 +170,7 @@ pub(super) fn eviction_policy(facts: &ServerFacts) -> Judged {
     let danger = match policy {
         "" => return Err(NO_POLICY),
         "noeviction" => {
-            let text = "maxmemory_policy=noeviction: nothing is deleted for want of memory";
-            return ok(text);
+            return ok("maxmemory_policy=noeviction: nothing is deleted for want of memory");
         }
         _ if policy.starts_with("volatile") => {
             "deletes keys with a TTL, and locks may be the only ones: a held lock goes first, silently"
@@ -179,9 +181,9 @@ pub(super) fn eviction_policy(facts: &ServerFacts) -> Judged {
     let text = format!("maxmemory_policy={policy} {danger}");
     if facts.info_number("maxmemory") == Some(0) {
         let text = text + " (once maxmemory is set; it is 0 now)";
-        return graded(Info, Warn, text, NO_EVICTION);
+        return judge(HINT, text, NO_EVICTION);
     }
-    graded(Warn, Fail, text, NO_EVICTION)
+    judge(RISK, text, NO_EVICTION)
 }
 
 /// Memory is full, or soon will be.
@@ -189,7 +191,7 @@ pub(super) fn full_memory(facts: &ServerFacts) -> Judged {
     if let Some(said) = facts.probe.refused_by("OOM") {
         let text = format!("memory is full, and new locks are refused: {said}");
         let fix = "free memory or raise maxmemory; held locks are renewed meanwhile";
-        return fail(text, fix);
+        return judge(FAIL, text, fix);
     }
     facts.info.as_ref().ok_or(NO_INFO)?;
     let used = facts.info_number("used_memory");
@@ -202,11 +204,12 @@ pub(super) fn full_memory(facts: &ServerFacts) -> Judged {
     let percent = used.saturating_mul(100) / most;
     let text = format!("used_memory is {percent} % of maxmemory");
     let fix = "free memory or raise maxmemory; at 100 % new locks are refused (OOM)";
-    match percent {
-        96.. => graded(Warn, Fail, text, fix),
-        86.. => warn(text, fix),
-        _ => ok(text),
-    }
+    let grade = match percent {
+        96.. => RISK,
+        86.. => WARN,
+        _ => OK,
+    };
+    judge(grade, text, fix)
 }
 
 /// It deletes keys for want of memory. Only while it happens: the counter since the start says nothing of today.
@@ -217,7 +220,7 @@ pub(super) fn evictions(facts: &ServerFacts) -> Judged {
         return ok(format!("no key was evicted in 2 s (evicted_keys={before})"));
     }
     let text = format!("it is deleting keys now for want of memory ({rise} in 2 s)");
-    graded(Warn, Fail, text, NO_EVICTION)
+    judge(RISK, text, NO_EVICTION)
 }
 
 const NO_PERSISTENCE: Unjudged = Unknown(
@@ -243,17 +246,17 @@ pub(super) fn persistence(facts: &ServerFacts) -> Judged {
                 "no append-only file: a restart forgets the locks since the last snapshot, which may be all of them"
             }
         };
-        return graded(Warn, Fail, text, KEEP);
+        return judge(RISK, text, KEEP);
     }
     match facts.config("appendfsync").ok_or(NO_FSYNC)? {
         "always" => ok("appendfsync=always: a restart forgets nothing"),
         "everysec" => {
             let text = "appendfsync=everysec: a crash forgets up to 1 s of locks";
-            graded(Info, Warn, text, KEEP)
+            judge(HINT, text, KEEP)
         }
         other => {
             let text = format!("appendfsync={other}: a crash forgets many seconds of locks");
-            graded(Warn, Fail, text, KEEP)
+            judge(RISK, text, KEEP)
         }
     }
 }
@@ -263,7 +266,7 @@ pub(super) fn last_save(facts: &ServerFacts) -> Judged {
     let fix = "look at the server's log and its disk; with stop-writes-on-bgsave-error no, locks go on meanwhile";
     if let Some(said) = facts.probe.refused_by("MISCONF") {
         let text = format!("it refuses locks, renewals and releases, since saving failed: {said}");
-        return fail(text, fix);
+        return judge(FAIL, text, fix);
     }
     facts.info.as_ref().ok_or(NO_INFO)?;
     let mut failed = Vec::new();
@@ -281,7 +284,7 @@ pub(super) fn last_save(facts: &ServerFacts) -> Judged {
     }
     let failed = failed.join(" ");
     let text = format!("{failed}: it may refuse locks, renewals and releases (MISCONF)");
-    graded(Warn, Fail, text, fix)
+    judge(RISK, text, fix)
 }
 
 /// The disk does not keep up with the append-only file.
@@ -294,7 +297,7 @@ pub(super) fn slow_disk(facts: &ServerFacts) -> Judged {
         return ok("the disk keeps up");
     }
     let text = format!("the disk does not keep up ({delayed} delayed in 2 s): answers are late");
-    warn(text, "a faster disk, or less else on it")
+    judge(WARN, text, "a faster disk, or less else on it")
 }
 
 /// How many replicas a primary has.
@@ -311,7 +314,7 @@ pub(super) fn replicas(facts: &ServerFacts) -> Judged {
     if count == 0 {
         let text = "no replica: while this server is down there are no locks";
         let fix = "add a replica and min-replicas-to-write 1, or live with the outage";
-        return graded(Info, Warn, text, fix);
+        return judge(HINT, text, fix);
     }
     let states = (0..count).filter_map(|number| facts.info(&format!("slave{number}")));
     let late = states.filter(|state| !state.contains("state=online"));
@@ -321,7 +324,7 @@ pub(super) fn replicas(facts: &ServerFacts) -> Judged {
     }
     let text = format!("{late} of {count} replicas are not in step");
     let fix = "wait for their first synchronisation, or look at their logs";
-    graded(Info, Warn, text, fix)
+    judge(HINT, text, fix)
 }
 
 /// Writes do not wait for replicas. `INFO` shows the number of good replicas only where writes depend on it.
@@ -337,17 +340,15 @@ pub(super) fn unconfirmed_writes(facts: &ServerFacts) -> Judged {
         "connected_slaves={count}, and writes do not wait for them: a failover may forget the newest locks"
     );
     let fix = "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10 narrow the gap; only fences close it";
-    graded(Info, Warn, text, fix)
+    judge(HINT, text, fix)
 }
 
 /// It refuses writes, since replicas are missing.
 pub(super) fn too_few_replicas(facts: &ServerFacts) -> Judged {
     let refused = |why: String| {
         let text = format!("{why}: locks are not granted, renewed or released (NOREPLICAS)");
-        fail(
-            text,
-            "bring the replicas back, or lower min-replicas-to-write",
-        )
+        let fix = "bring the replicas back, or lower min-replicas-to-write";
+        judge(FAIL, text, fix)
     };
     let good = facts.info_number("min_slaves_good_slaves");
     if facts.probe.refused_by("NOREPLICAS").is_some() {
@@ -366,15 +367,13 @@ pub(super) fn too_few_replicas(facts: &ServerFacts) -> Judged {
 pub(super) fn fork(facts: &ServerFacts) -> Judged {
     let micros = facts.info_number("latest_fork_usec").ok_or(NO_INFO)?;
     let took = Duration::from_micros(micros);
-    let text = format!("the last fork held it up for {took:.1?}");
-    if took > Duration::from_millis(100).min(facts.ttl / 10) {
-        let fix = "disable transparent huge pages; keep less data beside the locks";
-        warn(text, fix)
-    } else if micros == 0 {
-        ok("it has not forked yet")
-    } else {
-        ok(text)
+    if micros == 0 {
+        return ok("it has not forked yet");
     }
+    let is_long = took > Duration::from_millis(100).min(facts.ttl / 10);
+    let text = format!("the last fork held it up for {took:.1?}");
+    let fix = "disable transparent huge pages; keep less data beside the locks";
+    judge(if is_long { WARN } else { OK }, text, fix)
 }
 
 /// The server recorded long stalls, or records none.
@@ -388,7 +387,7 @@ pub(super) fn server_stalls(facts: &ServerFacts) -> Judged {
     if !long.is_empty() {
         let long = long.join(", ");
         let text = format!("it stood still longer than a tenth of the TTL: {long}");
-        return warn(text, "LATENCY DOCTOR says more; raise --ttl");
+        return judge(WARN, text, "LATENCY DOCTOR says more; raise --ttl");
     }
     match facts.config_number("latency-monitor-threshold") {
         None if facts.latency.is_none() => {
@@ -396,7 +395,7 @@ pub(super) fn server_stalls(facts: &ServerFacts) -> Judged {
         }
         Some(0) => {
             let text = "it does not record when it stands still";
-            advise(text, "CONFIG SET latency-monitor-threshold 100")
+            judge(INFO, text, "CONFIG SET latency-monitor-threshold 100")
         }
         _ => ok("no event longer than a tenth of the TTL"),
     }
@@ -412,7 +411,7 @@ pub(super) fn slow_scripts(facts: &ServerFacts) -> Judged {
         return ok(format!("{text}, less than a third of the TTL"));
     }
     let fix = "CONFIG SET busy-reply-threshold 1000 (lua-time-limit before Redis 7), or raise --ttl; SLOWLOG GET 5 names the slow ones";
-    warn(text, fix)
+    judge(WARN, text, fix)
 }
 
 /// The clocks of server and host are far apart.
@@ -424,7 +423,7 @@ pub(super) fn clock_offset(facts: &ServerFacts) -> Judged {
         return ok(text);
     }
     let text = format!("{text}; leases do not depend on it, log lines do");
-    graded(Info, Warn, text, "synchronise both (NTP)")
+    judge(HINT, text, "synchronise both (NTP)")
 }
 
 /// The clock of the server jumps.
@@ -436,7 +435,7 @@ pub(super) fn clock_steps(facts: &ServerFacts) -> Judged {
     }
     let text = format!("{text}: it jumps, and leases end early or late by that");
     let fix = "let NTP slew the server's clock and not step it; pause no virtual machine";
-    graded(Warn, Fail, text, fix)
+    judge(RISK, text, fix)
 }
 
 /// This host stalls.
@@ -447,7 +446,7 @@ pub(super) fn host_stalls(facts: &ServerFacts) -> Judged {
         return ok(text);
     }
     let fix = "give it more CPU (look for throttling), or raise --ttl";
-    warn(format!("{text}: renewals may be late"), fix)
+    judge(WARN, format!("{text}: renewals may be late"), fix)
 }
 
 /// The server removes expired keys late.
@@ -456,9 +455,268 @@ pub(super) fn late_expiry(facts: &ServerFacts) -> Judged {
     if rise.ok_or(NotApplicable)? == 0 {
         return ok("expired keys are removed in time");
     }
-    let text =
-        "it is behind with removing expired keys: they still show in SCAN; locks are not affected";
-    info(text)
+    info("it is behind with removing expired keys: they still show in SCAN; locks are not affected")
+}
+
+/// Refusals that other checks tell.
+const TOLD_ELSEWHERE: [&str; 5] = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"];
+
+/// The cost of a server that does not say which one it is.
+const UNNAMED: &str = "INFO is refused: each new connection counts as one to another server";
+
+/// What this user lacks with one consequence, as part of an ACL rule.
+fn lacks(facts: &ServerFacts, without: Without) -> String {
+    let mut lacks = Vec::new();
+    for part in &facts.probe.denied {
+        if part.without == without {
+            let is_place = part.name.starts_with(['~', '&']);
+            let sign = if is_place { "" } else { "+" };
+            lacks.push(format!("{sign}{}", part.name));
+        }
+    }
+    lacks.join(" ")
+}
+
+/// What this user or this server refuses, and locks can do without: what that costs.
+fn costs(facts: &ServerFacts) -> Vec<String> {
+    let mut costs = Vec::new();
+    let lacks = lacks(facts, Without::Worse);
+    if !lacks.is_empty() {
+        costs.push(format!(
+            "this user lacks {lacks}: waiters poll, scripts are sent in full, or inspect and the list of names fail"
+        ));
+    }
+    for (part, said) in &facts.probe.refused {
+        let name = part.name.replace('|', " ").to_uppercase();
+        let cost = match part.name {
+            "subscribe" => "waiters poll",
+            "role" => "a replica is known only by its first refusal",
+            "client|tracking" | "client|caching" => {
+                "values in a process stay until they are too old"
+            }
+            _ => "scripts are sent in full",
+        };
+        costs.push(format!("{name} is refused (\"{said}\"): {cost}"));
+    }
+    if facts.info.is_none() && !costs.is_empty() {
+        costs.push(UNNAMED.into());
+    }
+    costs
+}
+
+/// This user or this server refuses what a lock needs.
+pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
+    let (probe, acl) = (&facts.probe, facts.acl.as_str());
+    let vital = lacks(facts, Without::NoLocks);
+    if !vital.is_empty() {
+        return judge(FAIL, format!("this user lacks {vital}: no locks"), acl);
+    }
+    if let Some(pattern) = &probe.barred {
+        let text = format!(
+            "this user may not read and write the keys ~{pattern} and those beside them: no such locks"
+        );
+        return judge(FAIL, text, acl);
+    }
+    // Writing the index needs what only it uses.
+    let lacks_index = !lacks(facts, Without::Worse).is_empty();
+    let is_index = |what: &str| what == "index" && lacks_index;
+    // The role and the mode of the server have checks of their own.
+    let is_told = |what: &str, kind: StoreErrorKind, said: &str| {
+        let is_replica = kind == StoreErrorKind::ReadOnly;
+        TOLD_ELSEWHERE.iter().any(|word| said.contains(word))
+            || what == "connect" && (is_replica || said.contains("Redis Cluster"))
+    };
+    let mut failed = probe.failed.iter();
+    let failed = failed.find(|(what, kind, said)| !is_told(what, *kind, said) && !is_index(what));
+    // A command that does not exist is told by cap.lua.
+    if let (Some((what, kind, said)), true) = (failed, probe.missing.is_empty()) {
+        let text = match *what {
+            "connect" => format!("no client can connect: {said}"),
+            what => format!("{what} failed on a scratch lock leasehold:doctor:*: {said}"),
+        };
+        let fix = match kind {
+            StoreErrorKind::Denied => acl,
+            _ => "this should not be: please report it, with what the server says of itself",
+        };
+        return judge(FAIL, text, fix);
+    }
+    let costs = costs(facts);
+    if !costs.is_empty() && probe.failed.iter().all(|(what, ..)| is_index(what)) {
+        let fix = match &probe.refused[..] {
+            [] => acl,
+            _ => "allow these commands where the service or proxy is set up, or do without",
+        };
+        return judge(WARN, costs.join("; "), fix);
+    }
+    if !probe.failed.is_empty() || !probe.missing.is_empty() {
+        let text = "not all could be tried, for a reason that another check tells";
+        return Err(Unknown(text, None));
+    }
+    if !probe.heard {
+        return judge(WARN, "no wake arrived: waiters poll", acl);
+    }
+    let mut less = Vec::new();
+    let of_entries = lacks(facts, Without::NoCache);
+    if !of_entries.is_empty() {
+        less.push(format!("for cache entries, this user lacks {of_entries}"));
+    }
+    if facts.info.is_none() {
+        less.push(UNNAMED.into());
+    }
+    if less.is_empty() {
+        return ok(
+            "a scratch lock was taken, waited for, renewed, handed over and freed; wakes arrive",
+        );
+    }
+    let text = format!("locks work, wakes arrive; {}", less.join("; "));
+    judge(INFO, text, acl)
+}
+
+/// This user may do more than locks need.
+pub(super) fn wide_user(facts: &ServerFacts) -> Judged {
+    let fix = format!("use a user for locks only:\n{}", facts.acl);
+    match facts.user.as_deref() {
+        Some("default") => {
+            let text = "this is the default user, who may do almost anything";
+            judge(HINT, text, fix)
+        }
+        _ if facts.config.is_some() => {
+            let text = "this user may use CONFIG, and so rewrite the server's settings";
+            judge(HINT, text, fix)
+        }
+        Some(user) => {
+            let user = user.escape_debug();
+            ok(format!("the user \"{user}\", who may not use CONFIG"))
+        }
+        None => {
+            let text = "ACL is not permitted here, which speaks for a narrow user";
+            Err(Unknown(text, None))
+        }
+    }
+}
+
+/// The password goes over the network in clear.
+pub(super) fn clear_text(facts: &ServerFacts) -> Judged {
+    let transport = &facts.transport;
+    if transport.is_private {
+        ok("nobody on the way can read along")
+    } else if transport.has_password && !transport.is_loopback {
+        let text = "the password goes over the network in clear";
+        judge(WARN, text, "use rediss:// (TLS)")
+    } else {
+        ok("no TLS, and no password that leaves this host")
+    }
+}
+
+const NO_TIMEOUT: Unjudged = Unknown(
+    "CONFIG is not permitted here",
+    Some("look up \"timeout\" where the server is set up; it should be 0"),
+);
+
+/// It drops clients between their renewals.
+pub(super) fn idle_timeout(facts: &ServerFacts) -> Judged {
+    let seconds = facts.config_number("timeout").ok_or(NO_TIMEOUT)?;
+    if seconds == 0 || Duration::from_secs(seconds) >= facts.ttl / 3 {
+        return ok(format!(
+            "timeout={seconds}: no client is dropped between renewals"
+        ));
+    }
+    let text = format!(
+        "timeout={seconds}: it drops clients that are silent for {seconds} s, less than the time between renewals"
+    );
+    judge(WARN, text, "CONFIG SET timeout 0")
+}
+
+const NO_CLIENTS: Unjudged = Unknown("it does not say how many clients it has (INFO)", None);
+
+/// It has almost as many clients as it takes.
+pub(super) fn clients(facts: &ServerFacts) -> Judged {
+    let most = facts.info_number("maxclients");
+    let most = most.or_else(|| facts.config_number("maxclients"));
+    let now = facts.info_number("connected_clients");
+    let (now, most) = now.zip(most).ok_or(NO_CLIENTS)?;
+    let rejected = facts.info_number("rejected_connections").unwrap_or(0);
+    let text = format!("{now} clients of {most}, {rejected} rejected since its start");
+    if now.saturating_mul(100) <= most.saturating_mul(80) && rejected == 0 {
+        return ok(text);
+    }
+    let fix = "raise maxclients (and the server's ulimit -n), or find who keeps connections";
+    judge(WARN, format!("{text}: new ones may be refused"), fix)
+}
+
+const NO_INDEX: Unjudged = Unknown("this user may not read the index of names", None);
+
+/// Some of the keys, as many as fit into a line.
+fn listed(keys: &[&IndexedKey]) -> String {
+    const SHOWN: usize = 3;
+    let mut listed = Vec::new();
+    for key in keys.iter().take(SHOWN) {
+        listed.push(format!("\"{}\" ({})", key.name.escape_debug(), key.kind));
+    }
+    let listed = listed.join(", ");
+    match keys.len().saturating_sub(SHOWN) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
+}
+
+/// A lock has no TTL.
+pub(super) fn immortal_keys(facts: &ServerFacts) -> Judged {
+    let locks = facts.locks.as_ref().ok_or(NO_INDEX)?;
+    let immortal: Vec<&IndexedKey> = locks.iter().filter(|lock| lock.left == -1).collect();
+    let Some(first) = immortal.first() else {
+        let hidden = match facts.hidden_locks {
+            0 => String::new(),
+            hidden => format!("; {hidden} more, which this user may not read"),
+        };
+        let count = locks.len();
+        return ok(format!(
+            "{count} locks in the index, all with a TTL{hidden}"
+        ));
+    };
+    let listed = listed(&immortal);
+    let name = first.name.escape_debug();
+    let fix = format!(
+        "leasehold inspect \"{name}\" says who has it; then leasehold break \"{name}\" --if-fence N, or DEL if it is foreign"
+    );
+    let text = format!("without a TTL, nobody will ever free: {listed}");
+    judge(FAIL, text, fix)
+}
+
+/// Another program keeps data under the name of a lock.
+pub(super) fn foreign_keys(facts: &ServerFacts) -> Judged {
+    let locks = facts.locks.as_ref().ok_or(NO_INDEX)?;
+    let foreign: Vec<&IndexedKey> = locks.iter().filter(|lock| lock.kind != "string").collect();
+    if foreign.is_empty() {
+        return ok("no lock of another program's form in the index");
+    }
+    let text = format!("kept by another program: {}", listed(&foreign));
+    let fix = "a hash is Redisson's, a sorted set Symfony's: leasehold sees it as held and never breaks it; use another name";
+    judge(WARN, text, fix)
+}
+
+/// More than these keys are more than locks.
+const MANY: u64 = 100_000;
+
+/// It serves more than locks.
+pub(super) fn other_data(facts: &ServerFacts) -> Judged {
+    let info = facts.info.as_ref().ok_or(NotApplicable)?;
+    let count = |(name, about): (&String, &String)| {
+        let number = name.strip_prefix("db")?;
+        let count = about.strip_prefix("keys=")?.split(',').next()?;
+        let is_database = number.bytes().all(|byte| byte.is_ascii_digit());
+        is_database.then(|| count.parse::<u64>().ok())?
+    };
+    let keys: u64 = info.0.iter().filter_map(count).sum();
+    if keys <= MANY {
+        return ok(format!("{keys} keys"));
+    }
+    let text = format!("{keys} keys: shared with other data, whose slow commands hold up locks");
+    judge(
+        INFO,
+        text,
+        "a server for locks only, if waiting times matter",
+    )
 }
 
 /// This user cannot write the file.
@@ -473,10 +731,10 @@ pub(super) fn writable_file(facts: &FileFacts) -> Judged {
     }
     let Some(why) = &facts.refusal else {
         let fix = "give this user the right to write the file and its directory, or choose another with local:/path/to/file";
-        return fail(text, fix);
+        return judge(FAIL, text, fix);
     };
     let fix = "free space there (df shows it), give this user the right to write, or choose another with local:/path/to/file";
-    fail(format!("{text}: {why}"), fix)
+    judge(FAIL, format!("{text}: {why}"), fix)
 }
 
 /// The file may be on a file system that hosts share.
@@ -489,11 +747,11 @@ pub(super) fn file_system(facts: &FileFacts) -> Judged {
 /// Locks in a file are for one host.
 pub(super) fn one_host(_: &FileFacts) -> Judged {
     let text = "these locks are for the processes of this host; others do not see them";
-    advise(text, "for several hosts: redis://host:6379/")
+    judge(INFO, text, "for several hosts: redis://host:6379/")
 }
 
 /// Locks in memory are for one client.
 pub(super) fn one_client(_: &Facts) -> Judged {
     let text = "these locks are for one client; nobody else sees them";
-    advise(text, "for the processes of this host: local:")
+    judge(INFO, text, "for the processes of this host: local:")
 }

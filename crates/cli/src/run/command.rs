@@ -1,19 +1,27 @@
-//! Finds the command's file before the lock is taken, without a shell.
+//! The command: its file, which is found before the lock is taken and without a shell, and its process. On Linux that dies
+//! with this process. A signal goes to its process group only while the group is certain to be the command's.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
-use nix::unistd::{AccessFlags, access};
+use nix::libc::ECHILD;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{AccessFlags, Pid, access, getpgrp, getpid};
+use tokio::signal::unix::{self, SignalKind};
 
+use super::guardian::{self, Guardian};
 use crate::exit::{Exit, MORE_RESOURCES, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, exit};
-use crate::messages::{pasteable, shown};
+use crate::inherited_store::{self, Variables};
+use crate::messages::{pasteable, say, shown};
+use crate::processes::{ProcessStat, children};
 use crate::sys;
+use crate::terminal::Terminal;
 
 /// The search path without `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -189,6 +197,137 @@ fn judge(file: PathBuf) -> Result<PathBuf, NotRunnable> {
             Err(NotRunnable::NotExecutable(file))
         }
         Err(_) => Err(NotRunnable::NoSuchFile),
+    }
+}
+
+/// A running command in its own process group. Dropping it kills the group.
+#[derive(Debug)]
+pub(crate) struct Child {
+    id: Pid,
+    news: unix::Signal,
+    ended: Option<ExitStatus>,
+}
+
+impl Child {
+    /// Starts `program`. It gets `terminal` if this process may pass it on. Must be called from the main thread.
+    pub(crate) fn start(
+        program: &ResolvedCommand,
+        variables: &Variables,
+        terminal: Option<&Terminal>,
+        guardian: &Guardian,
+    ) -> io::Result<Self> {
+        // Listen before the start: the command may end at once.
+        let news = unix::signal(SignalKind::child())?;
+        let mut command = program.command();
+        inherited_store::apply(variables, &mut command);
+        command.process_group(0);
+        let handed = terminal.filter(|terminal| terminal.is_for_the_command_alone());
+        sys::prepare(
+            &mut command,
+            handed.map(Terminal::as_fd),
+            guardian.announcement_hook(),
+        );
+        let child = command.spawn().inspect_err(|_| {
+            if let Some(terminal) = handed {
+                // The child that failed to start the command had already taken the terminal.
+                terminal.give_to(getpgrp());
+            }
+        })?;
+        let id = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+        Ok(Self {
+            id,
+            news,
+            ended: None,
+        })
+    }
+
+    /// The process group of the command. Its number is the command's process id.
+    pub(crate) fn group(&self) -> Pid {
+        self.id
+    }
+
+    /// Waits until the state of the command may have changed.
+    pub(crate) async fn changed(&mut self) {
+        if self.news.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Notices a change of state since the last call. Returns the signal that has stopped the command, if one has. Also
+    /// reaps all other children of this process.
+    pub(crate) fn change(&mut self) -> Option<i32> {
+        let status = loop {
+            match sys::next_change() {
+                Ok(Some((id, status))) if id == self.id => break status,
+                Ok(Some(_)) => {}
+                // Another part of this program reaped the child, which is a bug: the child has ended and its
+                // status is lost.
+                Err(error) if error.raw_os_error() == Some(ECHILD) && self.ended.is_none() => {
+                    break ExitStatus::from_raw(i32::from(SOFTWARE) << 8);
+                }
+                Ok(None) | Err(_) => return None,
+            }
+        };
+        let stopped = status.stopped_signal();
+        if stopped.is_none() {
+            self.ended = Some(status);
+        }
+        stopped
+    }
+
+    /// Sends a signal to the process group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // Fails when the group is empty. The number stays the group's while a member lives, and the system
+        // reuses it only after a whole round of process ids.
+        let _sent: nix::Result<()> = killpg(self.id, signal);
+    }
+
+    /// Names the live processes that left the command's group: no signal to the group reaches them, and they do
+    /// not keep the lock. Only on Linux, where this process is their subreaper.
+    pub(crate) fn warn_of_strays(&mut self, guardian: &Guardian) {
+        // Reaps ended children.
+        let _known: Option<i32> = self.change();
+        let (mut strays, mut parents) = (Vec::new(), vec![getpid().as_raw()]);
+        while let Some(parent) = parents.pop() {
+            for pid in children(parent) {
+                let Some(seen) = ProcessStat::of(pid).filter(|seen| seen.lives) else {
+                    continue;
+                };
+                let is_guardian = seen.name.as_bytes() == guardian::NAME.to_bytes();
+                if seen.group == self.id.as_raw() {
+                    // A process of the group may still have children outside of it.
+                    parents.push(pid);
+                } else if pid != guardian.id.as_raw() && !is_guardian {
+                    // A guardian, also that of a killed inner run, ends by itself.
+                    strays.push(format!("pid {pid} ({})", seen.name));
+                }
+            }
+        }
+        if !strays.is_empty() {
+            say(&format!(
+                "the command has left processes outside of its group, which still run and do not keep the lock: {}",
+                strays.join(", ")
+            ));
+        }
+    }
+
+    /// The exit status of the command, if it has ended. Other processes of its group may still run.
+    pub(crate) fn status(&self) -> Option<ExitStatus> {
+        self.ended
+    }
+
+    /// True if a process of the group is left.
+    pub(crate) fn group_lives(&self) -> bool {
+        killpg(self.id, None) != Err(nix::errno::Errno::ESRCH)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Only a panic drops a running command.
+        if self.ended.is_none() {
+            self.signal(Signal::SIGKILL);
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! `leasehold run`: takes a lock, runs the command under it, and releases it.
 
 mod args;
-mod child;
 pub(crate) mod command;
 mod guardian;
 mod lock;
@@ -18,8 +17,7 @@ use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 
 pub(crate) use self::args::Run;
-use self::child::Child;
-use self::command::ResolvedCommand;
+use self::command::{Child, ResolvedCommand};
 use self::guardian::Guardian;
 use self::lock::{LockGuard, RELEASE, RELEASE_LOST, Released};
 use self::report::{Report, ReportFile};

@@ -16,7 +16,7 @@ use std::time::Duration;
 use leasehold::{Clock, Moment};
 use nix::sys::signal::Signal;
 
-use super::child::Child;
+use super::command::Child;
 use super::guardian::Guardian;
 use super::lock::LockGuard;
 use super::stop::{

@@ -1,20 +1,189 @@
-//! The changes between two snapshots of the locks, and each as one line of text or JSON. Pure: the time is an argument.
+//! `leasehold watch`: polls locks and prints each change as a line. What compares, matches and formats is pure: the time is
+//! an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use leasehold::{HolderView, Snapshot};
+use clap::Args;
+use leasehold::{Client, Clock, Error, HolderView, Snapshot};
+use leasehold_core::LockName;
 use serde::Serialize;
 
-use crate::messages::quoted;
+use crate::config::at_least;
+use crate::exit::Exit;
+use crate::look::{Look, PollTime, Polled, hidden_names, is_denied, look, poll};
+use crate::messages::{quoted, say};
 use crate::output;
+use crate::session::with_client;
+use crate::store::StoreArgs;
 use crate::view::{HolderFields, LeaseFields, held_of, is_same_lease, never_expires, who};
 
+/// The minimal interval: each poll requests every known lock.
+const LEAST: Duration = Duration::from_millis(50);
+
+/// Show changes of locks, until interrupted
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// One lock, or a pattern: * matches any text, ? any character, \ makes the next character literal
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pattern: String,
+
+    /// Polling interval (1s, 250ms; a bare number is seconds), at least 50ms
+    #[arg(long, value_name = "DUR", default_value = "1s", value_parser = |text: &str| at_least(LEAST, text))]
+    interval: Duration,
+
+    /// Print one JSON document in each line (leasehold.watch/1)
+    #[arg(long)]
+    json: bool,
+}
+
+const ABOUT: &str = "\
+Polls the locks and prints a line for each change:
+  acquired     was free, is held                  released   was held, is free
+  handed_over  the holder changed                 queue      the number of waiters changed
+  immortal     the lock has no TTL and will not expire
+  unanswered   the store does not answer; polling continues until it does (`answered`)
+The first lines show the initial state: `held` is a lock that was already held.
+  leasehold watch 'jobs:*'
+
+Changes between two polls are not seen: a lock that is taken and released meanwhile prints no line,
+and one that changed its holder several times prints one. `released` may be a release, the end of a
+lease, or a break. A pattern matches the locks in the store's index: on Redis a lock enters it when
+its lease is first renewed or when a client waits for it. A single name is always polled.
+
+Exit codes: 130 by Ctrl-C, 128+n by signal n; 0 when the output is closed; 64 wrong usage or an
+invalid name; 69 the store never answered; 77 it refuses user, password or permission; 78 no store,
+or a key beside the single watched lock has another type";
+
+/// Runs the verb.
+pub(crate) fn watch(args: &Watch) -> Result<Exit, Exit> {
+    let pattern = Pattern::new(&args.pattern);
+    if let Pattern::Name(name) = &pattern {
+        LockName::new(name)?;
+    }
+    with_client(&args.store.target()?, async |client, signals| {
+        let watcher = Watcher {
+            client,
+            pattern,
+            args,
+            clock: Clock::system(),
+            last: None,
+            told_hidden: 0,
+        };
+        // Only a signal ends it, or a failure that does not pass.
+        poll(watcher, None, (Duration::MAX, args.interval), signals).await
+    })
+}
+
+struct Watcher<'a> {
+    client: &'a Client,
+    pattern: Pattern,
+    args: &'a Watch,
+    clock: Clock,
+    /// The locks at the last poll, if there was one.
+    last: Option<Snapshots>,
+    /// The number of hidden names in the last message about them.
+    told_hidden: usize,
+}
+
+impl Polled<(Snapshots, usize)> for Watcher<'_> {
+    /// Asks for the locks in the index, which contains hints only, and for those held before. Also returns the number
+    /// of locks that this user may not look at.
+    async fn ask(&self) -> Result<(Snapshots, usize), Error> {
+        let mut names = match &self.pattern {
+            Pattern::Name(name) => vec![name.clone()],
+            Pattern::Any(_) => self.client.names().await?,
+        };
+        let before = self.last.as_ref();
+        names.retain(|name| self.pattern.matches(name));
+        names.extend(before.into_iter().flat_map(Snapshots::keys).cloned());
+        names.sort_unstable();
+        names.dedup();
+        let (mut locks, mut hidden) = (Snapshots::new(), 0);
+        for found in look(self.client, &names, Look::Verdict).await? {
+            match found.outcome {
+                Ok(snapshot) if snapshot.holder.is_some() || !snapshot.queue.is_empty() => {
+                    locks.insert(found.name, snapshot);
+                }
+                Ok(_) => {}
+                // The only watched lock: continuing would report it as free.
+                Err(error) if matches!(self.pattern, Pattern::Name(_)) => return Err(error),
+                // Unknown: keep the previous state.
+                Err(error) => {
+                    hidden += usize::from(is_denied(&error));
+                    if let Some(snapshot) = before.and_then(|before| before.get(&found.name)) {
+                        locks.insert(found.name, snapshot.clone());
+                    }
+                }
+            }
+        }
+        Ok((locks, hidden))
+    }
+
+    fn hear(
+        &mut self,
+        (locks, hidden): (Snapshots, usize),
+        at: PollTime,
+    ) -> Result<Duration, Exit> {
+        if hidden > self.told_hidden {
+            say(&hidden_names(hidden));
+            self.told_hidden = hidden;
+        }
+        if at.after_outage {
+            self.write(&Line::Store(None))?;
+        }
+        self.tell(&locks)?;
+        self.last = Some(locks);
+        Ok(self.args.interval)
+    }
+
+    fn miss(&mut self, error: &Error) -> Result<(), Exit> {
+        self.write(&Line::Store(Some(&error.to_string())))
+    }
+}
+
+impl Watcher<'_> {
+    /// Prints the changes, or the initial state.
+    fn tell(&self, now: &Snapshots) -> Result<(), Exit> {
+        let (initial, none) = (self.last.is_none(), Snapshots::new());
+        for event in &compare(self.last.as_ref().unwrap_or(&none), now) {
+            self.write(&Line::Lock { event, initial })?;
+        }
+        match &self.pattern {
+            Pattern::Name(name) if initial && now.is_empty() => {
+                let event = &LockChange {
+                    name,
+                    what: ChangeKind::Free,
+                    holder: None,
+                    before: None,
+                    queue: 0,
+                };
+                self.write(&Line::Lock { event, initial })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, line: &Line<'_>) -> Result<(), Exit> {
+        let time = humantime::format_rfc3339_millis(self.clock.wall()).to_string();
+        output::print(&if self.args.json {
+            line.json(&time)
+        } else {
+            line.text(&time)
+        })
+    }
+}
+
 /// The state of the locks by name. A missing lock is free.
-pub(crate) type Snapshots = BTreeMap<String, Snapshot>;
+type Snapshots = BTreeMap<String, Snapshot>;
 
 /// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChangeKind {
+enum ChangeKind {
     /// Was free, is held.
     Acquired,
     /// Was held, is free: released, expired, broken or deleted.
@@ -31,19 +200,19 @@ pub(crate) enum ChangeKind {
 
 /// A change of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LockChange<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) what: ChangeKind,
+struct LockChange<'a> {
+    name: &'a str,
+    what: ChangeKind,
     /// The current holder.
-    pub(crate) holder: Option<&'a HolderView>,
+    holder: Option<&'a HolderView>,
     /// The previous holder.
-    pub(crate) before: Option<&'a HolderView>,
+    before: Option<&'a HolderView>,
     /// The current number of waiters.
-    pub(crate) queue: usize,
+    queue: usize,
 }
 
 /// The changes from `before` to `now`, ordered by name.
-pub(crate) fn compare<'a>(before: &'a Snapshots, now: &'a Snapshots) -> Vec<LockChange<'a>> {
+fn compare<'a>(before: &'a Snapshots, now: &'a Snapshots) -> Vec<LockChange<'a>> {
     let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let change = |name: &'a String| of_one(name, before.get(name), now.get(name));
     names.into_iter().flat_map(change).collect()
@@ -106,7 +275,7 @@ struct StoreDocument<'a> {
 }
 
 /// An item that is written as one line.
-pub(crate) enum Line<'a> {
+enum Line<'a> {
     /// A change of a lock, or its state at the first snapshot.
     Lock {
         event: &'a LockChange<'a>,
@@ -118,7 +287,7 @@ pub(crate) enum Line<'a> {
 
 impl Line<'_> {
     /// As text.
-    pub(crate) fn text(&self, time: &str) -> String {
+    fn text(&self, time: &str) -> String {
         let (event, initial) = match self {
             Self::Lock { event, initial } => (event, *initial),
             Self::Store(Some(error)) => {
@@ -153,7 +322,7 @@ impl Line<'_> {
     }
 
     /// As JSON.
-    pub(crate) fn json(&self, time: &str) -> String {
+    fn json(&self, time: &str) -> String {
         match *self {
             Self::Lock { event, initial } => output::json(&ChangeDocument {
                 time,
@@ -193,10 +362,85 @@ fn described(holder: &HolderView) -> String {
     format!("{fence}{}{}", who(holder), held_of(holder))
 }
 
+/// A pattern of lock names: `*` matches any text, `?` any one character, `\` makes the next one literal. Matching takes at
+/// most time proportional to the product of both lengths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pattern {
+    /// A single name.
+    Name(String),
+    /// A pattern with wildcards.
+    Any(Vec<Part>),
+}
+
+/// An element of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Is(char),
+    One,
+    Many,
+}
+
+impl Pattern {
+    /// Parses a pattern. A final backslash is literal.
+    fn new(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut rest = text.chars();
+        while let Some(c) = rest.next() {
+            parts.push(match c {
+                '*' => Part::Many,
+                '?' => Part::One,
+                '\\' => Part::Is(rest.next().unwrap_or('\\')),
+                c => Part::Is(c),
+            });
+        }
+        let literal = parts.iter().map(|part| match part {
+            Part::Is(c) => Some(*c),
+            Part::One | Part::Many => None,
+        });
+        match literal.collect::<Option<String>>() {
+            Some(name) => Self::Name(name),
+            None => Self::Any(parts),
+        }
+    }
+
+    /// True if the pattern matches `name`.
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Name(only) => only == name,
+            Self::Any(parts) => {
+                let name: Vec<char> = name.chars().collect();
+                is_match(parts, &name)
+            }
+        }
+    }
+}
+
+/// Matches greedily: the last `*` takes as little as possible, and one character more after each failure.
+fn is_match(parts: &[Part], name: &[char]) -> bool {
+    let (mut part, mut at) = (0, 0);
+    let mut retry = None;
+    while at < name.len() {
+        match parts.get(part) {
+            Some(Part::Many) => {
+                part += 1;
+                retry = Some((part, at));
+            }
+            Some(Part::One) => (part, at) = (part + 1, at + 1),
+            Some(Part::Is(c)) if *c == name[at] => (part, at) = (part + 1, at + 1),
+            _ => match retry {
+                Some((after, taken)) => {
+                    (part, at) = (after, taken + 1);
+                    retry = Some((after, taken + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    parts[part..].iter().all(|part| *part == Part::Many)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;
@@ -341,5 +585,46 @@ mod tests {
             Line::Store(Some("gone")).text(TIME),
             format!("{TIME} unanswered  gone\n")
         );
+    }
+
+    #[test]
+    fn stars_and_question_marks_match() {
+        for (pattern, name, matches) in [
+            ("*", "", true),
+            ("*", "any:thing/at all", true),
+            ("cart:*", "cart:9", true),
+            ("cart:*", "cart", false),
+            ("*:9", "cart:9", true),
+            ("*:9", "cart:99", false),
+            ("c*t*9", "cart:cat:9", true),
+            ("c*t*9", "cart:cat:", false),
+            ("c?rt", "cart", true),
+            ("c?rt", "cärt", true),
+            ("c?rt", "crt", false),
+            ("?", "", false),
+            ("**a**", "bab", true),
+            (r"a\*?", "a*b", true),
+            (r"a\*?", "axb", false),
+            ("x", "x", true),
+            ("x", "xy", false),
+            (r"a\*", "a*", true),
+            (r"a\", r"a\", true),
+        ] {
+            assert_eq!(
+                Pattern::new(pattern).matches(name),
+                matches,
+                "{pattern} {name}"
+            );
+        }
+        assert_eq!(Pattern::new(r"a\?"), Pattern::Name("a?".into()));
+    }
+
+    #[test]
+    fn a_pattern_made_to_be_slow_is_not() {
+        let name = "a".repeat(512);
+        assert!(
+            !Pattern::new(&"a*".repeat(200)).matches(&(name.clone() + "b")[1..].replace('a', "c"))
+        );
+        assert!(!Pattern::new(&("*a".repeat(200) + "b")).matches(&name));
     }
 }

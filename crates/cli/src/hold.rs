@@ -2,22 +2,28 @@
 //! controls it over pipes. The lock is held until stdin closes or the program ends, and the last event says how the
 //! hold ended.
 
-mod events;
-mod program;
-
+use std::fs::{self, Metadata};
+use std::io::{self, BufRead, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::Args;
 use leasehold::{Client, Clock, Error, Fence, Lease, Lost};
 use leasehold_core::LockName;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use tokio::sync::mpsc::Receiver;
+use nix::unistd::{Pid, getppid};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::{Receiver, channel};
 
-use self::events::{Events, HoldEvent};
-use self::program::{HoldCommand, Program, StdinLine, listen};
 use crate::acquire_ui::{self, WaitArgs};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT, exit};
 use crate::messages::{quoted, say, without_advice};
+use crate::output;
 use crate::session::{closing, in_runtime};
 use crate::store::{StoreArgs, TtlArgs};
 use crate::terminal::Signals;
@@ -318,4 +324,324 @@ fn cancelled(events: &mut Events, why: &str) -> Exit {
         message: exit.text().to_owned(),
     });
     exit
+}
+
+/// The number of unread events after which the parent counts as gone.
+const UNREAD: usize = 1024;
+
+/// The time limit for writing the last events.
+const LAST: Duration = Duration::from_secs(1);
+
+/// An event of the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum HoldEvent {
+    /// The lock is busy. Sent again when the place in the queue or the holder changes.
+    Waiting {
+        lock: String,
+        ahead: u32,
+        holder: String,
+        holder_fence: Option<u64>,
+        waited_ms: u64,
+    },
+    /// The lock is held from now on.
+    Acquired {
+        lock: String,
+        fence: u64,
+        token: String,
+        waited_ms: u64,
+        ttl_ms: u64,
+        valid_for_ms: u64,
+    },
+    /// A renewal failed. The lock is held for `valid_for_ms` more; the renewal is retried.
+    Doubtful { valid_for_ms: u64, reason: String },
+    /// A renewal succeeded after a failed one.
+    Renewed { valid_for_ms: u64 },
+    /// The answer to `check`.
+    State {
+        held: bool,
+        doubtful: bool,
+        valid_for_ms: u64,
+        fence: Option<u64>,
+    },
+    /// The lock was lost: the last event.
+    Lost { cause: String, code: u8 },
+    /// The lock was released: the last event. If not `confirmed`, the store did not answer and the TTL ends the
+    /// lease.
+    Released { confirmed: bool },
+    /// The lock was busy and waiting was not allowed: the last event.
+    Busy { code: u8, message: String },
+    /// The lock was busy until the time limit: the last event.
+    Timeout { code: u8, message: String },
+    /// The parent cancelled before the lock was held: the last event.
+    Cancelled { code: u8, message: String },
+    /// With a code, the error that ends this process: the last event. Without a code, the error in a line of
+    /// stdin.
+    Error { code: Option<u8>, message: String },
+}
+
+impl HoldEvent {
+    /// True for an event that ends the stream.
+    fn is_last(&self) -> bool {
+        match self {
+            Self::Error { code, .. } => code.is_some(),
+            Self::Waiting { .. }
+            | Self::Acquired { .. }
+            | Self::Doubtful { .. }
+            | Self::Renewed { .. }
+            | Self::State { .. } => false,
+            _ => true,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "schema", rename = "leasehold.hold/1")]
+struct EventLine<'a> {
+    #[serde(flatten)]
+    event: &'a HoldEvent,
+}
+
+/// The stream of events to the parent: NDJSON on stdout. A slow reader never blocks the lock holder.
+struct Events {
+    lines: SyncSender<String>,
+    writer: JoinHandle<io::Result<()>>,
+    /// Closed when the writer has ended.
+    done: mpsc::Receiver<()>,
+    is_broken: bool,
+    is_over: bool,
+}
+
+impl Events {
+    /// Starts the writer thread.
+    fn open() -> io::Result<Self> {
+        let (lines, written) = sync_channel::<String>(UNREAD);
+        let (finish, done) = sync_channel(0);
+        let write = move || {
+            let _until_the_end: SyncSender<()> = finish;
+            // Writes each line with one call. After a failure the channel closes, which the sender notices.
+            written
+                .iter()
+                .try_for_each(|line| output::write(line.as_bytes()))
+        };
+        let writer = thread::Builder::new().name("events".into()).spawn(write)?;
+        Ok(Self {
+            lines,
+            writer,
+            done,
+            is_broken: false,
+            is_over: false,
+        })
+    }
+
+    /// Sends an event without waiting for the parent.
+    fn tell(&mut self, event: &HoldEvent) {
+        if self.is_over {
+            return;
+        }
+        self.is_over = event.is_last();
+        let line = output::json(&EventLine { event });
+        self.is_broken |= self.lines.try_send(line).is_err();
+    }
+
+    /// True if the parent no longer reads: the pipe has no reader, or is full.
+    fn is_broken(&mut self) -> bool {
+        self.is_broken |= self.writer.is_finished();
+        if !self.is_broken {
+            let stdout = io::stdout();
+            let mut asked = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+            let polled = poll(&mut asked, PollTimeout::ZERO);
+            let said = asked[0].revents().unwrap_or(PollFlags::empty());
+            self.is_broken =
+                polled.is_ok() && said.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL);
+        }
+        self.is_broken
+    }
+
+    /// Waits a moment for the writing of the last events.
+    fn close(self) {
+        drop(self.lines);
+        // After this time the parent is assumed not to read.
+        let _closed: Result<(), RecvTimeoutError> = self.done.recv_timeout(LAST);
+    }
+}
+
+/// The longest line, in bytes.
+const LONGEST: u64 = 64 * 1024;
+
+/// The number of lines read ahead.
+const AHEAD: usize = 16;
+
+/// A line of stdin, or the error of an invalid one.
+type StdinLine = Result<HoldCommand, String>;
+
+/// A command of the parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+enum HoldCommand {
+    Release,
+    Check,
+}
+
+/// Starts reading the lines of stdin, which are NDJSON. The channel closes at the end of stdin, which ends the hold; an
+/// invalid line does not.
+fn listen() -> io::Result<Receiver<StdinLine>> {
+    let (sender, said) = channel(AHEAD);
+    // A read of stdin cannot be cancelled: the thread ends with the process.
+    let read = move || {
+        let mut stdin = io::stdin().lock();
+        while let Some(line) = next(&mut stdin) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("commands".into()).spawn(read)?;
+    Ok(said)
+}
+
+/// The next line that is not empty; `None` at the end of stdin or after an error.
+fn next(input: &mut impl BufRead) -> Option<StdinLine> {
+    loop {
+        let mut line = Vec::new();
+        let length = input
+            .by_ref()
+            .take(LONGEST)
+            .read_until(b'\n', &mut line)
+            .ok()?;
+        if length == 0 {
+            return None;
+        }
+        if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST {
+            skip_line(input)?;
+            return Some(Err(format!("a line is longer than {LONGEST} bytes")));
+        }
+        if !line.trim_ascii().is_empty() {
+            return Some(parse(&line));
+        }
+    }
+}
+
+fn skip_line(input: &mut impl BufRead) -> Option<()> {
+    loop {
+        let buffer = input.fill_buf().ok()?;
+        if buffer.is_empty() {
+            return Some(());
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let length = end.map_or(buffer.len(), |at| at + 1);
+        input.consume(length);
+        if end.is_some() {
+            return Some(());
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> StdinLine {
+    serde_json::from_slice(line).map_err(|error| {
+        format!(
+            r#"not understood: {error}; write {{"do":"release"}} or {{"do":"check"}}, one per line"#
+        )
+    })
+}
+
+/// The permission bit of an entry in `/proc/PID/fd` that is open for writing.
+const WRITABLE: u32 = 0o200;
+
+/// The program that holds the lock, on the other side of the pipes: the process that started this one, if it keeps stdin
+/// open. A forked child of it has a copy of the pipe, so the end of stdin alone does not show the end of the program.
+///
+/// Another parent has only launched this process (a subshell, `setsid`, `timeout`, `ssh`), and may end before the work does.
+/// Then the end of stdin alone ends the hold.
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    parent: Pid,
+    /// It keeps stdin open.
+    has_stdin: bool,
+}
+
+impl Program {
+    /// Must be called first: if the parent ends before, the process that adopts this one counts as the parent.
+    fn find() -> Self {
+        let mut program = Self {
+            parent: getppid(),
+            has_stdin: false,
+        };
+        program.look_again();
+        program
+    }
+
+    /// A shell opens a named pipe only while this process starts, so the first look may have been too early.
+    fn look_again(&mut self) {
+        self.has_stdin |= keeps_stdin_open(self.parent);
+    }
+
+    /// True if the program has ended. The system then gives this process another parent.
+    fn has_ended(self) -> bool {
+        self.has_stdin && getppid() != self.parent
+    }
+}
+
+/// True if `parent` can write to the pipe or socket that is this process's stdin.
+fn keeps_stdin_open(parent: Pid) -> bool {
+    let Ok(stdin) = fs::metadata("/proc/self/fd/0") else {
+        return false;
+    };
+    #[cfg(target_os = "linux")]
+    if stdin.file_type().is_socket() {
+        return crate::sys::peer(io::stdin()) == Some(parent);
+    }
+    if !stdin.file_type().is_fifo() {
+        return false;
+    }
+    match fs::read_dir(format!("/proc/{parent}/fd")) {
+        Ok(files) => files
+            .flatten()
+            .any(|file| is_writer(&file.path(), &stdin).unwrap_or(false)),
+        // A program that has changed its user lets no other process look. A launcher does.
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
+}
+
+fn is_writer(file: &Path, stdin: &Metadata) -> io::Result<bool> {
+    let seen = fs::metadata(file)?;
+    let is_stdin = (seen.dev(), seen.ino()) == (stdin.dev(), stdin.ino());
+    Ok(is_stdin && fs::symlink_metadata(file)?.mode() & WRITABLE != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_says_what_it_is_first() {
+        let event = HoldEvent::Doubtful {
+            valid_for_ms: 7,
+            reason: "no".into(),
+        };
+        let line = serde_json::to_string(&EventLine { event: &event });
+        assert_eq!(
+            line.unwrap(),
+            r#"{"schema":"leasehold.hold/1","event":"doubtful","valid_for_ms":7,"reason":"no"}"#
+        );
+    }
+
+    fn all(mut text: &[u8]) -> Vec<StdinLine> {
+        std::iter::from_fn(|| next(&mut text)).collect()
+    }
+
+    #[test]
+    fn lines_are_read_one_by_one_and_nonsense_ends_nothing() {
+        let long = "x".repeat(200_000);
+        let text = format!(
+            "{{\"do\":\"check\",\"more\":1}}\n\n  \r\n{{\"do\":\"dance\"}}\n{long}\n\u{ff}\n{{\"do\":\"release\"}}"
+        );
+        let said = all(text.as_bytes());
+        assert_eq!(said.len(), 5, "{said:?}");
+        assert_eq!(said[0], Ok(HoldCommand::Check));
+        assert!(matches!(&said[1], Err(why) if why.contains("dance")));
+        assert!(matches!(&said[2], Err(why) if why.contains("longer")));
+        assert!(said[3].is_err());
+        assert_eq!(said[4], Ok(HoldCommand::Release));
+    }
 }

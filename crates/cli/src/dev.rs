@@ -1,0 +1,469 @@
+//! `leasehold dev`: a private server for trying things. It always ends with its user.
+//!
+//! Three processes: this one, a guardian, and the server. The guardian is this program in its own session, and
+//! the server's parent; the server dies with it. The guardian ends the server when its stdin closes, which
+//! happens when this process dies. With `eval "$(leasehold dev)"` this process ends at once. Before that it
+//! writes the identity of the calling shell to the guardian, which then waits for the end of that shell.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::Client;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getpid, getppid, setsid};
+use testkit::{Directory, Process, find_program};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE, exit};
+use crate::messages::{say, shown};
+use crate::processes::ProcessStat;
+use crate::session::in_runtime;
+use crate::terminal::{Signals, Terminal};
+use crate::{output, sys};
+
+/// The name of a guardian process. A name, unlike an option, does not appear in help and completions.
+const GUARDIAN: &str = "leasehold-guardian";
+
+/// Other variables that would select another store.
+const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
+
+/// Start a private redis-server or valkey-server, to try things with
+#[derive(Debug, Args)]
+#[command(override_usage = "leasehold dev [OPTIONS] [-- CMD [ARG...]]", after_help = ABOUT)]
+pub(crate) struct Dev {
+    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    /// The server program; by default redis-server, else valkey-server
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+
+    /// A command to run with the server; the server ends with it
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+const ABOUT: &str = "\
+Three ways to use it:
+  eval \"$(leasehold dev)\"       sets LEASEHOLD_URL in this shell; the server ends with the shell
+  leasehold dev -- make test    runs a command with LEASEHOLD_URL set, and ends with its status
+  leasehold dev                 at a terminal: runs until Ctrl-C, and prints the setting for other shells
+
+The server listens on a socket in a new directory that only you may enter, evicts nothing
+(maxmemory-policy noeviction), and writes its data there (appendonly yes). The directory is
+removed with the server.";
+
+/// Runs the verb.
+pub(crate) fn dev(args: &Dev) -> Result<Exit, Exit> {
+    if env::args_os().next().is_some_and(|name| name == GUARDIAN) {
+        return Ok(keep(args.server.as_deref(), args.port));
+    }
+    // First of all: the calling shell may be gone later.
+    let owner = CallingShell::find();
+    let program = find(args.server.as_deref())?;
+    let server = GuardedServer::start(&program, args.port)?;
+    if let Some((program, words)) = args.command.split_first() {
+        let mut command = Command::new(program);
+        command.args(words).env("LEASEHOLD_URL", &server.url);
+        for name in OTHERS {
+            command.env_remove(name);
+        }
+        in_runtime(run(command, program))
+    } else if io::stdout().is_terminal() {
+        in_runtime(foreground(server))
+    } else {
+        hand_over(server, owner)
+    }
+}
+
+/// A server with its guardian. Dropping it waits until both have ended.
+struct GuardedServer {
+    guardian: Child,
+    said: BufReader<ChildStdout>,
+    url: String,
+}
+
+impl GuardedServer {
+    /// Starts the guardian and the server. Returns when the server answers.
+    fn start(program: &Path, port: Option<u16>) -> Result<Self, Exit> {
+        let mut command = Command::new(env::current_exe()?);
+        // It may run for long and must not keep a directory in use.
+        command
+            .current_dir("/")
+            .arg0(GUARDIAN)
+            .args(["dev", "--server"])
+            .arg(program);
+        if let Some(port) = port {
+            command.arg("--port").arg(port.to_string());
+        }
+        // It inherits no file of this process: `$(...)` waits until the last writer of its pipe is gone.
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut guardian = command.spawn()?;
+        let said = guardian.stdout.take();
+        let said = said.ok_or_else(|| io::Error::other("no pipe"))?;
+        let mut server = Self {
+            guardian,
+            said: BufReader::new(said),
+            url: String::new(),
+        };
+        // The guardian's first line has the URL. Any other output is an error.
+        let mut text = String::new();
+        server.said.read_line(&mut text)?;
+        if let Some(url) = text.strip_prefix(READY) {
+            server.url = url.trim_end().to_owned();
+            return Ok(server);
+        }
+        server.said.read_to_string(&mut text)?;
+        let text = text.trim_end();
+        Err(exit!(
+            UNAVAILABLE,
+            "the server did not start (exit {UNAVAILABLE})\n{text}"
+        ))
+    }
+
+    /// Makes the server end with `owner` instead of with this process.
+    fn leave_to(mut self, owner: &CallingShell) -> io::Result<()> {
+        if let Some(mut stdin) = self.guardian.stdin.take() {
+            stdin.write_all(owner.to_string().as_bytes())?;
+        }
+        // Not dropped, which would wait for its end.
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for GuardedServer {
+    fn drop(&mut self) {
+        drop(self.guardian.stdin.take());
+        // There is nothing else to do for it.
+        let _ended: io::Result<ExitStatus> = self.guardian.wait();
+    }
+}
+
+/// Prints the line for the shell to evaluate, and ties the server to that shell.
+fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit, Exit> {
+    let owner = owner.ok_or_else(|| {
+        exit!(USAGE, "there is no shell that the server could end with (exit {USAGE})\n    next    leasehold dev -- CMD")
+    })?;
+    let mut lines = format!("export LEASEHOLD_URL={}\n", server.url);
+    let set = OTHERS.into_iter();
+    let set = set.filter(|name| env::var_os(name).is_some());
+    lines.extend(set.map(|name| format!("unset {name}\n")));
+    // If the line is not read, the server cannot be used.
+    output::write(lines.as_bytes())?;
+    server.leave_to(&owner)?;
+    Ok(Exit::quiet(0))
+}
+
+/// Keeps the server until Ctrl-C.
+async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
+    let mut signals = Signals::catch()?;
+    say("a private server runs here until Ctrl-C; in another shell, type");
+    output::write(format!("export LEASEHOLD_URL={}\n", server.url).as_bytes())?;
+    // The guardian writes no more, and is a child: its end is a signal.
+    let mut changes = signal(SignalKind::child())?;
+    loop {
+        if server.guardian.try_wait()?.is_some() {
+            return Err(exit!(
+                UNAVAILABLE,
+                "the server has ended (exit {UNAVAILABLE})"
+            ));
+        }
+        let signal = tokio::select! {
+            _ = changes.recv() => continue,
+            signal = signals.next_ending() => signal,
+        };
+        drop(server);
+        let interrupted = signal == Signal::SIGINT;
+        return Ok(Exit::by(signal).by_interrupt(interrupted.then_some(InterruptTarget::Process)));
+    }
+}
+
+/// Runs a command to its end. The caller ends the server.
+async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
+    let mut signals = Signals::catch()?;
+    sys::prepare(&mut command, None, || Ok(()));
+    let child = tokio::process::Command::from(command).spawn();
+    let mut child = child.map_err(|error| {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
+        };
+        exit!(code, "{}: {error} (exit {code})", shown(name))
+    })?;
+    let status = loop {
+        let signal = tokio::select! {
+            status = child.wait() => break status?,
+            signal = signals.next() => signal,
+        };
+        // A key at the terminal has already reached the command.
+        let typed = matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && is_at_terminal();
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        if let (false, Some(pid)) = (typed, pid) {
+            // Not reaped yet, so the process id is valid; its end is noticed next.
+            let _sent: nix::Result<()> = kill(Pid::from_raw(pid), signal);
+        }
+    };
+    // A calling script stops then, as it would without `leasehold`.
+    let interrupted = status.signal() == Some(Signal::SIGINT as i32) && is_at_terminal();
+    let reach = interrupted.then_some(InterruptTarget::Process);
+    Ok(Exit::of_command(status).by_interrupt(reach))
+}
+
+/// True if keyboard signals reach this process and the command, which is in its group.
+fn is_at_terminal() -> bool {
+    Terminal::controlling().is_some_and(|terminal| terminal.is_foreground())
+}
+
+/// The prefix of the URL when the server answers. Any other output is an error.
+const READY: &str = "ready ";
+
+/// The interval of checks on the server and the shell. The system reports no end of a process that is not a
+/// child.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Keeps a server until it is no longer needed.
+fn keep(program: Option<&Path>, port: Option<u16>) -> Exit {
+    // A Ctrl-C at the caller's terminal is not for the guardian. Fails only for a group leader, which a new
+    // process is not.
+    let _session: nix::Result<Pid> = setsid();
+    match in_runtime(guard(program, port)) {
+        Ok(exit) => exit,
+        // The caller reads this.
+        Err(why) => {
+            let _said: io::Result<()> = output::write(format!("{}\n", why.text()).as_bytes());
+            Exit::quiet(UNAVAILABLE)
+        }
+    }
+}
+
+async fn guard(program: Option<&Path>, port: Option<u16>) -> Result<Exit, Exit> {
+    let mut signals = Signals::catch()?;
+    let mut told = tokio::task::spawn_blocking(|| {
+        let mut text = String::new();
+        // An error counts as the end.
+        let _read: io::Result<usize> = io::stdin().read_to_string(&mut text);
+        CallingShell::parse(&text)
+    });
+    let mut server = tokio::select! {
+        server = DevServer::start(program, port) => server?,
+        // The caller gave up before the server answered.
+        _ = &mut told => return Ok(Exit::quiet(0)),
+        signal = signals.next_ending() => return Ok(Exit::by(signal)),
+    };
+    let line = format!("{READY}{}\n", server.url);
+    output::write(line.as_bytes())?;
+    let unneeded = async {
+        if let Ok(Some(owner)) = told.await {
+            until(|| owner.is_gone()).await;
+        }
+    };
+    tokio::select! {
+        () = unneeded => Ok(Exit::quiet(0)),
+        () = until(|| server.has_ended()) => Ok(Exit::quiet(UNAVAILABLE)),
+        signal = signals.next_ending() => Ok(Exit::by(signal)),
+    }
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !holds() {
+        tick.tick().await;
+    }
+}
+
+/// The server's settings: no eviction, persistence, access for this user only.
+const OPTIONS: &str = "--protected-mode yes --unixsocketperm 600 --maxmemory-policy noeviction --appendonly yes --appendfsync everysec";
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// The time limit for the server's first answer. An empty server needs about 10 ms.
+const START: Duration = Duration::from_secs(30);
+
+/// The program to run: the given one, or the first installed one.
+fn find(asked: Option<&Path>) -> Result<PathBuf, Exit> {
+    find_program(asked).ok_or_else(|| {
+        let missing = match asked {
+            Some(asked) => format!(
+                "no such program: {} (exit {NOT_FOUND})\n    next    leasehold dev --server /path/to/redis-server",
+                shown(asked.as_os_str())
+            ),
+            None => format!(
+                "neither redis-server nor valkey-server is installed (exit {NOT_FOUND})
+    Debian, Ubuntu    apt install redis-server
+    Fedora            dnf install valkey
+    macOS             brew install redis
+    elsewhere         leasehold dev --server /path/to/redis-server
+    without one       leasehold run --url local: LOCK -- CMD"
+            ),
+        };
+        Exit::saying(NOT_FOUND, missing)
+    })
+}
+
+/// A running server. Dropping it kills the server; its data is temporary.
+struct DevServer {
+    // Before `directory`, and therefore dropped first: the process ends before its directory is removed.
+    process: Process,
+    url: String,
+    directory: Directory,
+}
+
+impl DevServer {
+    /// Starts a server and waits until it answers.
+    async fn start(program: Option<&Path>, port: Option<u16>) -> Result<Self, Exit> {
+        let directory = Directory::make("leasehold-dev-")?;
+        let mut command = Command::new(program.unwrap_or(Path::new("redis-server")));
+        directory.configure(&mut command, port.unwrap_or(0))?;
+        command.arg("--unixsocket").arg(directory.socket());
+        command.args(OPTIONS.split(' ')).stdin(Stdio::null());
+        // The server does not need them, and they may contain secrets.
+        for name in ["LEASEHOLD_URL", "REDIS_URL"] {
+            command.env_remove(name);
+        }
+        sys::prepare(&mut command, None, || Ok(()));
+        let mut server = Self {
+            process: Process::spawn(&mut command)?,
+            url: match port {
+                Some(port) => format!("redis://127.0.0.1:{port}/"),
+                None => format!("unix:{}", directory.socket().display()),
+            },
+            directory,
+        };
+        let answers = timeout(START, server.answers()).await;
+        match answers {
+            Ok(true) => Ok(server),
+            _ => Err(Exit::saying(UNAVAILABLE, server.last_words())),
+        }
+    }
+
+    /// Waits until the server answers or has ended.
+    async fn answers(&mut self) -> bool {
+        loop {
+            if self.has_ended() {
+                return false;
+            }
+            // Checks its socket first: the port may belong to another server.
+            if self.directory.socket().exists()
+                && let Ok(client) = Client::connect(&self.url).await
+            {
+                client.close().await;
+                return !self.has_ended();
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.process.ended(), Ok(None))
+    }
+
+    fn last_words(&self) -> String {
+        let words = self.directory.last_words();
+        if words.is_empty() {
+            return "    it did not answer, and logged nothing".into();
+        }
+        let lines: Vec<String> = words
+            .lines()
+            .map(|line| format!("    {}", line.escape_debug()))
+            .collect();
+        lines.join("\n")
+    }
+}
+
+/// A process, identified by its id and start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CallingShell {
+    pid: i32,
+    /// The start time in ticks since boot; 0 where the system does not tell.
+    started: u64,
+}
+
+impl CallingShell {
+    /// The shell that runs `$(leasehold dev)`. A shell may fork for that, and the fork ends with this process. A
+    /// fork is recognized because it has executed no program.
+    ///
+    /// None if the shell is gone or in another session: another parent, like `init`, could outlive the use of
+    /// the server.
+    fn find() -> Option<Self> {
+        let mut pid = getppid().as_raw();
+        while let Some(seen) = ProcessStat::of(pid)
+            && seen.is_fork
+            && seen.parent > 0
+        {
+            pid = seen.parent;
+        }
+        let started = match (ProcessStat::of(pid), ProcessStat::of(getpid().as_raw())) {
+            // A shell and its children share a session; `init` and orphans do not.
+            (Some(shell), Some(ours)) => (shell.session == ours.session).then_some(shell.started),
+            (None, Some(_)) => None,
+            // No /proc.
+            (_, None) => (pid > 1).then_some(0),
+        }?;
+        Some(Self { pid, started })
+    }
+
+    /// Parses the output of [`fmt::Display`].
+    fn parse(text: &str) -> Option<Self> {
+        let (pid, started) = text.trim().split_once(' ')?;
+        Some(Self {
+            pid: pid.parse().ok()?,
+            started: started.parse().ok()?,
+        })
+    }
+
+    /// True if the process has ended.
+    fn is_gone(self) -> bool {
+        match ProcessStat::of(self.pid) {
+            Some(seen) => !seen.lives || seen.started != self.started,
+            // Without /proc only the process id is known.
+            None => self.started != 0 || kill(Pid::from_raw(self.pid), None) == Err(Errno::ESRCH),
+        }
+    }
+}
+
+impl fmt::Display for CallingShell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.pid, self.started)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_by_its_number_and_start() {
+        // The test process itself.
+        let pid = getpid().as_raw();
+        let started = ProcessStat::of(pid).map_or(0, |seen| seen.started);
+        let shell = CallingShell { pid, started };
+        assert_eq!(CallingShell::parse(&format!("{shell}\n")), Some(shell));
+        assert!(!shell.is_gone());
+        #[cfg(target_os = "linux")]
+        assert!(
+            CallingShell {
+                started: shell.started + 1,
+                ..shell
+            }
+            .is_gone()
+        );
+        for text in ["", "1", "x 1"] {
+            assert_eq!(CallingShell::parse(text), None);
+        }
+    }
+}
