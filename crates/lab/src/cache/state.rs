@@ -135,40 +135,39 @@ impl State {
             _ => 0,
         }
     }
+
+    /// All that tells a client from others, without its name.
+    fn traits(&self, client: u8, known: &BTreeSet<CallId>) -> impl Ord + Hash {
+        // The pattern names every field, so a new one does not compile until it is handled.
+        let Client {
+            nth: _,
+            phase,
+            told,
+        } = *self.client(client);
+        let lease = self.books.lease.filter(|(id, _)| id.client == client);
+        let lease = lease.map(|(id, left)| (self.nth(known, id), left));
+        let mut sends = Vec::new();
+        for message in &self.flight {
+            if message.from.client == client {
+                let nth = self.nth(known, message.from);
+                sends.push((nth, message.request, message.twice));
+            }
+        }
+        sends.sort_unstable();
+        (phase, told, lease, sends)
+    }
 }
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, into: &mut H) {
-        // The pattern names every field, so a new one does not compile until it is handled.
         let Self {
             entry,
             clients,
-            flight,
+            flight: _,
             books,
         } = self;
         let known = self.known();
-        let loads = |client: u8| {
-            let lease = books.lease.filter(|(id, _)| id.client == client);
-            lease.map(|(id, left)| (self.nth(&known, id), left))
-        };
-        let sends = |client: u8| {
-            let its = flight
-                .iter()
-                .filter(|message| message.from.client == client);
-            let nth = |message: &Message| self.nth(&known, message.from);
-            let mut all: Vec<_> = its.map(|it| (nth(it), it.request, it.twice)).collect();
-            all.sort_unstable();
-            all
-        };
-        let traits = |client: u8| {
-            let Client {
-                nth: _,
-                phase,
-                told,
-            } = *self.client(client);
-            (phase, told, loads(client), sends(client))
-        };
-        let ranks = ranks(clients.len(), traits, into);
+        let ranks = ranks(clients.len(), |client| self.traits(client, &known), into);
         let Books {
             lease,
             rests,

@@ -513,7 +513,7 @@ impl QuorumTurn<'_> {
     }
 
     /// Whether a proposal of this number is within the bounds of the model.
-    pub(super) fn is_in_bounds(&self, fence: u64) -> Option<()> {
+    fn is_in_bounds(&self, fence: u64) -> Option<()> {
         let learns = self.model.setup.recalls == Recalls::Clocks;
         let aims = self.state.clients.iter().filter(|_| learns);
         let aims = aims.map(|client| client.aim);
@@ -524,7 +524,7 @@ impl QuorumTurn<'_> {
 }
 
 /// The verdict of core's round on what the nodes said. Their order does not matter, unless the round was refused.
-pub(super) fn verdict(attempt: &Attempting) -> Verdict {
+fn verdict(attempt: &Attempting) -> Verdict {
     let nodes = u8::try_from(NODES).unwrap_or(u8::MAX);
     let asked = Fence::new(attempt.fence);
     let mut round = Round::new(nodes, one(attempt.fence));
@@ -568,14 +568,14 @@ pub(super) fn verdict(attempt: &Attempting) -> Verdict {
 }
 
 /// The bounds of core for these numbers.
-pub(super) const fn acceptable(least: u64, most: u64) -> Acceptable {
+const fn acceptable(least: u64, most: u64) -> Acceptable {
     Acceptable {
         least: Fence::new(least),
         most: Fence::new(most),
     }
 }
 
-pub(super) fn behind(bounds: Acceptable) -> Said {
+fn behind(bounds: Acceptable) -> Said {
     Said::Behind(bounds.least.get(), bounds.most.get())
 }
 

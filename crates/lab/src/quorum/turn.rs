@@ -218,7 +218,7 @@ impl QuorumModel {
     }
 
     /// Whether a fault that is counted may still happen.
-    pub(super) fn has_left(&self, state: &State, fault: Fault) -> bool {
+    fn has_left(&self, state: &State, fault: Fault) -> bool {
         self.setup.may(fault) && state.spent < self.setup.times
     }
 }
@@ -320,7 +320,7 @@ impl QuorumTurn<'_> {
     }
 
     /// Whether a proposal under way queues its owner at a node. That of an abandoned acquisition still does.
-    pub(super) fn waits_at(&self, client: u8, node: usize) -> bool {
+    fn waits_at(&self, client: u8, node: usize) -> bool {
         let it = self.state.client(client);
         match it.attempt {
             Some(attempt) => attempt.waits && attempt.lead == node,
@@ -425,7 +425,7 @@ impl QuorumTurn<'_> {
     }
 
     /// A request fails. It may be carried out later.
-    pub(super) fn fail_request(&mut self, client: u8, node: usize, is_late: bool) -> Option<()> {
+    fn fail_request(&mut self, client: u8, node: usize, is_late: bool) -> Option<()> {
         if !self.model.is_cut(client, node) {
             self.state.spent += 1;
         }
@@ -448,7 +448,7 @@ impl QuorumTurn<'_> {
     }
 
     /// A node carries out a proposal whose client no longer waits for the answer.
-    pub(super) fn arrive_late(&mut self, client: u8, node: usize, again: bool) -> Option<()> {
+    fn arrive_late(&mut self, client: u8, node: usize, again: bool) -> Option<()> {
         let late = &mut self.state.late[usize::from(client)][node];
         let LateProposal {
             nth, fence, waits, ..

@@ -617,7 +617,7 @@ impl LockTurn<'_> {
 
     /// A client receives a wake: the store granted it the lock `age` ago. It uses the lock without asking if it knows a time
     /// before which the grant cannot have been made: the last reply has the store's time, and the wake has it again.
-    pub(super) fn woken(&mut self, to: CallId, fences: Span, age: u8) -> Option<()> {
+    fn woken(&mut self, to: CallId, fences: Span, age: u8) -> Option<()> {
         self.reached_if(age > 0, Situation::WakeLate);
         if !self.state.is_current(to) || self.state.client(to.client).phase == Phase::Leaving {
             self.reached(Situation::WakeUnwanted);
