@@ -1,18 +1,19 @@
-//! The checks on each step of the store. They use a separate record of requests and replies, and the stored state; they never
-//! call the rules.
+//! The checks on each step of the store, and the liveness of waiters. The checks use a separate record of requests and replies, and the
+//! stored state; they never call the rules.
+
+use std::ops::ControlFlow;
 
 use leasehold_core::cache::{
     CommitOutcome, EntryState, MEMORY, Outcome, POLL, Reply, Standing, Step, Version,
 };
 
-use super::setup::{BACK_OFF, FRESH, LEASE, STALE};
-use super::state::CacheState;
-use super::time::TICK_MS;
-use crate::frame::{CallId, NOW, millis};
+use super::model::{BACK_OFF, CacheModel, FRESH, LEASE, STALE, ticks_ms};
+use super::state::{Phase, Request, State};
+use crate::frame::{CallId, NOW, millis, waits_alone};
 
 /// The rules that a step can violate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CacheRule {
+pub(super) enum Rule {
     /// K1.
     Loaders = 1,
     /// No client is told to load during a back-off.
@@ -40,27 +41,25 @@ pub(super) struct Taken<'a> {
     pub(super) step: &'a Step,
     /// A commit of a value that may be outdated.
     pub(super) old: bool,
-    pub(super) before: &'a EntryState,
-    pub(super) first: &'a Outcome,
-    pub(super) second: &'a Outcome,
+    pub(super) before: EntryState,
+    pub(super) first: Outcome,
+    pub(super) second: Outcome,
     /// The entry after the second time.
-    pub(super) again: &'a EntryState,
+    pub(super) again: EntryState,
 }
 
 /// Judges a step that led to `state`, and updates the record.
-pub(super) fn step(state: &mut CacheState, taken: &Taken<'_>) {
+pub(super) fn step(state: &mut State, taken: &Taken<'_>) {
     let mut broken = repeats(state, taken) | ends(state) | falls(state, taken);
-    let mine = state
-        .books
-        .lease
-        .is_some_and(|(id, _)| Some(id) == taken.by);
-    let stored = version(taken.before);
+    let lease = state.books.lease;
+    let mine = lease.is_some_and(|(id, _)| Some(id) == taken.by);
+    let stored = version(&taken.before);
     let mut ended = false;
     match (taken.step, &taken.first.reply) {
         (Step::Begin(_), reply) => broken |= began(state, taken.by, reply),
         (Step::Renew { .. }, reply) => {
             let renewed = *reply == Reply::Renewed;
-            broken |= unless(renewed == mine, CacheRule::Loaders);
+            broken |= unless(renewed == mine, Rule::Loaders);
             if mine {
                 state.books.lease = taken.by.map(|id| (id, LEASE));
             }
@@ -85,7 +84,7 @@ pub(super) fn step(state: &mut CacheState, taken: &Taken<'_>) {
             state.books.lease = None;
             state.books.value_old = true;
             if let Some(epoch) = state.entry.control.as_ref().map(|control| control.epoch) {
-                broken |= unless(epoch.get() > state.books.issued, CacheRule::Numbers);
+                broken |= unless(epoch.get() > state.books.issued, Rule::Numbers);
                 state.books.issued = state.books.issued.max(epoch.get());
             }
         }
@@ -95,7 +94,7 @@ pub(super) fn step(state: &mut CacheState, taken: &Taken<'_>) {
     state.books.broken |= broken;
 }
 
-const fn unless(kept: bool, rule: CacheRule) -> u16 {
+const fn unless(kept: bool, rule: Rule) -> u16 {
     if kept { 0 } else { rule as u16 }
 }
 
@@ -104,16 +103,16 @@ fn version(entry: &EntryState) -> Option<Version> {
 }
 
 /// K1, K2, and that no client waits without a reason.
-fn began(state: &mut CacheState, by: Option<CallId>, reply: &Reply) -> u16 {
+fn began(state: &mut State, by: Option<CallId>, reply: &Reply) -> u16 {
     let books = &mut state.books;
     let other = books.lease.is_some_and(|(id, _)| Some(id) != by);
     match reply {
         Reply::Load { version, .. } => {
-            let mut broken = unless(!other, CacheRule::Loaders);
-            broken |= unless(books.rests.is_none(), CacheRule::Rest);
+            let mut broken = unless(!other, Rule::Loaders);
+            broken |= unless(books.rests.is_none(), Rule::Rest);
             // A load keeps its identity as long as it has its lease.
             if books.lease.is_none() {
-                broken |= unless(version.get() > books.issued, CacheRule::Numbers);
+                broken |= unless(version.get() > books.issued, Rule::Numbers);
             }
             books.issued = books.issued.max(version.get());
             books.lease = by.map(|id| (id, LEASE));
@@ -121,26 +120,21 @@ fn began(state: &mut CacheState, by: Option<CallId>, reply: &Reply) -> u16 {
         }
         Reply::Busy { poll_after, .. } => unless(
             other && *poll_after <= POLL && !poll_after.is_zero(),
-            CacheRule::Waiters,
+            Rule::Waiters,
         ),
-        Reply::BackOff { .. } => unless(books.rests.is_some(), CacheRule::Waiters),
-        Reply::Fresh(_) => unless(!books.value_old, CacheRule::Truth),
-        _ => CacheRule::Waiters as u16,
+        Reply::BackOff { .. } => unless(books.rests.is_some(), Rule::Waiters),
+        Reply::Fresh(_) => unless(!books.value_old, Rule::Truth),
+        _ => Rule::Waiters as u16,
     }
 }
 
 /// Whether the control exists and never gave this number out: a lost control did, before the clock was set back.
-fn is_unknown(state: &CacheState, taken: &Taken<'_>, number: Version) -> bool {
+fn is_unknown(state: &State, taken: &Taken<'_>, number: Version) -> bool {
     taken.before.control.is_some() && number.get() > state.books.issued
 }
 
 /// K3 and K4, for the reply to a commit.
-fn committed(
-    state: &mut CacheState,
-    taken: &Taken<'_>,
-    number: Version,
-    kept: CommitOutcome,
-) -> u16 {
+fn committed(state: &mut State, taken: &Taken<'_>, number: Version, kept: CommitOutcome) -> u16 {
     let header = taken.before.value.as_ref().map(|(value, _)| value.header);
     let is_unknown = is_unknown(state, taken, number);
     let books = &mut state.books;
@@ -152,7 +146,7 @@ fn committed(
         Some(same) if same.version == number => CommitOutcome::Stale,
         Some(_) if is_unknown => CommitOutcome::Overtaken,
         _ if taken.old => CommitOutcome::Stale,
-        _ => CommitOutcome::Fresh(NOW.millis() + u64::from(FRESH) * TICK_MS),
+        _ => CommitOutcome::Fresh(NOW.millis() + ticks_ms(FRESH)),
     };
     let stored = version(&state.entry);
     let is_new = header.is_none_or(|header| header.version < number);
@@ -160,43 +154,40 @@ fn committed(
         books.value_old = taken.old;
     }
     match (expected, kept) {
-        (CommitOutcome::Stale, CommitOutcome::Fresh(_)) => CacheRule::Truth as u16,
-        _ if is_new && !is_unknown && stored != Some(number) => CacheRule::Dropped as u16,
+        (CommitOutcome::Stale, CommitOutcome::Fresh(_)) => Rule::Truth as u16,
+        _ if is_new && !is_unknown && stored != Some(number) => Rule::Dropped as u16,
         (expected, kept) if expected == kept => 0,
-        (CommitOutcome::Overtaken, _) => CacheRule::Falls as u16,
-        _ => CacheRule::Dropped as u16,
+        (CommitOutcome::Overtaken, _) => Rule::Falls as u16,
+        _ => Rule::Dropped as u16,
     }
 }
 
 /// K3, for the stored value.
-fn truth(state: &CacheState) -> u16 {
-    let fresh = state
-        .entry
-        .value
-        .as_ref()
-        .is_some_and(|(value, _)| value.standing(NOW) == Standing::Fresh);
-    unless(!(fresh && state.books.value_old), CacheRule::Truth)
+fn truth(state: &State) -> u16 {
+    let value = state.entry.value.as_ref();
+    let fresh = value.is_some_and(|(value, _)| value.standing(NOW) == Standing::Fresh);
+    unless(!(fresh && state.books.value_old), Rule::Truth)
 }
 
 /// K4.
-fn falls(state: &CacheState, taken: &Taken<'_>) -> u16 {
-    let (was, is) = (version(taken.before), version(&state.entry));
+fn falls(state: &State, taken: &Taken<'_>) -> u16 {
+    let (was, is) = (version(&taken.before), version(&state.entry));
     let removed = matches!(taken.step, Step::Invalidate { remove: true });
     let kept = match (was, is) {
         (Some(was), Some(is)) => is >= was,
         (Some(_), None) => removed,
         (None, _) => true,
     };
-    unless(kept, CacheRule::Falls)
+    unless(kept, Rule::Falls)
 }
 
 /// K5: every waiter is woken when the load ends, and no other client.
-fn told(state: &mut CacheState, taken: &Taken<'_>, ended: bool) -> u16 {
+fn told(state: &mut State, taken: &Taken<'_>, ended: bool) -> u16 {
     let woken = &taken.first.wakes;
     let mut broken = 0;
     for (index, client) in (0u64..).zip(&mut state.clients) {
         let is_woken = woken.iter().any(|id| id.get() == index);
-        broken |= unless(is_woken == (ended && client.told), CacheRule::Waiters);
+        broken |= unless(is_woken == (ended && client.told), Rule::Waiters);
         client.told &= !is_woken;
     }
     let waits = matches!(
@@ -210,21 +201,20 @@ fn told(state: &mut CacheState, taken: &Taken<'_>, ended: bool) -> u16 {
 }
 
 /// K6.
-fn repeats(state: &CacheState, taken: &Taken<'_>) -> u16 {
+fn repeats(state: &State, taken: &Taken<'_>) -> u16 {
     let same = taken.second.reply == taken.first.reply && taken.second.wakes.is_empty();
     // Each invalidation has a number.
     let numbered = matches!(taken.step, Step::Invalidate { .. });
     unless(
-        same && (numbered || *taken.again == state.entry),
-        CacheRule::Repeats,
+        same && (numbered || taken.again == state.entry),
+        Rule::Repeats,
     )
 }
 
 /// K7.
-fn ends(state: &CacheState) -> u16 {
-    let within = |until: u64, ticks: u8, memory: u64| {
-        until <= NOW.millis() + u64::from(ticks) * TICK_MS + memory
-    };
+fn ends(state: &State) -> u16 {
+    let within =
+        |until: u64, ticks: u8, memory: u64| until <= NOW.millis() + ticks_ms(ticks) + memory;
     let value = state.entry.value.as_ref();
     let value = value.is_none_or(|(_, until)| within(*until, FRESH + STALE, 0));
     let control = state.entry.control.as_ref();
@@ -236,5 +226,34 @@ fn ends(state: &CacheState) -> u16 {
         let failed = control.back_off.as_ref();
         kept && loader && failed.is_none_or(|failed| within(failed.until_ms, BACK_OFF, 0))
     });
-    unless(value && control, CacheRule::Ends)
+    unless(value && control, Rule::Ends)
+}
+
+impl CacheModel {
+    /// K5: a waiter loads or has a fresh value at the latest one millisecond after the current lease and back-off end.
+    pub(super) fn waits_end(&self, state: &State) -> bool {
+        (0u8..).zip(&state.clients).all(|(client, at)| {
+            let Phase::Asking(seen) = at.phase else {
+                return true;
+            };
+            let lease = state.books.lease.map(|(_, left)| left);
+            let most = lease.max(state.books.rests);
+            let most = most.map_or(0, |left| ticks_ms(left) + 1);
+            let waited = self.alone(state, state.id(client), seen);
+            waited.is_some_and(|ms| ms <= most)
+        })
+    }
+
+    /// After how many milliseconds of polling alone it loads or has a fresh value.
+    fn alone(&self, state: &State, id: CallId, seen: Option<u64>) -> Option<u64> {
+        let step = self.asks(id, Request::Begin(seen));
+        let mut entry = state.entry.clone();
+        waits_alone(
+            |now| match (self.subject.apply)(&mut entry, now, &step).reply {
+                Reply::Busy { poll_after, .. } => ControlFlow::Continue(millis(poll_after)),
+                Reply::BackOff { left, .. } => ControlFlow::Continue(millis(left)),
+                reply => ControlFlow::Break(matches!(reply, Reply::Load { .. } | Reply::Fresh(_))),
+            },
+        )
+    }
 }

@@ -1,24 +1,20 @@
-//! Model of a guarded cache entry: explores its rules under every order of events, within bounds. The next state always comes
-//! from [`EntryState::apply`]; this module adds only the behaviour of clients, messages and time, and the properties.
+//! Model of a guarded cache entry: explores its rules under every order of events, within bounds. The next state always comes from
+//! [`EntryState::apply`]; this module adds only the behaviour of clients, messages and time, and the properties.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
+//! | `model` | the models: number of clients, faults, situations to reach |
 //! | `state`, `time` | the state at one moment; the passing of time |
-//! | `actions`, `effects` | the possible actions, and their effects |
-//! | `judge`, `liveness` | the properties: of each step, and of each waiter when the others stop |
-//! | `model`, `trace` | the rules that are explored; the trace to a violation |
+//! | `turn` | the possible actions, and their effects |
+//! | `judge` | the properties: of each step, and of each waiter when the others stop |
+//! | `trace` | the trace to a violation |
 
-mod actions;
-mod configs;
-mod effects;
 mod judge;
-mod liveness;
 mod model;
-mod setup;
 mod state;
 mod time;
 mod trace;
+mod turn;
 
 use std::time::Duration;
 
@@ -26,20 +22,19 @@ use leasehold_core::Invalid;
 use leasehold_core::cache::{EntryState, Reply};
 use stateright::Property;
 
-use self::actions::CacheAction;
-use self::judge::CacheRule;
-pub use self::model::ApplyEntry;
-use self::model::{CacheModel, CacheTurn, GuardedEntry};
-pub use self::setup::CacheSituation;
-use self::setup::{CacheSetup, TICK};
-use self::state::{Books, CacheClient, CachePhase, CacheState};
-use crate::frame::{Bounds, Subject, kept, named_setup};
+use self::judge::Rule;
+pub use self::model::{ApplyEntry, Situation};
+use self::model::{
+    BACK_OFF, CacheModel, CacheTurn, FRESH, Fault, GuardedEntry, LEASE, Limits, MODELS, STALE, TICK,
+};
+use self::state::{Books, Client, Phase, State};
+use self::turn::Action;
+use crate::frame::{self, Bounds, SetupOf, Subject, properties};
 use crate::report::Finding;
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {
-    let all = configs::all(bounds);
-    all.iter().map(|setup| setup.name).collect()
+    frame::names::<GuardedEntry>(bounds)
 }
 
 /// Explores the model of this name, with these rules: [`EntryState::apply`], or a broken version in a test.
@@ -50,20 +45,20 @@ pub fn check_one(
     bounds: Bounds,
     name: &str,
     apply: ApplyEntry,
-) -> Result<Finding<CacheSituation>, Invalid> {
-    let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
-    Ok(CacheModel::new(setup, apply)?.explore(name, setup.bounds()))
+) -> Result<Finding<Situation>, Invalid> {
+    frame::check_one(bounds, name, |_| GuardedEntry::new(apply))
 }
 
 impl Subject for GuardedEntry {
-    type Setup = CacheSetup;
-    type State = CacheState;
-    type Action = CacheAction;
+    type Limits = Limits;
+    type Fault = Fault;
+    type State = State;
+    type Action = Action;
     type Reply = Reply;
-    type Situation = CacheSituation;
+    type Situation = Situation;
 
-    const TICK: (CacheAction, Duration) = (CacheAction::Tick, TICK);
-
+    const MODELS: &'static [SetupOf<Self>] = MODELS;
+    const TICK: (Action, Duration) = (Action::Tick, TICK);
     const COLUMNS: &'static [(&'static str, usize)] = &[
         ("time", 6),
         ("what", 32),
@@ -73,13 +68,41 @@ impl Subject for GuardedEntry {
         ("loading", 0),
     ];
 
-    fn init(model: &CacheModel) -> CacheState {
-        let idle = CacheClient {
+    /// One client more.
+    fn deeper(setup: &SetupOf<Self>) -> Limits {
+        Limits {
+            clients: setup.clients + 1,
+            ..setup.limits
+        }
+    }
+
+    fn bounds(setup: &SetupOf<Self>) -> String {
+        let tick = TICK.as_millis();
+        let faults = setup.faults.iter().map(|fault| fault.words());
+        let may_happen: Vec<_> = std::iter::once("pauses").chain(faults).collect();
+        let of = |ticks: u8| u128::from(ticks) * tick;
+        format!(
+            "{} clients; any number of calls, retries, polls and renewals each, without an end; in ticks of {tick} ms: lease {} ms, \
+             fresh for {} ms, then stale for {} ms, back-off {} ms; requests under way at most {}; no call begins while store and \
+             network know of more than {} that are over; any number of times: {}",
+            setup.clients,
+            of(LEASE),
+            of(FRESH),
+            of(STALE),
+            of(BACK_OFF),
+            setup.in_flight,
+            setup.left_over,
+            may_happen.join(", "),
+        )
+    }
+
+    fn init(model: &CacheModel) -> State {
+        let idle = Client {
             nth: 0,
-            phase: CachePhase::Idle,
+            phase: Phase::Idle,
             told: false,
         };
-        CacheState {
+        State {
             entry: EntryState::default(),
             clients: vec![idle; usize::from(model.setup.clients)],
             flight: Vec::new(),
@@ -87,58 +110,35 @@ impl Subject for GuardedEntry {
         }
     }
 
-    fn broken(state: &CacheState) -> u16 {
+    fn broken(state: &State) -> u16 {
         state.books.broken
     }
 
-    fn possible(model: &CacheModel, state: &CacheState, into: &mut Vec<CacheAction>) {
+    fn possible(model: &CacheModel, state: &State, into: &mut Vec<Action>) {
         model.possible(state, into);
     }
 
-    fn act(turn: &mut CacheTurn<'_>, action: CacheAction) -> Option<()> {
+    fn act(turn: &mut CacheTurn<'_>, action: Action) -> Option<()> {
         turn.carry_out(action)
     }
 
     fn properties() -> Vec<Property<CacheModel>> {
-        vec![
-            kept!(
-                "K1 at most one client has the lease of a load",
-                CacheRule::Loaders
-            ),
-            kept!(
-                "K1b nobody is told to load while the source is left alone",
-                CacheRule::Rest
-            ),
-            kept!(
-                "K2 the numbers that an entry gives out rise",
-                CacheRule::Numbers
-            ),
-            kept!(
-                "K3 nothing is fresh that was invalidated, or whose load the store has forgotten",
-                CacheRule::Truth
-            ),
-            kept!(
-                "K4 the version of what is stored does not fall",
-                CacheRule::Falls
-            ),
-            kept!(
-                "K4b a late value is kept if nothing newer is there",
-                CacheRule::Dropped
-            ),
-            kept!(
-                "K5 who was told to wait is told when the load ends, and nobody else",
-                CacheRule::Waiters
-            ),
-            Property::always(
-                "K5b who waits loads or has a fresh value when lease and back-off are over, once others stop",
-                CacheModel::waits_end,
-            ),
-            kept!("K6 a step of an entry may be repeated", CacheRule::Repeats),
-            kept!("K7 everything kept of an entry has an end", CacheRule::Ends),
-        ]
+        properties! {
+            "K1 at most one client has the lease of a load" kept Rule::Loaders;
+            "K1b nobody is told to load while the source is left alone" kept Rule::Rest;
+            "K2 the numbers that an entry gives out rise" kept Rule::Numbers;
+            "K3 nothing is fresh that was invalidated, or whose load the store has forgotten" kept Rule::Truth;
+            "K4 the version of what is stored does not fall" kept Rule::Falls;
+            "K4b a late value is kept if nothing newer is there" kept Rule::Dropped;
+            "K5 who was told to wait is told when the load ends, and nobody else" kept Rule::Waiters;
+            "K5b who waits loads or has a fresh value when lease and back-off are over, once others stop"
+                always CacheModel::waits_end;
+            "K6 a step of an entry may be repeated" kept Rule::Repeats;
+            "K7 everything kept of an entry has an end" kept Rule::Ends;
+        }
     }
 
-    fn cells(before: &CacheState, action: CacheAction, after: &CacheTurn<'_>) -> Vec<String> {
+    fn cells(before: &State, action: Action, after: &CacheTurn<'_>) -> Vec<String> {
         trace::cells(before, action, after)
     }
 }

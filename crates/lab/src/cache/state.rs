@@ -1,15 +1,15 @@
 //! The state of the cache model: the entry, the clients, the messages in flight, and the judge's record. The entry is an
 //! [`EntryState`], and nothing here changes it.
 //!
-//! States that differ only by a renaming of clients are equal, as in the lock models: they have the same hash, and the checker
-//! compares hashes only.
+//! States that differ only by a renaming of clients are equal, as in the lock models.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
+use leasehold_core::ClientId;
 use leasehold_core::cache::{BackOff, Control, EntryState, Loader, Token, Value};
 
-use crate::frame::CallId;
+use crate::frame::{CallId, ranks};
 
 impl CallId {
     pub(super) fn token(self) -> Token {
@@ -35,7 +35,7 @@ pub(super) struct Load {
 
 /// The state of a client's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum CachePhase {
+pub(super) enum Phase {
     Idle,
     /// It wants the value: one newer than it has seen, or any fresh one.
     Asking(Option<u64>),
@@ -45,9 +45,9 @@ pub(super) enum CachePhase {
 
 /// A client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CacheClient {
+pub(super) struct Client {
     pub(super) nth: u8,
-    pub(super) phase: CachePhase,
+    pub(super) phase: Phase,
     /// It was told to wait, and has not been woken.
     pub(super) told: bool,
 }
@@ -64,7 +64,7 @@ pub(super) enum Request {
 
 /// A request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct CacheMessage {
+pub(super) struct Message {
     pub(super) from: CallId,
     pub(super) request: Request,
     pub(super) twice: bool,
@@ -72,10 +72,10 @@ pub(super) struct CacheMessage {
 
 /// The whole state of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CacheState {
+pub(super) struct State {
     pub(super) entry: EntryState,
-    pub(super) clients: Vec<CacheClient>,
-    pub(super) flight: Vec<CacheMessage>,
+    pub(super) clients: Vec<Client>,
+    pub(super) flight: Vec<Message>,
     pub(super) books: Books,
 }
 
@@ -94,12 +94,12 @@ pub(super) struct Books {
     pub(super) broken: u16,
 }
 
-impl CacheState {
-    pub(super) fn client(&self, client: u8) -> &CacheClient {
+impl State {
+    pub(super) fn client(&self, client: u8) -> &Client {
         &self.clients[usize::from(client)]
     }
 
-    pub(super) fn client_mut(&mut self, client: u8) -> &mut CacheClient {
+    pub(super) fn client_mut(&mut self, client: u8) -> &mut Client {
         &mut self.clients[usize::from(client)]
     }
 
@@ -112,7 +112,7 @@ impl CacheState {
     /// Whether this is the client's current call.
     pub(super) fn is_current(&self, id: CallId) -> bool {
         let client = self.client(id.client);
-        client.nth == id.nth && client.phase != CachePhase::Idle
+        client.nth == id.nth && client.phase != Phase::Idle
     }
 
     /// The calls that the store, the judge or a message knows.
@@ -135,50 +135,39 @@ impl CacheState {
             _ => 0,
         }
     }
+
+    /// All that tells a client from others, without its name.
+    fn traits(&self, client: u8, known: &BTreeSet<CallId>) -> impl Ord + Hash {
+        // The pattern names every field, so a new one does not compile until it is handled.
+        let Client {
+            nth: _,
+            phase,
+            told,
+        } = *self.client(client);
+        let lease = self.books.lease.filter(|(id, _)| id.client == client);
+        let lease = lease.map(|(id, left)| (self.nth(known, id), left));
+        let mut sends = Vec::new();
+        for message in &self.flight {
+            if message.from.client == client {
+                let nth = self.nth(known, message.from);
+                sends.push((nth, message.request, message.twice));
+            }
+        }
+        sends.sort_unstable();
+        (phase, told, lease, sends)
+    }
 }
 
-impl Hash for CacheState {
+impl Hash for State {
     fn hash<H: Hasher>(&self, into: &mut H) {
-        // The pattern names every field, so a new one does not compile until it is handled.
         let Self {
             entry,
             clients,
-            flight,
+            flight: _,
             books,
         } = self;
         let known = self.known();
-        let loads = |client: u8| {
-            let lease = books.lease.filter(|(id, _)| id.client == client);
-            lease.map(|(id, left)| (self.nth(&known, id), left))
-        };
-        let sends = |client: u8| {
-            let its = flight
-                .iter()
-                .filter(|message| message.from.client == client);
-            let nameless = |message: &CacheMessage| {
-                let nth = self.nth(&known, message.from);
-                (nth, message.request, message.twice)
-            };
-            let mut all: Vec<_> = its.map(nameless).collect();
-            all.sort_unstable();
-            all
-        };
-        let mut sorted: Vec<_> = (0u8..)
-            .zip(clients)
-            .map(|(index, client)| {
-                let CacheClient {
-                    nth: _,
-                    phase,
-                    told,
-                } = *client;
-                (phase, told, loads(index), sends(index), index)
-            })
-            .collect();
-        sorted.sort_unstable();
-        for (phase, told, loads, sends, _) in &sorted {
-            (phase, told, loads, sends).hash(into);
-        }
-        let rank = |client: u8| sorted.iter().position(|(.., index)| *index == client);
+        let ranks = ranks(clients.len(), |client| self.traits(client, &known), into);
         let Books {
             lease,
             rests,
@@ -215,17 +204,16 @@ impl Hash for CacheState {
             }) = loader
             {
                 let id = CallId::of_token(*token);
-                (rank(id.client), self.nth(&known, id), version, until_ms).hash(into);
+                let name = (ranks[usize::from(id.client)], self.nth(&known, id));
+                (name, version, until_ms).hash(into);
             }
             if let Some(BackOff { until_ms, error: _ }) = back_off {
                 until_ms.hash(into);
             }
-            let mut ranks: Vec<_> = waiting
-                .iter()
-                .map(|client| rank(u8::try_from(client.get()).unwrap_or(u8::MAX)))
-                .collect();
-            ranks.sort_unstable();
-            (loader.is_some(), back_off.is_some(), ranks).hash(into);
+            let rank = |client: &ClientId| ranks.get(usize::try_from(client.get()).ok()?);
+            let mut waiting: Vec<_> = waiting.iter().map(rank).collect();
+            waiting.sort_unstable();
+            (loader.is_some(), back_off.is_some(), waiting).hash(into);
         }
         control.is_some().hash(into);
     }

@@ -12,11 +12,9 @@
 
 use leasehold_core::cache::{MEMORY, Version};
 
-use super::setup::TICK;
-use super::state::{CachePhase, CacheState, Request};
-use crate::frame::{NOW, later, millis};
-
-pub(super) const TICK_MS: u64 = millis(TICK);
+use super::model::TICK_MS;
+use super::state::{Load, Phase, Request, State};
+use crate::frame::{NOW, later, millis, move_numbers};
 
 /// Numbers from here on are ahead of the clock, which was set back.
 pub(super) const AHEAD_US: u64 = NOW.wall_us + 1_000_000_000_000;
@@ -25,21 +23,19 @@ pub(super) const AHEAD_US: u64 = NOW.wall_us + 1_000_000_000_000;
 const APART_US: u64 = 1_000;
 
 /// Sets the wall clock back: all numbers are ahead of it, in their order.
-pub(super) fn set_back(state: &mut CacheState) {
-    each_number(state, |number| {
-        *number += if *number == 0 { 0 } else { AHEAD_US };
-    });
+pub(super) fn set_back(state: &mut State) {
+    each_number(state, &mut |number| *number += AHEAD_US);
 }
 
 /// Lets a tick pass.
-pub(super) fn tick(state: &mut CacheState) {
+pub(super) fn tick(state: &mut State) {
     // A lease and a back-off still count at their last millisecond.
     let older = |left: u8| left.checked_sub(1);
     let books = &mut state.books;
     books.lease = books.lease.and_then(|(id, left)| Some((id, older(left)?)));
     books.rests = books.rests.and_then(older);
     let us = TICK_MS * 1_000;
-    each_number(state, |number| {
+    each_number(state, &mut |number| {
         let passed = if *number < AHEAD_US { us } else { 0 };
         *number = number.saturating_sub(passed);
     });
@@ -59,31 +55,25 @@ pub(super) fn tick(state: &mut CacheState) {
 }
 
 /// Moves to one place all times that the rules cannot tell apart.
-pub(super) fn settle(state: &mut CacheState) {
+pub(super) fn settle(state: &mut State) {
     if state.entry.control.is_none() && state.books.issued >= AHEAD_US {
         // Only the stored state tells how far the numbers have come (K2).
         let stored = state.entry.value.as_ref();
         state.books.issued = stored.map_or(0, |(value, _)| value.header.version.get());
     }
-    let mut all = Vec::new();
-    each_number(state, |number| all.push(*number));
-    all.retain(|number| *number > 0);
-    all.sort_unstable();
-    all.dedup();
-    let below = |limit: u64| all.partition_point(|number| *number < limit);
-    let (old, not_ahead) = (below(NOW.wall_us), below(AHEAD_US));
-    let new_place = |number: u64| {
-        let at = all.binary_search(&number).unwrap_or_default();
-        if at < old {
-            NOW.wall_us - TICK_MS * 1_000 + at as u64
-        } else if at < not_ahead {
-            NOW.wall_us + (at - old) as u64
-        } else {
-            AHEAD_US + (at - not_ahead) as u64 * APART_US
-        }
-    };
-    each_number(state, |number| {
-        *number = if *number == 0 { 0 } else { new_place(*number) };
+    move_numbers(state, each_number, |all| {
+        let below = |limit: u64| all.partition_point(|number| *number < limit);
+        let (old, not_ahead) = (below(NOW.wall_us), below(AHEAD_US));
+        let place = |at: usize| {
+            if at < old {
+                NOW.wall_us - TICK_MS * 1_000 + at as u64
+            } else if at < not_ahead {
+                NOW.wall_us + (at - old) as u64
+            } else {
+                AHEAD_US + (at - not_ahead) as u64 * APART_US
+            }
+        };
+        (0..all.len()).map(place).collect()
     });
     if let Some((value, _)) = &mut state.entry.value {
         let header = &mut value.header;
@@ -102,20 +92,23 @@ pub(super) fn settle(state: &mut CacheState) {
     }
 }
 
-/// Every number that the store or a message knows.
-fn each_number(state: &mut CacheState, mut with: impl FnMut(&mut u64)) {
+/// Every number that the store or a message knows, but 0, which stands for none.
+fn each_number(state: &mut State, with: &mut dyn FnMut(&mut u64)) {
+    let mut with = |number: &mut u64| {
+        if *number > 0 {
+            with(number);
+        }
+    };
     with(&mut state.books.issued);
     for client in &mut state.clients {
         match &mut client.phase {
-            CachePhase::Loading(load) => with(&mut load.version),
-            CachePhase::Asking(Some(seen)) => with(seen),
+            Phase::Loading(Load { version: it, .. }) | Phase::Asking(Some(it)) => with(it),
             _ => {}
         }
     }
     for message in &mut state.flight {
         match &mut message.request {
-            Request::Commit(load) => with(&mut load.version),
-            Request::Begin(Some(seen)) => with(seen),
+            Request::Commit(Load { version: it, .. }) | Request::Begin(Some(it)) => with(it),
             _ => {}
         }
     }
@@ -143,18 +136,17 @@ mod tests {
     use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Step, Version};
 
     use super::TICK_MS;
-    use crate::cache::actions::CacheAction;
-    use crate::cache::configs::all;
-    use crate::cache::model::CacheModel;
-    use crate::cache::state::CachePhase;
-    use crate::frame::{Bounds, NOW, later};
+    use crate::cache::state::Phase;
+    use crate::cache::turn::{Action, EntryEvent};
+    use crate::cache::{CacheModel, GuardedEntry};
+    use crate::frame::{Bounds, NOW, later, setups};
 
     /// A shift of the state equals the passing of real time: all steps get equal replies.
     #[test]
     fn to_move_the_times_is_the_same_as_to_let_time_pass() {
-        let mut setups = all(Bounds::Ci).into_iter();
-        let setup = setups.find(|setup| setup.name == "cache eviction").unwrap();
-        let rules = CacheModel::new(setup, EntryState::apply).unwrap();
+        let mut all = setups::<GuardedEntry>(Bounds::Ci).into_iter();
+        let setup = all.find(|setup| setup.name == "cache eviction").unwrap();
+        let rules = CacheModel::of(setup, GuardedEntry::new(EntryState::apply).unwrap());
         let mut answers = 0;
         for seed in 0..400_usize {
             let mut state = stateright::Model::init_states(&rules).remove(0);
@@ -170,28 +162,31 @@ mod tests {
                 };
                 let (next, said) = (turn.state, turn.said);
                 let step = match action {
-                    CacheAction::Tick => {
+                    Action::Tick => {
                         ms += TICK_MS;
                         None
                     }
-                    CacheAction::LoseControl => {
+                    Action::Entry(EntryEvent::LoseControl) => {
                         entry.control = None;
                         None
                     }
-                    CacheAction::LoseValue => {
+                    Action::Entry(EntryEvent::LoseValue) => {
                         entry.value = None;
                         None
                     }
-                    CacheAction::Invalidate { remove } => Some((Step::Invalidate { remove }, 0)),
-                    CacheAction::Ask {
-                        client, request, ..
-                    } => {
+                    Action::Entry(EntryEvent::Invalidate) => {
+                        Some((Step::Invalidate { remove: false }, 0))
+                    }
+                    Action::Entry(EntryEvent::Remove) => {
+                        Some((Step::Invalidate { remove: true }, 0))
+                    }
+                    Action::Ask { client, verb, .. } => {
                         // A fresh number, where the order begins.
                         let id = match state.client(client).phase {
-                            CachePhase::Idle => next.id(client),
+                            Phase::Idle => next.id(client),
                             _ => state.id(client),
                         };
-                        let mut step = rules.asks(id, request);
+                        let mut step = rules.asks(id, verb);
                         if let Step::Commit(commit) = &mut step {
                             commit.version = Version::new(versions[usize::from(client)]);
                         }

@@ -2,18 +2,13 @@
 
 use leasehold_core::cache::{CommitOutcome, EntryState, Reply, Standing};
 
-use super::actions::CacheAction;
-use super::model::CacheTurn;
-use super::setup::TICK;
-use super::state::{CacheMessage, CachePhase, CacheState, Load, Request};
+use super::model::{CacheTurn, TICK};
+use super::state::{Load, Message, Phase, Request, State};
+use super::turn::Action;
 use crate::frame::{CallId, NOW, letter};
 
 /// The action, the store's reply, and the state after it.
-pub(super) fn cells(
-    before: &CacheState,
-    action: CacheAction,
-    after: &CacheTurn<'_>,
-) -> Vec<String> {
+pub(super) fn cells(before: &State, action: Action, after: &CacheTurn<'_>) -> Vec<String> {
     vec![
         what(before, action),
         after.said.as_ref().map(reply).unwrap_or_default(),
@@ -23,35 +18,27 @@ pub(super) fn cells(
     ]
 }
 
-fn what(state: &CacheState, action: CacheAction) -> String {
+fn what(state: &State, action: Action) -> String {
     match action {
-        CacheAction::Ask {
-            client,
-            request,
-            lost,
-        } => {
+        Action::Ask { client, verb, lost } => {
             let lost = if lost { ", answer lost" } else { "" };
-            format!("{} {}{lost}", letter(client), verb(request))
+            format!("{} {}{lost}", letter(client), does(verb))
         }
-        CacheAction::Send { client, request } => {
-            format!("{} sends {}", letter(client), verb(request))
+        Action::Send { client, verb } => {
+            format!("{} sends {}", letter(client), does(verb))
         }
-        CacheAction::Arrive { at, again } => {
+        Action::Arrive { at, again } => {
             let still = if again { ", not for the last time" } else { "" };
             format!("{} arrives{still}", message(&state.flight[at]))
         }
-        CacheAction::Drop { at } => format!("{} is lost", message(&state.flight[at])),
-        CacheAction::Crash { client } => format!("{} crashes", letter(client)),
-        CacheAction::Invalidate { remove: false } => "someone invalidates".to_owned(),
-        CacheAction::Invalidate { remove: true } => "someone invalidates and removes".to_owned(),
-        CacheAction::LoseControl => "the control is lost".to_owned(),
-        CacheAction::LoseValue => "the value is lost".to_owned(),
-        CacheAction::SetBack => "the clock is set back".to_owned(),
-        CacheAction::Tick => format!("-- {} ms pass --", TICK.as_millis()),
+        Action::Drop { at } => format!("{} is lost", message(&state.flight[at])),
+        Action::Crash { client } => format!("{} crashes", letter(client)),
+        Action::Entry(event) => event.words().to_owned(),
+        Action::Tick => format!("-- {} ms pass --", TICK.as_millis()),
     }
 }
 
-const fn verb(request: Request) -> &'static str {
+const fn does(request: Request) -> &'static str {
     match request {
         Request::Begin(None) => "begins",
         Request::Begin(Some(_)) => "begins, over what is fresh",
@@ -63,8 +50,8 @@ const fn verb(request: Request) -> &'static str {
     }
 }
 
-fn message(message: &CacheMessage) -> String {
-    format!("{}: {}", message.from, verb(message.request))
+fn message(message: &Message) -> String {
+    format!("{}: {}", message.from, does(message.request))
 }
 
 fn reply(reply: &Reply) -> String {
@@ -95,7 +82,7 @@ fn value(entry: &EntryState) -> String {
     }
 }
 
-fn lease(state: &CacheState) -> String {
+fn lease(state: &State) -> String {
     let control = state.entry.control.as_ref();
     let loader = control.and_then(|control| control.loader);
     loader.map_or("-".to_owned(), |loader| {
@@ -104,9 +91,9 @@ fn lease(state: &CacheState) -> String {
     })
 }
 
-fn loading(state: &CacheState) -> String {
+fn loading(state: &State) -> String {
     let loads = (0u8..).zip(&state.clients).filter_map(|(client, at)| {
-        let CachePhase::Loading(load) = at.phase else {
+        let Phase::Loading(load) = at.phase else {
             return None;
         };
         let old = if load.old { ", invalidated" } else { "" };

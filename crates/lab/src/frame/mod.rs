@@ -10,7 +10,8 @@ mod calls;
 
 use std::cell::Cell;
 use std::fmt::{Debug, Write as _};
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -46,88 +47,135 @@ pub enum Bounds {
     Deep,
 }
 
-impl Bounds {
-    /// The models of this size, of which `ci` are the small ones.
-    pub(crate) fn of<T: Copy>(self, ci: &[T], deeper: impl Fn(&T) -> T) -> Vec<T> {
-        match self {
-            Self::Ci => ci.to_vec(),
-            Self::Deep => ci.iter().map(deeper).collect(),
-        }
+/// One model: a name and its bounds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup<L, F: 'static, R: 'static> {
+    pub(crate) name: &'static str,
+    /// Bounds that are numbers: clients, times, messages.
+    pub(crate) limits: L,
+    pub(crate) faults: &'static [F],
+    /// The situations that must be reached, fewer than 64; otherwise the model does not show what its name says.
+    pub(crate) reaches: &'static [R],
+}
+
+/// A setup of a subject.
+pub(crate) type SetupOf<S> =
+    Setup<<S as Subject>::Limits, <S as Subject>::Fault, <S as Subject>::Situation>;
+
+impl<L, F: Copy + PartialEq, R> Setup<L, F, R> {
+    pub(crate) fn may(&self, fault: F) -> bool {
+        self.faults.contains(&fault)
     }
 }
 
-/// The setup of this name.
+impl<L, F, R> Deref for Setup<L, F, R> {
+    type Target = L;
+
+    fn deref(&self) -> &L {
+        &self.limits
+    }
+}
+
+/// The models of a subject, of this size. Two models never differ in size only.
+pub(crate) fn setups<S: Subject>(bounds: Bounds) -> Vec<SetupOf<S>> {
+    let mut all = S::MODELS.to_vec();
+    if bounds == Bounds::Deep {
+        for setup in &mut all {
+            setup.limits = S::deeper(setup);
+        }
+    }
+    all
+}
+
+/// The names of the models of a subject.
+pub(crate) fn names<S: Subject>(bounds: Bounds) -> Vec<&'static str> {
+    let all = setups::<S>(bounds);
+    all.iter().map(|setup| setup.name).collect()
+}
+
+/// Explores the model of this name.
 ///
 /// # Errors
 /// [`Invalid`] if there is none.
-pub(crate) fn named_setup<S>(
-    all: Vec<S>,
-    name_of: impl Fn(&S) -> &'static str,
+pub(crate) fn check_one<S: Subject>(
+    bounds: Bounds,
     name: &str,
-) -> Result<S, Invalid> {
-    let names: Vec<_> = all.iter().map(&name_of).collect();
-    let mut all = all.into_iter();
-    all.find(|setup| name_of(setup) == name)
-        .ok_or_else(|| Invalid::new("model", name, format!("must be one of {names:?}")))
+    subject: impl FnOnce(&SetupOf<S>) -> Result<S, Invalid>,
+) -> Result<Finding<S::Situation>, Invalid> {
+    let mut all = setups::<S>(bounds).into_iter();
+    let setup = all.find(|setup| setup.name == name).ok_or_else(|| {
+        let names = names::<S>(bounds);
+        Invalid::new("model", name, format!("must be one of {names:?}"))
+    })?;
+    let subject = subject(&setup)?;
+    Ok(Framed::of(setup, subject).explore())
 }
 
-/// Declares the faults of a subject, each with a description for people.
-macro_rules! faults {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $fault:ident => $words:literal,)* }) => {
+/// Declares an enum whose values have words for people: the faults of a subject, or what may happen in it.
+macro_rules! worded {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $value:ident => $words:literal,)* }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum $name {
-            $($(#[$doc])* $fault,)*
+            $($(#[$doc])* $value,)*
         }
 
         impl $name {
-            /// A description for people.
-            const fn words(self) -> &'static str {
+            /// Words for people.
+            pub(super) const fn words(self) -> &'static str {
                 match self {
-                    $(Self::$fault => $words,)*
+                    $(Self::$value => $words,)*
                 }
             }
         }
     };
 }
-pub(crate) use faults;
+pub(crate) use worded;
 
-/// The models of a subject, as a table: the name, the bounds that differ from those of a plain model, the faults that may happen, and
+/// The models of a subject, as a table: the name, the limits that differ from those of a plain model, the faults that may happen, and
 /// the situations to reach.
-macro_rules! setups {
+macro_rules! models {
     (
-        $setup:ident, $fault:ident, $situation:ident, $plain:ident;
+        $limits:ident, $fault:ident, $situation:ident, $plain:ident;
         $(
-            $name:literal { $($bound:ident: $value:expr),* }
+            $name:literal { $($limit:ident: $value:expr),* }
             may [$($may:ident),*]
             reaches [$($reached:ident),*];
         )*
     ) => {
-        &[$($setup {
+        &[$($crate::frame::Setup {
             name: $name,
-            $($bound: $value,)*
+            limits: $limits { $($limit: $value,)* ..$plain },
             faults: &[$($fault::$may),*],
             reaches: &[$($situation::$reached),*],
-            ..$plain
         }),*]
     };
 }
-pub(crate) use setups;
+pub(crate) use models;
 
-/// A property that a single step can violate: a bit of [`Subject::broken`].
-macro_rules! kept {
-    ($name:literal, $rule:expr) => {
-        Property::<$crate::frame::Framed<Self>>::always($name, |_, state| {
+/// The properties of a subject, as a table. Each is a word, then a space and its meaning. It is `kept` by each step, by a rule that is a
+/// bit of [`Subject::broken`], or it is a function of the model and a state.
+macro_rules! properties {
+    ($($name:literal $how:ident $what:expr;)*) => {
+        vec![$($crate::frame::properties!(@$how $name, $what)),*]
+    };
+    (@kept $name:literal, $rule:expr) => {
+        stateright::Property::<$crate::frame::Framed<Self>>::always($name, |_, state| {
             <Self as Subject>::broken(state) & $rule as u16 == 0
         })
     };
+    (@always $name:literal, $condition:expr) => {
+        stateright::Property::<$crate::frame::Framed<Self>>::always($name, $condition)
+    };
 }
-pub(crate) use kept;
+pub(crate) use properties;
 
 /// What a tree of models is about: its rules, and the behaviour of clients, messages and time around them.
 pub(crate) trait Subject: Debug + Clone + Send + Sync + 'static {
-    /// The bounds of one model.
-    type Setup: Debug + Copy + Send + Sync;
+    /// The bounds of one model that are numbers.
+    type Limits: Debug + Copy + Send + Sync;
+    /// What else may happen in a model.
+    type Fault: Debug + Copy + PartialEq + Send + Sync;
     /// The state at one moment.
     type State: Debug + Clone + PartialEq + Hash + Send + Sync;
     /// What may happen next.
@@ -137,11 +185,20 @@ pub(crate) trait Subject: Debug + Clone + Send + Sync + 'static {
     /// What a model may have to reach; otherwise it does not show what its name says.
     type Situation: Debug + Copy + PartialEq + Send + Sync;
 
+    /// The small models.
+    const MODELS: &'static [SetupOf<Self>];
+
     /// The passing of time, and how much of it passes.
     const TICK: (Self::Action, Duration);
 
     /// The columns of a trace behind the number of the step, and their widths: the time, the action, the reply, and the state.
     const COLUMNS: &'static [(&'static str, usize)];
+
+    /// The limits of a larger version of a model.
+    fn deeper(setup: &SetupOf<Self>) -> Self::Limits;
+
+    /// The bounds of a model, for people.
+    fn bounds(setup: &SetupOf<Self>) -> String;
 
     /// The first state.
     fn init(model: &Framed<Self>) -> Self::State;
@@ -165,11 +222,9 @@ pub(crate) trait Subject: Debug + Clone + Send + Sync + 'static {
 /// A model: its bounds, its subject, and which of its situations it has reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Framed<S: Subject> {
-    pub(crate) setup: S::Setup,
+    pub(crate) setup: SetupOf<S>,
     pub(crate) subject: S,
-    /// The situations that it must reach, fewer than 64.
-    reaches: &'static [S::Situation],
-    /// Those that it has reached, a bit each; shared by all copies of the model.
+    /// The situations that it has reached, a bit each; shared by all copies of the model.
     reached: Arc<AtomicU64>,
 }
 
@@ -195,20 +250,85 @@ impl<'a, S: Subject> Turn<'a, S> {
 
     /// Notes a situation.
     pub(crate) fn reached(&self, situation: S::Situation) {
-        let mut all = self.model.reaches.iter();
+        let mut all = self.model.setup.reaches.iter();
         if let Some(at) = all.position(|it| *it == situation) {
             self.reached.set(self.reached.get() | 1 << at);
         }
     }
+
+    /// Notes a situation if this is so.
+    pub(crate) fn reached_if(&self, is_so: bool, situation: S::Situation) {
+        if is_so {
+            self.reached(situation);
+        }
+    }
+}
+
+/// Those of these events that are possible.
+pub(crate) fn those_possible<E>(
+    events: impl IntoIterator<Item = (E, bool)>,
+) -> impl Iterator<Item = E> {
+    let events = events.into_iter();
+    events.filter_map(|(event, is_possible)| is_possible.then_some(event))
+}
+
+/// Moves each number of a state to another place. `each` hands out all numbers, and `places` has one for each of these, which ascend.
+pub(crate) fn move_numbers<S>(
+    state: &mut S,
+    each: impl Fn(&mut S, &mut dyn FnMut(&mut u64)),
+    places: impl FnOnce(&[u64]) -> Vec<u64>,
+) {
+    let mut all = Vec::with_capacity(32);
+    each(state, &mut |number| all.push(*number));
+    all.sort_unstable();
+    all.dedup();
+    let places = places(&all);
+    each(state, &mut |number| {
+        let at = all.binary_search(number).unwrap_or_default();
+        *number = places[at];
+    });
+}
+
+/// The rank of each client in an order that does not depend on names. States that differ by the names of clients only shall be equal: they
+/// have the same hash, and the checker compares hashes only. `traits` are all that tells a client from others, and go into the hash.
+pub(crate) fn ranks<T: Ord + Hash>(
+    clients: usize,
+    traits: impl Fn(u8) -> T,
+    into: &mut impl Hasher,
+) -> Vec<u8> {
+    let mut sorted: Vec<_> = (0u8..).take(clients).map(|at| (traits(at), at)).collect();
+    sorted.sort_unstable();
+    let mut ranks = vec![0; clients];
+    for (rank, (traits, client)) in (0u8..).zip(sorted) {
+        traits.hash(into);
+        ranks[usize::from(client)] = rank;
+    }
+    ranks
+}
+
+/// More polls than any bounded wait needs.
+const POLLS: usize = 256;
+
+/// Liveness of one waiter: all other clients stop, it polls as told, and time passes by the millisecond. This is the worst case: it
+/// receives no wake. Returns after how many milliseconds it has what it waits for, if ever. `poll` says how many milliseconds it pauses, or
+/// whether it has that.
+pub(crate) fn waits_alone(mut poll: impl FnMut(Now) -> ControlFlow<bool, u64>) -> Option<u64> {
+    let mut ms = 0;
+    for _ in 0..POLLS {
+        match poll(later(ms)) {
+            ControlFlow::Continue(pause) => ms += pause,
+            ControlFlow::Break(has_it) => return has_it.then_some(ms),
+        }
+    }
+    None
 }
 
 impl<S: Subject> Framed<S> {
-    pub(crate) fn of(setup: S::Setup, reaches: &'static [S::Situation], subject: S) -> Self {
-        assert!(reaches.len() < 64, "a bit each");
+    pub(crate) fn of(setup: SetupOf<S>, subject: S) -> Self {
+        assert!(setup.reaches.len() < 64, "a bit each");
         Self {
             setup,
             subject,
-            reaches,
             reached: Arc::default(),
         }
     }
@@ -225,7 +345,7 @@ impl<S: Subject> Framed<S> {
         clippy::disallowed_methods,
         reason = "how long an exploration takes is no lease"
     )]
-    pub(crate) fn explore(&self, name: &str, bounds: String) -> Finding<S::Situation> {
+    fn explore(&self) -> Finding<S::Situation> {
         let begun = Instant::now();
         let seen = self
             .clone()
@@ -260,8 +380,8 @@ impl<S: Subject> Framed<S> {
             }
         };
         let checked = Checked {
-            model: name.to_owned(),
-            bounds,
+            model: self.setup.name.to_owned(),
+            bounds: S::bounds(&self.setup),
             states: seen.unique_state_count(),
             // It counts the states of a path, one more than its steps.
             depth: seen.max_depth().saturating_sub(1),
@@ -269,7 +389,7 @@ impl<S: Subject> Framed<S> {
             took,
         };
         let reached = self.reached.load(Ordering::Relaxed);
-        let missed = self.reaches.iter().enumerate();
+        let missed = self.setup.reaches.iter().enumerate();
         let missed = missed.filter(|&(at, _)| reached & (1 << at) == 0);
         Finding {
             checked,

@@ -2,18 +2,26 @@
 
 use leasehold_core::quorum::{Mark, Proposal};
 use leasehold_core::{
-    Block, Fence, Fences, Foreign, Holder, Mode, Now, Reply, Step, UnknownPresence, Wait, Waiter,
-    World,
+    Block, Fence, Fences, Foreign, Holder, Mode, Now, Owner, Reply, Step, UnknownPresence, Wait,
+    Waiter, World,
 };
 
-use super::model::{QuorumModel, QuorumTurn};
+use super::model::{QuorumModel, QuorumTurn, TICK_MS};
 use super::numbers::{OLD_US, clock};
-use super::setup::TICK_MS;
 use super::state::{NodeState, Queued, Remembers, TakenBy, Vote};
 use crate::frame::CallId;
 
 /// Longer than a model lasts.
 const ENDLESS_MS: u64 = 1 << 40;
+
+/// What a node with this mark knows about its own past.
+fn remembers(mark: Option<Mark>, now_ms: u64) -> Remembers {
+    match mark {
+        None => Remembers::Nothing,
+        Some(Mark { made_at_ms: 0, .. }) => Remembers::All,
+        Some(mark) => Remembers::Since(now_ms.saturating_sub(mark.made_at_ms)),
+    }
+}
 
 /// A fence as a block of one.
 pub(super) const fn one(fence: u64) -> Fences {
@@ -60,11 +68,7 @@ impl QuorumModel {
             vote: None,
             queue: [None; 2],
             counter: None,
-            remembers: match mark {
-                None => Remembers::Nothing,
-                Some(Mark { made_at_ms: 0, .. }) => Remembers::All,
-                Some(mark) => Remembers::Since(now.millis() - mark.made_at_ms),
-            },
+            remembers: remembers(mark, now.millis()),
             ..*node
         };
     }
@@ -88,13 +92,17 @@ impl QuorumModel {
             return world;
         }
         let lock = world.entry(&self.subject.name);
-        lock.holders.extend(node.vote.map(|vote| Holder {
-            owner: self.subject.owners.of(vote.by).clone(),
+        let holder = |owner: &Owner, fence, left_ms| Holder {
+            owner: owner.clone(),
             mode: Mode::Exclusive,
-            fences: one(vote.fence),
-            expires_at_ms: now.millis() + vote.left_ms,
+            fences: one(fence),
+            expires_at_ms: now.millis() + left_ms,
             kept: false,
-        }));
+        };
+        let owners = &self.subject.owners;
+        let vote = node.vote.iter();
+        let vote = vote.map(|vote| holder(owners.of(vote.by), vote.fence, vote.left_ms));
+        lock.holders.extend(vote);
         lock.queue
             .extend(node.queue.iter().flatten().map(|place| Waiter {
                 owner: self.subject.owners.of(place.by).clone(),
@@ -106,13 +114,10 @@ impl QuorumModel {
             }));
         match node.taken {
             None => {}
-            Some(TakenBy::Stranger) => lock.holders.push(Holder {
-                owner: self.subject.stranger.clone(),
-                mode: Mode::Exclusive,
-                fences: one(1),
-                expires_at_ms: now.millis() + ENDLESS_MS,
-                kept: false,
-            }),
+            Some(TakenBy::Stranger) => {
+                let stranger = holder(&self.subject.stranger, 1, ENDLESS_MS);
+                lock.holders.push(stranger);
+            }
             Some(TakenBy::Program) => {
                 lock.foreign = Some(Foreign {
                     kind: "string".to_owned(),
@@ -156,11 +161,7 @@ impl QuorumModel {
         let Some(memory) = &mut world.node else {
             return;
         };
-        node.remembers = match memory.mark {
-            None => Remembers::Nothing,
-            Some(Mark { made_at_ms: 0, .. }) => Remembers::All,
-            Some(mark) => Remembers::Since(now_ms.saturating_sub(mark.made_at_ms)),
-        };
+        node.remembers = remembers(memory.mark, now_ms);
         node.counter = memory.counter(&self.subject.name).0.map(Fence::get);
     }
 }

@@ -8,9 +8,9 @@
 
 use leasehold_core::quorum::{AHEAD, Mark, QuorumTerms};
 
-use super::setup::{QuorumSetup, TICK_MS, TICK_US};
-use super::state::{CLIENTS, NODES, NodeState, QuorumState, Remembers, Said};
-use crate::frame::NOW;
+use super::model::{Setup, TICK_MS, TICK_US};
+use super::state::{CLIENTS, NODES, NodeState, Remembers, Said, State};
+use crate::frame::{NOW, move_numbers};
 
 /// The constant time.
 pub(super) const NOW_US: u64 = NOW.wall_us;
@@ -27,7 +27,7 @@ pub(super) const fn clock(ahead: i8) -> u64 {
 const AHEAD_US: u64 = 1_000_000 * AHEAD.as_secs();
 
 /// Lets a tick pass, except for the phases of clients.
-pub(super) fn tick(state: &mut QuorumState, ttl: u8) {
+pub(super) fn tick(state: &mut State, ttl: u8) {
     let older = |age: u8| (age + 1).min(ttl);
     for client in &mut state.clients {
         if let Some(attempt) = &mut client.attempt {
@@ -74,7 +74,7 @@ pub(super) fn pass(node: &mut NodeState, ticks: u64) {
 }
 
 /// The lowest number that a node without a counter accepts after a loss of its memory.
-fn floor(state: &QuorumState, node: usize, quorum: QuorumTerms) -> u64 {
+fn floor(state: &State, node: usize, quorum: QuorumTerms) -> u64 {
     let it = &state.nodes[node];
     let Remembers::Since(ago_ms) = it.remembers else {
         return 0;
@@ -88,7 +88,7 @@ fn floor(state: &QuorumState, node: usize, quorum: QuorumTerms) -> u64 {
 }
 
 /// Moves to one place all numbers that the rules cannot tell apart.
-pub(super) fn settle(state: &mut QuorumState, terms: QuorumTerms, setup: &QuorumSetup) {
+pub(super) fn settle(state: &mut State, terms: QuorumTerms, setup: &Setup) {
     let least = least(state, setup.clients);
     for node in 0..NODES {
         let floor = floor(state, node, terms);
@@ -105,35 +105,27 @@ pub(super) fn settle(state: &mut QuorumState, terms: QuorumTerms, setup: &Quorum
     let floors = (0..NODES).map(|node| floor(state, node, terms));
     fixed.extend(floors.filter(|floor| *floor >= least));
     fixed.sort_unstable();
-    let mut all = Vec::with_capacity(32);
-    each_number(state, &mut |number| all.push(*number));
-    all.sort_unstable();
-    all.dedup();
-    let old = all.partition_point(|number| *number < least);
-    let mut places = Vec::with_capacity(all.len());
-    for at in 0..old {
-        places.push(OLD_US + at as u64);
-    }
-    for at in old..all.len() {
-        let number = all[at];
-        let below = fixed.partition_point(|fixed| *fixed <= number);
-        let base = if below == 0 { least } else { fixed[below - 1] };
-        let place = match at.checked_sub(1).filter(|before| *before >= old) {
-            Some(before) if all[before] >= base => {
-                places[before] + (number - all[before]).min(setup.apart)
-            }
-            _ => base + (number - base).min(setup.apart),
-        };
-        places.push(place);
-    }
-    each_number(state, &mut |number| {
-        let at = all.binary_search(number).unwrap_or_default();
-        *number = places[at];
+    move_numbers(state, each_number, |all| {
+        let old = all.partition_point(|number| *number < least);
+        let mut places: Vec<u64> = (0..old).map(|at| OLD_US + at as u64).collect();
+        for at in old..all.len() {
+            let number = all[at];
+            let below = fixed.partition_point(|fixed| *fixed <= number);
+            let base = if below == 0 { least } else { fixed[below - 1] };
+            let place = match at.checked_sub(1).filter(|before| *before >= old) {
+                Some(before) if all[before] >= base => {
+                    places[before] + (number - all[before]).min(setup.apart)
+                }
+                _ => base + (number - base).min(setup.apart),
+            };
+            places.push(place);
+        }
+        places
     });
 }
 
 /// No proposal will be below this, unless it was made already.
-fn least(state: &QuorumState, clocks: [i8; CLIENTS]) -> u64 {
+fn least(state: &State, clocks: [i8; CLIENTS]) -> u64 {
     let mut least = u64::MAX;
     for (client, ahead) in state.clients.iter().zip(clocks) {
         least = least.min(client.aim).min(clock(ahead));
@@ -151,7 +143,7 @@ fn least(state: &QuorumState, clocks: [i8; CLIENTS]) -> u64 {
 }
 
 /// Forgets numbers that nothing will be compared with, and those that only bound others.
-fn forget(state: &mut QuorumState, least: u64) {
+fn forget(state: &mut State, least: u64) {
     let books = &mut state.books;
     // A fence below it that may still be certified was proposed before.
     let mut live = Vec::with_capacity(16);
@@ -206,7 +198,7 @@ fn forget(state: &mut QuorumState, least: u64) {
 }
 
 /// Every number of the state, but 0.
-fn each_number(state: &mut QuorumState, with: &mut dyn FnMut(&mut u64)) {
+fn each_number(state: &mut State, with: &mut dyn FnMut(&mut u64)) {
     let mut with = |number: &mut u64| {
         if *number > 0 {
             with(number);
@@ -271,17 +263,17 @@ mod tests {
     use stateright::Model;
 
     use super::settle;
-    use crate::frame::Bounds;
-    use crate::quorum::configs::all;
-    use crate::quorum::model::{QuorumModel, QuorumRules, QuorumTurn};
-    use crate::quorum::state::QuorumState;
+    use crate::frame::{Bounds, setups};
+    use crate::quorum::state::State;
+    use crate::quorum::{Quorum, QuorumModel, QuorumRules, QuorumTurn};
 
     /// A state with its numbers, and that with moved ones, get equal replies and lead to equal states.
     #[test]
     fn moved_numbers_make_no_difference() {
         let mut moved = 0;
-        for setup in all(Bounds::Ci) {
-            let model = QuorumModel::new(setup, QuorumRules::SOUND).unwrap();
+        for setup in setups::<Quorum>(Bounds::Ci) {
+            let quorum = Quorum::new(&setup, QuorumRules::SOUND).unwrap();
+            let model = QuorumModel::of(setup, quorum);
             for seed in 0..60_usize {
                 let mut here = model.init_states().remove(0);
                 let mut there = here;
@@ -304,7 +296,7 @@ mod tests {
                         setup.name
                     );
                     (here, there) = (next, turn.state);
-                    let settled = |state: &QuorumState| {
+                    let settled = |state: &State| {
                         let mut state = *state;
                         settle(&mut state, model.subject.terms, &model.setup);
                         state

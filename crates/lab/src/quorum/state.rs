@@ -1,14 +1,22 @@
 //! The state of the quorum model: the nodes, the clients, the requests under way, and the judge's record. A node's part is what core's
 //! [`World`](leasehold_core::World) keeps of one lock; `node` gives it to core and takes it back.
 //!
+//! States that differ only by the names of clients or nodes are equal: they have the same hash, and the checker compares hashes only.
+//!
 //! A number is a fence, in microseconds around the constant time of the model; 0 stands for none.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use leasehold_core::quorum::Refusal;
 
-use crate::frame::CallId;
+use crate::frame::{CallId, MOST_CALLS};
 
 /// How many nodes there are.
 pub(super) const NODES: usize = 3;
+/// How many owners of a client the nodes and the network may know at once: fewer than the frame allows.
+pub(super) const NUMBERS: u8 = 4;
+const _: () = assert!(NUMBERS <= MOST_CALLS);
+
 /// How many clients there are.
 pub(super) const CLIENTS: usize = 2;
 
@@ -121,7 +129,7 @@ pub(super) struct Renewing {
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum QuorumPhase {
+pub(super) enum Phase {
     #[default]
     Idle,
     /// An attempt is in progress.
@@ -136,9 +144,9 @@ pub(super) enum QuorumPhase {
 
 /// A client, and the record of its owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct QuorumClient {
+pub(super) struct Client {
     pub(super) nth: u8,
-    pub(super) phase: QuorumPhase,
+    pub(super) phase: Phase,
     pub(super) attempt: Option<Attempting>,
     /// The fence of its certificate.
     pub(super) certified: u64,
@@ -193,7 +201,7 @@ pub(super) struct LateProposal {
 
 /// The judge's record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct QuorumBooks {
+pub(super) struct Books {
     /// The highest fence of a lease that was handed out.
     pub(super) highest: u64,
     /// The highest fence of a lease that has ended, and was not robbed.
@@ -215,11 +223,11 @@ pub(super) struct Alike {
 
 /// The whole state of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QuorumState {
+pub(super) struct State {
     pub(super) nodes: [NodeState; NODES],
-    pub(super) clients: [QuorumClient; CLIENTS],
+    pub(super) clients: [Client; CLIENTS],
     pub(super) late: [[Option<LateProposal>; NODES]; CLIENTS],
-    pub(super) books: QuorumBooks,
+    pub(super) books: Books,
     /// How often the fault that is counted has happened.
     pub(super) spent: u8,
     pub(super) alike: Alike,
@@ -241,7 +249,7 @@ impl Attempting {
     }
 }
 
-impl QuorumClient {
+impl Client {
     /// The node that it asks as the lead: the first one that answers.
     pub(super) fn lead(&self) -> usize {
         let answers = self.silent.iter().position(|is_silent| !is_silent);
@@ -250,7 +258,7 @@ impl QuorumClient {
 
     /// Whether it relies on a lease.
     pub(super) const fn holds(&self) -> bool {
-        matches!(self.phase, QuorumPhase::Holding(_))
+        matches!(self.phase, Phase::Holding(_))
     }
 
     /// The highest fence that its owner may hold.
@@ -298,12 +306,12 @@ pub(super) fn put(places: &mut [u64], number: u64) -> bool {
     true
 }
 
-impl QuorumState {
-    pub(super) fn client(&self, client: u8) -> &QuorumClient {
+impl State {
+    pub(super) fn client(&self, client: u8) -> &Client {
         &self.clients[usize::from(client)]
     }
 
-    pub(super) fn client_mut(&mut self, client: u8) -> &mut QuorumClient {
+    pub(super) fn client_mut(&mut self, client: u8) -> &mut Client {
         &mut self.clients[usize::from(client)]
     }
 
@@ -332,7 +340,7 @@ impl QuorumState {
     /// Whether a client still acts for this owner.
     pub(super) fn is_current(&self, owner: CallId) -> bool {
         let client = self.client(owner.client);
-        client.nth == owner.nth && client.phase != QuorumPhase::Idle
+        client.nth == owner.nth && client.phase != Phase::Idle
     }
 
     /// Every place that names an owner.
@@ -364,5 +372,157 @@ impl QuorumState {
                 message.nth = by.nth;
             }
         }
+    }
+}
+
+impl State {
+    /// One number for all states that differ by names only.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The least of all states that differ from this one by names only.
+    fn canonical(&self) -> Self {
+        let mut least = self.renamed(false, false);
+        for (clients, nodes) in [(true, false), (false, true), (true, true)] {
+            let is_allowed = (self.alike.clients || !clients) && (self.alike.nodes || !nodes);
+            if is_allowed {
+                least = least.min(self.renamed(clients, nodes));
+            }
+        }
+        least
+    }
+
+    /// This state with other names: clients or nodes are exchanged, and the numbers of owners are counted.
+    fn renamed(&self, clients: bool, nodes: bool) -> Self {
+        let mut state = *self;
+        if nodes {
+            state.nodes.swap(1, 2);
+            for client in &mut state.clients {
+                client.at.swap(1, 2);
+                client.silent.swap(1, 2);
+                if let Some(attempt) = &mut client.attempt {
+                    attempt.said.swap(1, 2);
+                }
+                if let Some(renewal) = &mut client.renewal {
+                    renewal.at.swap(1, 2);
+                }
+                if let Some((_, votes)) = &mut client.ghost {
+                    votes.swap(1, 2);
+                }
+            }
+            for late in &mut state.late {
+                late.swap(1, 2);
+            }
+        }
+        if clients {
+            state.clients.swap(0, 1);
+        }
+        // An owner of an idle client is one of its earlier ones.
+        let current =
+            (self.clients).map(|client| (client.phase != Phase::Idle).then_some(client.nth));
+        let mut known = [[None; NUMBERS as usize]; CLIENTS];
+        let mut numbered = |owner: &mut CallId| {
+            let client = usize::from(owner.client);
+            let nth = if Some(owner.nth) == current[client] {
+                0
+            } else {
+                let known = &mut known[client];
+                let is_its = |it: &Option<u8>| it.is_none_or(|nth| nth == owner.nth);
+                let place = known.iter().position(is_its);
+                let place = place.unwrap_or(known.len() - 1);
+                known[place] = Some(owner.nth);
+                u8::try_from(1 + place).unwrap_or(u8::MAX)
+            };
+            owner.nth = nth;
+            if clients {
+                owner.client = 1 - owner.client;
+            }
+        };
+        state.each_owner(&mut numbered);
+        if clients {
+            // The place of a late proposal names its client, so they are exchanged after their owners.
+            state.late.swap(0, 1);
+        }
+        for client in &mut state.clients {
+            client.nth = 0;
+        }
+        state
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, into: &mut H) {
+        // The pattern names every field, so a new one does not compile until it is handled.
+        let Self {
+            nodes,
+            clients,
+            late,
+            books,
+            spent,
+            alike,
+        } = self.canonical();
+        (nodes, clients, late, books, spent, alike).hash(into);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use std::collections::{BTreeSet, HashMap, VecDeque};
+
+    use stateright::Model;
+
+    use super::State;
+    use crate::frame::{Bounds, setups};
+    use crate::quorum::{Quorum, QuorumModel, QuorumRules};
+
+    /// How many states of each model are expanded.
+    const MOST: usize = 12_000;
+
+    fn successors(model: &QuorumModel, state: &State) -> Vec<State> {
+        let mut actions = Vec::new();
+        model.actions(state, &mut actions);
+        let next = actions.into_iter();
+        next.filter_map(|action| model.next_state(state, action))
+            .collect()
+    }
+
+    /// The checker expands one state only of those that count as equal, so their successors must be equal, too.
+    #[test]
+    fn equal_states_lead_to_equal_states() {
+        let mut compared = 0;
+        for setup in setups::<Quorum>(Bounds::Ci) {
+            let quorum = Quorum::new(&setup, QuorumRules::SOUND).unwrap();
+            let model = QuorumModel::of(setup, quorum);
+            let hashes = |state: &State| -> BTreeSet<u64> {
+                let all = successors(&model, state);
+                all.iter().map(State::fingerprint).collect()
+            };
+            let mut known = HashMap::new();
+            let mut queue = VecDeque::from(model.init_states());
+            for _ in 0..MOST {
+                let state = queue.pop_front().unwrap();
+                for next in successors(&model, &state) {
+                    let same = known.entry(next.fingerprint()).or_insert_with(|| {
+                        queue.push_back(next);
+                        next
+                    });
+                    if *same != next {
+                        compared += 1;
+                        assert_eq!(
+                            hashes(same),
+                            hashes(&next),
+                            "{}: {same:#?}, {next:#?}",
+                            setup.name
+                        );
+                    }
+                }
+            }
+        }
+        assert!(compared > 10_000, "{compared}");
     }
 }

@@ -3,19 +3,14 @@
 use leasehold_core::quorum::NoVote;
 use leasehold_core::{Fence, Reply};
 
-use super::actions::{ClientStep, Exchange, NodeEvent, QuorumAction};
-use super::model::QuorumTurn;
+use super::model::{QuorumTurn, TICK_MS, TICK_US};
 use super::numbers::{NOW_US, OLD_US};
-use super::setup::{TICK_MS, TICK_US};
-use super::state::{NodeState, QuorumClient, QuorumPhase, QuorumState, Remembers};
+use super::state::{Client, NodeState, Phase, Remembers, State};
+use super::turn::{Action, Exchange, NodeEvent};
 use crate::frame::{CallId, letter};
 
 /// The action, the node's reply, and the state after it.
-pub(super) fn cells(
-    before: &QuorumState,
-    action: QuorumAction,
-    after: &QuorumTurn<'_>,
-) -> Vec<String> {
+pub(super) fn cells(before: &State, action: Action, after: &QuorumTurn<'_>) -> Vec<String> {
     let said = after.said.as_ref().map(reply).unwrap_or_default();
     let mut cells = vec![what(before, action), said];
     cells.extend(after.state.nodes.iter().map(in_short));
@@ -25,21 +20,11 @@ pub(super) fn cells(
     cells
 }
 
-fn what(state: &QuorumState, action: QuorumAction) -> String {
+fn what(state: &State, action: Action) -> String {
     match action {
-        QuorumAction::Client(client, step) => {
-            let does = match step {
-                ClientStep::Begin => "begins",
-                ClientStep::Retry => "asks again",
-                ClientStep::Release => "gives up",
-                ClientStep::Renew => "renews",
-                ClientStep::Crash => "crashes",
-                ClientStep::Hear => "hears that others wait",
-            };
-            format!("{} {does}", letter(client))
-        }
-        QuorumAction::Exchange { client, node, what } => exchange(state, client, node, what),
-        QuorumAction::Node(node, event) => {
+        Action::Client(client, step) => format!("{} {}", letter(client), step.words()),
+        Action::Exchange { client, node, what } => exchange(state, client, node, what),
+        Action::Node(node, event) => {
             let node = name(node);
             match event {
                 NodeEvent::LoseMemory => format!("{node} loses its memory"),
@@ -48,11 +33,11 @@ fn what(state: &QuorumState, action: QuorumAction) -> String {
                 NodeEvent::Stick => format!("{node} counts it as taken for ever"),
             }
         }
-        QuorumAction::Tick => format!("-- {} s pass --", TICK_MS / 1_000),
+        Action::Tick => format!("-- {} s pass --", TICK_MS / 1_000),
     }
 }
 
-fn exchange(state: &QuorumState, client: u8, node: usize, what: Exchange) -> String {
+fn exchange(state: &State, client: u8, node: usize, what: Exchange) -> String {
     let at = &state.client(client).at[node];
     let late = state.late[usize::from(client)][node].map(|late| {
         let nth = late.nth;
@@ -87,7 +72,7 @@ fn name(node: usize) -> String {
 }
 
 /// An owner: the client's letter, in small if it is over.
-fn owner(state: &QuorumState, by: CallId) -> String {
+fn owner(state: &State, by: CallId) -> String {
     let name = letter(by.client);
     if state.is_current(by) {
         name.to_string()
@@ -157,23 +142,23 @@ fn in_short(node: &NodeState) -> String {
     format!("{}{queue}{forgot}", vote.unwrap_or_else(|| "-".to_owned()))
 }
 
-fn client(at: u8, it: &QuorumClient) -> String {
+fn client(at: u8, it: &Client) -> String {
     let name = letter(at);
     let robbed = if it.is_robbed { ", robbed" } else { "" };
     match it.phase {
-        QuorumPhase::Idle => format!("{name} idle"),
-        QuorumPhase::Acquiring => {
+        Phase::Idle => format!("{name} idle"),
+        Phase::Acquiring => {
             let fence = it.attempt.map_or(0, |attempt| attempt.fence);
             format!("{name} wants {}{robbed}", number(fence))
         }
-        QuorumPhase::Waiting => format!("{name} waits"),
-        QuorumPhase::Holding(left) => {
+        Phase::Waiting => format!("{name} waits"),
+        Phase::Holding(left) => {
             let seconds = u64::from(left) * TICK_MS / 1_000;
             format!(
                 "{name} has {} for {seconds} s{robbed}",
                 number(it.certified)
             )
         }
-        QuorumPhase::Leaving => format!("{name} settles"),
+        Phase::Leaving => format!("{name} settles"),
     }
 }

@@ -1,67 +1,59 @@
-//! Model of the lock: explores the rules under every order of events, within bounds. The next state always comes from
-//! [`World::apply`](leasehold_core::World::apply); this module adds only the behaviour of clients, messages and time, and the properties.
+//! Model of the lock: explores the rules under every order of events, within bounds. The next state always comes from [`World::apply`];
+//! this module adds only the behaviour of clients, messages and time, and the properties.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `configs`, `setup` | the models: number of clients, faults, situations to reach |
+//! | `model` | the models: number of clients, faults, situations to reach |
 //! | `state`, `time` | the state at one moment; the passing of time |
-//! | `actions`, `effects`, `store`, `client` | the possible actions, and their effects |
-//! | `judge`, `liveness` | the properties: of each step and its reply, and of each waiter when the others stop |
-//! | `model`, `trace` | the rules that are explored; the trace to a violation |
+//! | `turn` | the possible actions and their effects: clients, messages, the store, faults |
+//! | `judge` | the properties: of each step and its reply, and of each waiter when the others stop |
+//! | `trace` | the trace to a violation |
 
-mod actions;
-mod client;
-mod configs;
-mod effects;
 mod judge;
-mod liveness;
 mod model;
-mod setup;
 mod state;
-mod store;
 mod time;
 mod trace;
+mod turn;
 
 use std::time::Duration;
 
 use leasehold_core::{Invalid, Reply, World};
 use stateright::Property;
 
-use self::actions::Action;
-use self::judge::{LockRule, is_its_hold};
-pub use self::model::Apply;
-use self::model::{Lock, LockModel, LockTurn};
-pub use self::setup::Situation;
-use self::setup::{Setup, TICK};
+use self::judge::{Rule, holds_what_it_believes};
+pub use self::model::{Apply, Situation};
+use self::model::{Fault, Limits, Lock, LockModel, LockTurn, MODELS, TICK};
 use self::state::{Client, State};
+use self::turn::Action;
 pub use crate::frame::Bounds;
-use crate::frame::{Subject, kept, named_setup};
+use crate::frame::{self, SetupOf, Subject, properties};
 use crate::report::Finding;
+use crate::text::counted_as;
 
 /// The names of the models.
 pub fn names(bounds: Bounds) -> Vec<&'static str> {
-    let all = configs::all(bounds);
-    all.iter().map(|setup| setup.name).collect()
+    frame::names::<Lock>(bounds)
 }
 
-/// Explores the model of this name, with these rules: [`World::apply`](leasehold_core::World::apply), or a broken version in a test.
+/// Explores the model of this name, with these rules: [`World::apply`], or a broken version in a test.
 ///
 /// # Errors
 /// [`Invalid`] if there is no such model.
 pub fn check_one(bounds: Bounds, name: &str, apply: Apply) -> Result<Finding<Situation>, Invalid> {
-    let setup = named_setup(configs::all(bounds), |setup| setup.name, name)?;
-    Ok(LockModel::new(setup, apply)?.explore(name, setup.bounds()))
+    frame::check_one(bounds, name, |setup| Lock::new(setup, apply))
 }
 
 impl Subject for Lock {
-    type Setup = Setup;
+    type Limits = Limits;
+    type Fault = Fault;
     type State = State;
     type Action = Action;
     type Reply = Reply;
     type Situation = Situation;
 
+    const MODELS: &'static [SetupOf<Self>] = MODELS;
     const TICK: (Action, Duration) = (Action::Tick, TICK);
-
     const COLUMNS: &'static [(&'static str, usize)] = &[
         ("time", 5),
         ("what", 34),
@@ -70,6 +62,38 @@ impl Subject for Lock {
         ("queue", 12),
         ("believe to hold", 0),
     ];
+
+    /// Room for one more old owner; where it has that, one client more.
+    fn deeper(setup: &SetupOf<Self>) -> Limits {
+        let mut limits = setup.limits;
+        if limits.left_over == 0 {
+            limits.left_over = 1;
+        } else {
+            limits.clients += 1;
+        }
+        limits
+    }
+
+    fn bounds(setup: &SetupOf<Self>) -> String {
+        let tick = TICK.as_secs();
+        let faults = setup.faults.iter().map(|fault| fault.words());
+        let may_happen: Vec<_> = std::iter::once("pauses").chain(faults).collect();
+        format!(
+            "{} clients that {}; any number of acquisitions, retries and polls each, without an end; TTL {} s in ticks of \
+             {tick} s; under way at most {}, and as many wakes; no acquisition begins {}; any number of times: {}",
+            setup.clients,
+            if setup.waits { "wait" } else { "try" },
+            u64::from(setup.ttl) * tick,
+            counted_as(setup.in_flight, "request or answer", "requests or answers"),
+            match setup.left_over {
+                0 => "before all traces of those that are over are gone from store and network"
+                    .into(),
+                most =>
+                    format!("while store and network have traces of more than {most} that are over"),
+            },
+            may_happen.join(", "),
+        )
+    }
 
     fn init(model: &LockModel) -> State {
         State {
@@ -97,63 +121,30 @@ impl Subject for Lock {
     }
 
     fn properties() -> Vec<Property<LockModel>> {
-        vec![
-            kept!(
-                "R1 the store has at most one holder (C1)",
-                LockRule::Holders
-            ),
-            Property::always(
-                "R1b at most one client that was not robbed believes to hold the lock",
-                |_, state: &State| state.believers().filter(|it| !it.robbed).count() <= 1,
-            ),
-            Property::always(
-                "R1c of those who believe it, each has fences of its own",
-                |_, state: &State| {
-                    let mut fences: Vec<_> = state.believers().map(|it| it.fences).collect();
-                    fences.sort_unstable();
-                    fences.windows(2).all(|pair| pair[0].last < pair[1].first)
-                },
-            ),
-            kept!(
-                "R2 fences rise, and the counter is the last one (C2)",
-                LockRule::Fences
-            ),
-            kept!(
-                "R3 nobody but its owner changes a hold (C3)",
-                LockRule::Strangers
-            ),
-            Property::always(
-                "R4 whoever waits gets the lock once others stop",
-                LockModel::waits_end,
-            ),
-            Property::always(
-                "R5 a dead waiter delays by one claim window",
-                LockModel::dead_grants_end,
-            ),
-            kept!("R6 first come, first served (C4)", LockRule::Order),
-            kept!("R7 a step may be repeated (C5)", LockRule::Repeats),
-            kept!("R8 a free lock keeps no waiter (C6)", LockRule::FreeQueue),
-            Property::always(
-                "R9 whoever believes to hold it, and was not robbed, does",
-                holds_what_it_believes,
-            ),
-            kept!("R10 what a step answers is so", LockRule::Answers),
-            kept!(
-                "R11 who is given the lock, or is to give it up, is told",
-                LockRule::Told
-            ),
-        ]
+        properties! {
+            "R1 the store has at most one holder (C1)" kept Rule::Holders;
+            "R1b at most one client that was not robbed believes to hold the lock" always |_, state| {
+                state.believers().filter(|it| !it.robbed).count() <= 1
+            };
+            "R1c of those who believe it, each has fences of its own" always |_, state| {
+                let mut fences: Vec<_> = state.believers().map(|it| it.fences).collect();
+                fences.sort_unstable();
+                fences.windows(2).all(|pair| pair[0].last < pair[1].first)
+            };
+            "R2 fences rise, and the counter is the last one (C2)" kept Rule::Fences;
+            "R3 nobody but its owner changes a hold (C3)" kept Rule::Strangers;
+            "R4 whoever waits gets the lock once others stop" always LockModel::waits_end;
+            "R5 a dead waiter delays by one claim window" always LockModel::dead_grants_end;
+            "R6 first come, first served (C4)" kept Rule::Order;
+            "R7 a step may be repeated (C5)" kept Rule::Repeats;
+            "R8 a free lock keeps no waiter (C6)" kept Rule::FreeQueue;
+            "R9 whoever believes to hold it, and was not robbed, does" always holds_what_it_believes;
+            "R10 what a step answers is so" kept Rule::Answers;
+            "R11 who is given the lock, or is to give it up, is told" kept Rule::Told;
+        }
     }
 
     fn cells(before: &State, action: Action, after: &LockTurn<'_>) -> Vec<String> {
         trace::cells(before, action, after)
     }
-}
-
-/// Whether the store holds the lock for each client that believes so and was not robbed, by the grant of its fences, until its deadline.
-fn holds_what_it_believes(_: &LockModel, state: &State) -> bool {
-    state.believers().filter(|it| !it.robbed).all(|it| {
-        let mut holders = state.lock().into_iter().flat_map(|lock| &lock.holders);
-        holders.any(|holder| is_its_hold(holder, it))
-    })
 }

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use leasehold_core::{Fences, Foreign, Holder, LockState, Owner, Waiter, World};
 
-use crate::frame::CallId;
+use crate::frame::{CallId, ranks};
 
 /// Consecutive fences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -123,71 +123,38 @@ pub(super) enum ReplyKind {
     NotHeld,
 }
 
-/// A message in flight. Ages are ticks, up to the point where they make no difference.
+/// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Message {
+pub(super) enum Parcel {
     Request {
-        from: CallId,
         verb: RequestKind,
         /// The fence by which its client believed to hold when it was sent, or 0.
         fence: u64,
-        age: u8,
         twice: bool,
     },
-    /// The reply to a request that was `lag` old when it was executed, `age` ago.
+    /// The reply to a request that was `lag` old when it was executed.
     Reply {
-        to: CallId,
         verb: RequestKind,
         got: ReplyKind,
         lag: u8,
-        age: u8,
     },
-    Wake {
-        to: CallId,
-        fences: Span,
-        age: u8,
-    },
+    Wake(Span),
+}
+
+/// A message in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Message {
+    /// The acquisition that it belongs to.
+    pub(super) id: CallId,
+    /// Its age in ticks, up to the point where it makes no difference.
+    pub(super) age: u8,
+    pub(super) what: Parcel,
 }
 
 impl Message {
-    /// The acquisition that it belongs to.
-    pub(super) fn id(&self) -> CallId {
-        match *self {
-            Self::Request { from: id, .. }
-            | Self::Reply { to: id, .. }
-            | Self::Wake { to: id, .. } => id,
-        }
-    }
-
-    /// Replaces its fences, if it has any.
-    pub(super) fn with_fences(&mut self, mut with: impl FnMut(&mut Span)) {
-        match self {
-            Self::Reply {
-                got: ReplyKind::Held(fences),
-                ..
-            }
-            | Self::Wake { fences, .. } => with(fences),
-            Self::Request { fence, .. } => with_one(fence, with),
-            Self::Reply { .. } => {}
-        }
-    }
-
-    fn renamed(mut self, to: CallId) -> Self {
-        match &mut self {
-            Self::Request { from: id, .. }
-            | Self::Reply { to: id, .. }
-            | Self::Wake { to: id, .. } => *id = to,
-        }
-        self
-    }
-}
-
-/// Replaces a fence by its shifted value; 0 means none and stays.
-pub(super) fn with_one(fence: &mut u64, mut with: impl FnMut(&mut Span)) {
-    if *fence > 0 {
-        let mut span = Span::one(*fence);
-        with(&mut span);
-        *fence = span.first;
+    /// A message that has just been sent.
+    pub(super) const fn new(id: CallId, what: Parcel) -> Self {
+        Self { id, age: 0, what }
     }
 }
 
@@ -253,61 +220,65 @@ impl State {
         self.lock().is_some_and(|lock| lock.foreign.is_some())
     }
 
-    /// The replica's state of the only lock, once it stopped following.
-    fn replica_lock(&self) -> Option<&LockState> {
-        self.replica.as_ref().and_then(lock_of)
-    }
-
     /// Whether this is the client's current acquisition.
     pub(super) fn is_current(&self, id: CallId) -> bool {
         let client = self.client(id.client);
         client.nth == id.nth && !matches!(client.phase, Phase::Idle | Phase::Crashed)
     }
 
-    /// The owners that the store or a message knows.
-    pub(super) fn known(&self) -> BTreeSet<CallId> {
-        let lock = || self.lock().into_iter().chain(self.replica_lock());
-        let holders = lock()
-            .flat_map(|lock| &lock.holders)
-            .map(|holder| CallId::of(&holder.owner));
-        let queued = lock()
-            .flat_map(|lock| &lock.queue)
-            .map(|waiter| CallId::of(&waiter.owner));
-        holders
-            .chain(queued)
-            .chain(self.flight.iter().map(Message::id))
-            .collect()
+    /// The only lock in the store and in the replica, once that stopped following.
+    fn locks(&self) -> [Option<&LockState>; 2] {
+        [self.lock(), self.replica.as_ref().and_then(lock_of)]
     }
 
-    /// The messages and the leftovers of a client, without its name.
-    fn traces(&self, client: u8) -> (Vec<Message>, [Vec<(usize, u8)>; 2]) {
-        let nameless = |id: CallId| CallId {
-            client: 0,
-            nth: if self.is_current(id) { 0 } else { id.nth + 1 },
-        };
-        let its = self
-            .flight
-            .iter()
-            .filter(|message| message.id().client == client);
-        let mut messages: Vec<_> = its
-            .map(|message| message.renamed(nameless(message.id())))
-            .collect();
-        messages.sort_unstable();
+    /// The owners that the store or a message knows.
+    pub(super) fn known(&self) -> BTreeSet<CallId> {
+        let locks = self.locks().into_iter().flatten();
+        let messages = self.flight.iter().map(|message| message.id);
+        locks.flat_map(calls).chain(messages).collect()
+    }
+
+    /// A number for an acquisition of a client: 0 is the current one.
+    fn nth(&self, id: CallId) -> u8 {
+        if self.is_current(id) { 0 } else { id.nth + 1 }
+    }
+
+    /// The messages in flight of which this is so, in an order of their own and with other names.
+    fn messages(&self, of: impl Fn(CallId) -> bool, name: impl Fn(CallId) -> u8) -> Vec<Message> {
+        let its = self.flight.iter().filter(|message| of(message.id));
+        let renamed = its.map(|message| {
+            let (client, nth) = (name(message.id), self.nth(message.id));
+            let id = CallId { client, nth };
+            Message { id, ..*message }
+        });
+        let mut all: Vec<_> = renamed.collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// All that tells a client from others, without its name.
+    fn traits(&self, client: u8) -> impl Ord + Hash {
+        // The pattern names every field, so a new one does not compile until it is handled.
+        let Client {
+            nth: _,
+            phase,
+            robbed,
+            away,
+        } = *self.client(client);
+        let places = self.locks().map(|lock| {
+            let lock = lock?;
+            calls(lock).position(|id| id == self.id(client))
+        });
         let over = |(place, waiter): (usize, &Waiter)| {
             let id = CallId::of(&waiter.owner);
             (id.client == client && !self.is_current(id)).then_some((place, id.nth))
         };
-        let over = |lock: Option<&LockState>| {
+        let over = self.locks().map(|lock| {
             let queue = lock.into_iter().flat_map(|lock| &lock.queue);
-            queue.enumerate().filter_map(over).collect()
-        };
-        (messages, [self.lock(), self.replica_lock()].map(over))
-    }
-
-    /// The place of a client in the store and in the replica.
-    fn places(&self, id: CallId) -> [usize; 2] {
-        [self.lock(), self.replica_lock()]
-            .map(|lock| lock.map_or(usize::MAX, |lock| place(lock, id)))
+            queue.enumerate().filter_map(over).collect::<Vec<_>>()
+        });
+        let messages = self.messages(|id| id.client == client, |_| 0);
+        (phase, (robbed, away), places, messages, over)
     }
 }
 
@@ -315,96 +286,59 @@ fn lock_of(world: &World) -> Option<&LockState> {
     world.names().next().and_then(|name| world.get(name))
 }
 
-/// The place of a client: 0 holds, then the places in the queue.
-fn place(lock: &LockState, id: CallId) -> usize {
-    let of = |owner: &Owner| CallId::of(owner) == id;
-    if lock.holders.iter().any(|holder| of(&holder.owner)) {
-        return 0;
-    }
-    let queued = lock.queue.iter().position(|waiter| of(&waiter.owner));
-    queued.map_or(usize::MAX, |at| at + 1)
+/// The acquisitions that a lock knows: that of its holder, then those of its waiters.
+fn calls(lock: &LockState) -> impl Iterator<Item = CallId> {
+    let holders = lock.holders.iter().map(|holder| &holder.owner);
+    let waiters = lock.queue.iter().map(|waiter| &waiter.owner);
+    holders.chain(waiters).map(CallId::of)
 }
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, into: &mut H) {
-        // The pattern names every field, so a new one does not compile until it is handled.
         let Self {
             world,
             replica,
             clients,
-            flight,
+            flight: _,
             seen,
             issued,
             unclaimed,
             broken,
         } = self;
-        let mut sorted: Vec<_> = (0u8..)
-            .zip(clients)
-            .map(|(index, client)| {
-                let Client {
-                    nth: _,
-                    phase,
-                    robbed,
-                    away,
-                } = *client;
-                let (places, traces) = (self.places(self.id(index)), self.traces(index));
-                (phase, (robbed, away), places, traces, index)
-            })
-            .collect();
-        sorted.sort_unstable();
-        let renamed = |id: CallId| {
-            let rank = sorted.iter().position(|(.., index)| *index == id.client);
-            let nth = if self.is_current(id) { 0 } else { id.nth + 1 };
-            CallId {
-                client: rank.map_or(u8::MAX, |rank| u8::try_from(rank).unwrap_or(u8::MAX)),
-                nth,
-            }
-        };
-        for (phase, robbed, ..) in &sorted {
-            (phase, robbed).hash(into);
-        }
-        let mut messages: Vec<_> = flight
-            .iter()
-            .map(|message| message.renamed(renamed(message.id())))
-            .collect();
-        messages.sort_unstable();
-        (messages, seen, issued, unclaimed, broken).hash(into);
-        (
-            world.counter,
-            replica.as_ref().map(|replica| replica.counter),
-        )
-            .hash(into);
-        for lock in [self.lock(), self.replica_lock()] {
+        let ranks = ranks(clients.len(), |client| self.traits(client), into);
+        let rank = |id: CallId| ranks[usize::from(id.client)];
+        self.messages(|_| true, rank).hash(into);
+        (seen, issued, unclaimed, broken).hash(into);
+        let replica = replica.as_ref().map(|replica| replica.counter);
+        (world.counter, replica).hash(into);
+        for lock in self.locks() {
             lock.is_some().hash(into);
             if let Some(lock) = lock {
-                hash_lock(lock, renamed, into);
+                hash_lock(
+                    lock,
+                    |owner| (rank(CallId::of(owner)), self.nth(CallId::of(owner))),
+                    into,
+                );
             }
         }
     }
 }
 
-fn hash_lock<H: Hasher>(lock: &LockState, renamed: impl Fn(CallId) -> CallId, into: &mut H) {
+fn hash_lock<H: Hasher>(lock: &LockState, name: impl Fn(&Owner) -> (u8, u8), into: &mut H) {
     let LockState {
         holders,
         foreign,
         queue,
     } = lock;
-    for Holder {
-        owner,
-        mode,
-        fences,
-        expires_at_ms,
-        kept,
-    } in holders
-    {
-        (
-            renamed(CallId::of(owner)),
+    for holder in holders {
+        let Holder {
+            owner,
             mode,
             fences,
             expires_at_ms,
             kept,
-        )
-            .hash(into);
+        } = holder;
+        (name(owner), mode, fences, expires_at_ms, kept).hash(into);
     }
     if let Some(Foreign {
         kind,
@@ -414,17 +348,16 @@ fn hash_lock<H: Hasher>(lock: &LockState, renamed: impl Fn(CallId) -> CallId, in
     {
         (kind, value, expires_at_ms).hash(into);
     }
-    for Waiter {
-        owner,
-        mode,
-        ttl,
-        block,
-        listening,
-        seen_until_ms,
-    } in queue
-    {
-        let id = renamed(CallId::of(owner));
-        (id, mode, ttl, block, listening, seen_until_ms).hash(into);
+    for waiter in queue {
+        let Waiter {
+            owner,
+            mode,
+            ttl,
+            block,
+            listening,
+            seen_until_ms,
+        } = waiter;
+        (name(owner), mode, ttl, block, listening, seen_until_ms).hash(into);
     }
     (holders.len(), queue.len()).hash(into);
 }

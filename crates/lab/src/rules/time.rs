@@ -9,11 +9,9 @@
 
 use leasehold_core::{Counter, Fence, LockName, World};
 
-use super::setup::TICK;
-use super::state::{BusyReply, Message, Phase, Span, State, with_one};
-use crate::frame::{NOW, millis};
-
-pub(super) const TICK_MS: u64 = millis(TICK);
+use super::model::TICK_MS;
+use super::state::{BusyReply, Parcel, Phase, ReplyKind, Span, State};
+use crate::frame::{NOW, move_numbers};
 
 // A multiple of the tick, so that times can be rounded by their remainder.
 const _: () = assert!(NOW.millis().is_multiple_of(TICK_MS));
@@ -30,19 +28,15 @@ pub(super) fn tick(state: &mut State, name: &LockName, (ttl, window): (u8, u8)) 
         }
     }
     for message in &mut state.flight {
-        match message {
-            Message::Wake { age, .. } => *age = older(*age, window),
-            Message::Request { age, .. } | Message::Reply { age, .. } => *age = older(*age, ttl),
-        }
+        let limit = match message.what {
+            Parcel::Wake(_) => window,
+            Parcel::Request { .. } | Parcel::Reply { .. } => ttl,
+        };
+        message.age = older(message.age, limit);
     }
     state.unclaimed = state.unclaimed.map(|age| older(age, window));
     let us = TICK_MS * 1_000;
-    each_span(state, name, &mut |span| {
-        *span = Span {
-            first: span.first.saturating_sub(us),
-            last: span.last.saturating_sub(us),
-        };
-    });
+    each_fence(state, name, &mut |fence| *fence = fence.saturating_sub(us));
     for world in std::iter::once(&mut state.world).chain(&mut state.replica) {
         tick_lock(world, name);
     }
@@ -76,48 +70,34 @@ fn tick_lock(world: &mut World, name: &LockName) {
 pub(super) fn settle(state: &mut State, name: &LockName) {
     let mut spans = Vec::new();
     each_span(state, name, &mut |span| spans.push(*span));
-    let places = places(&spans);
-    let place = |fence: u64| {
-        let at = places.binary_search_by_key(&fence, |(from, _)| *from);
-        at.map_or(fence, |at| places[at].1)
-    };
-    each_span(state, name, &mut |span| {
-        *span = Span {
-            first: place(span.first),
-            last: place(span.last),
-        };
-    });
+    move_numbers(
+        state,
+        |state, with| each_fence(state, name, with),
+        |ends| places(&spans, ends),
+    );
     for world in std::iter::once(&mut state.world).chain(&mut state.replica) {
         settle_lock(world, name);
     }
 }
 
-/// Maps each end of these spans: old ones to a tick ago and later, current ones to now and later. The ends within one span keep
+/// A place for each end of these spans: old ones go to a tick ago and later, current ones to now and later. The ends within one span keep
 /// their distances, and the others follow each other.
-fn places(spans: &[Span]) -> Vec<(u64, u64)> {
-    let mut ends: Vec<u64> = spans
-        .iter()
-        .flat_map(|span| [span.first, span.last])
-        .collect();
-    ends.sort_unstable();
-    ends.dedup();
+fn places(spans: &[Span], ends: &[u64]) -> Vec<u64> {
     let is_old = |fence: u64| fence < NOW.wall_us;
-    let mut places: Vec<(u64, u64)> = Vec::with_capacity(ends.len());
-    for end in ends {
-        let place = match places.last() {
-            Some(&(before, place)) if is_old(before) == is_old(end) => {
+    let mut places = Vec::with_capacity(ends.len());
+    let mut last: Option<(u64, u64)> = None;
+    for &end in ends {
+        let place = match last {
+            Some((before, place)) if is_old(before) == is_old(end) => {
                 let in_one = |span: &Span| span.first <= before && end <= span.last;
-                place
-                    + if spans.iter().any(in_one) {
-                        end - before
-                    } else {
-                        1
-                    }
+                let is_in_one = spans.iter().any(in_one);
+                place + if is_in_one { end - before } else { 1 }
             }
             _ if is_old(end) => NOW.wall_us - TICK_MS * 1_000,
             _ => NOW.wall_us,
         };
-        places.push((end, place));
+        last = Some((end, place));
+        places.push(place);
     }
     places
 }
@@ -138,10 +118,10 @@ fn settle_lock(world: &mut World, name: &LockName) {
 }
 
 /// All known fences, as consecutive spans.
-fn each_span(state: &mut State, name: &LockName, with: &mut impl FnMut(&mut Span)) {
-    with_one(&mut state.issued, &mut *with);
+fn each_span(state: &mut State, name: &LockName, with: &mut dyn FnMut(&mut Span)) {
+    with_one(&mut state.issued, with);
     if let Some(seen) = &mut state.seen {
-        with_one(seen, &mut *with);
+        with_one(seen, with);
     }
     for client in &mut state.clients {
         if let Phase::Holding { fences, .. } = &mut client.phase {
@@ -149,12 +129,20 @@ fn each_span(state: &mut State, name: &LockName, with: &mut impl FnMut(&mut Span
         }
     }
     for message in &mut state.flight {
-        message.with_fences(&mut *with);
+        match &mut message.what {
+            Parcel::Reply {
+                got: ReplyKind::Held(fences),
+                ..
+            }
+            | Parcel::Wake(fences) => with(fences),
+            Parcel::Request { fence, .. } => with_one(fence, with),
+            Parcel::Reply { .. } => {}
+        }
     }
     for world in std::iter::once(&mut state.world).chain(&mut state.replica) {
         if let Counter(Some(last)) = &mut world.counter {
             let mut fence = last.get();
-            with_one(&mut fence, &mut *with);
+            with_one(&mut fence, with);
             *last = Fence::new(fence);
         }
         if world.get(name).is_some() {
@@ -167,6 +155,23 @@ fn each_span(state: &mut State, name: &LockName, with: &mut impl FnMut(&mut Span
     }
 }
 
+/// A fence as a span of one; 0 stands for none, and stays.
+fn with_one(fence: &mut u64, with: &mut dyn FnMut(&mut Span)) {
+    if *fence > 0 {
+        let mut span = Span::one(*fence);
+        with(&mut span);
+        *fence = span.first;
+    }
+}
+
+/// The first and the last fence of each span.
+fn each_fence(state: &mut State, name: &LockName, with: &mut dyn FnMut(&mut u64)) {
+    each_span(state, name, &mut |span| {
+        with(&mut span.first);
+        with(&mut span.last);
+    });
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may")]
@@ -174,20 +179,17 @@ mod tests {
     use leasehold_core::{Reply, UnknownPresence, World};
 
     use super::{TICK_MS, places};
-    use crate::frame::{Bounds, CallId, NOW, later};
-    use crate::rules::actions::Action;
-    use crate::rules::configs::all;
-    use crate::rules::model::LockModel;
+    use crate::frame::{Bounds, CallId, NOW, later, setups};
     use crate::rules::state::{RequestKind, Span};
+    use crate::rules::turn::Action;
+    use crate::rules::{Lock, LockModel};
 
     /// A shift of the state equals the passing of real time: all steps get equal replies.
     #[test]
     fn to_move_the_times_is_the_same_as_to_let_time_pass() {
-        let setup = all(Bounds::Ci)
-            .into_iter()
-            .find(|setup| setup.name == "queue")
-            .unwrap();
-        let rules = LockModel::new(setup, World::apply).unwrap();
+        let mut all = setups::<Lock>(Bounds::Ci).into_iter();
+        let setup = all.find(|setup| setup.name == "queue").unwrap();
+        let rules = LockModel::of(setup, Lock::new(&setup, World::apply).unwrap());
         let ask = |client, verb| Action::Ask {
             client,
             verb,
@@ -251,7 +253,10 @@ mod tests {
             Span::one(old - 5),
             Span::one(now - 1),
         ];
-        let moved: Vec<u64> = places(&spans).iter().map(|(_, place)| *place).collect();
+        let mut ends: Vec<_> = spans.iter().flat_map(|it| [it.first, it.last]).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let moved = places(&spans, &ends);
         let expected = [0, 2, 3, 4].map(|by| old + by);
         assert_eq!(moved[..4], expected);
         assert_eq!(moved[4..], [0, 1, 2, 3].map(|by| now + by));

@@ -2,10 +2,9 @@
 
 use leasehold_core::{LockState, Reply};
 
-use super::actions::Action;
-use super::model::LockTurn;
-use super::setup::TICK;
-use super::state::{Message, State};
+use super::model::{LockTurn, TICK};
+use super::state::{Message, Parcel, State};
+use super::turn::Action;
 use crate::frame::{CallId, NOW, letter};
 
 /// The action, the store's reply, and the state after it.
@@ -28,39 +27,23 @@ fn what(state: &State, action: Action) -> String {
             format!("{} {verb:?}{lost}", letter(client))
         }
         Action::Send { client, verb } => format!("{} sends {verb:?}", letter(client)),
-        Action::Cut { client } => format!("{} is cut off", letter(client)),
-        Action::Connect { client } => format!("{} connects anew", letter(client)),
-        Action::GiveUp { client } => format!("{} gives up", letter(client)),
-        Action::Crash { client } => format!("{} crashes", letter(client)),
-        Action::Restart { client } => format!("{} begins anew", letter(client)),
         Action::Arrive { at, again } => {
             let still = if again { ", not for the last time" } else { "" };
             format!("{} arrives{still}", message(at))
         }
         Action::Hear { at } => format!("{} is heard", message(at)),
         Action::Lose { at } => format!("{} is lost", message(at)),
-        Action::Look => "operator looks".to_owned(),
-        Action::Break => "operator breaks what it saw".to_owned(),
-        Action::ForeignTakes { forever } => {
-            let how = if forever { " for ever" } else { "" };
-            format!("foreign program takes it{how}")
-        }
-        Action::ForeignEnds => "foreign program gives it back".to_owned(),
-        Action::HandOn { client } => format!("{} hands it on in its process", letter(client)),
-        Action::LoseCounter => "the counter of fences is lost".to_owned(),
-        Action::Flush => "everything stored is lost".to_owned(),
-        Action::Part => "the replica stops following".to_owned(),
-        Action::FailOver => "the replica takes over".to_owned(),
+        Action::Client(client, event) => format!("{} {}", letter(client), event.words()),
+        Action::Store(event) => event.words().to_owned(),
         Action::Tick => format!("-- {} s pass --", TICK.as_secs()),
     }
 }
 
-fn message(message: &Message) -> String {
-    let id = message.id();
-    match message {
-        Message::Request { verb, .. } => format!("{verb:?} of {id}"),
-        Message::Reply { verb, got, .. } => format!("{got:?} to {verb:?} of {id}"),
-        Message::Wake { .. } => format!("wake of {id}"),
+fn message(Message { id, what, .. }: &Message) -> String {
+    match what {
+        Parcel::Request { verb, .. } => format!("{verb:?} of {id}"),
+        Parcel::Reply { verb, got, .. } => format!("{got:?} to {verb:?} of {id}"),
+        Parcel::Wake(_) => format!("wake of {id}"),
     }
 }
 
