@@ -9,6 +9,8 @@ use serde::Serialize;
 pub(crate) const WIDTH: usize = 100;
 
 const GAP: &str = "  ";
+/// The width that a flexible column leaves to each later one, if that needs it.
+const KEPT: usize = 12;
 
 /// The words of `text` in lines of at most `width` columns. A longer word gets a separate line; a line feed is kept.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
@@ -49,76 +51,58 @@ pub(crate) fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Formats rows of cells as lines of a table. The columns in `right` are right-aligned; those in `wrapped` have a maximal width,
-/// and wrap.
+/// Formats rows of cells as lines of a table. The columns in `right` are right-aligned. Those in `flexible` are wrapped to fit the
+/// page, in this order, but not below their least width.
 pub(crate) fn grid(
     rows: &[Vec<String>],
     right: &[usize],
-    wrapped: &[(usize, usize)],
+    flexible: &[(usize, usize)],
 ) -> Vec<Vec<String>> {
-    let cells: Vec<Vec<Vec<String>>> = rows
-        .iter()
-        .map(|row| {
-            row.iter()
-                .enumerate()
-                .map(|(at, cell)| lines(at, cell, wrapped))
-                .collect()
-        })
-        .collect();
-    let widths: Vec<usize> = (0..cells.iter().map(Vec::len).max().unwrap_or(0))
-        .map(|at| {
-            let column = cells.iter().filter_map(|row| row.get(at)).flatten();
-            column.map(|line| columns(line)).max().unwrap_or(0)
-        })
-        .collect();
-    cells
-        .iter()
-        .map(|row| row_lines(row, &widths, right))
-        .collect()
+    let lines = |cell: &String| cell.split('\n').map(str::to_owned).collect();
+    let cells = rows.iter().map(|row| row.iter().map(lines).collect());
+    let mut cells: Vec<Vec<Vec<String>>> = cells.collect();
+    let mut widths = widths(&cells);
+    let is_fixed = |at: &usize| flexible.iter().all(|(column, _)| column != at);
+    let fixed = (0..widths.len()).filter(is_fixed).map(|at| widths[at]);
+    let taken = fixed.sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
+    let mut room = WIDTH.saturating_sub(taken);
+    for (nth, &(at, least)) in flexible.iter().enumerate() {
+        let later = flexible[nth + 1..].iter();
+        let later: usize = later.map(|(at, _)| widths[*at].min(KEPT)).sum();
+        widths[at] = widths[at].min(room.saturating_sub(later).max(least));
+        room = room.saturating_sub(widths[at]);
+        for cell in cells.iter_mut().filter_map(|row| row.get_mut(at)) {
+            *cell = wrap(&cell.join("\n"), widths[at]);
+        }
+    }
+    let widths = self::widths(&cells);
+    let formatted = cells.iter().map(|row| row_lines(row, &widths, right));
+    formatted.collect()
 }
 
-/// The natural widths of the columns of `rows`.
-pub(crate) fn widths(rows: &[Vec<String>]) -> Vec<usize> {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+/// The widths of columns of cells, each with its lines.
+fn widths(cells: &[Vec<Vec<String>>]) -> Vec<usize> {
+    let count = cells.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |at: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(at));
-        cells
-            .flat_map(|cell| cell.split('\n'))
-            .map(columns)
-            .max()
-            .unwrap_or(0)
+        let column = cells.iter().filter_map(|row| row.get(at)).flatten();
+        column.map(|line| columns(line)).max().unwrap_or(0)
     };
     (0..count).map(widest).collect()
-}
-
-/// The width of the gaps between so many columns.
-pub(crate) fn gaps(count: usize) -> usize {
-    GAP.len() * count.saturating_sub(1)
-}
-
-fn lines(at: usize, cell: &str, wrapped: &[(usize, usize)]) -> Vec<String> {
-    match wrapped.iter().find(|(column, _)| *column == at) {
-        Some((_, width)) => wrap(cell, *width),
-        None => cell.split('\n').map(str::to_owned).collect(),
-    }
 }
 
 fn row_lines(row: &[Vec<String>], widths: &[usize], right: &[usize]) -> Vec<String> {
     let high = row.iter().map(Vec::len).max().unwrap_or(0);
     let line = |nth: usize| {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .enumerate()
-            .map(|(at, (cell, width))| {
-                let text = cell.get(nth).map_or("", String::as_str);
-                if right.contains(&at) {
-                    format!("{text:>width$}")
-                } else {
-                    format!("{text:<width$}")
-                }
-            });
-        cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
+        let cell = |(at, (cell, width)): (usize, (&Vec<String>, &usize))| {
+            let text = cell.get(nth).map_or("", String::as_str);
+            if right.contains(&at) {
+                format!("{text:>width$}")
+            } else {
+                format!("{text:<width$}")
+            }
+        };
+        let cells: Vec<_> = row.iter().zip(widths).enumerate().map(cell).collect();
+        cells.join(GAP).trim_end().to_owned()
     };
     (0..high).map(line).collect()
 }
@@ -180,6 +164,13 @@ pub(crate) enum Paint {
 }
 
 impl Paint {
+    /// `text` as a paragraph, each line in this colour.
+    pub(crate) fn paragraph(self, text: &str, colour: bool) -> String {
+        let paragraph = paragraph(text, "");
+        let lines = paragraph.lines();
+        lines.map(|line| self.on(line, colour) + "\n").collect()
+    }
+
     /// `text` in this colour, or unchanged without `colour`.
     pub(crate) fn on(self, text: &str, colour: bool) -> String {
         if !colour {
@@ -211,9 +202,22 @@ mod tests {
             vec!["1".into(), "a\nb".into(), "x y".into()],
             vec!["10".into(), String::new(), "z".into()],
         ];
-        let lines = grid(&rows, &[0], &[(2, 1)]);
-        assert_eq!(lines, [[" 1  a  x", "    b  y"].as_slice(), &["10     z"]]);
-        assert_eq!(widths(&rows), [2, 1, 3]);
+        let lines = grid(&rows, &[0], &[]);
+        assert_eq!(lines, [[" 1  a  x y", "    b"].as_slice(), &["10     z"]]);
+    }
+
+    /// The first flexible column leaves something to the second one.
+    #[test]
+    fn a_table_is_as_wide_as_the_page() {
+        let long = "word ".repeat(30).trim_end().to_owned();
+        let rows = [vec!["    indented".into(), long.clone(), long]];
+        let lines = grid(&rows, &[], &[(1, 0), (2, 0)]).concat();
+        let widest = lines.iter().map(|line| columns(line)).max();
+        assert!(widest.is_some_and(|widest| (90..=WIDTH).contains(&widest)));
+        assert!(
+            lines[0].starts_with("    indented  word word"),
+            "{lines:#?}"
+        );
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::time::Duration;
 use leasehold_core::Now;
 use leasehold_core::cache::{CommitOutcome, EntryState, Outcome, Reply, Step, Version};
 use leasehold_lab::cache::{ApplyEntry, check_one, names};
-use leasehold_lab::report::Verdict;
 use leasehold_lab::rules::{self, Bounds};
 
 /// Every rule holds in every state of a model, which reaches its situations.
@@ -44,19 +43,7 @@ fn every_model_has_a_test_and_a_name_of_its_own() {
 
 #[track_caller]
 fn finds(rule: &str, model: &str, apply: ApplyEntry) {
-    let properties = check_one(Bounds::Ci, model, apply)
-        .unwrap()
-        .checked
-        .properties;
-    let of_rule = properties
-        .iter()
-        .find(|judged| judged.name == rule)
-        .unwrap();
-    let Verdict::Violated { trace, steps } = &of_rule.verdict else {
-        panic!("{rule} was not found to be broken: {properties:#?}");
-    };
-    println!("{}", trace.join("\n"));
-    assert_eq!(trace.len(), steps + 1, "a heading and a line each");
+    common::finds(check_one(Bounds::Ci, model, apply).unwrap(), rule);
 }
 
 #[test]

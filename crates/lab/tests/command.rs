@@ -6,50 +6,12 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use leasehold_lab::ladder::rungs;
+
 const LAB: &str = env!("CARGO_BIN_EXE_leasehold-lab");
 
 /// A URL without a server, with a password that must not be shown.
 const NOWHERE: &str = "redis://user:S3CR3T@127.0.0.1:1/";
-
-/// All 26, in the order of the list.
-const RUNGS: [&str; 26] = [
-    "setnx-del",
-    "multi-setnx-expire",
-    "setnx-expire",
-    "set-ex-del",
-    "set-ex-get-del",
-    "timestamp-del-setnx",
-    "getset-skew",
-    "getset-delayed",
-    "getset-del",
-    "getset-check-del",
-    "getset-no-owner",
-    "set-px-lua",
-    "set-px-lua-stale-write",
-    "set-px-lua-lost-update",
-    "set-px-lua-fenced",
-    "wrapper-orphan",
-    "redlock",
-    "redlock-restart",
-    "redlock-clock-jump",
-    "redlock-late-validity",
-    "quorum",
-    "quorum-restart",
-    "quorum-clock-jump",
-    "quorum-no-quarantine",
-    "quorum-early-counter",
-    "quorum-no-certificate",
-];
-
-/// The protocols without a known fault.
-const HOLD: [&str; 6] = [
-    "set-px-lua",
-    "set-px-lua-fenced",
-    "redlock",
-    "quorum",
-    "quorum-restart",
-    "quorum-clock-jump",
-];
 
 /// `leasehold-lab words...`, on a host without a server.
 fn without_server(words: &[&str]) -> Output {
@@ -90,32 +52,31 @@ fn refused(done: &Output, code: i32) -> String {
     said
 }
 
+#[track_caller]
+fn is_a_page(text: &str) {
+    let is_narrow = |line: &str| line.chars().count() <= 100;
+    assert!(text.lines().all(is_narrow), "{text}");
+}
+
 #[test]
 fn the_list_has_each_rung_with_a_verdict_and_needs_no_server() {
     let page = printed(&without_server(&[]));
-    let mut rungs = Vec::new();
-    for line in page
-        .lines()
-        .filter(|line| line.contains("exhausted  ") || line.contains(" wrong in "))
-    {
-        let name = line.split_whitespace().next().unwrap();
-        assert_eq!(line.contains("exhausted  "), HOLD.contains(&name), "{line}");
-        rungs.push(name.to_owned());
-    }
-    assert_eq!(rungs, RUNGS);
-    assert!(
-        page.lines().all(|line| line.chars().count() <= 100),
-        "{page}"
-    );
-    // One group for each place on the ladder, in their order.
-    let groups = page.lines().filter_map(|line| {
-        line.strip_prefix('P')?
-            .split_once(' ')?
-            .0
-            .parse::<u8>()
-            .ok()
+    let verdicts = page.lines().filter_map(|line| {
+        let holds = line.contains("exhausted  ");
+        let name = line.split_whitespace().next()?;
+        (holds || line.contains(" wrong in ")).then_some((name, holds))
     });
-    let groups: Vec<_> = groups.collect();
+    let rungs = rungs::all().iter();
+    let expected: Vec<_> = rungs
+        .map(|rung| (rung.name, rung.breaks.is_none()))
+        .collect();
+    assert_eq!(verdicts.collect::<Vec<_>>(), expected);
+    is_a_page(&page);
+    // One group for each place on the ladder, in their order.
+    let groups = page
+        .lines()
+        .filter_map(|line| line.strip_prefix('P')?.split_once(' '));
+    let groups: Vec<u8> = groups.map(|(number, _)| number.parse().unwrap()).collect();
     assert!(groups.is_sorted() && groups.last() == Some(&10), "{page}");
 }
 
@@ -161,10 +122,7 @@ fn a_story_is_shown_and_drawn_without_a_server() {
 #[test]
 fn a_check_fits_on_a_page_and_says_what_its_names_mean() {
     let page = printed(&without_server(&["check", "set-ex-del", "break"]));
-    assert!(
-        page.lines().all(|line| line.chars().count() <= 100),
-        "{page}"
-    );
+    is_a_page(&page);
     for line in [
         "    wrong in 6 steps               exclusion",
         "    exhausted within these bounds  R1, R1b, R1c, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11",
@@ -202,10 +160,7 @@ fn a_replay_reproduces_the_story_on_a_server_of_its_own() {
         page.lines().any(|line| line.starts_with(">>  6 ")),
         "{page}"
     );
-    assert!(
-        page.lines().all(|line| line.chars().count() <= 100),
-        "{page}"
-    );
+    is_a_page(&page);
 }
 
 #[test]

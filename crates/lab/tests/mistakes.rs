@@ -2,13 +2,13 @@
 //! otherwise the property would prove nothing where it holds.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use leasehold_lab::ladder::program::{Intent, Memory, Program};
+use leasehold_lab::ladder::check::shortest;
+use leasehold_lab::ladder::program::{Answer, Intent, Memory, Program};
 use leasehold_lab::ladder::property::LadderProperty::{
     self, Child, Exclusion, FenceOrder, LostUpdate, Ownership, Recovery, StaleWrite,
 };
 use leasehold_lab::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
-use leasehold_lab::ladder::rungs::{self, Rung, RungBounds};
-use leasehold_lab::ladder::shortest::shortest;
+use leasehold_lab::ladder::rungs::{self, Fault, Rung, RungBounds, TTL};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
@@ -85,29 +85,26 @@ impl Program for Mistaken {
         self.rung.program.done(memory, clock)
     }
 
-    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
-        if self.mistake == Mistake::LessThanMajority && memory.at == 0 {
+    fn answered(&self, memory: &mut Memory, mut answer: Answer) -> &'static str {
+        let is_asked = answer.reply.is_some();
+        if self.mistake == Mistake::LessThanMajority && memory.at == 0 && is_asked {
             // The number of servers on which it has the lock.
             memory.kept[0] = 1;
         }
-        let reply = match (self.mistake, reply) {
-            (Mistake::NoTtl, Reply::Int(1)) if memory.at == 0 => Reply::Ok,
-            (Mistake::NoTtl, Reply::Int(_)) if memory.at == 0 => Reply::Nil,
-            (Mistake::SameFence, Reply::Int(_)) if memory.at == 0 => Reply::Int(1),
-            (Mistake::CountsTheUnwilling, Reply::Int(_)) if memory.at < 3 => Reply::Ok,
+        answer.reply = match (self.mistake, answer.reply) {
+            (Mistake::NoTtl, Some(Reply::Int(1))) if memory.at == 0 => Some(Reply::Ok),
+            (Mistake::NoTtl, Some(Reply::Int(_))) if memory.at == 0 => Some(Reply::Nil),
+            (Mistake::SameFence, Some(Reply::Int(_))) if memory.at == 0 => Some(Reply::Int(1)),
+            (Mistake::CountsTheUnwilling, Some(Reply::Int(_))) if memory.at < 3 => Some(Reply::Ok),
             (_, reply) => reply,
         };
         let held = memory.holds_until;
-        let note = self.rung.program.answered(memory, sent, clock, reply);
+        let note = self.rung.program.answered(memory, answer);
         let began = held.is_none() && memory.holds_until.is_some();
-        if began && self.mistake == Mistake::CountsFromTheAnswer {
-            memory.holds_until = Some(clock + self.rung.ttl);
+        if began && is_asked && self.mistake == Mistake::CountsFromTheAnswer {
+            memory.holds_until = Some(answer.clock + TTL);
         }
         note
-    }
-
-    fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick) {
-        self.rung.program.unanswered(memory, sent, clock);
     }
 
     fn fence(&self, memory: &Memory) -> Option<i16> {
@@ -144,11 +141,9 @@ fn the_lock_of_a_script_breaks_with_each_of_these() {
 
 #[test]
 fn a_token_is_for_one_acquisition() {
-    let twice = |bounds| RungBounds {
+    let twice = |bounds: RungBounds| RungBounds {
         rounds: 2,
-        crashes: 0,
-        losses: 0,
-        ..bounds
+        ..bounds.with(Fault::Crash, 0).with(Fault::Loss, 0)
     };
     let breaks = |mistake, property| breaks_within(twice, "set-px-lua", mistake, property);
     assert!(breaks(Mistake::SameToken, Exclusion));

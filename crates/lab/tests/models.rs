@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_core::{Fence, Held, LockName, Now, Outcome, Presence, Reply, Step, Waiter, World};
-use leasehold_lab::report::Verdict;
 use leasehold_lab::rules::{Apply, Bounds, check_one, names};
 
 /// Every rule holds in every state of a model, which reaches its situations.
@@ -68,35 +67,9 @@ fn a_model_names_the_situations_that_it_does_not_reach() {
     assert_eq!((sound.missed.len(), found.missed.is_empty()), (0, false));
 }
 
-/// The findings with broken rules: the numbers of the violated properties, and the shortest trace.
-fn failing(model: &str, rules: Apply) -> Vec<(String, Vec<String>)> {
-    let properties = check_one(Bounds::Ci, model, rules)
-        .unwrap()
-        .checked
-        .properties;
-    let violated = properties
-        .into_iter()
-        .filter_map(|judged| match judged.verdict {
-            Verdict::Violated { steps, trace } => {
-                assert_eq!(trace.len(), steps + 1, "a heading and a line each");
-                Some((judged.name.to_owned(), trace))
-            }
-            _ => None,
-        });
-    violated.collect()
-}
-
 #[track_caller]
-fn finds(rule: &str, model: &str, rules: Apply) {
-    let found = failing(model, rules);
-    let trace = found
-        .iter()
-        .find(|(name, _)| name == rule)
-        .map(|(_, trace)| trace.join("\n"));
-    println!(
-        "{}",
-        trace.unwrap_or_else(|| panic!("{rule} is not among {found:?}"))
-    );
+fn finds(rule: &str, model: &str, rules: Apply) -> Vec<String> {
+    common::finds(check_one(Bounds::Ci, model, rules).unwrap(), rule)
 }
 
 #[test]
@@ -337,14 +310,13 @@ fn r3_a_kept_lock_that_is_freed_at_once_is_found() {
 
 #[test]
 fn the_way_to_a_violation_is_the_shortest_and_can_be_read() {
-    let found = failing("queue", |world, now, name, step, presence| {
+    let trace = finds("R3", "queue", |world, now, name, step, presence| {
         let outcome = world.apply(now, name, step, presence);
         if let (Step::Extend { .. }, Reply::NotHeld(Some(_))) = (step, &outcome.reply) {
             world.entry(name).holders.clear();
         }
         outcome
     });
-    let (_, trace) = found.iter().find(|(name, _)| name == "R3").unwrap();
     assert_eq!(trace.len(), 4, "{trace:#?}");
     for (line, parts) in trace[1..].iter().zip([
         ["A Wait", "held, fence"],

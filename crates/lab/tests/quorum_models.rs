@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use leasehold_core::quorum::{Mark, QuorumTerms, quarantine};
 use leasehold_core::{Block, Fence, Fences, Holder, LockName, Mode, Reply, Step, World};
 use leasehold_lab::quorum::{ClientRules, Counting, QuorumRules, check_one, names};
-use leasehold_lab::report::Verdict;
 use leasehold_lab::rules::{Apply, Bounds};
 
 /// Every property holds in every state of a model, which reaches its situations.
@@ -53,22 +52,9 @@ fn every_model_has_a_test() {
     }
 }
 
-/// The property that weaker rules violate, and the shortest history in which they do so.
 #[track_caller]
 fn finds(property: &str, model: &str, rules: QuorumRules) {
-    let checked = check_one(Bounds::Ci, model, rules).unwrap().checked;
-    let mut found = Vec::new();
-    for judged in checked.properties {
-        if let Verdict::Violated { steps, trace } = judged.verdict {
-            assert_eq!(trace.len(), steps + 1, "a heading and a line each");
-            if judged.name == property {
-                println!("{property} in {steps} steps\n{}", trace.join("\n"));
-                return;
-            }
-            found.push((judged.name, trace.join("\n")));
-        }
-    }
-    panic!("{model}: {property} is not among {found:#?}");
+    common::finds(check_one(Bounds::Ci, model, rules).unwrap(), property);
 }
 
 fn with_node(node: Apply) -> QuorumRules {
@@ -90,6 +76,39 @@ fn with_counting(counting: Counting) -> QuorumRules {
         counting,
         ..QuorumRules::SOUND
     }
+}
+
+/// One test for each.
+macro_rules! found {
+    ($($test:ident $property:literal in $model:literal by $rules:expr;)*) => {
+        $(#[test]
+        fn $test() {
+            finds($property, $model, $rules);
+        })*
+    };
+}
+
+found! {
+    vq2_the_highest_vote_without_a_certificate_is_found "VQ2" in "quorum lost message"
+        by with_counting(Counting::HighestVote);
+    vq2_votes_of_a_refused_round_are_found "VQ2" in "quorum late request"
+        by with_counting(Counting::RefusedRounds);
+    vq1_a_minority_is_found "VQ1" in "quorum"
+        by with_counting(Counting::Minority);
+    vq1_a_lease_that_counts_from_the_reply_is_found "VQ1" in "quorum"
+        by with_client(ClientRules::ValidFromReply);
+    vq1_a_renewal_that_counts_from_the_reply_is_found "VQ1" in "quorum renewal"
+        by with_client(ClientRules::RenewsFromReply);
+    vq1_a_renewal_by_one_node_is_found "VQ1" in "quorum renewal"
+        by with_client(ClientRules::RenewsByMinority);
+    vq4_votes_of_a_refused_round_that_are_kept_are_found "VQ4" in "quorum"
+        by with_client(ClientRules::KeepsVotes);
+    vq4_votes_of_a_waiter_without_the_lead_are_found "VQ4" in "quorum queue"
+        by with_client(ClientRules::WaitsWithoutLead);
+    vq4_a_release_that_passes_a_proposal_is_found "VQ4" in "quorum newcomer"
+        by with_client(ClientRules::ReleasesAtOnce);
+    vq6_a_newcomer_that_passes_waiters_is_found "VQ6" in "quorum newcomer"
+        by with_client(ClientRules::PassesWaiters);
 }
 
 #[test]
@@ -173,28 +192,6 @@ fn vq1_a_higher_number_that_takes_the_lock_is_found() {
 }
 
 #[test]
-fn vq2_the_highest_vote_without_a_certificate_is_found() {
-    let rules = with_counting(Counting::HighestVote);
-    finds("VQ2", "quorum lost message", rules);
-}
-
-#[test]
-fn vq2_votes_of_a_refused_round_are_found() {
-    let rules = with_counting(Counting::RefusedRounds);
-    finds("VQ2", "quorum late request", rules);
-}
-
-#[test]
-fn vq1_a_minority_is_found() {
-    finds("VQ1", "quorum", with_counting(Counting::Minority));
-}
-
-#[test]
-fn vq1_a_lease_that_counts_from_the_reply_is_found() {
-    finds("VQ1", "quorum", with_client(ClientRules::ValidFromReply));
-}
-
-#[test]
 fn vq4_a_release_that_frees_nothing_is_found() {
     let rules = with_node(|world, now, name, step, presence| {
         let before = world.clone();
@@ -214,56 +211,15 @@ fn vq5_a_lead_that_is_always_obeyed_is_found() {
     }
 }
 
-#[test]
-fn vq1_a_renewal_that_counts_from_the_reply_is_found() {
-    let rules = with_client(ClientRules::RenewsFromReply);
-    finds("VQ1", "quorum renewal", rules);
-}
-
-#[test]
-fn vq1_a_renewal_by_one_node_is_found() {
-    let rules = with_client(ClientRules::RenewsByMinority);
-    finds("VQ1", "quorum renewal", rules);
-}
-
-#[test]
-fn vq4_votes_of_a_refused_round_that_are_kept_are_found() {
-    let rules = with_client(ClientRules::KeepsVotes);
-    finds("VQ4", "quorum", rules);
-}
-
-#[test]
-fn vq4_votes_of_a_waiter_without_the_lead_are_found() {
-    let rules = with_client(ClientRules::WaitsWithoutLead);
-    finds("VQ4", "quorum queue", rules);
-}
-
-#[test]
-fn vq4_a_release_that_passes_a_proposal_is_found() {
-    let rules = with_client(ClientRules::ReleasesAtOnce);
-    finds("VQ4", "quorum newcomer", rules);
-}
-
-#[test]
-fn vq6_a_newcomer_that_passes_waiters_is_found() {
-    let rules = with_client(ClientRules::PassesWaiters);
-    finds("VQ6", "quorum newcomer", rules);
-}
-
 /// Each takes ten seconds and more; `scripts/soak` runs them.
 mod in_soak {
     use super::*;
 
-    #[test]
-    fn vq2_votes_of_an_earlier_round_are_found() {
-        let rules = with_counting(Counting::EarlierRounds);
-        finds("VQ2", "quorum lost message", rules);
-    }
-
-    #[test]
-    fn vq1_a_proposal_of_a_vote_that_is_given_back_is_found() {
-        let rules = with_client(ClientRules::ForgetsVotes);
-        finds("VQ1", "quorum queue", rules);
+    found! {
+        vq2_votes_of_an_earlier_round_are_found "VQ2" in "quorum lost message"
+            by with_counting(Counting::EarlierRounds);
+        vq1_a_proposal_of_a_vote_that_is_given_back_is_found "VQ1" in "quorum queue"
+            by with_client(ClientRules::ForgetsVotes);
     }
 
     #[test]

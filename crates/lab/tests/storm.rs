@@ -14,6 +14,29 @@ fn lab(words: &[&str]) -> Output {
         .unwrap()
 }
 
+/// The report of a storm.
+#[track_caller]
+fn report(storm: &Output) -> Value {
+    let [text, errors] = [&storm.stdout, &storm.stderr].map(|said| String::from_utf8_lossy(said));
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"))
+}
+
+/// The report of a storm without violations, and its three campaigns.
+#[track_caller]
+fn clean(words: &[&str]) -> (Value, [Value; 3]) {
+    let storm = lab(words);
+    let report = report(&storm);
+    assert_eq!(report["result"], "clean", "{report:#}");
+    assert_eq!(storm.status.code(), Some(0), "{storm:?}");
+    let campaigns = report["campaigns"].as_array().unwrap().clone();
+    (report, campaigns.try_into().unwrap())
+}
+
+/// How often each fault happened.
+fn faults(counts: &Value) -> BTreeMap<String, u64> {
+    serde_json::from_value(counts["faults"].clone()).unwrap()
+}
+
 /// `scripts/soak` runs it.
 mod in_soak {
     use super::*;
@@ -21,7 +44,7 @@ mod in_soak {
     #[test]
     fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
         let kept = tempfile::tempdir().unwrap();
-        let storm = lab(&[
+        let (report, [set_del, unfenced, storm]) = clean(&[
             "storm",
             "--time",
             "60s",
@@ -34,20 +57,8 @@ mod in_soak {
             "--keep",
             kept.path().to_str().unwrap(),
         ]);
-        let (text, errors) = (
-            String::from_utf8_lossy(&storm.stdout),
-            String::from_utf8_lossy(&storm.stderr),
-        );
-        let report: Value =
-            serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
-        assert_eq!(report["result"], "clean", "{text}{errors}");
-        assert_eq!(storm.status.code(), Some(0), "{errors}");
         assert_eq!(report["seed"], 7);
-
-        let [set_del, unfenced, storm] = report["campaigns"].as_array().unwrap().as_slice() else {
-            panic!("two controls and a storm: {text}");
-        };
-        for (control, run) in [(set_del, "set-del"), (unfenced, "unfenced")] {
+        for (control, run) in [(&set_del, "set-del"), (&unfenced, "unfenced")] {
             assert_eq!(control["verdict"]["run"], run);
             assert!(
                 control["control"]["times"].as_u64().unwrap() > 0,
@@ -64,8 +75,7 @@ mod in_soak {
             counts["acquisitions"].as_u64().unwrap() >= 200,
             "{counts:#}"
         );
-        let faults: BTreeMap<String, u64> =
-            serde_json::from_value(counts["faults"].clone()).unwrap();
+        let faults = faults(counts);
         for kind in [
             "black-hole",
             "black-hole-replies",
@@ -90,10 +100,8 @@ mod in_soak {
             );
         }
         // Its history can be judged again.
-        for (run, said) in ["set-del", "unfenced", "storm"]
-            .iter()
-            .zip(report["campaigns"].as_array().unwrap())
-        {
+        for said in [&set_del, &unfenced, &storm] {
+            let run = said["verdict"]["run"].as_str().unwrap();
             let directory = kept.path().join(run);
             let again = lab(&["judge", "--json", directory.to_str().unwrap()]);
             assert_eq!(again.status.code(), Some(0));
@@ -107,7 +115,7 @@ mod in_soak {
 
 #[test]
 fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
-    let storm = lab(&[
+    let (report, [no_quarantine, no_majority, storm]) = clean(&[
         "storm",
         "--quorum",
         "--time",
@@ -119,21 +127,10 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
         "10s",
         "--json",
     ]);
-    let (text, errors) = (
-        String::from_utf8_lossy(&storm.stdout),
-        String::from_utf8_lossy(&storm.stderr),
-    );
-    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
-    assert_eq!(report["result"], "clean", "{text}{errors}");
     assert!(report["again"].as_str().unwrap().contains("--quorum"));
-
-    let [no_quarantine, no_majority, storm] = report["campaigns"].as_array().unwrap().as_slice()
-    else {
-        panic!("two controls and a storm: {text}");
-    };
     for (control, run) in [
-        (no_quarantine, "no-quarantine"),
-        (no_majority, "no-majority"),
+        (&no_quarantine, "no-quarantine"),
+        (&no_majority, "no-majority"),
     ] {
         assert_eq!(control["verdict"]["run"], run);
         assert_eq!(control["control"]["shows"], "I3");
@@ -145,7 +142,7 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
     let counts = &storm["verdict"]["counts"];
     let acquisitions = counts["acquisitions"].as_u64().unwrap();
     assert!(acquisitions >= 200, "{counts:#}");
-    let faults: BTreeMap<String, u64> = serde_json::from_value(counts["faults"].clone()).unwrap();
+    let faults = faults(counts);
     // Three nodes at once, and single ones: fewer would be faults of a minority only.
     for (kind, least) in [
         ("stop-server", 4),
@@ -185,11 +182,7 @@ fn without_compiler_clock_is_left_alone_and_reported() {
         .env("PATH", programs.path())
         .output()
         .unwrap();
-    let (text, errors) = (
-        String::from_utf8_lossy(&storm.stdout),
-        String::from_utf8_lossy(&storm.stderr),
-    );
-    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
+    let report = report(&storm);
     let storm = &report["campaigns"][2];
     let left_out = storm["left_out"].as_str().unwrap();
     assert!(

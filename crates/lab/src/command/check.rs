@@ -31,16 +31,28 @@ pub(super) struct Check {
     traces: bool,
 }
 
+/// A verdict, and the situations that the model missed.
+type Told = (Checked, Vec<String>);
+
+/// Explores the model of a name.
+type Explore<'a> = &'a dyn Fn(&str) -> Result<Told, Invalid>;
+
+fn told<S: Debug>(found: Finding<S>) -> Told {
+    let missed = found.missed.iter();
+    let missed = missed.map(|situation| format!("{situation:?}")).collect();
+    (found.checked, missed)
+}
+
 impl Check {
     pub(super) fn run(
         &self,
         json: bool,
         terminal: &Terminal,
     ) -> Result<CommandOutput, CommandError> {
-        let (recipes, mut fine) = self.recipes(terminal);
-        let (ours, ours_fine, missed) = self.ours(terminal)?;
-        fine &= ours_fine;
-        let all: Vec<Checked> = recipes.into_iter().chain(ours).collect();
+        let (mut all, mut fine) = self.recipes(terminal);
+        let (ours, missed) = self.ours(terminal)?;
+        fine &= missed.is_empty() && ours.iter().all(Checked::is_exhausted);
+        all.extend(ours);
         if all.is_empty() {
             let why = format!("no model is called like {:?}", self.only);
             return Err(CommandError::Usage(format!(
@@ -80,45 +92,32 @@ impl Check {
     }
 
     /// The lock, cache and quorum models: pass if all is exhausted and each model reached its situations. Missed ones are named.
-    fn ours(&self, terminal: &Terminal) -> Result<(Vec<Checked>, bool, String), CommandError> {
+    fn ours(&self, terminal: &Terminal) -> Result<(Vec<Checked>, String), CommandError> {
         let bounds = if self.deep {
             rules::Bounds::Deep
         } else {
             rules::Bounds::Ci
         };
+        let lock = |name: &str| rules::check_one(bounds, name, World::apply).map(told);
+        let entry = |name: &str| cache::check_one(bounds, name, EntryState::apply).map(told);
+        let quorum = |name: &str| quorum::check_one(bounds, name, QuorumRules::SOUND).map(told);
+        let families: [(_, Explore); 3] = [
+            (rules::names(bounds), &lock),
+            (cache::names(bounds), &entry),
+            (quorum::names(bounds), &quorum),
+        ];
         let (mut all, mut missed) = (Vec::new(), String::new());
-        let into = &mut (&mut all, &mut missed);
-        self.add(into, terminal, rules::names(bounds), |name| {
-            rules::check_one(bounds, name, World::apply)
-        })?;
-        self.add(into, terminal, cache::names(bounds), |name| {
-            cache::check_one(bounds, name, EntryState::apply)
-        })?;
-        self.add(into, terminal, quorum::names(bounds), |name| {
-            quorum::check_one(bounds, name, QuorumRules::SOUND)
-        })?;
-        let fine = missed.is_empty() && all.iter().all(Checked::is_exhausted);
-        Ok((all, fine, missed))
-    }
-
-    /// Explores those of these models that are wanted. Adds their verdicts, and a line for each situation that one missed.
-    fn add<S: Debug>(
-        &self,
-        (all, missed): &mut (&mut Vec<Checked>, &mut String),
-        terminal: &Terminal,
-        names: Vec<&'static str>,
-        check_one: impl Fn(&str) -> Result<Finding<S>, Invalid>,
-    ) -> Result<(), CommandError> {
-        for name in names.into_iter().filter(|name| self.wants(name)) {
-            (terminal.progress)(name);
-            let found = check_one(name);
-            let found = found.map_err(|invalid| CommandError::Failed(invalid.to_string()))?;
-            for situation in found.missed {
-                // Writing to a String cannot fail.
-                let _infallible = writeln!(missed, "{name} never reached: {situation:?}");
+        for (names, explore) in families {
+            for name in names.into_iter().filter(|name| self.wants(name)) {
+                (terminal.progress)(name);
+                let found = explore(name).map_err(|invalid| invalid.to_string())?;
+                for situation in found.1 {
+                    // Writing to a String cannot fail.
+                    let _infallible = writeln!(missed, "{name} never reached: {situation}");
+                }
+                all.push(found.0);
             }
-            all.push(found.checked);
         }
-        Ok(())
+        Ok((all, missed))
     }
 }

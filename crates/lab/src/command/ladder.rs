@@ -7,10 +7,9 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::ladder::check::{RungResult, find_out};
-use crate::ladder::place::Place;
-use crate::ladder::replay;
+use crate::ladder::replay::{ReplayVerdict, replay};
 use crate::ladder::rungs::{self, Rung};
-use crate::ladder::show::{self, RungSummary};
+use crate::ladder::show;
 use crate::output::{CommandError, CommandOutput, Terminal};
 use crate::text::json_line;
 
@@ -27,18 +26,12 @@ pub(super) struct Show {
 
 /// All rungs, with the results of their models.
 pub(super) fn list(json: bool, terminal: &Terminal) -> CommandOutput {
-    let explored: Vec<(&Rung, RungResult)> = rungs::all()
-        .iter()
-        .map(|&rung| (rung, find_out(rung)))
-        .collect();
-    let told: Vec<RungSummary> = explored
-        .iter()
-        .map(|(rung, found)| RungSummary::of(rung, found))
-        .collect();
+    let all = rungs::all().iter();
+    let found: Vec<(&Rung, RungResult)> = all.map(|&rung| (rung, find_out(rung))).collect();
     CommandOutput::fine(if json {
-        show::list_json(&told)
+        show::list_json(&found)
     } else {
-        show::list(&told, terminal.colour)
+        show::list(&found, terminal.colour)
     })
 }
 
@@ -50,22 +43,20 @@ impl Show {
     ) -> Result<CommandOutput, CommandError> {
         let rung = find(&self.rung)?;
         let found = find_out(rung);
-        let told = RungSummary::of(rung, &found);
         if let Some(path) = &self.svg {
-            let picture = show::svg(&told).ok_or_else(|| {
-                let name = told.name;
-                CommandError::Usage(format!(
-                    "{name} has no story to draw: nothing was found within its bounds"
-                ))
-            })?;
-            fs::write(path, picture).map_err(|error| {
-                CommandError::Failed(format!("cannot write {}: {error}", path.display()))
-            })?;
+            let RungResult::Broken(trace) = &found else {
+                return Err(CommandError::Usage(format!(
+                    "{} has no story to draw: nothing was found within its bounds",
+                    rung.name
+                )));
+            };
+            fs::write(path, show::svg(trace))
+                .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         }
         Ok(CommandOutput::fine(if json {
-            show::json(&told)
+            show::json(rung, &found)
         } else {
-            show::table(&told, terminal.colour)
+            show::table(rung, &found, terminal.colour)
         }))
     }
 }
@@ -88,22 +79,18 @@ pub(super) struct Replay {
 impl Replay {
     pub(super) fn run(&self, json: bool) -> Result<CommandOutput, CommandError> {
         let name = &self.rung;
-        let RungResult::Broken(_, trace) = find_out(find(name)?) else {
+        let RungResult::Broken(trace) = find_out(find(name)?) else {
             return Err(CommandError::Usage(format!(
                 "{name} has no story to replay: nothing was found within its bounds\n    next    leasehold-lab show {name}",
             )));
         };
-        let place = match self.url.as_slice() {
-            [] => Place::Own,
-            urls => Place::Urls(urls.to_vec()),
-        };
-        let replayed = replay::replay(&trace, &place, self.tick)?;
+        let replayed = replay(&trace, &self.url, self.tick)?;
         let text = if json {
             json_line("leasehold.lab-replay/1", &replayed)
         } else {
             replayed.to_string()
         };
-        let fine = replayed.verdict == replay::ReplayVerdict::Reproduced;
+        let fine = replayed.verdict == ReplayVerdict::Reproduced;
         Ok(CommandOutput { text, fine })
     }
 }

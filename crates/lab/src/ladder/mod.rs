@@ -3,17 +3,12 @@
 
 pub mod check;
 pub mod model;
-mod offence;
-pub mod place;
 pub mod program;
 pub mod property;
 pub mod redis;
 pub mod replay;
 pub mod rungs;
-pub mod shortest;
 pub mod show;
 pub mod state;
-pub mod step;
 pub mod trace;
-pub mod wire;
 mod words;

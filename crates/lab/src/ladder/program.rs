@@ -46,6 +46,11 @@ impl Memory {
         Value::Owner(self.client, self.nth)
     }
 
+    /// Whether it holds the lock by this clock.
+    pub fn is_in_time(&self, clock: Tick) -> bool {
+        self.holds_until.is_some_and(|until| until > clock)
+    }
+
     /// The nth of so many servers that it asks. Each client begins with another one.
     pub fn server(&self, nth: u8, of: u8) -> u8 {
         (nth + self.client) % of
@@ -94,6 +99,17 @@ pub const AT_REST: u8 = u8::MAX;
 /// The deadline of a hold that only a release ends.
 pub const FOR_EVER: Tick = Tick::MAX;
 
+/// The end of a request, by the client's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer {
+    /// When it was sent.
+    pub sent: Tick,
+    /// The time now.
+    pub clock: Tick,
+    /// The reply. `None` if the client stops waiting for it: then the command may or may not be executed.
+    pub reply: Option<Reply>,
+}
+
 /// The program of each client of a rung. A client at rest without the lock may begin again, with the next [`Memory::nth`]; the
 /// runner of the program decides.
 pub trait Program: Debug + Sync {
@@ -106,15 +122,12 @@ pub trait Program: Debug + Sync {
         ""
     }
 
-    /// It received the reply to its command. `sent` is its clock's time of sending. Returns its conclusion, for people.
-    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str;
+    /// Its request has ended. Returns its conclusion from a reply, for people.
+    fn answered(&self, memory: &mut Memory, answer: Answer) -> &'static str;
 
     /// The fence of its hold, for the rungs that promise an order of fences.
     fn fence(&self, memory: &Memory) -> Option<i16> {
         let _ = memory;
         None
     }
-
-    /// It stops waiting for a reply; the command may or may not be executed. `sent` is its clock's time of sending.
-    fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick);
 }

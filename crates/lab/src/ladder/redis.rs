@@ -10,7 +10,7 @@ use std::fmt;
 pub type Tick = i16;
 
 /// The keys of a rung.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
     /// The lock.
     Lock,
@@ -38,7 +38,7 @@ impl Key {
 }
 
 /// The value of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Value {
     /// The token of a client's nth acquisition, both counted from 0.
     Owner(u8, u8),
@@ -95,6 +95,39 @@ impl RedisCommand {
     pub const fn is_release(self) -> bool {
         matches!(self, Self::Del(Key::Lock) | Self::DeleteIf(_))
     }
+
+    /// Whether it took the lock, or rewrote its deadline.
+    pub(super) const fn takes(self, reply: Reply) -> bool {
+        matches!(
+            (self, reply),
+            (Self::SetNx(Key::Lock, _), Reply::Int(1))
+                | (Self::SetNxPx(..), Reply::Ok)
+                | (Self::SetNxAndExpire(..), Reply::Both(1, _))
+                | (Self::TakeWithFence(..), Reply::Int(_))
+                | (Self::GetSet(Key::Lock, _), _)
+        )
+    }
+
+    /// What it wrote into the protected data.
+    pub(super) const fn written(self, reply: Reply) -> Option<Value> {
+        match (self, reply) {
+            (Self::Set(Key::Data, value) | Self::WriteWithFence(_, value), Reply::Ok) => {
+                Some(value)
+            }
+            _ => None,
+        }
+    }
+
+    /// The key that it is for: the protected data, or the lock.
+    pub(super) const fn subject(self) -> Key {
+        match self {
+            Self::Get(Key::Data)
+            | Self::Set(Key::Data, _)
+            | Self::ReadWithFence(_)
+            | Self::WriteWithFence(..) => Key::Data,
+            _ => Key::Lock,
+        }
+    }
 }
 
 /// A reply of a server.
@@ -112,6 +145,22 @@ pub enum Reply {
     Both(i16, i16),
     /// The resource refused the fence.
     Stale,
+}
+
+/// As `redis-cli` shows it, in a line or two.
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nil => f.write_str("(nil)"),
+            Self::Ok => f.write_str("OK"),
+            Self::Int(number) => write!(f, "(integer) {number}"),
+            Self::Bulk(value) => write!(f, "\"{value}\""),
+            Self::Both(first, second) => {
+                write!(f, "1) (integer) {first}\n2) (integer) {second}")
+            }
+            Self::Stale => f.write_str("STALE"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -165,20 +214,18 @@ impl ModelServer {
     pub fn apply(&mut self, now: Tick, command: RedisCommand) -> Reply {
         self.expire(now);
         match command {
-            RedisCommand::SetNx(key, value) => {
-                Reply::Int(self.set_if_absent(key, value, None).into())
-            }
+            RedisCommand::SetNx(key, value) => Reply::Int(self.set_nx(key, value, None).into()),
             RedisCommand::SetNxPx(value, ticks) => {
-                if self.set_if_absent(Key::Lock, value, Some(now + ticks)) {
+                if self.set_nx(Key::Lock, value, Some(now + ticks)) {
                     Reply::Ok
                 } else {
                     Reply::Nil
                 }
             }
-            RedisCommand::Expire(key, ticks) => Reply::Int(self.expire_at(key, now + ticks).into()),
+            RedisCommand::Expire(key, ticks) => Reply::Int(self.expire_at(key, now + ticks)),
             RedisCommand::SetNxAndExpire(value, ticks) => {
-                let won = self.set_if_absent(Key::Lock, value, None);
-                Reply::Both(won.into(), self.expire_at(Key::Lock, now + ticks).into())
+                let won = self.set_nx(Key::Lock, value, None);
+                Reply::Both(won.into(), self.expire_at(Key::Lock, now + ticks))
             }
             RedisCommand::Get(key) => self.bulk(key),
             RedisCommand::GetSet(key, value) => {
@@ -186,22 +233,14 @@ impl ModelServer {
                 self.set(key, value);
                 before
             }
-            RedisCommand::Set(key, value) => {
-                self.set(key, value);
-                Reply::Ok
-            }
+            RedisCommand::Set(key, value) => self.set(key, value),
             RedisCommand::Del(key) => {
                 Reply::Int(self.entries[key as usize].take().is_some().into())
             }
-            RedisCommand::DeleteIf(value) => {
-                let is_its = self.get(Key::Lock) == Some(value);
-                if is_its {
-                    self.entries[Key::Lock as usize] = None;
-                }
-                Reply::Int(is_its.into())
-            }
+            RedisCommand::DeleteIf(value) if self.get(Key::Lock) != Some(value) => Reply::Int(0),
+            RedisCommand::DeleteIf(_) => self.apply(now, RedisCommand::Del(Key::Lock)),
             RedisCommand::TakeWithFence(value, ticks) => {
-                if !self.set_if_absent(Key::Lock, value, Some(now + ticks)) {
+                if !self.set_nx(Key::Lock, value, Some(now + ticks)) {
                     return Reply::Nil;
                 }
                 let fence = self.number(Key::Fence) + 1;
@@ -220,33 +259,22 @@ impl ModelServer {
                     return Reply::Int(counter);
                 }
                 self.set(Key::Fence, Value::Number(number));
-                self.set_if_absent(Key::Lock, value, Some(now + ticks));
-                Reply::Ok
+                self.apply(now, RedisCommand::SetNxPx(value, ticks))
+            }
+            RedisCommand::ReadWithFence(fence) | RedisCommand::WriteWithFence(fence, _)
+                if fence < self.number(Key::Seen) =>
+            {
+                Reply::Stale
             }
             RedisCommand::ReadWithFence(fence) => {
-                if self.admits(fence) {
-                    self.bulk(Key::Data)
-                } else {
-                    Reply::Stale
-                }
+                self.set(Key::Seen, Value::Number(fence));
+                self.bulk(Key::Data)
             }
             RedisCommand::WriteWithFence(fence, value) => {
-                if !self.admits(fence) {
-                    return Reply::Stale;
-                }
-                self.set(Key::Data, value);
-                Reply::Ok
+                self.set(Key::Seen, Value::Number(fence));
+                self.set(Key::Data, value)
             }
         }
-    }
-
-    /// The resource's check of a fence: none below the highest seen.
-    fn admits(&mut self, fence: i16) -> bool {
-        let admitted = fence >= self.number(Key::Seen);
-        if admitted {
-            self.set(Key::Seen, Value::Number(fence));
-        }
-        admitted
     }
 
     /// The number in a key; 0 if there is none.
@@ -261,25 +289,25 @@ impl ModelServer {
         self.get(key).map_or(Reply::Nil, Reply::Bulk)
     }
 
-    fn set(&mut self, key: Key, value: Value) {
+    fn set(&mut self, key: Key, value: Value) -> Reply {
         let expires = None;
         self.entries[key as usize] = Some(KeyEntry { value, expires });
+        Reply::Ok
     }
 
-    fn set_if_absent(&mut self, key: Key, value: Value, expires: Option<Tick>) -> bool {
-        let is_free = self.entries[key as usize].is_none();
-        if is_free {
-            self.entries[key as usize] = Some(KeyEntry { value, expires });
-        }
+    fn set_nx(&mut self, key: Key, value: Value, expires: Option<Tick>) -> bool {
+        let entry = &mut self.entries[key as usize];
+        let is_free = entry.is_none();
+        entry.get_or_insert(KeyEntry { value, expires });
         is_free
     }
 
-    fn expire_at(&mut self, key: Key, at: Tick) -> bool {
+    /// 1 if the key exists.
+    fn expire_at(&mut self, key: Key, at: Tick) -> i16 {
         let entry = self.entries[key as usize].as_mut();
-        let is_there = entry.is_some();
-        if let Some(entry) = entry {
+        entry.map_or(0, |entry| {
             entry.expires = Some(at);
-        }
-        is_there
+            1
+        })
     }
 }

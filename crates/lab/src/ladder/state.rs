@@ -1,25 +1,18 @@
 //! The state of a rung's model: the servers, the clients, the messages in flight. It has only fields that a property or a
 //! program uses, since each field multiplies the states.
 
-use std::hash::{Hash, Hasher};
-
-pub use super::program::CLIENTS;
-use super::program::Memory;
+use super::program::{CLIENTS, Memory};
 use super::redis::{ModelServer, RedisCommand, Reply, Tick};
-use super::rungs::Rung;
+use super::rungs::{Faults, Rung};
 
 /// The most servers.
 pub const SERVERS: usize = 4;
 
 /// The state at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct LadderState {
     /// Ticks since the beginning.
     pub time: Tick,
-    /// The number of servers in use.
-    pub server_count: u8,
-    /// The number of clients in use.
-    pub client_count: u8,
     /// The servers.
     pub servers: [ModelServer; SERVERS],
     /// How far the clock of each server has jumped ahead.
@@ -29,7 +22,7 @@ pub struct LadderState {
     /// The clients.
     pub clients: [LadderClient; CLIENTS],
     /// The faults so far.
-    pub spent: Spent,
+    pub spent: Faults,
     /// The last client that took the lock, and when. Only if [`super::property::LadderProperty::Recovery`] is checked.
     pub taken: Option<(u8, Tick)>,
     /// How often the lock was taken. Only if [`super::property::LadderProperty::StaleWrite`] is checked, as is the next field.
@@ -80,29 +73,10 @@ pub struct Flight {
     pub reply: Option<Reply>,
 }
 
-/// The number of faults, by kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Spent {
-    /// Crashed clients.
-    pub crashes: u8,
-    /// Lost replies.
-    pub losses: u8,
-    /// Delayed commands.
-    pub delays: u8,
-    /// Servers that lost their data.
-    pub restarts: u8,
-    /// Clocks that jumped.
-    pub jumps: u8,
-}
-
 impl LadderState {
     /// Empty servers, and clients at their beginning.
-    pub fn new(clients: u8, servers: u8) -> Self {
-        let mut state = Self {
-            server_count: servers,
-            client_count: clients,
-            ..Self::default()
-        };
+    pub fn new() -> Self {
+        let mut state = Self::default();
         for (client, slot) in (0..).zip(&mut state.clients) {
             slot.memory = Memory::new(client, 0);
         }
@@ -121,30 +95,10 @@ impl LadderState {
 
     /// The clients that hold the lock, as each believes by its own clock. A client that has sent its release does not count.
     pub fn holders<'a>(&'a self, rung: &'a Rung) -> impl Iterator<Item = u8> + 'a {
-        (0..self.client_count).filter(|&client| {
-            let it = &self.clients[client as usize];
-            let is_in_time = |until| until > self.clock(rung, client);
+        (0..).zip(&self.clients).filter_map(|(client, it)| {
+            let is_in_time = it.memory.is_in_time(self.clock(rung, client));
             let releases = it.flight.is_some_and(|flight| flight.command.is_release());
-            it.crashed.is_none() && !releases && it.memory.holds_until.is_some_and(is_in_time)
+            (it.crashed.is_none() && !releases && is_in_time).then_some(client)
         })
-    }
-}
-
-/// Only the servers and clients in use count.
-impl Hash for LadderState {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.time.hash(hasher);
-        for server in 0..self.server_count as usize {
-            self.servers[server].hash(hasher);
-            self.jumped[server].hash(hasher);
-            self.away_until[server].hash(hasher);
-        }
-        for client in &self.clients[..self.client_count as usize] {
-            client.hash(hasher);
-        }
-        self.spent.hash(hasher);
-        self.taken.hash(hasher);
-        self.highest_fence.hash(hasher);
-        [self.turns, self.written, self.older, self.wrong].hash(hasher);
     }
 }

@@ -2,18 +2,15 @@
 //! counts as a holder by its own clock.
 
 use super::redis::{Key, RedisCommand, Reply, Tick, Value};
+use super::rungs::Rung;
 
 /// A trace, from an empty server to the violation.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// The name of the rung.
-    pub rung: &'static str,
+    /// The rung.
+    pub rung: &'static Rung,
     /// The number of clients, including those without a step in it.
     pub clients: u8,
-    /// How many servers.
-    pub servers: u8,
-    /// How many of them keep the lock: the first ones. The other one, if any, has the protected data.
-    pub lock_servers: u8,
     /// The steps, in order.
     pub lines: Vec<Line>,
 }
@@ -102,10 +99,20 @@ impl LadderEvent {
             _ => None,
         }
     }
-}
 
-/// Client, server, command and reply, if a command was executed.
-pub(super) fn carried_out(event: &LadderEvent) -> Option<(u8, u8, RedisCommand, Reply)> {
-    let it = event.message()?;
-    Some((it.client, it.server, it.command, it.reply?))
+    /// Client, server, command and reply, if a command was executed.
+    pub(super) fn carried_out(&self) -> Option<(u8, u8, RedisCommand, Reply)> {
+        let it = self.message()?;
+        Some((it.client, it.server, it.command, it.reply?))
+    }
+
+    /// The acting client.
+    pub(super) const fn actor(&self) -> Option<u8> {
+        match self {
+            Self::Message(LadderMessage { client, .. })
+            | Self::Does { client, .. }
+            | Self::Crashes { client } => Some(*client),
+            _ => None,
+        }
+    }
 }

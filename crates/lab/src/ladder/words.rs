@@ -1,186 +1,180 @@
-//! Commands and replies: in the words of `redis-cli`, where one tick is one second and a script is shown by its name; and as a real
-//! server gets them.
+//! Commands as words: those of `redis-cli`, where one tick is one second and a script is shown by its name; and those that a real
+//! server gets.
 
 use std::time::Duration;
 
-use super::redis::{Key, RedisCommand, Reply, Tick, Value};
+use super::redis::{Key, RedisCommand, Tick};
 
 /// A script that a command shows by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Script {
     /// `<delete-if>`
     pub(super) name: &'static str,
     /// Its lines.
     pub(super) text: &'static str,
-    /// The keys that it is called with.
-    keys: &'static [Key],
 }
 
-const DELETE_IF: Script = Script {
-    name: "<delete-if>",
-    text: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end\nreturn 0",
-    keys: &[Key::Lock],
-};
-
-const TAKE: Script = Script {
-    name: "<take>",
-    text: "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end\nreturn false",
-    keys: &[Key::Lock, Key::Fence],
-};
-
-const PROPOSE: Script = Script {
-    name: "<propose>",
-    text: "local counter = tonumber(redis.call('GET', KEYS[2]) or 0)\n\
-           if redis.call('EXISTS', KEYS[1]) == 1 then return false end\n\
-           if tonumber(ARGV[2]) <= counter then return counter end\n\
-           redis.call('SET', KEYS[2], ARGV[2])\n\
-           return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])",
-    keys: &[Key::Lock, Key::Fence],
-};
-
-const READ: Script = Script {
-    name: "<read>",
-    text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
-           redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('GET', KEYS[2])",
-    keys: &[Key::Seen, Key::Data],
-};
-
-const WRITE: Script = Script {
-    name: "<write>",
-    text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
-           redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('SET', KEYS[2], ARGV[2])",
-    keys: &[Key::Seen, Key::Data],
-};
+const SCRIPTS: [Script; 5] = [
+    Script {
+        name: "<delete-if>",
+        text: "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end\nreturn 0",
+    },
+    Script {
+        name: "<take>",
+        text: "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end\nreturn false",
+    },
+    Script {
+        name: "<propose>",
+        text: "local counter = tonumber(redis.call('GET', KEYS[2]) or 0)\n\
+               if redis.call('EXISTS', KEYS[1]) == 1 then return false end\n\
+               if tonumber(ARGV[2]) <= counter then return counter end\n\
+               redis.call('SET', KEYS[2], ARGV[2])\n\
+               return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])",
+    },
+    Script {
+        name: "<read>",
+        text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
+               redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('GET', KEYS[2])",
+    },
+    Script {
+        name: "<write>",
+        text: "if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[1]) or 0) then return redis.status_reply('STALE') end\n\
+               redis.call('SET', KEYS[1], ARGV[1])\nreturn redis.call('SET', KEYS[2], ARGV[2])",
+    },
+];
 
 /// How commands are written: for people as they would type them, or for a real server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Writing<'a> {
+pub struct Writing<'a> {
     /// The prefix of all keys.
     pub(super) prefix: &'a str,
-    /// The length of a tick, if times are in milliseconds. `EXPIRE` counts whole seconds, so `PEXPIRE` is written then.
-    pub(super) tick: Option<Duration>,
-    /// Whether scripts are written by name.
-    pub(super) names: bool,
+    /// The length of a tick. A real server gets all times in milliseconds, so `PEXPIRE` in place of `EXPIRE`.
+    pub(super) tick: Duration,
+    /// Whether for a real server.
+    pub(super) is_real: bool,
 }
 
 /// As one types at a prompt.
 const TYPED: Writing<'static> = Writing {
     prefix: "",
-    tick: None,
-    names: true,
+    tick: Duration::from_secs(1),
+    is_real: false,
 };
 
-/// A command that is written, but not split into words.
-enum Written {
-    Line(String),
-    /// A script, and its arguments behind the keys.
-    Evaluated(Script, String),
-    /// One transaction.
-    Together([RedisCommand; 2]),
-}
+impl<'a> Writing<'a> {
+    /// For a real server. Keys begin with `prefix`, and expire in the middle between two ticks: a step in the first half of a tick
+    /// gets the model's result.
+    pub fn real(prefix: &'a str, tick: Duration) -> Self {
+        Self {
+            prefix,
+            tick,
+            is_real: true,
+        }
+    }
 
-impl Writing<'_> {
     /// The name of a key.
     pub(super) fn key(self, key: Key) -> String {
         format!("{}{}", self.prefix, key.name())
     }
 
-    /// The words of a command; several commands are sent as one transaction.
+    /// The words of a command, as a server gets them; several commands are sent as one transaction.
     pub(super) fn words(self, command: RedisCommand) -> Vec<Vec<String>> {
+        let word = |word: &str| {
+            let script = SCRIPTS.iter().find(|script| script.name == word);
+            script.map_or(word, |script| script.text).to_owned()
+        };
         // No word has a space in it, and no prefix.
-        let split = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        match self.written(command) {
-            Written::Line(line) => vec![split(&line)],
-            Written::Evaluated(script, arguments) => {
-                let text = if self.names { script.name } else { script.text };
-                let mut words = vec!["EVAL".into(), text.into(), script.keys.len().to_string()];
-                words.extend(script.keys.iter().map(|key| self.key(*key)));
-                words.extend(split(&arguments));
-                vec![words]
-            }
-            Written::Together(parts) => parts.map(|part| self.words(part)).concat(),
+        let lines = self.lines(command).into_iter();
+        lines
+            .map(|line| line.split(' ').map(word).collect())
+            .collect()
+    }
+
+    /// A command for people, in a line or two.
+    pub(super) fn text(self, command: RedisCommand) -> String {
+        match self.lines(command).as_slice() {
+            [first, second] => format!("MULTI; {first};\n{second}; EXEC"),
+            lines => lines.join("\n"),
         }
     }
 
-    fn written(self, command: RedisCommand) -> Written {
-        let [expire, px] = match self.tick {
-            Some(_) => ["PEXPIRE", "PX"],
-            None => ["EXPIRE", "EX"],
+    /// A line for each command of a transaction, with scripts by their names.
+    fn lines(self, command: RedisCommand) -> Vec<String> {
+        let [expire, px] = if self.is_real {
+            ["PEXPIRE", "PX"]
+        } else {
+            ["EXPIRE", "EX"]
         };
         let key = |key: Key| self.key(key);
-        match command {
-            RedisCommand::SetNx(of, value) => Written::Line(format!("SETNX {} {value}", key(of))),
+        let [lock, counter, data, seen] = Key::ALL.map(key);
+        vec![match command {
+            RedisCommand::SetNx(of, value) => format!("SETNX {} {value}", key(of)),
             RedisCommand::SetNxPx(value, ticks) => {
-                let (lock, ttl) = (key(Key::Lock), self.ttl(ticks));
-                Written::Line(format!("SET {lock} {value} NX {px} {ttl}"))
+                format!("SET {lock} {value} NX {px} {}", self.ttl(ticks))
             }
-            RedisCommand::Expire(of, ticks) => {
-                Written::Line(format!("{expire} {} {}", key(of), self.ttl(ticks)))
+            RedisCommand::Expire(of, ticks) => format!("{expire} {} {}", key(of), self.ttl(ticks)),
+            RedisCommand::SetNxAndExpire(value, ticks) => {
+                let take = RedisCommand::SetNx(Key::Lock, value);
+                let expire = RedisCommand::Expire(Key::Lock, ticks);
+                return [take, expire].map(|part| self.lines(part)).concat();
             }
-            RedisCommand::SetNxAndExpire(value, ticks) => Written::Together([
-                RedisCommand::SetNx(Key::Lock, value),
-                RedisCommand::Expire(Key::Lock, ticks),
-            ]),
-            RedisCommand::Get(of) => Written::Line(format!("GET {}", key(of))),
-            RedisCommand::GetSet(of, value) => Written::Line(format!("GETSET {} {value}", key(of))),
-            RedisCommand::Set(of, value) => Written::Line(format!("SET {} {value}", key(of))),
-            RedisCommand::Del(of) => Written::Line(format!("DEL {}", key(of))),
-            RedisCommand::DeleteIf(value) => Written::Evaluated(DELETE_IF, value.to_string()),
+            RedisCommand::Get(of) => format!("GET {}", key(of)),
+            RedisCommand::GetSet(of, value) => format!("GETSET {} {value}", key(of)),
+            RedisCommand::Set(of, value) => format!("SET {} {value}", key(of)),
+            RedisCommand::Del(of) => format!("DEL {}", key(of)),
+            RedisCommand::DeleteIf(value) => format!("EVAL <delete-if> 1 {lock} {value}"),
             RedisCommand::TakeWithFence(value, ticks) => {
-                Written::Evaluated(TAKE, format!("{value} {}", self.millis(ticks)))
+                format!(
+                    "EVAL <take> 2 {lock} {counter} {value} {}",
+                    self.millis(ticks)
+                )
             }
             RedisCommand::Propose(value, number, ticks) => {
-                let arguments = format!("{value} {number} {}", self.millis(ticks));
-                Written::Evaluated(PROPOSE, arguments)
+                let millis = self.millis(ticks);
+                format!("EVAL <propose> 2 {lock} {counter} {value} {number} {millis}")
             }
-            RedisCommand::ReadWithFence(fence) => Written::Evaluated(READ, fence.to_string()),
+            RedisCommand::ReadWithFence(fence) => format!("EVAL <read> 2 {seen} {data} {fence}"),
             RedisCommand::WriteWithFence(fence, value) => {
-                Written::Evaluated(WRITE, format!("{fence} {value}"))
+                format!("EVAL <write> 2 {seen} {data} {fence} {value}")
             }
-        }
+        }]
     }
 
     /// The argument of `EXPIRE`, or of `SET`.
     fn ttl(self, ticks: Tick) -> String {
-        match self.tick {
-            Some(_) => self.millis(ticks),
-            None => ticks.to_string(),
+        if self.is_real {
+            return self.millis(ticks);
         }
+        ticks.to_string()
     }
 
-    /// A real key expires in the middle between two ticks.
     fn millis(self, ticks: Tick) -> String {
         // A trace's ticks are few and never negative.
         let ticks = u32::try_from(ticks).unwrap_or_default();
-        let millis = match self.tick {
-            Some(tick) => (tick * ticks).saturating_sub(tick / 2).as_millis(),
-            None => u128::from(ticks) * 1_000,
-        };
-        millis.to_string()
-    }
-}
-
-/// The script that a command runs.
-pub(super) fn script(command: RedisCommand) -> Option<Script> {
-    match TYPED.written(command) {
-        Written::Evaluated(script, _) => Some(script),
-        Written::Line(_) | Written::Together(_) => None,
+        let mut left = self.tick * ticks;
+        if self.is_real {
+            left = left.saturating_sub(self.tick / 2);
+        }
+        left.as_millis().to_string()
     }
 }
 
 /// A command as one would type it, in a line or two.
-pub(super) fn typed(command: RedisCommand) -> Vec<String> {
-    let mut lines: Vec<_> = TYPED.words(command).iter().map(|it| it.join(" ")).collect();
-    if let [first, second] = lines.as_mut_slice() {
-        *first = format!("MULTI; {first};");
-        second.push_str("; EXEC");
-    }
-    lines
+pub(super) fn typed(command: RedisCommand) -> String {
+    TYPED.text(command)
 }
 
-/// A command in the short form beside an arrow, in a line or two.
-pub(super) fn in_short(command: RedisCommand) -> Vec<String> {
-    let line = match command {
+/// The script that a command runs.
+pub(super) fn script(command: RedisCommand) -> Option<Script> {
+    let typed = typed(command);
+    SCRIPTS
+        .into_iter()
+        .find(|script| typed.contains(script.name))
+}
+
+/// A command in the short form beside an arrow.
+pub(super) fn in_short(command: RedisCommand) -> String {
+    match command {
         RedisCommand::DeleteIf(value) => format!("if GET lock == {value}: DEL"),
         RedisCommand::TakeWithFence(value, ticks) => {
             format!("SET lock {value} NX EX {ticks} + fence")
@@ -188,14 +182,18 @@ pub(super) fn in_short(command: RedisCommand) -> Vec<String> {
         RedisCommand::Propose(value, number, _) => format!("propose {number} as {value}"),
         RedisCommand::ReadWithFence(fence) => format!("read, fence {fence}"),
         RedisCommand::WriteWithFence(fence, value) => format!("write {value}, fence {fence}"),
-        _ => return typed(command),
-    };
-    vec![line]
+        _ => on_one_line(&typed(command)),
+    }
+}
+
+/// A command or a reply, where there is room for one line only.
+pub(super) fn on_one_line(text: &impl ToString) -> String {
+    text.to_string().replace('\n', " ")
 }
 
 /// A restart without data, or the end of a quarantine, with the server's own commands.
 pub(super) fn comes_back(what: &str, commands: &[RedisCommand]) -> String {
-    let own = commands.iter().flat_map(|&command| typed(command));
+    let own = commands.iter().map(|&command| typed(command));
     let parts: Vec<_> = [what.to_owned()].into_iter().chain(own).collect();
     parts.join("; ")
 }
@@ -203,22 +201,6 @@ pub(super) fn comes_back(what: &str, commands: &[RedisCommand]) -> String {
 /// How the two are called.
 pub(super) const RESTARTS: &str = "restarts empty";
 pub(super) const REJOINS: &str = "ends its quarantine";
-
-/// A reply as `redis-cli` shows it.
-pub(super) fn shown(reply: Reply) -> Vec<String> {
-    let integer = |number| format!("(integer) {number}");
-    match reply {
-        Reply::Nil => vec!["(nil)".into()],
-        Reply::Ok => vec!["OK".into()],
-        Reply::Int(number) => vec![integer(number)],
-        Reply::Bulk(value) => vec![format!("\"{value}\"")],
-        Reply::Both(first, second) => vec![
-            format!("1) {}", integer(first)),
-            format!("2) {}", integer(second)),
-        ],
-        Reply::Stale => vec!["STALE".into()],
-    }
-}
 
 /// A client, counted from 0.
 pub(super) fn client(client: u8) -> String {
@@ -230,28 +212,10 @@ pub(super) fn server(server: u8) -> String {
     format!("S{}", server + 1)
 }
 
-/// Whether a command is for the resource, and not for the lock.
-pub(super) fn is_for_resource(command: RedisCommand) -> bool {
-    match command {
-        RedisCommand::SetNx(key, _)
-        | RedisCommand::Expire(key, _)
-        | RedisCommand::Get(key)
-        | RedisCommand::GetSet(key, _)
-        | RedisCommand::Set(key, _)
-        | RedisCommand::Del(key) => matches!(key, Key::Data | Key::Seen),
-        RedisCommand::ReadWithFence(_) | RedisCommand::WriteWithFence(..) => true,
-        _ => false,
-    }
-}
-
-/// The value of a key, without its TTL.
-pub(super) fn value(value: Option<Value>) -> String {
-    value.map_or_else(|| "-".into(), |value| value.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ladder::redis::{Reply, Value};
 
     const OWNER: Value = Value::Owner(0, 1);
 
@@ -296,7 +260,7 @@ mod tests {
                 "EVAL <write> 2 data:seen data 1 3",
             ),
         ] {
-            assert_eq!(typed(command).join(" "), words);
+            assert_eq!(on_one_line(&typed(command)), words);
             assert_eq!(words.contains('<'), script(command).is_some());
         }
     }
@@ -311,7 +275,7 @@ mod tests {
             (Reply::Both(0, 1), "1) (integer) 0 2) (integer) 1"),
             (Reply::Stale, "STALE"),
         ] {
-            assert_eq!(shown(reply).join(" "), words);
+            assert_eq!(on_one_line(&reply), words);
         }
     }
 }

@@ -33,6 +33,24 @@ pub(crate) fn holds<S: Debug>(
     assert_eq!(checked.properties.len(), properties, "{model}");
 }
 
+/// The property that a model with broken rules violates, and the shortest history in which it does so.
+#[track_caller]
+pub(crate) fn finds<S>(found: Finding<S>, property: &str) -> Vec<String> {
+    let mut others = Vec::new();
+    for judged in found.checked.properties {
+        let Verdict::Violated { steps, trace } = judged.verdict else {
+            continue;
+        };
+        assert_eq!(trace.len(), steps + 1, "a heading and a line each");
+        if judged.name == property {
+            println!("{property} in {steps} steps\n{}", trace.join("\n"));
+            return trace;
+        }
+        others.push((judged.name, trace));
+    }
+    panic!("{property} is not among {others:#?}");
+}
+
 /// One test for each model, so that a broken rule can be tried on the most suitable model. `scripts/soak` runs the slow ones.
 macro_rules! models {
     ($group:ident $holds_in:ident { $($test:ident $model:literal)* } $(in_soak { $($slow:ident $slow_model:literal)* })?) => {

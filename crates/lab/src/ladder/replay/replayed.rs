@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::ladder::redis::Tick;
-use crate::text::{WIDTH, gaps, grid, widths};
+use crate::text::grid;
 
 /// The column of the command.
 const COMMAND: usize = 4;
@@ -91,11 +91,8 @@ impl fmt::Display for Replayed {
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend((1..).zip(&self.steps).map(|(nth, step)| row(nth, step)));
-        let others: usize = widths(&rows).iter().sum::<usize>() - widths(&rows)[COMMAND];
-        let room = WIDTH.saturating_sub(others + gaps(head.len()));
-        let lines = grid(&rows, &[1, 2], &[(COMMAND, room.max(LEAST))]);
-        writeln!(f, "{}", lines.concat().join("\n"))?;
-        writeln!(f)?;
+        let lines = grid(&rows, &[1, 2], &[(COMMAND, LEAST)]);
+        writeln!(f, "{}\n", lines.concat().join("\n"))?;
         for (nth, step) in (1_usize..).zip(&self.steps) {
             if let Some(why) = &step.wrong {
                 writeln!(f, "{nth}: {why}")?;

@@ -4,8 +4,9 @@
 //! Clients ask the servers in different orders, as in `redlock`, and the clock of one client is ahead: clocks decide only how often
 //! a client has to propose again.
 
-use super::rung::{Comeback, Rung, RungBounds, TTL};
-use crate::ladder::program::{Intent, Memory, Program};
+use super::Fault::{Delay, Jump, Loss, Restart};
+use super::{Comeback, Rung, RungBounds, TTL};
+use crate::ladder::program::{Answer, Intent, Memory, Program};
 use crate::ladder::property::LadderProperty::{
     Exclusion, FenceOrder, LostUpdate, Ownership, StaleWrite,
 };
@@ -26,19 +27,19 @@ pub(super) static PLAIN: Rung = Rung {
              stored n, until ttl after the first was asked; else release, try above lock:fence; read and write with n; release on all",
     why: "Two majorities share a server, whose counter has passed the earlier fence and never falls.",
     next: "Leasehold's quorum adds waiting, renewal and recovery: leasehold-lab check quorum.",
-    program: &FencedQuorum {
-        numbers: Numbers::Proposed,
-    },
+    program: &FencedQuorum(Numbers::Proposed),
     servers: VOTERS + 1,
     has_resource: true,
     comes_back: Comeback::LearnsLast,
     are_alike: false,
     asks: &[Exclusion, Ownership, FenceOrder, StaleWrite, LostUpdate],
-    ttl: TTL,
     skew: [0, 1, 0],
     breaks: None,
-    bounds: RungBounds::calm(2, 1, 3).delays(1).given_up(),
-    deep: RungBounds::calm(2, 1, 4).losses(1).delays(1).given_up(),
+    bounds: RungBounds::calm(2, 1, 3).with(Delay, 1).given_up(),
+    deep: RungBounds::calm(2, 1, 4)
+        .with(Loss, 1)
+        .with(Delay, 1)
+        .given_up(),
 };
 
 /// P10 with a server that restarts empty.
@@ -46,8 +47,8 @@ pub(super) static RESTART: Rung = Rung {
     name: "quorum-restart",
     recipe: "as quorum; a server restarts without its data, gives no vote for a ttl, and then learns the highest counter of the others",
     why: "The leases that needed its lost vote have ended before it votes again, and its counter has passed their fences.",
-    bounds: RungBounds::calm(2, 1, 3).restarts(1),
-    deep: RungBounds::calm(2, 1, 4).restarts(1).losses(1),
+    bounds: RungBounds::calm(2, 1, 3).with(Restart, 1),
+    deep: RungBounds::calm(2, 1, 4).with(Restart, 1).with(Loss, 1),
     ..PLAIN
 };
 
@@ -58,8 +59,8 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
     why: "Two may hold the lock at once, but counters have no TTL: the later fence is higher, and from its first read on the \
           resource refuses the earlier one.",
     asks: &[Ownership, FenceOrder, StaleWrite, LostUpdate],
-    bounds: RungBounds::calm(2, 1, 4).jumps(1),
-    deep: RungBounds::calm(2, 1, 4).jumps(1).losses(1),
+    bounds: RungBounds::calm(2, 1, 4).with(Jump, 1),
+    deep: RungBounds::calm(2, 1, 4).with(Jump, 1).with(Loss, 1),
     ..PLAIN
 };
 
@@ -72,7 +73,7 @@ pub(super) static NO_QUARANTINE: Rung = Rung {
     comes_back: Comeback::Empty,
     skew: [0; 3],
     breaks: Some(FenceOrder),
-    bounds: RungBounds::calm(2, 1, 2).restarts(1),
+    bounds: RungBounds::calm(2, 1, 2).with(Restart, 1),
     ..RESTART
 };
 
@@ -84,7 +85,7 @@ pub(super) static EARLY_COUNTER: Rung = Rung {
     next: "The server learns the counter when its quarantine ends: quorum-restart.",
     comes_back: Comeback::LearnsFirst,
     breaks: Some(FenceOrder),
-    bounds: RungBounds::calm(2, 1, 2).restarts(1),
+    bounds: RungBounds::calm(2, 1, 2).with(Restart, 1),
     ..RESTART
 };
 
@@ -94,9 +95,7 @@ pub(super) static NO_CERTIFICATE: Rung = Rung {
     recipe: "SET lock random NX PX ttl and INCR lock:fence in a script on 3 servers; held with 2 of them; the fence is the highest reply",
     why: "Each server counts alone, so a later majority without the highest counter gives no higher fence.",
     next: "The client proposes the number, and a majority has to store exactly that: quorum.",
-    program: &FencedQuorum {
-        numbers: Numbers::Drawn,
-    },
+    program: &FencedQuorum(Numbers::Drawn),
     servers: VOTERS,
     has_resource: false,
     asks: &[FenceOrder],
@@ -108,9 +107,7 @@ pub(super) static NO_CERTIFICATE: Rung = Rung {
 };
 
 #[derive(Debug)]
-struct FencedQuorum {
-    numbers: Numbers,
-}
+struct FencedQuorum(Numbers);
 
 /// The source of a fence.
 #[derive(Debug, PartialEq, Eq)]
@@ -155,19 +152,27 @@ impl Program for FencedQuorum {
         Intent::Ask(server, command)
     }
 
-    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
+    fn answered(&self, memory: &mut Memory, answer: Answer) -> &'static str {
+        let (sent, reply) = (answer.sent, answer.reply);
         let at = point(memory, sent);
         match (at, reply) {
-            (0..READING, _) => self.voted(memory, sent, clock, Some(reply)),
-            (READING, Reply::Bulk(Value::Number(version))) => {
+            (0..READING, _) => self.voted(memory, answer),
+            (READING, Some(Reply::Bulk(Value::Number(version)))) => {
                 memory.kept[VERSION] = version;
                 memory.go(WRITING, "")
             }
-            (READING, Reply::Nil) => {
+            (READING, Some(Reply::Nil)) => {
                 memory.kept[VERSION] = 0;
                 memory.go(WRITING, "no version yet: 0")
             }
-            (READING | WRITING, Reply::Stale) => memory.go(RELEASING, "refused: its fence is old"),
+            (READING | WRITING, Some(Reply::Stale)) => {
+                memory.go(RELEASING, "refused: its fence is old")
+            }
+            // After any outcome, the votes may be its own: it releases.
+            (READING | WRITING, None) => {
+                memory.holds_until = None;
+                memory.go(RELEASING, "")
+            }
             (WRITING, _) => memory.go(RELEASING, "written"),
             _ => released(memory, at),
         }
@@ -176,49 +181,28 @@ impl Program for FencedQuorum {
     fn fence(&self, memory: &Memory) -> Option<i16> {
         memory.holds_until.map(|_| memory.kept[NUMBER])
     }
-
-    fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick) {
-        match point(memory, sent) {
-            0..READING => {
-                self.voted(memory, sent, clock, None);
-            }
-            // After any outcome, the votes may be its own: it releases.
-            READING | WRITING => {
-                memory.holds_until = None;
-                memory.at = RELEASING;
-            }
-            at => {
-                released(memory, at);
-            }
-        }
-    }
 }
 
 impl FencedQuorum {
     /// Asks a server for its vote.
     fn request(&self, memory: &Memory, clock: Tick) -> RedisCommand {
-        match self.numbers {
+        match self.0 {
             Numbers::Proposed => RedisCommand::Propose(token(memory), number(memory, clock), TTL),
             Numbers::Drawn => RedisCommand::TakeWithFence(token(memory), TTL),
         }
     }
 
     /// A server has replied to the request for its vote, or its reply is lost.
-    fn voted(
-        &self,
-        memory: &mut Memory,
-        sent: Tick,
-        clock: Tick,
-        reply: Option<Reply>,
-    ) -> &'static str {
-        if self.numbers == Numbers::Proposed {
+    fn voted(&self, memory: &mut Memory, answer: Answer) -> &'static str {
+        let Answer { sent, clock, reply } = answer;
+        if self.0 == Numbers::Proposed {
             memory.kept[NUMBER] = number(memory, sent);
         }
         // The validity of all attempts counts from before the first request.
         if memory.at == 0 && memory.kept[ATTEMPT] == 0 {
             memory.kept[BEGAN] = sent;
         }
-        match (&self.numbers, reply) {
+        match (&self.0, reply) {
             (Numbers::Proposed, Some(Reply::Ok)) => memory.kept[VOTES] += 1,
             (Numbers::Proposed, Some(Reply::Int(counter))) => {
                 memory.kept[HIGHEST] = memory.kept[HIGHEST].max(counter);
@@ -232,7 +216,7 @@ impl FencedQuorum {
         memory.at += 1;
         if memory.kept[VOTES] >= MAJORITY {
             // It asks no other: the fewer votes it has, the more others may get.
-            let working = match self.numbers {
+            let working = match self.0 {
                 Numbers::Proposed => READING,
                 // Its fence is wrong before it touches the data.
                 Numbers::Drawn => RELEASING,
@@ -248,9 +232,8 @@ impl FencedQuorum {
 
 /// Its point: it begins no read and no write after its deadline.
 fn point(memory: &Memory, clock: Tick) -> u8 {
-    let is_in_time = memory.holds_until.is_some_and(|until| until > clock);
     match memory.at {
-        READING | WRITING if !is_in_time => RELEASING,
+        READING | WRITING if !memory.is_in_time(clock) => RELEASING,
         at => at,
     }
 }

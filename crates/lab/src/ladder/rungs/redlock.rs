@@ -1,9 +1,10 @@
 //! P8 on a majority of independent servers. Clients ask the servers in different orders, since real clients ask all at once and a
 //! fixed order would hide traces.
 
-use super::rung::{Rung, RungBounds, TTL};
-use super::setnx;
-use crate::ladder::program::{Intent, Memory, Program};
+use super::Fault::{Delay, Jump, Loss, Restart};
+use super::one_server::SETNX_DEL;
+use super::{Rung, RungBounds, TTL};
+use crate::ladder::program::{Answer, Intent, Memory, Program};
 use crate::ladder::property::LadderProperty::{Exclusion, Ownership};
 use crate::ladder::redis::{RedisCommand, Reply, Tick};
 
@@ -24,9 +25,9 @@ pub(super) static PLAIN: Rung = Rung {
     are_alike: false,
     asks: &[Exclusion, Ownership],
     breaks: None,
-    bounds: RungBounds::calm(2, 1, 3).delays(1).given_up(),
-    deep: RungBounds::calm(3, 1, 3).losses(1),
-    ..setnx::DEL
+    bounds: RungBounds::calm(2, 1, 3).with(Delay, 1).given_up(),
+    deep: RungBounds::calm(3, 1, 3).with(Loss, 1),
+    ..SETNX_DEL
 };
 
 /// P9 with a server that restarts empty.
@@ -36,8 +37,8 @@ pub(super) static RESTART: Rung = Rung {
     why: "A server that has forgotten its lock gives a second majority.",
     next: "A server that has lost its data stays away for a TTL and learns the counter of the others: quorum-restart.",
     breaks: Some(Exclusion),
-    bounds: RungBounds::calm(2, 1, 2).restarts(1),
-    deep: RungBounds::calm(2, 1, 4).restarts(1).losses(1),
+    bounds: RungBounds::calm(2, 1, 2).with(Restart, 1),
+    deep: RungBounds::calm(2, 1, 4).with(Restart, 1).with(Loss, 1),
     ..PLAIN
 };
 
@@ -48,8 +49,8 @@ pub(super) static CLOCK_JUMP: Rung = Rung {
     why: "The TTL is wall-clock time: a server whose clock jumps drops its lock early and gives a second majority.",
     next: "Clocks that are slewed, never set; and a fence at the resource: quorum-clock-jump.",
     breaks: Some(Exclusion),
-    bounds: RungBounds::calm(2, 1, 2).jumps(1),
-    deep: RungBounds::calm(2, 1, 4).jumps(1).losses(1),
+    bounds: RungBounds::calm(2, 1, 2).with(Jump, 1),
+    deep: RungBounds::calm(2, 1, 4).with(Jump, 1).with(Loss, 1),
     ..PLAIN
 };
 
@@ -63,8 +64,8 @@ pub(super) static LATE_VALIDITY: Rung = Rung {
         counts_from_the_end: true,
     },
     breaks: Some(Exclusion),
-    bounds: RungBounds::calm(2, 1, 3).delays(1),
-    deep: RungBounds::calm(2, 1, 4).delays(1).given_up(),
+    bounds: RungBounds::calm(2, 1, 3).with(Delay, 1),
+    deep: RungBounds::calm(2, 1, 4).with(Delay, 1).given_up(),
     ..PLAIN
 };
 
@@ -91,18 +92,9 @@ impl Program for Redlock {
         Intent::Ask(memory.server(memory.at, SERVERS), command)
     }
 
-    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
-        memory.kept[WON] += i16::from(reply == Reply::Ok);
-        self.next(memory, sent, clock)
-    }
-
-    fn unanswered(&self, memory: &mut Memory, sent: Tick, clock: Tick) {
-        self.next(memory, sent, clock);
-    }
-}
-
-impl Redlock {
-    fn next(&self, memory: &mut Memory, sent: Tick, clock: Tick) -> &'static str {
+    fn answered(&self, memory: &mut Memory, answer: Answer) -> &'static str {
+        let Answer { sent, clock, reply } = answer;
+        memory.kept[WON] += i16::from(reply == Some(Reply::Ok));
         if memory.at == 0 {
             memory.kept[BEGAN] = sent;
         }

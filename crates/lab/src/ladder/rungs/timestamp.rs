@@ -5,9 +5,10 @@
 //! deadline; and that a loser overwrites the deadline "is not a problem". Common variants: `DEL` and `SETNX` to take over
 //! (the page warns of it); a plain `DEL`; a `DEL` in `finally`, also after a refusal.
 
-use super::rung::{Rung, RungBounds, TTL};
-use super::setnx;
-use crate::ladder::program::{Intent, Memory, Program};
+use super::Fault::{Crash, Delay};
+use super::one_server::SETNX_DEL;
+use super::{Rung, RungBounds, TTL};
+use crate::ladder::program::{Answer, Intent, Memory, Program};
 use crate::ladder::property::LadderProperty::Exclusion;
 use crate::ladder::redis::{Key, RedisCommand, Reply, Tick, Value};
 
@@ -18,14 +19,11 @@ pub(super) static DEL_SETNX: Rung = Rung {
     recipe: "SETNX lock now+ttl; refused: if GET lock has passed then DEL lock, SETNX lock now+ttl",
     why: "Two clients see the deadline pass; the slower one's DEL removes the lock that the faster one has just taken.",
     next: "GETSET takes over and returns what was there, in one command.",
-    program: &Timestamp {
-        takeover: Takeover::DelSetNx,
-        release: Release::Never,
-    },
+    program: &Timestamp(Takeover::DelSetNx, Release::Never),
     breaks: Some(Exclusion),
-    bounds: RungBounds::calm(3, 1, 5).crashes(1),
-    deep: RungBounds::calm(3, 2, 6).crashes(1),
-    ..setnx::DEL
+    bounds: RungBounds::calm(3, 1, 5).with(Crash, 1),
+    deep: RungBounds::calm(3, 2, 6).with(Crash, 1),
+    ..SETNX_DEL
 };
 
 /// P7 with one clock ahead of the others. Without a release: the clocks alone violate it.
@@ -35,10 +33,7 @@ pub(super) static SKEW: Rung = Rung {
     recipe: "SETNX lock now+ttl; refused: if GET lock has passed, GETSET lock now+ttl wins if the old value had passed",
     why: "Each client judges the deadline by its own clock, and one that is ahead takes the lock too early.",
     next: "Only the server's clock counts: SET NX PX.",
-    program: &Timestamp {
-        takeover: Takeover::GetSet,
-        release: Release::Never,
-    },
+    program: &Timestamp(Takeover::GetSet, Release::Never),
     skew: [0, 1, 0],
     are_alike: false,
     ..DEL_SETNX
@@ -52,8 +47,10 @@ pub(super) static DELAYED: Rung = Rung {
     next: "Only the owner may touch its deadline, and the server computes it: SET NX PX.",
     skew: [0; 3],
     are_alike: true,
-    bounds: RungBounds::calm(3, 1, 5).delays(1),
-    deep: RungBounds::calm(3, 1, 6).delays(RungBounds::ANY).crashes(1),
+    bounds: RungBounds::calm(3, 1, 5).with(Delay, 1),
+    deep: RungBounds::calm(3, 1, 6)
+        .with(Delay, RungBounds::ANY)
+        .with(Crash, 1),
     ..SKEW
 };
 
@@ -64,10 +61,7 @@ pub(super) static DEL: Rung = Rung {
     recipe: "as getset-skew, and after the work: DEL lock",
     why: "Work outlasts the deadline, and DEL removes the next holder's lock.",
     next: "The holder looks at its clock before it deletes.",
-    program: &Timestamp {
-        takeover: Takeover::GetSet,
-        release: Release::Del,
-    },
+    program: &Timestamp(Takeover::GetSet, Release::Del),
     ..DEL_SETNX
 };
 
@@ -78,10 +72,7 @@ pub(super) static CHECK_DEL: Rung = Rung {
     recipe: "as getset-skew, and after the work: if its deadline has not passed then DEL lock",
     why: "The deadline passes between the check and DEL, and DEL removes the next holder's lock.",
     next: "The value says whose lock it is, and the server compares and deletes in one step.",
-    program: &Timestamp {
-        takeover: Takeover::GetSet,
-        release: Release::CheckDel,
-    },
+    program: &Timestamp(Takeover::GetSet, Release::CheckDel),
     ..DEL_SETNX
 };
 
@@ -92,18 +83,12 @@ pub(super) static NO_OWNER: Rung = Rung {
     recipe: "as getset-skew, with DEL lock in a finally block that also runs when the lock was refused",
     why: "A time names no owner, so the DEL of a client that never had the lock removes another's.",
     next: "The value is random, and only who knows it can delete the lock.",
-    program: &Timestamp {
-        takeover: Takeover::GetSet,
-        release: Release::Finally,
-    },
+    program: &Timestamp(Takeover::GetSet, Release::Finally),
     ..DEL_SETNX
 };
 
 #[derive(Debug)]
-struct Timestamp {
-    takeover: Takeover,
-    release: Release,
-}
+struct Timestamp(Takeover, Release);
 
 #[derive(Debug, PartialEq, Eq)]
 enum Takeover {
@@ -129,14 +114,15 @@ const RELEASING: u8 = 5;
 
 impl Program for Timestamp {
     fn intent(&self, memory: &Memory, clock: Tick) -> Intent {
+        let Self(takeover, release) = self;
         let deadline = Value::Number(clock + TTL);
         match memory.at {
             0 | DELETED => Intent::Ask(0, RedisCommand::SetNx(Key::Lock, deadline)),
             REFUSED => Intent::Ask(0, RedisCommand::Get(Key::Lock)),
-            TAKING_OVER if self.takeover == Takeover::GetSet => {
+            TAKING_OVER if *takeover == Takeover::GetSet => {
                 Intent::Ask(0, RedisCommand::GetSet(Key::Lock, deadline))
             }
-            WORKING => match self.release {
+            WORKING => match release {
                 Release::Never => Intent::Rest,
                 Release::CheckDel => Intent::Do("checks its deadline"),
                 Release::Del | Release::Finally => Intent::Ask(0, RedisCommand::Del(Key::Lock)),
@@ -147,14 +133,19 @@ impl Program for Timestamp {
     }
 
     fn done(&self, memory: &mut Memory, clock: Tick) -> &'static str {
-        if memory.holds_until.is_some_and(|until| until > clock) {
+        if memory.is_in_time(clock) {
             memory.go(RELEASING, "not passed")
         } else {
             memory.rest("passed: leaves the lock alone")
         }
     }
 
-    fn answered(&self, memory: &mut Memory, sent: Tick, clock: Tick, reply: Reply) -> &'static str {
+    fn answered(&self, memory: &mut Memory, answer: Answer) -> &'static str {
+        let Answer { sent, clock, reply } = answer;
+        let Some(reply) = reply else {
+            return memory.rest("");
+        };
+        let Self(takeover, release) = self;
         let has_passed = |value| matches!(value, Value::Number(deadline) if deadline <= clock);
         match (memory.at, reply) {
             (0 | DELETED, Reply::Int(1)) => memory.acquire(sent + TTL, WORKING),
@@ -163,27 +154,16 @@ impl Program for Timestamp {
                 memory.go(TAKING_OVER, "has passed")
             }
             (REFUSED, Reply::Nil) => memory.retry(),
-            (TAKING_OVER, _) if self.takeover == Takeover::DelSetNx => memory.go(DELETED, ""),
+            (TAKING_OVER, _) if *takeover == Takeover::DelSetNx => memory.go(DELETED, ""),
             (TAKING_OVER, Reply::Nil) => memory.acquire(sent + TTL, WORKING),
             (TAKING_OVER, Reply::Bulk(value)) if has_passed(value) => {
                 memory.acquire(sent + TTL, WORKING)
             }
-            (REFUSED | TAKING_OVER, _) => self.refused(memory),
+            (REFUSED | TAKING_OVER, _) if *release == Release::Finally => {
+                memory.go(RELEASING, "refused: on to finally")
+            }
+            (REFUSED | TAKING_OVER, _) => memory.retry(),
             _ => memory.rest("released"),
-        }
-    }
-
-    fn unanswered(&self, memory: &mut Memory, _sent: Tick, _clock: Tick) {
-        memory.rest("");
-    }
-}
-
-impl Timestamp {
-    fn refused(&self, memory: &mut Memory) -> &'static str {
-        if self.release == Release::Finally {
-            memory.go(RELEASING, "refused: on to finally")
-        } else {
-            memory.retry()
         }
     }
 }

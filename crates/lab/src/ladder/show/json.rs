@@ -2,217 +2,138 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::ladder::redis::Key;
+use super::steps::scripts;
+use crate::ladder::check::RungResult;
+use crate::ladder::rungs::Rung;
 use crate::ladder::trace::{LadderEvent, Line, Trace};
+use crate::ladder::words::{REJOINS, RESTARTS, client, comes_back, on_one_line, server, typed};
 use crate::text::json_line;
 
-use super::summary::{ModelOutcome, RungSummary};
-use super::table::scripts;
-use crate::ladder::words::{self, REJOINS, RESTARTS, client, comes_back, server, shown, typed};
-
 /// A rung with its story, as a document of one line: `leasehold.lab-show/1`.
-pub fn one(summary: &RungSummary) -> String {
-    let story = match summary.outcome {
-        ModelOutcome::Broken(trace) => Some(Story::of(trace)),
-        ModelOutcome::Exhausted(_) | ModelOutcome::Unsettled(_) => None,
+pub fn one(rung: &Rung, found: &RungResult) -> String {
+    let mut document = summary(rung, found);
+    document["story"] = match found {
+        RungResult::Broken(trace) => story(trace),
+        RungResult::Explored(_) => Value::Null,
     };
-    let show = JsonShow {
-        rung: JsonRung::of(summary),
-        story,
-    };
-    json_line("leasehold.lab-show/1", &show)
+    json_line("leasehold.lab-show/1", &document)
 }
 
 /// All rungs without their stories: `leasehold.lab/1`.
-pub fn list(rungs: &[RungSummary]) -> String {
-    let list = List {
-        rungs: rungs.iter().map(JsonRung::of).collect(),
+pub fn list(rungs: &[(&Rung, RungResult)]) -> String {
+    let rungs: Vec<Value> = rungs
+        .iter()
+        .map(|(rung, found)| summary(rung, found))
+        .collect();
+    json_line("leasehold.lab/1", &json!({ "rungs": rungs }))
+}
+
+fn summary(rung: &Rung, found: &RungResult) -> Value {
+    let (verdict, trace, checked) = match found {
+        RungResult::Broken(trace) => ("broken", Some(trace), None),
+        RungResult::Explored(checked) if checked.is_exhausted() => {
+            ("exhausted", None, Some(checked))
+        }
+        RungResult::Explored(checked) => ("unsettled", None, Some(checked)),
     };
-    json_line("leasehold.lab/1", &list)
+    json!({
+        "name": rung.name,
+        "step": rung.number,
+        "recipe": rung.recipe,
+        "why": rung.why,
+        "next": rung.next,
+        "ahead_s": rung.skew,
+        "verdict": verdict,
+        "steps": trace.map(|trace| trace.lines.len()),
+        "bounds": checked.map(|checked| &checked.bounds),
+        "states": checked.map(|checked| checked.states),
+        "depth": checked.map(|checked| checked.depth),
+    })
 }
 
-#[derive(Serialize)]
-struct List<'a> {
-    rungs: Vec<JsonRung<'a>>,
+fn story(trace: &Trace) -> Value {
+    let scripts = scripts(trace)
+        .into_iter()
+        .map(|script| (script.name, script.text));
+    let lines = (1..)
+        .zip(&trace.lines)
+        .map(|(number, line)| step(number, line));
+    json!({
+        "clients": trace.clients,
+        "servers": trace.rung.servers,
+        "scripts": scripts.collect::<BTreeMap<_, _>>(),
+        "lines": lines.collect::<Vec<_>>(),
+    })
 }
 
-#[derive(Serialize)]
-struct JsonShow<'a> {
-    #[serde(flatten)]
-    rung: JsonRung<'a>,
-    story: Option<Story>,
-}
-
-#[derive(Serialize)]
-struct JsonRung<'a> {
-    name: &'a str,
-    step: &'a str,
-    recipe: &'a str,
-    why: &'a str,
-    next: &'a str,
-    /// How far the clock of each client is ahead.
-    ahead_s: &'a [i16],
-    /// `broken`, `exhausted` within the bounds, or `unsettled`.
-    verdict: &'static str,
-    /// Of the shortest story that goes wrong.
-    steps: Option<usize>,
-    bounds: Option<&'a str>,
-    states: Option<usize>,
-    depth: Option<usize>,
-}
-
-impl<'a> JsonRung<'a> {
-    fn of(summary: &RungSummary<'a>) -> Self {
-        let (verdict, trace, checked) = match summary.outcome {
-            ModelOutcome::Broken(trace) => ("broken", Some(trace), None),
-            ModelOutcome::Exhausted(checked) => ("exhausted", None, Some(checked)),
-            ModelOutcome::Unsettled(checked) => ("unsettled", None, Some(checked)),
-        };
-        Self {
-            name: summary.name,
-            step: summary.step,
-            recipe: summary.recipe,
-            why: summary.why,
-            next: summary.next,
-            ahead_s: summary.ahead,
-            verdict,
-            steps: trace.map(|trace| trace.lines.len()),
-            bounds: checked.map(|checked| checked.bounds.as_str()),
-            states: checked.map(|checked| checked.states),
-            depth: checked.map(|checked| checked.depth),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Story {
-    clients: u8,
-    servers: u8,
-    /// The texts of the scripts by their names in the commands.
-    scripts: BTreeMap<&'static str, &'static str>,
-    lines: Vec<JsonStep>,
-}
-
-impl Story {
-    fn of(trace: &Trace) -> Self {
-        Self {
-            clients: trace.clients,
-            servers: trace.servers,
-            scripts: scripts(trace)
-                .into_iter()
-                .map(|script| (script.name, script.text))
-                .collect(),
-            lines: trace
-                .lines
-                .iter()
-                .enumerate()
-                .map(|(at, line)| JsonStep::of(at + 1, line))
-                .collect(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonStep {
-    number: usize,
-    time_s: i16,
-    #[serde(flatten)]
-    event: JsonEvent,
-    note: String,
-    keys: Vec<JsonKey>,
-    holders: Vec<String>,
-    wrong: Option<String>,
-}
-
-/// An event. Fields that do not apply are null.
-#[derive(Serialize, Default)]
-struct JsonEvent {
-    event: &'static str,
-    client: Option<String>,
-    server: Option<String>,
-    command: Option<String>,
-    reply: Option<String>,
-    /// The reply does not reach the client.
-    lost: Option<bool>,
-    /// The local step of a client, or of a server that does not only restart empty.
-    what: Option<String>,
-    jump_s: Option<i16>,
-}
-
-#[derive(Serialize)]
-struct JsonKey {
-    server: String,
-    key: &'static str,
-    value: String,
-    /// Null for a key without a TTL.
-    left_s: Option<i16>,
-}
-
-impl JsonStep {
-    fn of(number: usize, line: &Line) -> Self {
-        let keys = (0..).zip(&line.keys).flat_map(|(at, keys)| {
-            let of = server(at);
-            keys.iter().map(move |(key, value, left)| JsonKey {
-                server: of.clone(),
-                key: Key::name(*key),
-                value: value.to_string(),
-                left_s: *left,
+fn step(number: usize, line: &Line) -> Value {
+    let keys = (0..).zip(&line.keys).flat_map(|(at, keys)| {
+        keys.iter().map(move |(key, value, left)| {
+            json!({
+                "server": server(at),
+                "key": key.name(),
+                "value": value.to_string(),
+                "left_s": left,
             })
-        });
-        Self {
-            number,
-            time_s: line.time,
-            event: JsonEvent::of(&line.event),
-            note: line.note.clone(),
-            keys: keys.collect(),
-            holders: line.holders.iter().copied().map(client).collect(),
-            wrong: line.wrong.clone(),
-        }
-    }
-}
-
-impl JsonEvent {
-    fn of(event: &LadderEvent) -> Self {
-        let of = |event, client: Option<&u8>, server: Option<&u8>| Self {
-            event,
-            client: client.copied().map(words::client),
-            server: server.copied().map(words::server),
-            ..Self::default()
-        };
-        match event {
-            LadderEvent::Tick => of("tick", None, None),
-            LadderEvent::Message(message) => {
-                let name = match (message.reply, message.is_late) {
-                    (None, _) => "sends",
-                    (_, true) => "arrives",
-                    (_, false) => "asks",
-                };
-                Self {
-                    command: Some(typed(message.command).join(" ")),
-                    reply: message.reply.map(|reply| shown(reply).join("\n")),
-                    lost: message.reply.map(|_| message.is_lost),
-                    ..of(name, Some(&message.client), Some(&message.server))
-                }
+        })
+    });
+    let holders = line.holders.iter().copied().map(client);
+    let mut step = json!({
+        "number": number,
+        "time_s": line.time,
+        "note": line.note,
+        "keys": keys.collect::<Vec<_>>(),
+        "holders": holders.collect::<Vec<_>>(),
+        "wrong": line.wrong,
+        "client": line.event.actor().map(client),
+        // What follows is null where the event has no such thing.
+        "server": null,
+        "command": null,
+        "reply": null,
+        "lost": null,
+        "what": null,
+        "jump_s": null,
+    });
+    let name = match &line.event {
+        LadderEvent::Tick => "tick",
+        LadderEvent::Message(message) => {
+            step["server"] = server(message.server).into();
+            step["command"] = on_one_line(&typed(message.command)).into();
+            if let Some(reply) = message.reply {
+                step["reply"] = reply.to_string().into();
+                step["lost"] = message.is_lost.into();
             }
-            LadderEvent::Does { client, what } => Self {
-                what: Some((*what).to_owned()),
-                ..of("does", Some(client), None)
-            },
-            LadderEvent::Crashes { client } => of("crashes", Some(client), None),
-            LadderEvent::Restarts { server, first } => Self {
-                what: (!first.is_empty()).then(|| comes_back(RESTARTS, first)),
-                ..of("restarts", None, Some(server))
-            },
-            LadderEvent::Rejoins { server, last } => Self {
-                what: Some(comes_back(REJOINS, last)),
-                ..of("rejoins", None, Some(server))
-            },
-            LadderEvent::ClockJumps { server, by } => Self {
-                jump_s: Some(*by),
-                ..of("clock_jumps", None, Some(server))
-            },
+            match (message.reply, message.is_late) {
+                (None, _) => "sends",
+                (_, true) => "arrives",
+                (_, false) => "asks",
+            }
         }
-    }
+        LadderEvent::Does { what, .. } => {
+            step["what"] = (*what).into();
+            "does"
+        }
+        LadderEvent::Crashes { .. } => "crashes",
+        LadderEvent::Restarts { server: of, first } => {
+            step["server"] = server(*of).into();
+            if !first.is_empty() {
+                step["what"] = comes_back(RESTARTS, first).into();
+            }
+            "restarts"
+        }
+        LadderEvent::Rejoins { server: of, last } => {
+            step["server"] = server(*of).into();
+            step["what"] = comes_back(REJOINS, last).into();
+            "rejoins"
+        }
+        LadderEvent::ClockJumps { server: of, by } => {
+            step["server"] = server(*of).into();
+            step["jump_s"] = (*by).into();
+            "clock_jumps"
+        }
+    };
+    step["event"] = name.into();
+    step
 }

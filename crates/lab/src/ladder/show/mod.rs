@@ -2,14 +2,10 @@
 //! is shown with its bounds.
 
 mod json;
-mod list;
+mod pages;
 mod picture;
 mod steps;
-mod summary;
-mod table;
 
 pub use self::json::{list as list_json, one as json};
-pub use self::list::list;
+pub use self::pages::{list, table};
 pub use self::picture::svg;
-pub use self::summary::{ModelOutcome, RungSummary};
-pub use self::table::table;

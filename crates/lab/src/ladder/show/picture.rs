@@ -3,13 +3,11 @@
 
 use std::fmt::Write as _;
 
+use super::steps::{StoryStep, entry, steps};
 use crate::ladder::redis::Key;
 use crate::ladder::trace::{LadderEvent, LadderMessage, Trace};
-use crate::ladder::words::{self, REJOINS, RESTARTS, in_short, is_for_resource, shown};
+use crate::ladder::words::{self, REJOINS, RESTARTS, in_short};
 use crate::text::{counted, wrap};
-
-use super::steps::{StoryStep, actor, entry, steps};
-use super::summary::{ModelOutcome, RungSummary};
 
 /// The place of the first lane. The numbers and times of the steps are at its left.
 const FIRST: f64 = 120.0;
@@ -28,22 +26,19 @@ const WAITS: &str = r#"stroke="black" stroke-dasharray="2 4""#;
 const REPLY: &str = r#"stroke="black" stroke-dasharray="5 3" marker-end="url(#head)""#;
 const LOST: &str = r#"stroke="black" stroke-dasharray="5 3" marker-end="url(#cross)""#;
 
-/// The picture of a rung with a violation; `None` without one, since there is no trace.
-pub fn svg(summary: &RungSummary) -> Option<String> {
-    let ModelOutcome::Broken(trace) = summary.outcome else {
-        return None;
-    };
-    let steps = steps(trace);
+/// The picture of a trace.
+pub fn svg(trace: &Trace) -> String {
+    let (rung, steps) = (trace.rung, steps(trace));
     let lanes = lanes(trace, &steps).into_iter();
     let mut picture = Picture {
         width: FIRST + COLUMN * length(lanes.len()),
-        lanes: lanes.map(|of| (of, head(summary, trace, of))).collect(),
+        lanes: lanes.map(|of| (of, head(trace, of))).collect(),
         ..Picture::default()
     };
-    let (name, count) = (summary.name, counted(trace.lines.len(), "step"));
-    let title = format!("{}: how {name} goes wrong in {count}", summary.step);
+    let (name, count) = (rung.name, counted(trace.lines.len(), "step"));
+    let title = format!("{}: how {name} goes wrong in {count}", rung.number);
     picture.paragraph(STRONG, &title);
-    picture.paragraph(PLAIN, summary.recipe);
+    picture.paragraph(PLAIN, rung.recipe);
     picture.y += 40.0;
     for (of, head) in picture.lanes.clone() {
         picture.text((picture.lane(of).0 - 6.0, picture.y - 8.0), STRONG, &head);
@@ -61,7 +56,7 @@ pub fn svg(summary: &RungSummary) -> Option<String> {
     picture.paragraph(PLAIN, "Bar: the client believes to hold the lock.");
     let table = format!("The same as a table: leasehold-lab show {name}");
     picture.paragraph(PLAIN, &table);
-    Some(picture.page(&title))
+    picture.page(&title)
 }
 
 /// The subject of a lane.
@@ -76,10 +71,10 @@ enum Lane {
 fn lanes(trace: &Trace, steps: &[StoryStep]) -> Vec<Lane> {
     let is_in_story = |client: &u8| {
         let mut lines = steps.iter().map(|step| step.line);
-        lines.any(|line| actor(&line.event) == Some(*client) || line.holders.contains(client))
+        lines.any(|line| line.event.actor() == Some(*client) || line.holders.contains(client))
     };
     let clients = (0..trace.clients).filter(is_in_story).map(Lane::Client);
-    let locks = (0..trace.lock_servers.max(1)).map(|server| Lane::Server(server, Key::Lock));
+    let locks = (0..trace.rung.lock_servers()).map(|server| Lane::Server(server, Key::Lock));
     let mut all: Vec<Lane> = clients.chain(locks).collect();
     for step in steps {
         let to = step.line.event.message().map(target);
@@ -88,45 +83,34 @@ fn lanes(trace: &Trace, steps: &[StoryStep]) -> Vec<Lane> {
     all
 }
 
-fn head(summary: &RungSummary, trace: &Trace, of: Lane) -> String {
+fn head(trace: &Trace, of: Lane) -> String {
     match of {
-        Lane::Client(client) => match summary.ahead_of(client) {
+        Lane::Client(client) => match trace.rung.ahead(client) {
             Some(ahead) => format!("client {}, clock {ahead:+} s", words::client(client)),
             None => format!("client {}", words::client(client)),
         },
-        Lane::Server(server, Key::Lock) if trace.lock_servers > 1 => words::server(server),
+        Lane::Server(server, Key::Lock) if trace.rung.lock_servers() > 1 => words::server(server),
         Lane::Server(_, key) => key.name().to_owned(),
-    }
-}
-
-/// The key that a command is for.
-fn key_of(message: LadderMessage) -> Key {
-    if is_for_resource(message.command) {
-        Key::Data
-    } else {
-        Key::Lock
     }
 }
 
 /// The lane of the server that gets a command.
 fn target(message: LadderMessage) -> Lane {
-    Lane::Server(message.server, key_of(message))
+    Lane::Server(message.server, message.command.subject())
 }
 
 /// The text of a command and its reply.
 fn said(message: LadderMessage) -> String {
-    let reply = message.reply.map_or_else(
-        || "on its way".to_owned(),
-        |reply| format!("reply {}", shown(reply).join("\n")),
-    );
+    let reply = message
+        .reply
+        .map_or_else(|| "on its way".to_owned(), |reply| format!("reply {reply}"));
     let late = if message.is_late { " arrives" } else { "" };
     let lost = match (message.is_lost, message.is_late) {
         (true, true) => ", unheard",
         (true, false) => ", lost",
         (false, _) => "",
     };
-    let command = in_short(message.command).join(" ");
-    format!("{command}{late}\n{reply}{lost}")
+    format!("{}{late}\n{reply}{lost}", in_short(message.command))
 }
 
 /// The texts of a step, each for its lane.
@@ -152,7 +136,7 @@ fn texts(step: &StoryStep) -> Vec<(Lane, String)> {
         }
         LadderEvent::Message(message) => {
             let sent = of_client(message.client, &said(*message));
-            let (server, key) = (message.server, key_of(*message));
+            let (server, key) = (message.server, message.command.subject());
             let arrived = message.reply.map(|_| of_server(server, key, ""));
             std::iter::once(sent).chain(arrived).collect()
         }

@@ -1,17 +1,16 @@
 //! The steps of a trace, as shown: lines in which only time passes are joined to one.
 
 use crate::ladder::redis::{Key, Tick, Value};
-use crate::ladder::trace::{LadderEvent, LadderMessage, Line, Trace};
-
-use crate::ladder::words::client;
+use crate::ladder::trace::{LadderEvent, Line, Trace};
+use crate::ladder::words::{Script, client, script};
 
 /// One or several lines of a trace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoryStep<'a> {
     /// The number of its first line, from 1.
-    pub(super) first: usize,
+    first: usize,
     /// The number of its last line.
-    pub(super) last: usize,
+    last: usize,
     /// Its last line.
     pub(super) line: &'a Line,
     /// The line before it, unless it is the first.
@@ -21,21 +20,21 @@ pub(super) struct StoryStep<'a> {
 /// The steps of a trace.
 pub(super) fn steps(trace: &Trace) -> Vec<StoryStep<'_>> {
     let mut steps: Vec<StoryStep<'_>> = Vec::new();
-    for (at, line) in trace.lines.iter().enumerate() {
-        let number = at + 1;
-        let alone = StoryStep {
-            first: number,
-            last: number,
-            line,
-            before: at.checked_sub(1).map(|at| &trace.lines[at]),
-        };
+    let mut before = None;
+    for (number, line) in (1..).zip(&trace.lines) {
         match steps.last_mut() {
-            Some(last) if last.is_quiet() && alone.line.event == LadderEvent::Tick => {
+            Some(last) if last.is_quiet() && line.event == LadderEvent::Tick => {
                 last.last = number;
                 last.line = line;
             }
-            _ => steps.push(alone),
+            _ => steps.push(StoryStep {
+                first: number,
+                last: number,
+                line,
+                before,
+            }),
         }
+        before = Some(line);
     }
     steps
 }
@@ -59,20 +58,16 @@ impl StoryStep<'_> {
 
     /// Its description; for passing time, the locks that it ended.
     pub(super) fn remarks(&self) -> Vec<String> {
-        let mut remarks = Vec::new();
         if !self.line.note.is_empty() {
-            remarks.push(self.line.note.clone());
+            return vec![self.line.note.clone()];
         }
-        if self.line.event == LadderEvent::Tick && remarks.is_empty() {
-            if self.expired().next().is_some() {
-                remarks.push("key expires".into());
-            }
-            remarks.extend(
-                self.stopped()
-                    .map(|of| format!("{}'s time is up", client(of))),
-            );
+        if self.line.event != LadderEvent::Tick {
+            return Vec::new();
         }
-        remarks
+        let expired = self.expired().take(1).map(|_| "key expires".into());
+        let stopped = self.stopped();
+        let stopped = stopped.map(|of| format!("{}'s time is up", client(of)));
+        expired.chain(stopped).collect()
     }
 
     /// The servers whose lock existed before and does not after.
@@ -101,12 +96,13 @@ pub(super) fn entry(line: &Line, server: u8, key: Key) -> Option<(Value, Option<
     Some((found.1, found.2))
 }
 
-/// The acting client, from 0.
-pub(super) fn actor(event: &LadderEvent) -> Option<u8> {
-    match event {
-        LadderEvent::Message(LadderMessage { client, .. })
-        | LadderEvent::Does { client, .. }
-        | LadderEvent::Crashes { client } => Some(*client),
-        _ => None,
+/// The scripts of a trace, each once.
+pub(super) fn scripts(trace: &Trace) -> Vec<Script> {
+    let mut scripts: Vec<Script> = Vec::new();
+    for message in trace.lines.iter().filter_map(|line| line.event.message()) {
+        let is_new = |new: &Script| scripts.iter().all(|script| script.name != new.name);
+        let new = script(message.command).filter(is_new);
+        scripts.extend(new);
     }
+    scripts
 }

@@ -1,24 +1,45 @@
 //! A trace as a table and as JSON, and the lists of rungs and of checks.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold_lab::check_table;
 use leasehold_lab::ladder::check::RungResult;
-use leasehold_lab::ladder::rungs;
-use leasehold_lab::ladder::show::{ModelOutcome, RungSummary, json, list, list_json, svg, table};
+use leasehold_lab::ladder::redis::RedisCommand;
+use leasehold_lab::ladder::rungs::Rung;
+use leasehold_lab::ladder::show::{json, list, list_json, svg, table};
+use leasehold_lab::ladder::trace::Trace;
 use leasehold_lab::report::{Checked, Judged, Verdict};
 use serde_json::Value;
 
-use crate::tale::{all, crash, fenced, overdue, quorum, refreshed, summary};
+use crate::BROKEN;
+use crate::tale::{Tale, all, all_that_can_happen, by_hand, crash, overdue, owner};
 
-pub(crate) fn is_a_page(name: &str, page: &str) {
+fn is_a_page(name: &str, page: &str) {
     for line in page.lines() {
         assert!(line.chars().count() <= 100, "{name}: {line:?}");
         assert_eq!(line, line.trim_end(), "{name}");
     }
 }
 
+/// The page of a hand-made trace.
+fn page(trace: Trace) -> String {
+    table(trace.rung, &RungResult::Broken(trace), false)
+}
+
+fn parsed(rung: &Rung, found: &RungResult) -> Value {
+    let text = json(rung, found);
+    assert_eq!(text.lines().count(), 1);
+    serde_json::from_str(&text).unwrap()
+}
+
 fn checked() -> Checked {
+    let judged = |name, says, verdict| Judged {
+        name,
+        says,
+        verdict,
+    };
     Checked {
         model: "set-px-lua".into(),
         bounds: "3 clients, each with 2 acquisitions, horizon 7, 1 crash".into(),
@@ -26,37 +47,29 @@ fn checked() -> Checked {
         depth: 23,
         took: Duration::from_millis(31),
         properties: vec![
-            Judged {
-                name: "exclusion",
-                says: "one at a time",
-                verdict: Verdict::Exhausted,
-            },
-            Judged {
-                name: "recovery",
-                says: "a dead client's lock ends",
-                verdict: Verdict::Cut,
-            },
+            judged("exclusion", "one at a time", Verdict::Exhausted),
+            judged("recovery", "a dead client's lock ends", Verdict::Cut),
         ],
     }
 }
 
-fn safe(checked: &Checked) -> RungSummary<'_> {
-    RungSummary {
-        name: "set-px-lua",
-        step: "P8",
+/// A rung without a violation.
+fn safe() -> (Rung, RungResult) {
+    let mut checked = checked();
+    checked.properties.pop();
+    let rung = Rung {
+        number: "P8",
         recipe: "SET lock random NX PX ttl; work; EVAL compare-and-delete",
         why: "Only the owner deletes, in one step.",
-        next: "The resource checks a fence.",
-        ahead: &[0, 0, 0],
-        outcome: ModelOutcome::Exhausted(checked),
-    }
+        ..by_hand("set-px-lua", 1)
+    };
+    (rung, RungResult::Explored(checked))
 }
 
 #[test]
 fn a_story_reads_like_a_transcript() {
-    let page = table(&summary(&overdue()), false);
     assert_eq!(
-        page,
+        page(overdue()),
         "\
 P4  by-hand: SET lock random NX EX ttl; work; DEL lock
 
@@ -82,104 +95,95 @@ Next: The value says whose lock it is.
 #[test]
 fn pages_are_at_most_a_hundred_columns_wide() {
     for (name, story) in all() {
-        is_a_page(name, &table(&summary(&story), false));
+        is_a_page(name, &page(story));
     }
-    is_a_page("safe", &table(&safe(&checked()), false));
+    let (rung, found) = safe();
+    is_a_page("safe", &table(&rung, &found, false));
+    is_a_page("list", &list(&BROKEN, false));
 }
 
 #[test]
 fn colour_adds_nothing_but_colour() {
-    let story = overdue();
-    let (plain, coloured) = (
-        table(&summary(&story), false),
-        table(&summary(&story), true),
-    );
+    let trace = overdue();
+    let (rung, found) = (trace.rung, RungResult::Broken(trace));
+    let [plain, coloured] = [false, true].map(|colour| table(rung, &found, colour));
     assert!(!plain.contains('\u{1b}'));
     let wrong = coloured.lines().find(|line| line.contains("<-- ")).unwrap();
     assert!(
         wrong.starts_with('\u{1b}') && wrong.ends_with("\u{1b}[0m"),
         "{wrong:?}"
     );
-    let mut bare = String::new();
-    for (at, part) in coloured.split('\u{1b}').enumerate() {
-        bare += if at == 0 {
-            part
-        } else {
-            part.split_once('m').unwrap().1
-        };
-    }
+    let behind = coloured.split('\u{1b}').skip(1);
+    let behind = behind.map(|part| part.split_once('m').unwrap().1);
+    let bare: String = coloured.split('\u{1b}').take(1).chain(behind).collect();
     assert_eq!(bare, plain);
 }
 
 /// Time in which another event happens has a separate line.
 #[test]
 fn only_quiet_time_is_folded() {
-    let numbers = |page: &str| -> Vec<String> {
+    let numbers = |trace| -> Vec<String> {
+        let page = page(trace);
         let rows = page.lines().skip(3).take_while(|line| !line.is_empty());
         rows.filter_map(|line| line.split_whitespace().next().map(str::to_owned))
             .collect()
     };
-    assert_eq!(
-        numbers(&table(&summary(&crash()), false)),
-        ["1", "2", "3-4", "5"]
-    );
+    assert_eq!(numbers(crash()), ["1", "2", "3-4", "5"]);
     let mut story = crash();
     story.lines[2].note = "something".into();
-    assert_eq!(
-        numbers(&table(&summary(&story), false)),
-        ["1", "2", "3", "4", "5"]
-    );
+    assert_eq!(numbers(story), ["1", "2", "3", "4", "5"]);
 }
 
 #[test]
 fn a_clock_that_is_ahead_is_told() {
-    let story = crash();
-    let summary = RungSummary {
-        ahead: &[0, 2, 0],
-        ..summary(&story)
+    let skewed = Rung {
+        skew: [0, 2, 0],
+        ..by_hand("skewed", 1)
     };
-    let page = table(&summary, false);
-    assert!(
-        page.contains("\nThe clock of C2 is 2 s ahead.\n") && !page.contains("clock of C1"),
-        "{page}"
-    );
-    assert!(svg(&summary).unwrap().contains(">client C2, clock +2 s<"));
+    let trace = Trace {
+        rung: Box::leak(Box::new(skewed)),
+        ..crash()
+    };
+    assert!(svg(&trace).contains(">client C2, clock +2 s<"));
+    let page = page(trace);
+    assert!(page.contains("\nThe clock of C2 is 2 s ahead.\n"), "{page}");
+    assert!(!page.contains("clock of C1"), "{page}");
 }
 
 #[test]
 fn servers_scripts_and_transactions_are_told_apart() {
-    let page = table(&summary(&quorum()), false);
+    let take = |client| RedisCommand::SetNxAndExpire(owner(client, 0), 2);
+    let refreshed = Tale::new(2, 1).asks(0, 0, take(0)).asks(1, 0, take(1));
+    let refreshed = page(refreshed.wrong("The lock lives on past its TTL."));
     for text in [
-        "S1 lock",
-        "S3 lock",
-        "S2> SET lock c2-1 NX EX 3",
-        "S2   (restarts empty)",
+        "MULTI; SETNX lock c2-1;  1) (integer) 0",
+        "EXPIRE lock 2; EXEC      2) (integer) 1",
     ] {
-        assert!(page.contains(text), "{text}: {page}");
+        assert!(refreshed.contains(text), "{text}: {refreshed}");
     }
-    let page = table(&summary(&fenced()), false);
+    let page = page(all_that_can_happen());
+    for [command, reply] in [
+        ["S1 lock", "S2 lock"],
+        ["C1   S1> SET lock c1-1 NX", "OK (lost)"],
+        ["C1   S1> EVAL <delete-if>", "(on its way)"],
+        ["C1   (arrives) S1> EVAL", "(unheard)"],
+        ["S2   (restarts empty)", "-"],
+    ] {
+        let is_there = |line: &str| line.contains(command) && line.contains(reply);
+        assert!(page.lines().any(is_there), "{command}: {page}");
+    }
     for script in [
         "\n<take> is the script\n    if redis.call('SET'",
-        "\n<write> is the script\n",
+        "\n<propose> is the script\n",
     ] {
         assert_eq!(page.matches(script).count(), 1, "{page}");
     }
-    let page = table(&summary(&refreshed()), false);
-    assert!(
-        page.contains("MULTI; SETNX lock c2-1;  1) (integer) 0"),
-        "{page}"
-    );
-    assert!(
-        page.contains("EXPIRE lock 2; EXEC      2) (integer) 1"),
-        "{page}"
-    );
 }
 
 #[test]
 fn protocol_without_violation_is_shown_with_its_bounds() {
-    let checked = checked();
-    let summary = safe(&checked);
-    let page = table(&summary, false);
+    let (rung, found) = safe();
+    let page = table(&rung, &found, false);
     for text in [
         "Exhausted within these bounds: ",
         "14,110 states",
@@ -187,43 +191,35 @@ fn protocol_without_violation_is_shown_with_its_bounds() {
     ] {
         assert!(page.contains(text), "{page}");
     }
-    assert!(!page.contains("HOLDS") && svg(&summary).is_none());
-    let document: Value = serde_json::from_str(&json(&summary)).unwrap();
-    assert_eq!(
-        (&document["verdict"], &document["states"]),
-        (&"exhausted".into(), &14_110.into())
-    );
+    assert!(!page.contains("HOLDS"));
+    let document = parsed(&rung, &found);
+    assert_eq!(document["verdict"], "exhausted");
+    assert_eq!(document["states"], 14_110);
     assert!(document["story"].is_null() && document["steps"].is_null());
 }
 
 #[test]
 fn a_model_that_was_cut_short_is_not_exhausted() {
-    let rung = rungs::find("set-px-lua").unwrap();
-    let mut found = RungResult::Explored(checked());
-    let summary = |found: &RungResult| list(&[RungSummary::of(rung, found)], false);
-    assert!(summary(&found).contains("not settled") && !summary(&found).contains("exhausted"));
-    if let RungResult::Explored(checked) = &mut found {
-        checked.properties.pop();
-    }
-    assert!(summary(&found).contains("  exhausted  "));
+    let (rung, found) = safe();
+    assert!(list(&[(&rung, found)], false).contains("  exhausted  "));
+    let cut = RungResult::Explored(checked());
+    assert_eq!(parsed(&rung, &cut)["verdict"], "unsettled");
+    assert!(table(&rung, &cut, false).contains("\nNot settled: "));
+    let page = list(&[(&rung, cut)], false);
+    assert!(page.contains("not settled") && !page.contains("exhausted"));
 }
 
 #[test]
 fn programs_get_every_step_unfolded() {
-    let text = json(&summary(&overdue()));
-    assert_eq!(text.lines().count(), 1);
-    let document: Value = serde_json::from_str(&text).unwrap();
+    let trace = overdue();
+    let document = parsed(trace.rung, &RungResult::Broken(trace));
     assert_eq!(document["schema"], "leasehold.lab-show/1");
-    assert_eq!(
-        (&document["verdict"], &document["steps"]),
-        (&"broken".into(), &6.into())
-    );
+    assert_eq!(document["verdict"], "broken");
+    assert_eq!(document["steps"], 6);
     let lines = document["story"]["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 6);
-    assert_eq!(
-        (&lines[1]["event"], &lines[1]["client"]),
-        (&"tick".into(), &Value::Null)
-    );
+    assert_eq!(lines[1]["event"], "tick");
+    assert!(lines[1]["client"].is_null());
     let last = &lines[5];
     assert_eq!(last["command"], "SET lock c3-1 NX EX 2");
     assert_eq!(last["holders"], serde_json::json!(["C2", "C3"]));
@@ -232,25 +228,50 @@ fn programs_get_every_step_unfolded() {
         serde_json::json!({"server": "S1", "key": "lock", "value": "c3-1", "left_s": 2})
     );
     assert!(last["wrong"].as_str().unwrap().contains("isn't"));
-    let document: Value = serde_json::from_str(&json(&summary(&fenced()))).unwrap();
+    let trace = all_that_can_happen();
+    let document = parsed(trace.rung, &RungResult::Broken(trace));
     assert!(document["story"]["scripts"]["<take>"].is_string());
 }
 
 #[test]
+fn each_rung_that_goes_wrong_is_told_in_all_forms() {
+    for (rung, found) in BROKEN.iter() {
+        let page = table(rung, found, false);
+        is_a_page(rung.name, &page);
+        assert_eq!(page.matches("<-- ").count(), 1, "{page}");
+        let document = parsed(rung, found);
+        let lines = document["story"]["lines"].as_array().unwrap();
+        let why = lines.last().unwrap()["wrong"].as_str().unwrap();
+        // It is wrapped there.
+        assert!(page.contains(&why[..20]), "{why}\n{page}");
+    }
+}
+
+/// The trace in the docs is the one that the command prints.
+#[test]
+fn the_docs_quote_a_story_as_it_is_printed() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-we-know/lab.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let mut rungs = BROKEN.iter();
+    let (rung, found) = rungs.find(|(rung, _)| rung.name == "set-ex-del").unwrap();
+    let page = table(rung, found, false);
+    assert!(docs.contains(&page), "{page}");
+}
+
+#[test]
 fn a_list_has_all_rungs_with_their_verdicts() {
-    let (one, two, checked) = (crash(), overdue(), checked());
+    let first = Rung {
+        number: "P1",
+        ..by_hand("first", 1)
+    };
+    let (second, (third, exhausted)) = (by_hand("by-hand", 1), safe());
     let rungs = [
-        RungSummary {
-            name: "first",
-            step: "P1",
-            ..summary(&one)
-        },
-        summary(&two),
-        safe(&checked),
+        (&first, RungResult::Broken(crash())),
+        (&second, RungResult::Broken(overdue())),
+        (&third, exhausted),
     ];
-    let page = list(&rungs, false);
     assert_eq!(
-        page,
+        list(&rungs, false),
         "\
 P1  SET lock random NX EX ttl; work; DEL lock
     first       wrong in 5 steps  The work outlasts the TTL, and DEL removes whatever stands there.

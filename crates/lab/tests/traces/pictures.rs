@@ -1,16 +1,18 @@
 //! The requirements for a picture of a trace.
 
+use std::fs;
+use std::path::Path;
+
+use leasehold_lab::ladder::check::RungResult;
 use leasehold_lab::ladder::show::svg;
+use leasehold_lab::ladder::trace::Trace;
 
-use crate::tale::{all, crash, delayed, overdue, quorum, summary};
-use crate::xml::{Element, elements, labels};
-
-pub(crate) fn picture(story: &leasehold_lab::ladder::trace::Trace) -> String {
-    svg(&summary(story)).expect("it goes wrong")
-}
+use crate::BROKEN;
+use crate::tale::{all, all_that_can_happen, crash, overdue};
+use crate::xml::{elements, labels};
 
 /// Well-formed and self-contained; labels do not overlap or leave the page.
-pub(crate) fn is_fit_for_print(name: &str, svg: &str) {
+fn is_fit_for_print(name: &str, svg: &str) {
     let elements = elements(svg).unwrap_or_else(|why| panic!("{name}: {why}"));
     let root = &elements[0];
     assert_eq!((root.name.as_str(), root.get("role")), ("svg", Some("img")));
@@ -27,8 +29,7 @@ pub(crate) fn is_fit_for_print(name: &str, svg: &str) {
         );
     }
     assert!(!svg.contains("NaN") && !svg.contains("inf\""), "{name}");
-    let [width, height] =
-        ["width", "height"].map(|of| root.get(of).unwrap().parse::<f64>().unwrap());
+    let [width, height] = ["width", "height"].map(|of| root.number(of));
     let labels = labels(&elements);
     for (at, label) in labels.iter().enumerate() {
         let [left, top, right, bottom] = label.edges;
@@ -48,18 +49,32 @@ pub(crate) fn is_fit_for_print(name: &str, svg: &str) {
     }
 }
 
-fn texts(svg: &str) -> Vec<String> {
-    let all = elements(svg).unwrap();
-    let texts = all
-        .into_iter()
-        .filter(|element: &Element| element.name == "text");
+fn texts(story: &Trace) -> Vec<String> {
+    let all = elements(&svg(story)).unwrap().into_iter();
+    let texts = all.filter(|element| element.name == "text");
     texts.map(|element| element.text).collect()
 }
 
 #[test]
 fn pictures_are_fit_for_print() {
     for (name, story) in all() {
-        is_fit_for_print(name, &picture(&story));
+        is_fit_for_print(name, &svg(&story));
+    }
+}
+
+/// `cargo run -p leasehold-lab --example pictures` draws them again.
+#[test]
+fn the_docs_have_the_pictures_that_the_models_give() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-we-know/lab");
+    for (rung, found) in BROKEN.iter() {
+        let RungResult::Broken(trace) = found else {
+            panic!("{}: {found:?}", rung.name);
+        };
+        let drawn = svg(trace);
+        is_fit_for_print(rung.name, &drawn);
+        let kept = fs::read_to_string(folder.join(format!("{}.svg", rung.name)));
+        let is_kept = kept.is_ok_and(|kept| kept == drawn);
+        assert!(is_kept, "{}: draw it again", rung.name);
     }
 }
 
@@ -82,36 +97,26 @@ fn the_check_sees_labels_that_meet() {
 
 #[test]
 fn violations_are_explained_in_words() {
-    let svg = picture(&overdue());
-    let texts = texts(&svg).join(" ");
+    let texts = texts(&overdue()).join(" ");
     assert!(
         texts.contains("Step 6: C2 & C3 both hold the lock; <DEL> took \"c2-1\" away"),
         "{texts}"
     );
-    assert!(svg.contains("&lt;DEL&gt;"));
+    assert!(svg(&overdue()).contains("&lt;DEL&gt;"));
 }
 
 /// An idle client has no lane, and only a delayed command is on its way.
 #[test]
 fn only_events_that_happen_are_drawn() {
-    let of = |story| texts(&picture(&story));
-    let has = |texts: &[String], text: &str| texts.iter().any(|of| of == text);
-    let crash = of(crash());
-    assert!(
-        has(&crash, "client C2") && !has(&crash, "client C3"),
-        "{crash:?}"
-    );
-    assert!(!has(&crash, "on its way"), "{crash:?}");
-    let delayed = of(delayed());
-    assert!(
-        has(&delayed, "client C3") && has(&delayed, "on its way"),
-        "{delayed:?}"
-    );
-    let quorum = of(quorum());
-    assert!(
-        ["S1", "S2", "S3", "restarts empty", "clock + 3 s"]
-            .iter()
-            .all(|text| has(&quorum, text)),
-        "{quorum:?}"
-    );
+    let has = |story: Trace, wanted: &[&str]| {
+        let texts = texts(&story);
+        let is_there = |text: &&str| texts.iter().any(|of| of == text);
+        wanted.iter().all(is_there)
+    };
+    assert!(has(crash(), &["client C2"]));
+    assert!(!has(crash(), &["client C3"]) && !has(crash(), &["on its way"]));
+    let wanted = ["client C1", "S1", "S2", "on its way", "clock + 3 s"];
+    assert!(has(all_that_can_happen(), &wanted));
+    let wanted = ["restarts empty", "ends its quarantine"];
+    assert!(has(all_that_can_happen(), &wanted));
 }
