@@ -398,12 +398,9 @@ impl Reader {
             acquired_ns: done.at_ns,
             acquired: done.source,
             claims: vec![claim],
-            over: None,
-            is_told: false,
-            known_over_ns: None,
             deadline_ns: done.valid_until_ns,
-            release: None,
             used_ns: done.at_ns,
+            ..Lease::default()
         });
         self.current.insert(who, at);
     }

@@ -12,7 +12,7 @@ use testkit::Process;
 
 use super::args::Storm;
 use super::nemesis::Nemesis;
-use super::part::{Part, succeeds};
+use super::part::{Part, scratch, succeeds};
 use super::report::{CampaignFindings, Control};
 use super::resource::{Fencing, ResourceConfig};
 use super::schedule::{Possible, Schedule, planned};
@@ -25,9 +25,9 @@ use crate::host_time;
 /// How long after its TTL an acquire without an outcome may still have the lock, if no process is late.
 const ORPHAN: Duration = Duration::from_millis(500);
 
-/// The longest time of an acquire after the calm, for itself and for each one ahead of it: on one server, and on a quorum, where a
-/// node alone that keeps the vote of a dead client delays the others by some seconds.
+/// The longest time of an acquire after the calm, for itself and for each one ahead of it.
 const LIVELY: Duration = Duration::from_secs(3);
+/// That on a quorum: a node alone that keeps the vote of a dead client delays the others by some seconds.
 const LIVELY_QUORUM: Duration = Duration::from_secs(8);
 
 /// The longest calm on a quorum.
@@ -136,18 +136,14 @@ impl Campaign {
             CampaignKind::NoQuarantine => BTreeMap::from([(FaultKind::Flush, 3)]),
             _ => planned(&plan),
         };
-        let path = directory.join("campaign.json");
-        let described = self.describe(settings, &planned).to_string();
-        fs::write(&path, described).map_err(|error| refused(&path, &error))?;
         if settings.quorum {
             let few = self.kind == CampaignKind::NoMajority;
             servers.mark_all(if few { 3 } else { NODES })?;
         }
-
-        let scratch = tempfile::Builder::new()
-            .prefix("leasehold-storm-")
-            .tempdir();
-        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
+        let path = directory.join("campaign.json");
+        let described = self.describe(settings, &planned).to_string();
+        fs::write(&path, described).map_err(|error| refused(&path, &error))?;
+        let scratch = scratch()?;
         let config = self.config(settings, &servers, directory, scratch.path());
         let mut resource = self.resource(settings, &config.socket, directory)?;
         let enough = config.enough.clone();

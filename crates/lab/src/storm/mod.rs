@@ -130,10 +130,7 @@ impl Histories {
                 scratch: Cell::new(None),
             });
         }
-        let scratch = tempfile::Builder::new()
-            .prefix("leasehold-storm-")
-            .tempdir();
-        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
+        let scratch = part::scratch()?;
         Ok(Self {
             path: scratch.path().to_owned(),
             scratch: Cell::new(Some(scratch)),

@@ -154,24 +154,17 @@ impl<'a> Nemesis<'a> {
         chosen.collect()
     }
 
-    /// Begins a fault at a server. Returns the time from which it has an effect. What is over at once is recorded, another fault at
-    /// its end.
+    /// Begins a fault at a server. Returns the time from which it has an effect.
     fn begin_at(&mut self, node: usize, fault: &PlannedFault) -> Result<u64, String> {
         let mut from = host_time::up_ns();
         let at = self.servers.at(node);
         match fault.kind {
-            FaultKind::StopServer => {
-                at.server.try_pause()?;
-                return Ok(from);
-            }
-            FaultKind::Slow => {
-                at.network.delay(Duration::from_millis(5 + fault.whom % 40));
-                return Ok(from);
-            }
+            FaultKind::StopServer => at.server.try_pause()?,
+            FaultKind::Slow => at.network.delay(Duration::from_millis(5 + fault.whom % 40)),
             FaultKind::BlackHole
             | FaultKind::BlackHoleRequests
             | FaultKind::BlackHoleReplies
-            | FaultKind::HalfOpen => return self.hold_up(node, fault),
+            | FaultKind::HalfOpen => from = self.hold_up(node, fault)?,
             FaultKind::Memory => {
                 // Less memory than an empty server uses.
                 self.command::<()>(node, &["CONFIG", "SET", "maxmemory", "100kb"])?;
@@ -179,13 +172,10 @@ impl<'a> Nemesis<'a> {
                 if !written.is_err_and(|why| why.contains("maxmemory")) {
                     return Err("a server without memory does not refuse to write".into());
                 }
-                return Ok(from);
             }
-            FaultKind::Failover => return self.part(),
-            FaultKind::ClockForward | FaultKind::ClockBack => {
-                self.jump(node, fault.whom, fault.kind == FaultKind::ClockBack)?;
-                return Ok(from);
-            }
+            FaultKind::Failover => from = self.part()?,
+            FaultKind::ClockForward => self.jump(node, fault.whom, false)?,
+            FaultKind::ClockBack => self.jump(node, fault.whom, true)?,
             FaultKind::KillServer => {
                 at.server.kill();
                 if !self.servers.is_quorum() {
@@ -194,16 +184,19 @@ impl<'a> Nemesis<'a> {
                 // On its data; of a node of a quorum, nothing is left.
                 self.servers.at(node).server.try_restart()?;
             }
-            FaultKind::ScriptFlush => self.command::<()>(node, &["SCRIPT", "FLUSH"])?,
+            FaultKind::ScriptFlush => self.command(node, &["SCRIPT", "FLUSH"])?,
             FaultKind::ClientKill => self.cut(node)?,
             FaultKind::Evict => from = self.evict(fault.whom)?,
-            FaultKind::Flush => self.command::<()>(node, &["FLUSHALL"])?,
+            FaultKind::Flush => self.command(node, &["FLUSHALL"])?,
             FaultKind::Copy => self.copy_another(node, fault.whom)?,
             FaultKind::StopWorker | FaultKind::KillWorker => {
                 return Err(format!("{} is no fault of a server", fault.kind));
             }
         }
-        self.record(fault.kind, node, from, host_time::up_ns())?;
+        // Another fault is recorded at its end, and a jump where it is made.
+        if is_over_at_once(fault.kind) {
+            self.record(fault.kind, node, from, host_time::up_ns())?;
+        }
         Ok(from)
     }
 
@@ -435,6 +428,14 @@ impl<'a> Nemesis<'a> {
     fn command<T: redis::FromRedisValue>(&self, node: usize, words: &[&str]) -> Result<T, String> {
         self.servers.ask(node, words)
     }
+}
+
+fn is_over_at_once(kind: FaultKind) -> bool {
+    use FaultKind::{ClientKill, Copy, Evict, Flush, KillServer, ScriptFlush};
+    matches!(
+        kind,
+        KillServer | ScriptFlush | ClientKill | Evict | Flush | Copy
+    )
 }
 
 /// How far a clock jumps: that of one server some tenths of a second to five seconds, that of a node a minute to ten.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 use testkit::{Process, watched};
 
 use super::{resource, worker};
@@ -53,6 +54,14 @@ impl Part {
         let config = env::var(CONFIG).ok()?;
         Some(serde_json::from_str(&config).map_err(|error| format!("{CONFIG}: {error}")))
     }
+}
+
+/// A directory that is removed when it is dropped.
+pub(super) fn scratch() -> Result<TempDir, String> {
+    let made = tempfile::Builder::new()
+        .prefix("leasehold-storm-")
+        .tempdir();
+    made.map_err(|error| format!("cannot make a directory: {error}"))
 }
 
 /// Waits until a part has ended; an error if it takes longer than this, or if it has failed.
