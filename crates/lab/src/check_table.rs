@@ -109,13 +109,16 @@ fn steps(model: &Checked) -> String {
 }
 
 fn sum(checked: &[Checked]) -> String {
-    let count = |is: fn(&Verdict) -> bool| {
-        let properties = checked.iter().flat_map(|model| &model.properties);
-        properties.filter(|judged| is(&judged.verdict)).count()
-    };
+    let (mut exhausted, mut wrong, mut cut) = (0, 0, 0);
+    for judged in checked.iter().flat_map(|model| &model.properties) {
+        match judged.verdict {
+            Verdict::Exhausted => exhausted += 1,
+            Verdict::Violated { .. } => wrong += 1,
+            Verdict::Cut => cut += 1,
+        }
+    }
     let time: Duration = checked.iter().map(|model| model.took).sum();
     let states = checked.iter().map(|model| model.states).sum();
-    let exhausted = count(|verdict| *verdict == Verdict::Exhausted);
     let mut text = format!(
         "{}, {} in {}: {} exhausted within these bounds",
         counted(checked.len(), "model"),
@@ -123,13 +126,7 @@ fn sum(checked: &[Checked]) -> String {
         took(time),
         counted_as(exhausted, "property", "properties"),
     );
-    for (number, what) in [
-        (
-            count(|verdict| matches!(verdict, Verdict::Violated { .. })),
-            "wrong",
-        ),
-        (count(|verdict| *verdict == Verdict::Cut), "cut short"),
-    ] {
+    for (number, what) in [(wrong, "wrong"), (cut, "cut short")] {
         if number > 0 {
             let _infallible = write!(text, ", {} {what}", thousands(number));
         }
@@ -139,7 +136,15 @@ fn sum(checked: &[Checked]) -> String {
 
 /// The results for programs: `leasehold.lab-check/1`, one document on one line.
 pub fn json(checked: &[Checked]) -> String {
-    let models = checked.iter().map(JsonModel::of).collect();
+    let models = checked.iter().map(|model| JsonModel {
+        name: &model.model,
+        bounds: &model.bounds,
+        states: model.states,
+        depth: model.depth,
+        took_ms: model.took.as_millis(),
+        properties: model.properties.iter().map(JsonProperty::of).collect(),
+    });
+    let models = models.collect();
     json_line("leasehold.lab-check/1", &Models { models })
 }
 
@@ -167,19 +172,6 @@ struct JsonProperty<'a> {
     verdict: &'static str,
     steps: Option<usize>,
     trace: &'a [String],
-}
-
-impl<'a> JsonModel<'a> {
-    fn of(checked: &'a Checked) -> Self {
-        Self {
-            name: &checked.model,
-            bounds: &checked.bounds,
-            states: checked.states,
-            depth: checked.depth,
-            took_ms: checked.took.as_millis(),
-            properties: checked.properties.iter().map(JsonProperty::of).collect(),
-        }
-    }
 }
 
 impl<'a> JsonProperty<'a> {

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::{FaultProxy, RedisServer, Reply, RespConn, eventually};
+use leasehold_testkit::{FaultProxy, Hole, RedisServer, Reply, RespConn, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(150);
@@ -114,6 +114,29 @@ fn blackhole_delays_both_directions_and_loses_nothing() {
         (value(&server, "a").int(), value(&server, "b").int()),
         (1, 2)
     );
+}
+
+#[test]
+fn hole_delays_one_direction_on_every_second_connection() {
+    let (server, proxy, mut first) = setup();
+    let mut second = RespConn::connect(proxy.port());
+    second.command(&["PING"]);
+    for (requests, replies) in [(true, true), (true, false), (false, true)] {
+        server.cli(&["DEL", "a"]);
+        let half = Some(1);
+        let hole = Hole {
+            requests,
+            replies,
+            half,
+        };
+        assert_eq!(proxy.hold_up(Some(hole)), 1);
+        first.send(&["SET", "a", "1"]).expect("sent");
+        assert_eq!(second.command(&["PING"]).text(), "PONG");
+        assert!(is_silent(&mut first));
+        assert_eq!(value(&server, "a").is_nil(), requests);
+        assert_eq!(proxy.hold_up(None), 0);
+        assert_eq!(first.receive().expect("late").text(), "OK");
+    }
 }
 
 #[test]

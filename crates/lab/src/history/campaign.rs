@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The content of `campaign.json`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub struct Campaign {
     /// The version of the format: 1.
     pub format: u32,
@@ -79,10 +79,11 @@ impl Bounds {
 }
 
 /// Which operations the resource requires a fence for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {
     /// None.
+    #[default]
     Unfenced,
     /// Each write.
     WriteFenced,
@@ -152,16 +153,15 @@ impl FaultKind {
 
     /// Whether it has a duration; without one, it has no effect.
     pub(crate) fn lasts(self) -> bool {
-        use FaultKind::{BlackHole, BlackHoleReplies, BlackHoleRequests, HalfOpen, Slow};
         matches!(
             self,
             Self::StopWorker
                 | Self::StopServer
-                | BlackHole
-                | BlackHoleRequests
-                | BlackHoleReplies
-                | HalfOpen
-                | Slow
+                | Self::BlackHole
+                | Self::BlackHoleRequests
+                | Self::BlackHoleReplies
+                | Self::HalfOpen
+                | Self::Slow
         )
     }
 

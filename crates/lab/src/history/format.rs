@@ -1,5 +1,4 @@
-//! The format of a history: the grammar of its lines, which are read into these records. It is text, and uses no type of another
-//! crate.
+//! The format of a history: the grammar of its lines, which serde reads into these records.
 //!
 //! This page is the normative text. A campaign writes a directory; each process appends lines of JSON to a file of its own,
 //! each line whole, with one call. All `at_ns`, `until_ns` and `valid_until_ns` are nanoseconds of `CLOCK_BOOTTIME`: one
@@ -130,12 +129,18 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// One line, of any file.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ev", rename_all = "kebab-case")]
-pub(crate) enum WorkerLine {
+pub(crate) enum Line {
     Invoke(Operation),
     Complete(Completion),
     ToldLost(LossReport),
+    Decision(Decision),
+    Fault(Fault),
+    Calm { at_ns: u64 },
+    ServerStart { epoch: u32, at_ns: u64 },
+    Removed(Removal),
 }
 
 /// An operation of a worker, and its outcome.
@@ -193,12 +198,6 @@ pub(crate) struct LossReport {
     pub(crate) lease: Option<usize>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(tag = "ev", rename_all = "kebab-case")]
-pub(crate) enum ResourceLine {
-    Decision(Decision),
-}
-
 /// A decision of the resource.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Decision {
@@ -222,12 +221,6 @@ impl Decision {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(tag = "ev", rename_all = "kebab-case")]
-pub(crate) enum StoreLine {
-    Removed(Removal),
-}
-
 /// The removal of a lock from the store.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Removal {
@@ -238,14 +231,6 @@ pub(crate) struct Removal {
     pub(crate) at_ns: u64,
     #[serde(skip)]
     pub(crate) source: Source,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(tag = "ev", rename_all = "kebab-case")]
-pub(crate) enum NemesisLine {
-    Fault(Fault),
-    Calm { at_ns: u64 },
-    ServerStart { epoch: u32, at_ns: u64 },
 }
 
 /// A fault that the nemesis caused.
@@ -259,4 +244,28 @@ pub(crate) struct Fault {
     pub(crate) by_ns: Option<u64>,
     #[serde(skip)]
     pub(crate) source: Source,
+}
+
+impl Fault {
+    /// The time in which it happened.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        (self.at_ns, self.until_ns.unwrap_or(self.at_ns))
+    }
+
+    /// The worker that it names.
+    pub(crate) fn worker(&self) -> Option<u64> {
+        number_of(self.target.strip_prefix("worker-")?)
+    }
+
+    /// Whether it names the server, or a node of a quorum.
+    pub(crate) fn is_at_a_server(&self) -> bool {
+        let node = self.target.strip_prefix("node-");
+        self.target == "server" || node.and_then(number_of).is_some()
+    }
+}
+
+/// Parses a number in its only notation: otherwise two files could belong to one process.
+pub(crate) fn number_of(text: &str) -> Option<u64> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// An invariant of a history.
 ///
@@ -13,51 +12,63 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// store loses its data; an *era* ends then and when the store's clock jumps forward. An operation in progress at that time
 /// belongs to no epoch or era for certain and is never blamed. This also applies to a deadline that may have been requested up
 /// to a TTL before the jump.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Invariant {
     /// I1: no two leases of a lock got the same fence in one epoch. Where the resource asks for fences, each lease has one.
+    #[serde(rename = "I1")]
     UniqueFence,
     /// I2: if an acquire completed before another of the same lock was invoked, it has the lower fence, across epochs too. Within
     /// an era, of two leases the one with the lower fence is no longer valid when the acquire of the other completes.
     /// (With I1 and I3 this is the complete promise of a fenced mutex: there is an order of all leases in which each is over
     /// before the next, fences rise, and real time is respected. A test tries all orders and compares.)
+    #[serde(rename = "I2")]
     FenceOrder,
     /// I3: no two leases of a lock are valid at the same time in one era.
+    #[serde(rename = "I3")]
     Exclusion,
     /// I4: a fenced resource accepts nothing without a fence, and no fence below the highest presented for that lock before.
     /// Judged on writes if it is write-fenced, on reads as well if it is fenced, otherwise not at all.
+    #[serde(rename = "I4")]
     FencedResource,
     /// I5: the base of each accepted write is the version before it, the version after it is one more, and an accepted read
     /// returns the version of its time.
+    #[serde(rename = "I5")]
     NoLostUpdate,
     /// I6: no release of an owner removes the lock of another. Judged where `removed` lines name the remover and the owner.
+    #[serde(rename = "I6")]
     OwnLockOnly,
     /// I7: no ok acquire or extend completes later than the deadline that it reports, except for the scheduling tolerance and
     /// unless its process was stopped in it. No extend or release is ok that was invoked after its holder knew that the lease was
     /// over: by the loss report, or by the answer to a release or an extend. Reads and writes past the deadline do not concern
     /// the lock: the resource decides (I4, I5).
+    #[serde(rename = "I7")]
     NoLateSuccess,
     /// I8: during each refused acquire another owner may have held the lock. Possible holders are: another acquire in progress;
     /// a lease that was not released; an acquire without outcome, for up to a TTL and the orphan bound after its end, or after
     /// the end of the outage of the server or its network at that time. If the server's clock was set back meanwhile, the time
     /// is longer by that amount. A lock that was released or refused while a replica did not follow may be held again for as
     /// long after the failover to it. An acquire that waited is hard to refute: any short hold explains it.
+    #[serde(rename = "I8")]
     UnknownResolves,
     /// I9: a holder whose process was not stopped since its acquire is told of a loss no later than its deadline and the
     /// scheduling tolerance. No holder begins to extend, read or write later than that after the deadline that it names itself,
     /// without having been told. A history cannot show a holder that is never told and does nothing.
+    #[serde(rename = "I9")]
     ToldInTime,
     /// I10: an acquire invoked after the calm ends within the bound times one plus the number of acquires ahead of it: others of
     /// this lock that were invoked before and have not ended, or have not released. A lock that is requested after the
     /// calm is granted within that time of the first request. Killed processes do not count.
+    #[serde(rename = "I10")]
     Liveness,
     /// I11: each planned fault happened as often as planned, to a target that could fail; no worker wrote a line after it was
     /// killed, or while it was stopped (except for 5 ms at both ends); the planned number of workers ran; a lease was acquired
     /// and a write accepted; and if liveness is judged, there was a calm and no fault after it.
+    #[serde(rename = "I11")]
     RealCampaign,
     /// I12: each ok (refused) read or write of a worker is an accepted (refused) decision of the resource within its time; each
     /// decision is an operation of that worker. Each operation under a lease has an acquired lease and its fence; so has
     /// each ok release, unless the acquire had no outcome.
+    #[serde(rename = "I12")]
     LogsAgree,
 }
 
@@ -78,59 +89,35 @@ impl Invariant {
         Self::LogsAgree,
     ];
 
+    /// The names, by number.
+    const NAMES: [(&'static str, &'static str); 12] = [
+        ("I1", "unique fence"),
+        ("I2", "fence order"),
+        ("I3", "exclusion"),
+        ("I4", "fenced resource"),
+        ("I5", "no lost update"),
+        ("I6", "own lock only"),
+        ("I7", "no late success"),
+        ("I8", "unknown resolves"),
+        ("I9", "told in time"),
+        ("I10", "liveness"),
+        ("I11", "real campaign"),
+        ("I12", "logs agree"),
+    ];
+
     /// The number: `I1` to `I12`.
     pub fn id(self) -> &'static str {
-        match self {
-            Self::UniqueFence => "I1",
-            Self::FenceOrder => "I2",
-            Self::Exclusion => "I3",
-            Self::FencedResource => "I4",
-            Self::NoLostUpdate => "I5",
-            Self::OwnLockOnly => "I6",
-            Self::NoLateSuccess => "I7",
-            Self::UnknownResolves => "I8",
-            Self::ToldInTime => "I9",
-            Self::Liveness => "I10",
-            Self::RealCampaign => "I11",
-            Self::LogsAgree => "I12",
-        }
+        Self::NAMES[self as usize].0
     }
 
     /// A short name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::UniqueFence => "unique fence",
-            Self::FenceOrder => "fence order",
-            Self::Exclusion => "exclusion",
-            Self::FencedResource => "fenced resource",
-            Self::NoLostUpdate => "no lost update",
-            Self::OwnLockOnly => "own lock only",
-            Self::NoLateSuccess => "no late success",
-            Self::UnknownResolves => "unknown resolves",
-            Self::ToldInTime => "told in time",
-            Self::Liveness => "liveness",
-            Self::RealCampaign => "real campaign",
-            Self::LogsAgree => "logs agree",
-        }
+        Self::NAMES[self as usize].1
     }
 }
 
 impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.id(), self.name())
-    }
-}
-
-impl Serialize for Invariant {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.id())
-    }
-}
-
-impl<'de> Deserialize<'de> for Invariant {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let id = String::deserialize(deserializer)?;
-        let known = Self::ALL.into_iter().find(|known| known.id() == id);
-        known.ok_or_else(|| D::Error::custom(format!("no invariant {id:?}")))
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::campaign::Campaign;
+use crate::history::campaign::{Campaign, FaultKind};
 use crate::history::format::{
     Decision, Fault, LossReport, Operation, OperationKind, Outcome, Removal, Source,
 };
 use crate::history::lease::Lease;
 
 /// A history: operations with outcomes and leases, the resource's decisions, and the faults.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct History {
     pub(crate) campaign: Campaign,
     pub(crate) files: Vec<String>,
@@ -52,31 +52,36 @@ impl Process {
 }
 
 impl History {
-    /// Nothing but the plan.
-    pub(crate) fn of(campaign: Campaign) -> Self {
-        Self {
-            campaign,
-            files: Vec::new(),
-            processes: BTreeMap::new(),
-            operations: Vec::new(),
-            leases: Vec::new(),
-            told: Vec::new(),
-            decisions: Vec::new(),
-            removals: Vec::new(),
-            faults: Vec::new(),
-            calm: None,
-            starts: Vec::new(),
-            outages: Vec::new(),
-            forgotten: Vec::new(),
-            set_forward: Vec::new(),
-            set_back: Vec::new(),
+    /// Sorts the faults, and joins those of the server and of each worker.
+    pub(crate) fn join_faults(&mut self) {
+        self.faults.sort_by_key(|fault| fault.at_ns);
+        let faults = &self.faults;
+        let spans = |of: fn(FaultKind) -> bool| {
+            let mut spans = Vec::new();
+            for fault in faults.iter().filter(|fault| of(fault.kind)) {
+                add_span(&mut spans, fault.span());
+            }
+            spans
+        };
+        self.outages = spans(FaultKind::delays_requests);
+        self.forgotten = spans(|kind| kind == FaultKind::Failover);
+        self.set_forward = spans(|kind| kind == FaultKind::ClockForward);
+        for fault in &self.faults {
+            let (from, to) = fault.span();
+            let worker = fault.worker();
+            let process = worker.map(|proc| self.processes.entry(proc).or_default());
+            match (fault.kind, process) {
+                (FaultKind::StopWorker, Some(process)) => {
+                    let until_ns = fault.until_ns.unwrap_or(u64::MAX);
+                    add_span(&mut process.stops, (from, until_ns));
+                }
+                (FaultKind::KillWorker, Some(process)) => process.killed_ns = Some(from),
+                (FaultKind::ClockBack, _) => {
+                    self.set_back.extend(fault.by_ns.map(|by| (from, to, by)));
+                }
+                _ => {}
+            }
         }
-    }
-
-    /// The number of the file whose lines follow.
-    pub(crate) fn file(&mut self, name: &str) -> u32 {
-        self.files.push(name.to_owned());
-        u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
     }
 
     /// The lease with this index.
@@ -232,20 +237,29 @@ impl History {
     }
 }
 
-/// Merges overlapping spans in order of their beginning. The result is disjoint, so the ends are in order as well.
-pub(crate) fn joined(times: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
-    let mut joined: Vec<(u64, u64)> = Vec::new();
-    for (from, to) in times {
-        match joined.last_mut() {
-            Some((_, end)) if from <= *end => *end = to.max(*end),
-            _ => joined.push((from, to)),
-        }
+/// Adds a span that begins no earlier than the last one, and merges them if they overlap. So they stay disjoint, and the ends are in
+/// order as well.
+fn add_span(spans: &mut Vec<(u64, u64)>, (from, to): (u64, u64)) {
+    match spans.last_mut() {
+        Some((_, end)) if from <= *end => *end = to.max(*end),
+        _ => spans.push((from, to)),
     }
-    joined
 }
 
 /// The last span that had begun by then, which is also the one with the latest end.
 pub(crate) fn last_begun(times: &[(u64, u64)], at_ns: u64) -> Option<(u64, u64)> {
     let begun = times.partition_point(|(from, _)| *from <= at_ns);
     times.get(begun.checked_sub(1)?).copied()
+}
+
+/// The items of each lock, in the same order.
+pub(crate) fn by_lock<'a, T>(
+    items: impl IntoIterator<Item = &'a T>,
+    lock: impl Fn(&'a T) -> &'a str,
+) -> BTreeMap<&'a str, Vec<&'a T>> {
+    let mut locks: BTreeMap<&str, Vec<&T>> = BTreeMap::new();
+    for item in items {
+        locks.entry(lock(item)).or_default().push(item);
+    }
+    locks
 }

@@ -17,20 +17,23 @@ use crate::history::verdict::{Counts, Status, Verdict};
 /// Judges a history by all invariants.
 pub fn judge(history: &History) -> Verdict {
     let mut findings = Findings::new(history);
-    leases::unique(&mut findings);
-    leases::ordered(&mut findings);
-    leases::exclusive(&mut findings);
+    leases::judge(&mut findings);
     resource::fenced(&mut findings);
     resource::no_lost_update(&mut findings);
     truth::own_lock_only(&mut findings);
     truth::no_late_success(&mut findings);
     truth::told_in_time(&mut findings);
-    acquires::explained(&mut findings);
-    acquires::live(&mut findings);
+    acquires::judge(&mut findings);
     real(&mut findings);
     resource::logs_agree(&mut findings);
 
-    let shown = shown(history, &findings.found);
+    // For a reader, in the order of their numbers.
+    findings
+        .violations
+        .sort_by_key(|violation| violation.invariant);
+    let shown = findings.found.iter();
+    let shown = shown.filter(|(invariant, _)| shows(history, **invariant));
+    let shown = shown.map(|(_, count)| count).sum();
     let status = status(history, &findings, shown);
     let mut counts = counts(history);
     counts.told_latest_us = findings.told_latest_us;
@@ -67,13 +70,6 @@ fn forgiven(history: &History, invariant: Invariant) -> bool {
     shows(history, invariant)
         || !history.campaign.trusts_the_lock()
             && !matches!(invariant, FencedResource | RealCampaign | LogsAgree)
-}
-
-fn shown(history: &History, found: &BTreeMap<Invariant, u64>) -> u64 {
-    let shown = found
-        .iter()
-        .filter(|(invariant, _)| shows(history, **invariant));
-    shown.map(|(_, count)| count).sum()
 }
 
 fn status(history: &History, findings: &Findings<'_>, shown: u64) -> Status {

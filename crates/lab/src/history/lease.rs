@@ -5,7 +5,7 @@ use std::fmt;
 use crate::history::format::Source;
 
 /// One lease, from its ok acquire on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lease {
     pub(crate) proc: u64,
     pub(crate) lock: String,

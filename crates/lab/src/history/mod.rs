@@ -3,7 +3,7 @@
 //!
 //! In a campaign, many processes contend for a few locks while a nemesis stops and kills them. Each process appends its
 //! operations with their times to its own file ([`format`](mod@format)). [`read`] joins the files to a [`History`], and [`judge`]
-//! compares it with the promises of a lock. `tests/history/self_test` shows that the judge rejects broken histories.
+//! compares it with the promises of a lock. `tests/history/self_test.rs` shows that the judge rejects broken histories.
 //!
 //! # The invariants
 //!
@@ -32,7 +32,6 @@ mod joined;
 mod judge;
 mod lease;
 mod read;
-mod report;
 mod verdict;
 
 pub use campaign::{Bounds, Campaign, FaultKind, Resource};

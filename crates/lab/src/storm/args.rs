@@ -16,11 +16,14 @@ const TTL: Duration = Duration::from_millis(200);
 /// That on a quorum, where each acquire is a request at five servers of one machine.
 const QUORUM_TTL: Duration = Duration::from_millis(500);
 
+/// The longest storm.
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+
 /// Let processes fight for locks while they and the server are stopped and killed, and judge what they did
 #[derive(Debug, Clone, Args)]
 pub struct Storm {
     /// For how long, the two controls included (an eighth each, of a quorum a twelfth)
-    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = time)]
+    #[arg(long, value_name = "DUR", default_value = "60s", value_parser = |text: &str| within(text, 5_000, DAY_MS))]
     pub(super) time: Duration,
 
     /// How many processes
@@ -32,12 +35,12 @@ pub struct Storm {
     pub(super) locks: u64,
 
     /// How long a lease lasts: 200ms, or 500ms on a quorum, by default
-    #[arg(long, value_name = "DUR", value_parser = ttl)]
+    #[arg(long, value_name = "DUR", value_parser = |text: &str| within(text, 20, 10_000))]
     ttl: Option<Duration>,
 
     /// How late a process may come to write what happened to it: more on a machine that has much else to do. The report says
     /// besides how late a loss was told for no reason known
-    #[arg(long, value_name = "DUR", default_value = "250ms", value_parser = tolerance)]
+    #[arg(long, value_name = "DUR", default_value = "250ms", value_parser = |text: &str| within(text, 0, 60_000))]
     pub(super) tolerance: Duration,
 
     /// What faults and work are drawn from; by default, another one each time
@@ -75,24 +78,9 @@ fn drawn() -> u64 {
     host_time::up_ns() / 1_000 % 1_000_000
 }
 
-/// In less there would be no fault; in more, no end.
-fn time(text: &str) -> Result<Duration, String> {
-    within(
-        text,
-        Duration::from_secs(5),
-        Duration::from_secs(24 * 60 * 60),
-    )
-}
-
-fn ttl(text: &str) -> Result<Duration, String> {
-    within(text, Duration::from_millis(20), Duration::from_secs(10))
-}
-
-fn tolerance(text: &str) -> Result<Duration, String> {
-    within(text, Duration::ZERO, Duration::from_secs(60))
-}
-
-fn within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+/// A duration within these bounds, in milliseconds.
+fn within(text: &str, least: u64, most: u64) -> Result<Duration, String> {
+    let [least, most] = [least, most].map(Duration::from_millis);
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if (least..=most).contains(&duration) {
         Ok(duration)

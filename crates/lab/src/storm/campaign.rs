@@ -7,177 +7,181 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::Process;
 
 use super::args::Storm;
-use super::nemesis::{self, Nemesis};
-use super::part::Part;
-use super::pool::WorkerPool;
+use super::nemesis::Nemesis;
+use super::part::{Part, scratch, succeeds};
 use super::report::{CampaignFindings, Control};
 use super::resource::{Fencing, ResourceConfig};
-use super::servers::Servers;
-use super::stage::{Stage, planned};
-use super::worker::{self, System};
+use super::schedule::{Possible, Schedule, planned};
+use super::servers::{NODES, Servers};
+use super::stage::Stage;
+use super::worker::{System, WorkerConfig, stalls};
 use crate::history::{FaultKind, Invariant, Verdict};
 use crate::host_time;
-
-/// Server options: confirmed writes outlive a kill.
-const DURABLE: [&str; 6] = [
-    "--appendonly",
-    "yes",
-    "--appendfsync",
-    "always",
-    "--maxmemory-policy",
-    "noeviction",
-];
-
-/// The longest time of an acquire after the calm, for itself and for each one ahead of it.
-const LIVELY: Duration = Duration::from_secs(3);
 
 /// How long after its TTL an acquire without an outcome may still have the lock, if no process is late.
 const ORPHAN: Duration = Duration::from_millis(500);
 
+/// The longest time of an acquire after the calm, for itself and for each one ahead of it.
+const LIVELY: Duration = Duration::from_secs(3);
+/// That on a quorum: a node alone that keeps the vote of a dead client delays the others by some seconds.
+const LIVELY_QUORUM: Duration = Duration::from_secs(8);
+
+/// The longest calm on a quorum.
+const CALM_QUORUM: Duration = Duration::from_secs(8);
+
 /// The plan of one campaign.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Campaign {
-    pub(super) name: &'static str,
-    pub(super) system: System,
-    pub(super) resource: Fencing,
-    /// For a control: the violations that it must show.
-    pub(super) shows: Option<Invariant>,
-    /// The duration of the faults, and of the calm after them.
-    pub(super) storm: Duration,
-    pub(super) calm: Duration,
-    /// The percentage of leases that are outlived on purpose.
-    pub(super) outlived: u64,
-    /// The servers.
-    pub(super) ground: Ground,
+    pub(super) kind: CampaignKind,
+    /// Its duration, with the calm at the end.
+    pub(super) time: Duration,
 }
 
-/// The servers of a campaign.
+/// What is judged. All but the last are controls, each without some protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ground {
-    /// One server, of the storm or of `--url`.
-    Server,
-    /// Five servers that vote.
-    Quorum,
-    /// Five servers that vote, also after a loss of their memory.
+pub(super) enum CampaignKind {
+    /// The recipe `SET NX PX`, work, `DEL`.
+    SetDel,
+    /// A resource that asks for no fences.
+    Unfenced,
+    /// A quorum, whose nodes vote also after a loss of their memory: each is marked as one of a new quorum at once.
     NoQuarantine,
-    /// Five servers, two of which are enough for a lock.
+    /// A quorum, where two of five votes are enough: each worker knows three of the nodes only, as a quorum of three.
     NoMajority,
+    /// Leasehold, on one server or on a quorum.
+    Storm,
 }
 
-/// What a campaign knows of its servers before it starts.
-#[derive(Debug)]
-pub(super) struct Setting {
-    /// The name of the system that is judged.
-    pub(super) system: &'static str,
-    /// The least number of faults of each kind.
-    pub(super) planned: BTreeMap<FaultKind, u64>,
-    /// The faults that are not possible here, and why.
-    pub(super) left_out: Option<String>,
-    /// The URLs for workers, who take them in turn.
-    pub(super) urls: Vec<String>,
-    /// The longest time of an acquire after the calm, for itself and for each one ahead of it.
-    pub(super) lively: Duration,
+impl CampaignKind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::SetDel => "set-del",
+            Self::Unfenced => "unfenced",
+            Self::NoQuarantine => "no-quarantine",
+            Self::NoMajority => "no-majority",
+            Self::Storm => "storm",
+        }
+    }
+
+    /// The name of the judged system: another one than `leasehold` may break promises of the lock.
+    const fn system(self) -> &'static str {
+        match self {
+            Self::Unfenced | Self::Storm => "leasehold",
+            _ => self.name(),
+        }
+    }
+
+    /// For a control: the violations that it must show.
+    const fn shows(self) -> Option<Invariant> {
+        match self {
+            Self::Unfenced => Some(Invariant::NoLostUpdate),
+            Self::SetDel | Self::NoQuarantine | Self::NoMajority => Some(Invariant::Exclusion),
+            Self::Storm => None,
+        }
+    }
 }
 
 impl Campaign {
-    /// Runs it on one server, with its history in `directory`, which exists and is empty.
-    pub(super) fn on_a_server(
-        &self,
-        settings: &Storm,
-        directory: &Path,
-    ) -> Result<CampaignFindings, String> {
-        let mut server = match settings.url {
-            Some(_) => None,
-            None => Some(Servers::start(&DURABLE, self.shows.is_none())?),
+    /// The campaigns of a run: the two controls, and the storm.
+    pub(super) fn all(settings: &Storm) -> [Self; 3] {
+        use CampaignKind::{NoMajority, NoQuarantine, SetDel, Unfenced};
+        let (controls, parts) = if settings.quorum {
+            ([NoQuarantine, NoMajority], 12)
+        } else {
+            ([SetDel, Unfenced], 8)
         };
-        let own = server.as_ref().map(Servers::url);
-        let url = settings.url.clone().or(own).unwrap_or_default();
-        let harmed = server.as_ref().filter(|_| self.shows.is_none());
-        let left_out = harmed.and_then(Servers::why_no_clock);
-        let left_out = left_out.map(|why| format!("clock-forward, clock-back: {why}"));
-        let deck = nemesis::deck(harmed);
-        let faults = nemesis::schedule(settings.seed, self.storm, settings.ttl(), &deck);
-        let setting = Setting {
-            system: match self.system {
-                System::Leasehold => "leasehold",
-                System::SetDel => "set-del",
-            },
-            planned: planned(&faults),
-            left_out,
-            urls: vec![url],
-            lively: LIVELY,
+        let time = settings.time / parts;
+        let [one, other] = controls.map(|kind| Self { kind, time });
+        let storm = Self {
+            kind: CampaignKind::Storm,
+            time: settings.time.saturating_sub(time * 2),
         };
-        self.carry_out(settings, directory, setting, |stage| {
-            let mut nemesis = Nemesis {
-                servers: server.as_mut(),
-                stage,
-                locks: settings.locks,
-                lost: None,
-                epoch: 0,
-            };
-            nemesis.server_starts(host_time::up_ns())?;
-            nemesis.act(&faults)?;
-            nemesis.calm()
-        })
+        [one, other, storm]
     }
 
-    /// Runs the workers while `storm` causes faults. After it has declared calm, they go on for a while.
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    pub(super) fn carry_out(
+    /// Runs it, with its history in `directory`, which exists and is empty.
+    pub(super) fn run(
         &self,
         settings: &Storm,
         directory: &Path,
-        setting: Setting,
-        storm: impl FnOnce(&mut Stage) -> Result<(), String>,
     ) -> Result<CampaignFindings, String> {
-        let scratch = tempfile::Builder::new()
-            .prefix("leasehold-storm-")
-            .tempdir();
-        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
-        self.describe(settings, &setting, directory)?;
-        let socket = scratch.path().join("resource");
-        let mut resource = self.resource(&socket, directory)?;
-        let began = host_time::up();
-        let enough = scratch.path().join("enough");
-        let config = worker::WorkerConfig {
-            proc: 0,
-            seed: settings.seed,
-            system: self.system,
-            urls: setting.urls,
-            // On a foreign server, names of other programs must not be used.
-            prefix: settings.url.as_ref().map_or_else(String::new, |_| {
-                format!("leasehold-storm:{}:", host_time::up_ns())
-            }),
-            locks: settings.locks,
-            ttl_ms: milliseconds(settings.ttl()),
-            tasks: 2,
-            outlived: self.outlived,
-            directory: directory.to_owned(),
-            socket,
-            enough: enough.clone(),
+        let has_faults = self.kind == CampaignKind::Storm;
+        let mut servers = match &settings.url {
+            Some(_) => Servers::default(),
+            None if settings.quorum => Servers::quorum(settings.ttl(), has_faults)?,
+            None => Servers::one(has_faults)?,
         };
-        let pool = WorkerPool::start(config, settings.workers)?;
-        let mut stage = Stage::new(pool, directory)?;
-        storm(&mut stage)?;
-        stage.rest(host_time::up() + self.calm)?;
+        let seventh = self.time / 7;
+        let calm = if settings.quorum {
+            seventh.min(CALM_QUORUM)
+        } else {
+            seventh
+        };
+        let storm = self.time.saturating_sub(calm);
+        let possible = Possible {
+            on_servers: has_faults && settings.url.is_none(),
+            on_clocks: servers.have_clocks(),
+        };
+        let schedule = Schedule::new(settings.seed, settings.ttl());
+        let plan = match self.kind {
+            CampaignKind::NoQuarantine | CampaignKind::NoMajority => Vec::new(),
+            _ if settings.quorum => schedule.of_a_quorum(storm, possible),
+            _ => schedule.of_a_server(storm, possible),
+        };
+        let planned = match self.kind {
+            CampaignKind::NoQuarantine => BTreeMap::from([(FaultKind::Flush, 3)]),
+            _ => planned(&plan),
+        };
+        if settings.quorum {
+            let few = self.kind == CampaignKind::NoMajority;
+            servers.mark_all(if few { 3 } else { NODES })?;
+        }
+        let path = directory.join("campaign.json");
+        let described = self.describe(settings, &planned).to_string();
+        fs::write(&path, described).map_err(|error| refused(&path, &error))?;
+        let scratch = scratch()?;
+        let config = self.config(settings, &servers, directory, scratch.path());
+        let mut resource = self.resource(settings, &config.socket, directory)?;
+        let enough = config.enough.clone();
+        let began = host_time::up();
+        let mut stage = Stage::new(config, settings.workers, directory)?;
+        let mut nemesis = Nemesis::new(&mut servers, &mut stage, settings.locks)?;
+        if self.kind == CampaignKind::NoQuarantine {
+            nemesis.forget_and_vote(storm)?;
+        } else {
+            nemesis.act(&plan, storm)?;
+        }
+        nemesis.calm()?;
+        stage.rest(host_time::up() + calm)?;
         File::create(&enough).map_err(|error| refused(&enough, &error))?;
         let stops = stage.end()?;
         let seconds = host_time::up().saturating_sub(began).as_secs_f64();
         resource.kill()?;
+        self.findings(settings, directory, &stops, seconds, servers.left_out())
+    }
 
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    fn findings(
+        &self,
+        settings: &Storm,
+        directory: &Path,
+        stops: &[(u64, u64, u64)],
+        seconds: f64,
+        left_out: Option<String>,
+    ) -> Result<CampaignFindings, String> {
         let verdict = verdict(directory)?;
         Ok(CampaignFindings {
             seconds,
             acquisitions_per_second: verdict.counts.acquisitions as f64 / seconds,
-            stalled_ms: worker::stalls::longest(directory, &stops).as_millis(),
-            unexplained_ms: worker::stalls::unexplained(directory, &stops).as_millis(),
+            stalled_ms: stalls::longest(directory, stops).as_millis(),
+            unexplained_ms: stalls::unexplained(directory, stops).as_millis(),
             tolerance_ms: settings.tolerance.as_millis(),
-            left_out: setting.left_out,
-            control: self.shows.map(|shows| Control {
+            left_out,
+            control: self.kind.shows().map(|shows| Control {
                 shows,
                 times: verdict.found.get(&shows).copied().unwrap_or(0),
             }),
@@ -185,41 +189,95 @@ impl Campaign {
         })
     }
 
-    fn describe(
+    /// The configuration of the workers, without a number.
+    fn config(
         &self,
         settings: &Storm,
-        setting: &Setting,
+        servers: &Servers,
         directory: &Path,
-    ) -> Result<(), String> {
-        let path = directory.join("campaign.json");
-        let described = json!({
-            "format": 1, "run": self.name, "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl()),
-            "workers": settings.workers, "locks": settings.locks, "resource": self.resource,
-            "control": self.shows.is_some(), "system": setting.system, "planned": setting.planned,
+        scratch: &Path,
+    ) -> WorkerConfig {
+        let urls = match &settings.url {
+            Some(url) => vec![url.clone()],
+            None if self.kind == CampaignKind::NoMajority => {
+                vec![servers.url(0..3), servers.url(2..5)]
+            }
+            None => vec![servers.url(0..servers.count())],
+        };
+        WorkerConfig {
+            proc: 0,
+            seed: settings.seed,
+            system: match self.kind {
+                CampaignKind::SetDel => System::SetDel,
+                _ => System::Leasehold,
+            },
+            urls,
+            // On a foreign server, names of other programs must not be used.
+            prefix: settings.url.as_ref().map_or_else(String::new, |_| {
+                format!("leasehold-storm:{}:", host_time::up_ns())
+            }),
+            locks: settings.locks,
+            ttl_ms: milliseconds(settings.ttl()),
+            tasks: 2,
+            outlived: self.outlived(),
+            directory: directory.to_owned(),
+            socket: scratch.join("resource"),
+            enough: scratch.join("enough"),
+        }
+    }
+
+    /// The percentage of leases that are outlived on purpose. Those of a control last for a TTL, so a second holder is never too late.
+    fn outlived(&self) -> u64 {
+        if self.kind == CampaignKind::Storm {
+            1
+        } else {
+            30
+        }
+    }
+
+    /// What the resource asks for.
+    fn fencing(&self, settings: &Storm) -> Fencing {
+        match self.kind {
+            CampaignKind::SetDel | CampaignKind::Unfenced => Fencing::Unfenced,
+            _ => settings.resource,
+        }
+    }
+
+    fn describe(&self, settings: &Storm, planned: &BTreeMap<FaultKind, u64>) -> Value {
+        let lively = if settings.quorum {
+            LIVELY_QUORUM
+        } else {
+            LIVELY
+        };
+        json!({
+            "format": 1, "run": self.kind.name(), "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl()),
+            "workers": settings.workers, "locks": settings.locks, "resource": self.fencing(settings),
+            "control": self.kind.shows().is_some(), "system": self.kind.system(), "planned": planned,
             "bounds": {
-                "acquire_after_calm_ms": milliseconds(setting.lively),
+                "acquire_after_calm_ms": milliseconds(lively),
                 "orphan_ms": milliseconds(ORPHAN + settings.tolerance),
                 "scheduling_ms": milliseconds(settings.tolerance),
             },
-        });
-        fs::write(&path, described.to_string()).map_err(|error| refused(&path, &error))
+        })
     }
 
     /// Starts the resource and waits until it listens.
-    fn resource(&self, socket: &Path, directory: &Path) -> Result<Process, String> {
+    fn resource(
+        &self,
+        settings: &Storm,
+        socket: &Path,
+        directory: &Path,
+    ) -> Result<Process, String> {
         let config = ResourceConfig {
             socket: socket.to_owned(),
             history: directory.join("resource.jsonl"),
-            fencing: self.resource,
+            fencing: self.fencing(settings),
         };
         let mut process = Part::Resource(config).start()?;
         // The existence of its socket does not mean that it listens.
         while UnixStream::connect(socket).is_err() {
-            if process
-                .ended()
-                .map_err(|error| error.to_string())?
-                .is_some()
-            {
+            let ended = process.ended().map_err(|error| error.to_string())?;
+            if ended.is_some() {
                 return Err("the resource does not start".into());
             }
             thread::sleep(Duration::from_millis(2));
@@ -235,18 +293,8 @@ fn verdict(directory: &Path) -> Result<Verdict, String> {
         history: directory.to_owned(),
         verdict: verdict.clone(),
     };
-    let mut judge = judge.start()?;
-    let ended = loop {
-        if let Some(status) = judge.ended().map_err(|error| error.to_string())? {
-            break status;
-        }
-        thread::sleep(Duration::from_millis(2));
-    };
-    if !ended.success() {
-        return Err(format!("the judge has failed: {ended}"));
-    }
-    let text = fs::read_to_string(&verdict);
-    let text = text.map_err(|error| format!("{}: {error}", verdict.display()))?;
+    succeeds(&mut judge.start()?, "the judge", Duration::MAX)?;
+    let text = fs::read_to_string(&verdict).map_err(|error| refused(&verdict, &error))?;
     serde_json::from_str::<Result<Verdict, String>>(&text).map_err(|error| error.to_string())?
 }
 

@@ -9,6 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use testkit::RedisServer;
 
+use super::part::scratch;
 use crate::host_time;
 use crate::server::time_us;
 
@@ -38,10 +39,7 @@ impl ServerClock {
             return Err("a server's clock can be led only on Linux".into());
         }
         let refused = |error: std::io::Error| format!("cannot make a clock: {error}");
-        let directory = tempfile::Builder::new()
-            .prefix("leasehold-storm-")
-            .tempdir()
-            .map_err(refused)?;
+        let directory = scratch()?;
         let source = directory.path().join("clock.c");
         fs::write(&source, SHIM).map_err(refused)?;
         let built = Command::new("cc")

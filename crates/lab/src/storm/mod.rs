@@ -1,15 +1,20 @@
-//! The soak test, called *storm* on the command line: many real processes contend for a few locks while they, the server and
+//! The soak test, called *storm* on the command line: many real processes contend for a few locks while they, the servers and
 //! the connections are stopped, killed and cut. A resource records its decisions. [`history`](crate::history) judges the result.
 //!
 //! Each run has two *negative controls* without protection, which must show violations. If they show none, the run would
 //! have missed violations elsewhere too, and proves nothing.
 //!
+//! `storm --quorum` uses five servers that vote on each lock, the *nodes*. None of them keeps its data over a restart. At most two
+//! nodes are unwell at a time, counting those that have lost their memory and give no vote yet. Between these times a majority is
+//! stopped or cut off at once, and may lose its memory: then no lock is granted, and all holders must learn in time that they have
+//! lost theirs.
+//!
 //! | module | purpose |
 //! |---|---|
-//! | `campaign` | one run, from the first process to the verdict |
-//! | `nemesis`, `stage`, `pool` | the faults; their history, and those of workers; the worker processes |
-//! | `servers`, `network`, `clock` | the server, its replica, the network path to them, and their clock |
-//! | `quorum` | five servers that vote on each lock: their faults and their controls |
+//! | `campaign` | one run, from the first process to the verdict; the controls |
+//! | `schedule`, `nemesis` | the faults: drawn from a seed, and caused |
+//! | `stage` | the worker processes, and the history of the faults |
+//! | `servers`, `clock` | one server with a replica, or the nodes of a quorum; their wall clock |
 //! | `part`; `worker`, `resource` | the separate processes |
 //! | `args`, `report` | the options and the output |
 
@@ -17,12 +22,10 @@ pub mod args;
 mod campaign;
 mod clock;
 mod nemesis;
-mod network;
 mod part;
-mod pool;
-mod quorum;
 mod report;
 mod resource;
+mod schedule;
 mod servers;
 mod stage;
 mod worker;
@@ -35,20 +38,14 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use self::args::Storm;
-use self::campaign::{Campaign, Ground};
+use self::campaign::Campaign;
 pub use self::part::play;
 pub use self::report::{CampaignFindings, Conclusion, Control, Report};
 pub use self::resource::Fencing;
-use self::worker::System;
 
-use crate::history::Invariant;
 use crate::output::{CommandOutput, Terminal};
 use crate::server::connect;
 use crate::text::json_line;
-
-/// The names of the controls, and of the main campaign.
-const CONTROLS: [&str; 2] = ["set-del", "unfenced"];
-const STORM: &str = "storm";
 
 impl Storm {
     /// Runs it.
@@ -67,44 +64,6 @@ impl Storm {
             fine: report.result == Conclusion::Clean,
         })
     }
-
-    /// At most a seventh of each is calm.
-    fn campaigns(&self) -> [Campaign; 3] {
-        if self.quorum {
-            return quorum::campaigns(self);
-        }
-        let control = self.time / 8;
-        let rest = self.time / 4 * 3;
-        let unprotected = Campaign {
-            name: CONTROLS[1],
-            system: System::Leasehold,
-            resource: Fencing::Unfenced,
-            shows: Some(Invariant::NoLostUpdate),
-            storm: control * 6 / 7,
-            calm: control / 7,
-            outlived: 30,
-            ground: Ground::Server,
-        };
-        [
-            Campaign {
-                name: CONTROLS[0],
-                system: System::SetDel,
-                shows: Some(Invariant::Exclusion),
-                ..unprotected
-            },
-            unprotected,
-            Campaign {
-                name: STORM,
-                system: System::Leasehold,
-                resource: self.resource,
-                shows: None,
-                storm: rest * 6 / 7,
-                calm: rest / 7,
-                outlived: 1,
-                ..unprotected
-            },
-        ]
-    }
 }
 
 /// Runs the two controls, and then the main campaign.
@@ -117,26 +76,20 @@ pub fn storm(settings: &Storm) -> Result<Report, String> {
     }
     let histories = Histories::new(settings)?;
     let mut found = Vec::new();
-    for campaign in settings.campaigns() {
-        let directory = histories.path.join(campaign.name);
+    for campaign in Campaign::all(settings) {
+        let name = campaign.kind.name();
+        let directory = histories.path.join(name);
         fs::create_dir_all(&directory)
             .map_err(|error| format!("{}: {error}", directory.display()))?;
-        let outcome = match campaign.ground {
-            Ground::Server => campaign.on_a_server(settings, &directory),
-            _ => quorum::run(&campaign, settings, &directory),
-        };
-        let outcome = outcome.map_err(|why| {
+        let outcome = campaign.run(settings, &directory).map_err(|why| {
             // A campaign that did not start has left no history.
             if !directory.join("campaign.json").exists() {
-                return format!("{}: {why}", campaign.name);
+                return format!("{name}: {why}");
             }
-            format!(
-                "{}: {why}\n    history    {}",
-                campaign.name,
-                histories.kept().display()
-            )
-        })?;
-        found.push(outcome);
+            let kept = histories.kept();
+            format!("{name}: {why}\n    history    {}", kept.display())
+        });
+        found.push(outcome?);
     }
     let mut report = Report::new(settings, found);
     if settings.keep.is_some() || report.result != Conclusion::Clean {
@@ -164,23 +117,20 @@ struct Histories {
 
 impl Histories {
     fn new(settings: &Storm) -> Result<Self, String> {
-        if let Some(path) = &settings.keep {
-            let mut paths = settings
-                .campaigns()
-                .into_iter()
-                .map(|campaign| path.join(campaign.name));
-            return match paths.find(|path| path.exists()) {
-                Some(used) => Err(format!("{} has a history already", used.display())),
-                None => Ok(Self {
-                    path: path.clone(),
-                    scratch: Cell::new(None),
-                }),
-            };
+        if let Some(path) = settings.keep.clone() {
+            let campaigns = Campaign::all(settings).into_iter();
+            let used = campaigns
+                .map(|campaign| path.join(campaign.kind.name()))
+                .find(|path| path.exists());
+            if let Some(used) = used {
+                return Err(format!("{} has a history already", used.display()));
+            }
+            return Ok(Self {
+                path,
+                scratch: Cell::new(None),
+            });
         }
-        let scratch = tempfile::Builder::new()
-            .prefix("leasehold-storm-")
-            .tempdir();
-        let scratch = scratch.map_err(|error| format!("cannot make a directory: {error}"))?;
+        let scratch = part::scratch()?;
         Ok(Self {
             path: scratch.path().to_owned(),
             scratch: Cell::new(Some(scratch)),

@@ -3,13 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 use testkit::{Process, watched};
 
 use super::{resource, worker};
 use crate::history::{self, Verdict};
+use crate::host_time;
 
 /// The only word of its command line.
 const WORD: &str = "leasehold-lab-part";
@@ -50,6 +53,29 @@ impl Part {
         }
         let config = env::var(CONFIG).ok()?;
         Some(serde_json::from_str(&config).map_err(|error| format!("{CONFIG}: {error}")))
+    }
+}
+
+/// A directory that is removed when it is dropped.
+pub(super) fn scratch() -> Result<TempDir, String> {
+    let made = tempfile::Builder::new()
+        .prefix("leasehold-storm-")
+        .tempdir();
+    made.map_err(|error| format!("cannot make a directory: {error}"))
+}
+
+/// Waits until a part has ended; an error if it takes longer than this, or if it has failed.
+pub(super) fn succeeds(process: &mut Process, name: &str, limit: Duration) -> Result<(), String> {
+    let until = host_time::up().saturating_add(limit);
+    loop {
+        match process.ended().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{name} has failed: {status}")),
+            None if host_time::up() > until => {
+                return Err(format!("{name} does not come to an end in time"));
+            }
+            None => thread::sleep(Duration::from_millis(2)),
+        }
     }
 }
 

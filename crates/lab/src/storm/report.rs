@@ -10,16 +10,16 @@ use serde::Serialize;
 use super::args::Storm;
 use crate::history::{Invariant, Status, Verdict};
 
-/// The overall result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The overall result, from the best to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     /// The controls showed the expected violations, and the main campaign showed none.
     Clean,
-    /// A promise of Leasehold was broken.
-    Violated,
     /// A control showed nothing, or a fault did not happen: the run proves nothing.
     Invalid,
+    /// A promise of Leasehold was broken.
+    Violated,
 }
 
 /// One campaign.
@@ -84,10 +84,7 @@ pub struct Report {
 
 impl Report {
     pub(super) fn new(settings: &Storm, campaigns: Vec<CampaignFindings>) -> Self {
-        let any = |result| campaigns.iter().any(|found| found.result() == result);
-        let worst = [Conclusion::Violated, Conclusion::Invalid]
-            .into_iter()
-            .find(|&result| any(result));
+        let worst = campaigns.iter().map(CampaignFindings::result).max();
         Self {
             result: worst.unwrap_or(Conclusion::Clean),
             seed: settings.seed,
@@ -100,12 +97,9 @@ impl Report {
 
 fn again(settings: &Storm) -> String {
     let (workers, locks, seed) = (settings.workers, settings.locks, settings.seed);
-    let typed = |duration| format_duration(duration).to_string().replace(' ', "");
-    let (time, ttl, tolerance) = (
-        typed(settings.time),
-        typed(settings.ttl()),
-        typed(settings.tolerance),
-    );
+    let times = [settings.time, settings.ttl(), settings.tolerance];
+    let [time, ttl, tolerance] =
+        times.map(|duration| format_duration(duration).to_string().replace(' ', ""));
     let resource = settings.resource.to_possible_value();
     let resource = resource.as_ref().map_or("fenced", |value| value.get_name());
     let mut words = format!(

@@ -1,8 +1,8 @@
 //! The resource that the locks protect: a version number for each, in a separate process. It does not use the store of the
 //! locks, and judges by the presented fences only.
 //!
-//! The protocol is lines over a Unix socket: `read LOCK PROC FENCE` and `write LOCK PROC FENCE BASE`, where FENCE is `-` for
-//! none. The reply is `ok VERSION` or `stale VERSION`. A write is not compared with its base: the judge does that.
+//! The protocol is lines of JSON over a Unix socket: an [`Access`], then its [`Answer`]. A write is not compared with its base: the
+//! judge does that.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -63,46 +63,31 @@ pub(crate) fn serve(config: &ResourceConfig) -> Result<(), String> {
 fn attend(visitor: &UnixStream, resource: &Mutex<Resource>) -> std::io::Result<()> {
     let mut answers = visitor;
     for line in BufReader::new(visitor).lines() {
-        let line = line?;
-        let request = ResourceRequest::parse(&line)
-            .ok_or_else(|| std::io::Error::other("an unknown question"))?;
+        let access = serde_json::from_str(&line?)?;
         // One at a time, including the writing, so the file has the order of the decisions.
         let mut resource = resource.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = resource.decide(&request)?;
+        let answer = resource.decide(&access)?;
         drop(resource);
-        answers.write_all(answer.as_bytes())?;
+        answers.write_all(format!("{}\n", json!(answer)).as_bytes())?;
     }
     Ok(())
 }
 
-#[derive(Debug)]
-struct ResourceRequest<'a> {
-    lock: &'a str,
-    proc: u64,
-    fence: Option<u64>,
+/// A read or a write.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Access {
+    pub(crate) lock: String,
+    pub(crate) proc: u64,
+    pub(crate) fence: Option<u64>,
     /// For a write: the version that it is based on.
-    base: Option<u64>,
+    pub(crate) base: Option<u64>,
 }
 
-impl<'a> ResourceRequest<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let (lock, proc, fence, base) = match *words.as_slice() {
-            ["read", lock, proc, fence] => (lock, proc, fence, None),
-            ["write", lock, proc, fence, base] => (lock, proc, fence, Some(base.parse().ok()?)),
-            _ => return None,
-        };
-        let fence = match fence {
-            "-" => None,
-            fence => Some(fence.parse().ok()?),
-        };
-        Some(Self {
-            lock,
-            proc: proc.parse().ok()?,
-            fence,
-            base,
-        })
-    }
+/// Whether an access was accepted, and the version of the datum after it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) accepted: bool,
+    pub(crate) version: u64,
 }
 
 #[derive(Debug, Default)]
@@ -120,8 +105,8 @@ struct Resource {
 }
 
 impl Resource {
-    fn decide(&mut self, request: &ResourceRequest<'_>) -> std::io::Result<String> {
-        let datum = self.data.entry(request.lock.to_owned()).or_default();
+    fn decide(&mut self, request: &Access) -> std::io::Result<Answer> {
+        let datum = self.data.entry(request.lock.clone()).or_default();
         let checked = match self.fencing {
             Fencing::Unfenced => false,
             Fencing::WriteFenced => request.base.is_some(),
@@ -144,8 +129,10 @@ impl Resource {
         .to_string();
         line.push('\n');
         self.history.write_all(line.as_bytes())?;
-        let word = if accepted { "ok" } else { "stale" };
-        Ok(format!("{word} {}\n", datum.version))
+        Ok(Answer {
+            accepted,
+            version: datum.version,
+        })
     }
 }
 
@@ -153,10 +140,22 @@ impl Resource {
 mod tests {
     use super::*;
 
-    fn ask(resource: &mut Resource, line: &str) -> String {
-        resource
-            .decide(&ResourceRequest::parse(line).unwrap())
-            .unwrap()
+    /// The version after an access, if it was accepted.
+    fn ask(
+        resource: &mut Resource,
+        lock: &str,
+        fence: Option<u64>,
+        base: Option<u64>,
+    ) -> Option<u64> {
+        let lock = lock.to_owned();
+        let access = Access {
+            lock,
+            proc: 1,
+            fence,
+            base,
+        };
+        let answer = resource.decide(&access).unwrap();
+        answer.accepted.then_some(answer.version)
     }
 
     fn resource(fencing: Fencing) -> Resource {
@@ -171,29 +170,27 @@ mod tests {
     #[test]
     fn a_fence_is_worthless_after_a_higher_one_was_read_with() {
         let mut fenced = resource(Fencing::Fenced);
-        assert_eq!(ask(&mut fenced, "read a 1 10"), "ok 0\n");
-        assert_eq!(ask(&mut fenced, "read a 2 20"), "ok 0\n");
-        assert_eq!(ask(&mut fenced, "write a 1 10 0"), "stale 0\n");
-        assert_eq!(ask(&mut fenced, "read a 1 -"), "stale 0\n");
-        assert_eq!(ask(&mut fenced, "write a 2 20 0"), "ok 1\n");
-        assert_eq!(ask(&mut fenced, "write b 1 10 0"), "ok 1\n");
+        assert_eq!(ask(&mut fenced, "a", Some(10), None), Some(0));
+        assert_eq!(ask(&mut fenced, "a", Some(20), None), Some(0));
+        assert_eq!(ask(&mut fenced, "a", Some(10), Some(0)), None);
+        assert_eq!(ask(&mut fenced, "a", None, None), None);
+        assert_eq!(ask(&mut fenced, "a", Some(20), Some(0)), Some(1));
+        assert_eq!(ask(&mut fenced, "b", Some(10), Some(0)), Some(1));
     }
 
     #[test]
     fn a_write_fenced_resource_looks_at_writes_only() {
         let mut fenced = resource(Fencing::WriteFenced);
-        assert_eq!(ask(&mut fenced, "read a 2 20"), "ok 0\n");
-        assert_eq!(ask(&mut fenced, "write a 1 10 0"), "ok 1\n");
-        assert_eq!(ask(&mut fenced, "write a 2 20 0"), "ok 2\n");
-        assert_eq!(ask(&mut fenced, "write a 1 10 1"), "stale 2\n");
+        assert_eq!(ask(&mut fenced, "a", Some(20), None), Some(0));
+        assert_eq!(ask(&mut fenced, "a", Some(10), Some(0)), Some(1));
+        assert_eq!(ask(&mut fenced, "a", Some(20), Some(0)), Some(2));
+        assert_eq!(ask(&mut fenced, "a", Some(10), Some(1)), None);
     }
 
     #[test]
     fn an_unfenced_resource_takes_everything() {
         let mut open = resource(Fencing::Unfenced);
-        assert_eq!(ask(&mut open, "write a 2 - 0"), "ok 1\n");
-        assert_eq!(ask(&mut open, "write a 1 10 0"), "ok 2\n");
-        assert!(ResourceRequest::parse("write a 1 10").is_none());
-        assert!(ResourceRequest::parse("erase a 1 10").is_none());
+        assert_eq!(ask(&mut open, "a", None, Some(0)), Some(1));
+        assert_eq!(ask(&mut open, "a", Some(10), Some(0)), Some(2));
     }
 }

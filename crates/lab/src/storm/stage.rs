@@ -1,82 +1,109 @@
-//! The part of a campaign that each nemesis has: a plan of faults, the workers that it stops and kills, and the history of
-//! the faults.
+//! The stage of a nemesis: the worker processes, a fixed number of them, and the history of all faults.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use testkit::Process;
 
-use super::pool::WorkerPool;
-use super::worker;
+use super::part::{Part, succeeds};
+use super::schedule::take;
+use super::worker::{self, WorkerConfig};
 use crate::history::FaultKind;
 use crate::host_time;
-use crate::rng::Rng;
 
 /// How often due actions are looked for.
-pub(super) const TICK: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(5);
 
-/// A planned fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PlannedFault {
-    /// The time after the beginning of the storm.
-    pub(super) at: Duration,
-    pub(super) kind: FaultKind,
-    pub(super) lasts: Duration,
-    /// Selects the worker or the nodes, and the size of the fault.
-    pub(super) whom: u64,
-    /// How many nodes of a quorum it concerns; 0 for a worker or the only server.
-    pub(super) nodes: usize,
+/// How long workers may take to end.
+const END: Duration = Duration::from_secs(30);
+
+/// One worker process.
+#[derive(Debug)]
+struct PoolWorker {
+    proc: u64,
+    process: Process,
+    stopped: Option<Stop>,
 }
 
-/// The planned number of each kind.
-pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
-    let mut planned = BTreeMap::new();
-    for fault in faults {
-        *planned.entry(fault.kind).or_default() += fault.nodes.max(1) as u64;
-    }
-    planned
+#[derive(Debug)]
+struct Stop {
+    from_ns: u64,
+    until: Duration,
 }
 
-/// Draws a time: at least the first, and at most the second besides.
-pub(super) fn draw(rng: &mut Rng, least: Duration, more: Duration) -> Duration {
-    let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
-    least + Duration::from_micros(rng.below(more))
-}
-
-/// The workers, and the history of their faults and of those of the servers.
+/// The workers, one of which is replaced when it is killed, and the history of their faults and of those of the servers.
 #[derive(Debug)]
 pub(super) struct Stage {
-    pool: WorkerPool,
+    workers: Vec<PoolWorker>,
+    /// The configuration of the next one, apart from its number.
+    config: WorkerConfig,
     history: File,
     /// The stops of workers: process, beginning, end.
     stops: Vec<(u64, u64, u64)>,
 }
 
 impl Stage {
-    /// With the history in this directory.
-    pub(super) fn new(pool: WorkerPool, directory: &Path) -> Result<Self, String> {
+    /// Starts `count` workers, numbered from 1. The history is in this directory.
+    pub(super) fn new(config: WorkerConfig, count: u64, directory: &Path) -> Result<Self, String> {
         let path = directory.join("nemesis.jsonl");
-        let history =
-            File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Self {
-            pool,
-            history,
+        let history = File::create(&path);
+        let mut stage = Self {
+            workers: Vec::new(),
+            config,
+            history: history.map_err(|error| format!("{}: {error}", path.display()))?,
             stops: Vec::new(),
-        })
+        };
+        for _ in 0..count {
+            stage.start_worker()?;
+        }
+        Ok(stage)
     }
 
-    /// Waits until then, and resumes stopped workers when due.
+    /// Starts one more, with the next number.
+    fn start_worker(&mut self) -> Result<(), String> {
+        self.config.proc += 1;
+        let config = self.config.clone();
+        self.workers.push(PoolWorker {
+            proc: config.proc,
+            process: Part::Worker(config).start()?,
+            stopped: None,
+        });
+        Ok(())
+    }
+
+    /// Waits until then, resumes stopped workers when due, and checks that no worker has ended by itself.
     pub(super) fn rest(&mut self, until: Duration) -> Result<(), String> {
         loop {
             let now = host_time::up();
-            for (proc, from, to) in self.pool.resume(now)? {
-                self.stops.push((proc, from, to));
-                self.fault(FaultKind::StopWorker, &worker_name(proc), from, Some(to))?;
+            let mut resumed = Vec::new();
+            for PoolWorker {
+                proc,
+                process,
+                stopped,
+            } in &mut self.workers
+            {
+                if let Some(stop) = stopped.take_if(|stop| stop.until <= now) {
+                    // Both times are read while it is stopped: a line between them shows that it is not.
+                    resumed.push((*proc, stop.from_ns, host_time::up_ns()));
+                    process.resume()?;
+                }
+                if let Some(status) = process.ended().map_err(|error| error.to_string())? {
+                    return Err(format!("worker-{proc} has ended by itself: {status}"));
+                }
             }
-            self.pool.check()?;
+            for &(proc, from, to) in &resumed {
+                self.fault(
+                    FaultKind::StopWorker,
+                    &worker_name(proc),
+                    from,
+                    Some(to),
+                    None,
+                )?;
+            }
+            self.stops.extend(resumed);
             if now >= until {
                 return Ok(());
             }
@@ -91,28 +118,42 @@ impl Stage {
 
     /// Stops a worker for so long. The stop is recorded when the worker is resumed.
     pub(super) fn stop_worker(&mut self, whom: u64, lasts: Duration) -> Result<(), String> {
-        while !self.pool.stop(whom, host_time::up() + lasts)? {
-            self.tick()?;
-        }
+        let at = self.choose(whom)?;
+        let until = host_time::up() + lasts;
+        let worker = &mut self.workers[at];
+        let stopped = worker.process.pause();
+        stopped.map_err(|why| format!("worker-{}: {why}", worker.proc))?;
+        let from_ns = host_time::up_ns();
+        worker.stopped = Some(Stop { from_ns, until });
         Ok(())
     }
 
     /// Kills a worker. Another one takes its place.
     pub(super) fn kill_worker(&mut self, whom: u64) -> Result<(), String> {
-        let proc = loop {
-            match self.pool.kill(whom)? {
-                Some(proc) => break proc,
-                None => self.tick()?,
+        let at = self.choose(whom)?;
+        let mut worker = self.workers.swap_remove(at);
+        worker.process.kill()?;
+        let (name, at_ns) = (worker_name(worker.proc), host_time::up_ns());
+        self.fault(FaultKind::KillWorker, &name, at_ns, None, None)?;
+        self.start_worker()
+    }
+
+    /// Waits until some worker is not stopped, and chooses one of those: a stop has an end.
+    fn choose(&mut self, whom: u64) -> Result<usize, String> {
+        loop {
+            let all = self.workers.iter().enumerate();
+            let at_work = all.filter(|(_, worker)| worker.stopped.is_none());
+            let mut at_work: Vec<usize> = at_work.map(|(at, _)| at).collect();
+            if let Some(at) = take(&mut at_work, whom) {
+                return Ok(at);
             }
-        };
-        let at_ns = host_time::up_ns();
-        self.fault(FaultKind::KillWorker, &worker_name(proc), at_ns, None)?;
-        self.pool.replace()
+            self.tick()?;
+        }
     }
 
     /// Waits until all stopped workers are resumed.
     pub(super) fn resume_workers(&mut self) -> Result<(), String> {
-        while self.pool.any_stopped() {
+        while self.workers.iter().any(|worker| worker.stopped.is_some()) {
             self.tick()?;
         }
         Ok(())
@@ -128,39 +169,31 @@ impl Stage {
         self.write(json!({"ev": "server-start", "epoch": epoch, "at_ns": at_ns}))
     }
 
-    /// Records a fault.
+    /// Records a fault: its beginning, its end, and how far a clock jumped.
     pub(super) fn fault(
         &self,
         kind: FaultKind,
         target: &str,
         from: u64,
-        to: Option<u64>,
-    ) -> Result<(), String> {
-        self.write(
-            json!({"ev": "fault", "kind": kind, "target": target, "at_ns": from, "until_ns": to}),
-        )
-    }
-
-    /// Records a jump of a clock.
-    pub(super) fn jump(
-        &self,
-        kind: FaultKind,
-        target: &str,
-        [from, until]: [u64; 2],
-        by_ns: u64,
+        until: Option<u64>,
+        by: Option<u64>,
     ) -> Result<(), String> {
         self.write(json!({
-            "ev": "fault", "kind": kind, "target": target, "at_ns": from, "until_ns": until, "by_ns": by_ns,
+            "ev": "fault", "kind": kind, "target": target, "at_ns": from, "until_ns": until, "by_ns": by,
         }))
     }
 
-    fn write(&self, line: serde_json::Value) -> Result<(), String> {
+    fn write(&self, line: Value) -> Result<(), String> {
         worker::append(&self.history, line)
     }
 
-    /// Waits until all workers have ended. Returns their stops.
-    pub(super) fn end(self) -> Result<Vec<(u64, u64, u64)>, String> {
-        self.pool.end()?;
+    /// Waits until all workers have ended, after they were told to. Returns their stops.
+    pub(super) fn end(mut self) -> Result<Vec<(u64, u64, u64)>, String> {
+        let until = host_time::up() + END;
+        for worker in &mut self.workers {
+            let left = until.saturating_sub(host_time::up());
+            succeeds(&mut worker.process, &worker_name(worker.proc), left)?;
+        }
         Ok(self.stops)
     }
 }

@@ -40,8 +40,12 @@ impl Text {
     }
 
     pub(crate) fn judge(&self) -> Result<Verdict, Unreadable> {
-        parse(&self.files()).map(|history| judge(&history))
+        judged(&self.files())
     }
+}
+
+pub(crate) fn judged(files: &BTreeMap<String, String>) -> Result<Verdict, Unreadable> {
+    parse(files).map(|history| judge(&history))
 }
 
 pub(crate) fn campaign(ttl_ms: u64) -> Value {

@@ -25,4 +25,5 @@ pub use proxy::FaultProxy;
 pub use random::Rng;
 pub use resp::{Reply, RespConn};
 pub use server::RedisServer;
+pub use shared::Hole;
 pub use wait::{block_on, eventually};

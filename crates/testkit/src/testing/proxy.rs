@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::hold::Hold;
 use super::net::{listen, local_port};
-use super::pump::{Direction, Pump};
-use super::shared::{POLL, ProxyState, Shared};
+use super::pump::Pump;
+use super::shared::{Direction, Hole, POLL, ProxyState, Shared};
 use super::wait::lock;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -70,7 +70,19 @@ impl FaultProxy {
     /// While on, the proxy reads and forwards nothing in either direction, not even a close. When
     /// switched off, all delayed bytes flow again: they are late, not lost.
     pub fn blackhole(&self, on: bool) {
-        self.shared.change(|state| state.faults.blackhole = on);
+        self.hold_up(on.then_some(Hole {
+            requests: true,
+            replies: true,
+            half: None,
+        }));
+    }
+
+    /// A [`blackhole`](Self::blackhole) for some bytes only, or none. Returns how many open connections it is on.
+    pub fn hold_up(&self, hole: Option<Hole>) -> usize {
+        self.shared.change(|state| state.faults.hole = hole);
+        let state = lock(&self.shared.state);
+        let is_on = |id: &&usize| hole.is_some_and(|hole| hole.is_on(**id));
+        state.open.keys().filter(is_on).count()
     }
 
     /// Makes all existing connections half-open: they forward nothing from then on, not even a close,

@@ -7,14 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::deny::Requests;
-use super::shared::{POLL, ProxyState, Shared};
+use super::shared::{Direction, POLL, ProxyState, Shared};
 use super::wait::lock;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    ToServer,
-    ToClient,
-}
 
 /// Bytes in transit, with their time of arrival; no bytes for "the sender has closed".
 struct Chunk {
@@ -78,7 +72,9 @@ impl<'a> Pump<'a> {
                     .held
                     .front()
                     .is_some_and(|first| state.hold.holds(self.id, &first.bytes));
-            let is_stuck = state.faults.blackhole || self.id <= state.stranded;
+            let hole = state.faults.hole;
+            let is_stuck = hole.is_some_and(|hole| hole.delays(self.id, self.direction))
+                || self.id <= state.stranded;
             // The first bytes in a black hole are read, so that `received` counts them whenever the hole began.
             if !is_held && (!is_stuck || self.held.is_empty()) {
                 break;

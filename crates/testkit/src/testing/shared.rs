@@ -10,6 +10,12 @@ use super::deny::Denied;
 use super::hold::Hold;
 use super::wait::lock;
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToServer,
+    ToClient,
+}
+
 /// How soon a pump that holds bytes notices a changed delay.
 pub(crate) const POLL: Duration = Duration::from_millis(5);
 
@@ -20,10 +26,35 @@ pub(crate) struct Shared {
     pub(crate) changed: Condvar,
 }
 
+/// The bytes that a proxy delays until it is told otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct Hole {
+    /// Those of the clients.
+    pub requests: bool,
+    /// Those of the server.
+    pub replies: bool,
+    /// Only on every second connection: those whose number has this remainder by two.
+    pub half: Option<u64>,
+}
+
+impl Hole {
+    pub(crate) fn is_on(self, id: usize) -> bool {
+        self.half.is_none_or(|half| id as u64 % 2 == half % 2)
+    }
+
+    pub(crate) fn delays(self, id: usize, direction: Direction) -> bool {
+        let is_delayed = match direction {
+            Direction::ToServer => self.requests,
+            Direction::ToClient => self.replies,
+        };
+        is_delayed && self.is_on(id)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) swallow: bool,
-    pub(crate) blackhole: bool,
+    pub(crate) hole: Option<Hole>,
     pub(crate) refuse: bool,
     pub(crate) delay: Duration,
 }

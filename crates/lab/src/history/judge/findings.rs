@@ -40,11 +40,14 @@ impl<'a> Findings<'a> {
         if *count > KEPT {
             return;
         }
-        let moments = parts.iter().flat_map(|part| part.moments(self.history));
-        let mut window: Vec<Moment> = moments.collect();
+        let (mut lock, mut window) = (None, Vec::new());
+        for part in parts {
+            let (of, moments) = part.shown(self.history);
+            lock = lock.or(of);
+            window.extend(moments);
+        }
         self.add_faults(&mut window);
         window.sort_by_key(|moment| moment.at_ns);
-        let lock = parts.iter().find_map(|part| part.lock());
         self.violations.push(Violation {
             invariant,
             lock: lock.map(str::to_owned),
@@ -79,30 +82,20 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// A part of a history that the window of a violation shows.
+/// A part of a history that the window of a violation shows: its lock, if there is such a part, and its lines.
 pub(super) trait Shown {
-    fn lock(&self) -> Option<&str>;
-
-    fn moments(&self, history: &History) -> Vec<Moment>;
+    fn shown(&self, history: &History) -> (Option<&str>, Vec<Moment>);
 }
 
 impl<T: Shown> Shown for Option<&T> {
-    fn lock(&self) -> Option<&str> {
-        self.and_then(Shown::lock)
-    }
-
-    fn moments(&self, history: &History) -> Vec<Moment> {
-        self.map_or_else(Vec::new, |part| part.moments(history))
+    fn shown(&self, history: &History) -> (Option<&str>, Vec<Moment>) {
+        self.map_or((None, Vec::new()), |part| part.shown(history))
     }
 }
 
 /// The acquisition of a lease and its end.
 impl Shown for Lease {
-    fn lock(&self) -> Option<&str> {
-        Some(&self.lock)
-    }
-
-    fn moments(&self, history: &History) -> Vec<Moment> {
+    fn shown(&self, history: &History) -> (Option<&str>, Vec<Moment>) {
         let (owner, proc) = (&self.owner, Some(self.proc));
         let last = self.claims.iter().max_by_key(|claim| claim.until_ns);
         let deadline = last.and_then(|claim| claim.until_ns);
@@ -120,23 +113,17 @@ impl Shown for Lease {
             _ => (self.acquired, self.used_ns, "last used"),
         };
         let end = moment(history, source, at_ns, proc, format!("{owner} {how}"));
-        vec![
-            Moment {
-                begins: true,
-                ..begin
-            },
-            Moment { ends: true, ..end },
-        ]
+        let begin = Moment {
+            begins: true,
+            ..begin
+        };
+        (Some(&self.lock), vec![begin, Moment { ends: true, ..end }])
     }
 }
 
 /// The beginning of an operation and its end.
 impl Shown for Operation {
-    fn lock(&self) -> Option<&str> {
-        Some(&self.lock)
-    }
-
-    fn moments(&self, history: &History) -> Vec<Moment> {
+    fn shown(&self, history: &History) -> (Option<&str>, Vec<Moment>) {
         let (owner, proc) = (&self.owner, Some(self.proc));
         let text = format!("{owner} {} invoked", self.what);
         let begin = moment(history, self.invoked, self.invoked_ns, proc, text);
@@ -144,28 +131,24 @@ impl Shown for Operation {
             let text = format!("{owner} {} {}", self.what, done.outcome);
             moment(history, done.source, done.at_ns, proc, text)
         });
-        std::iter::once(begin).chain(end).collect()
+        (
+            Some(&self.lock),
+            std::iter::once(begin).chain(end).collect(),
+        )
     }
 }
 
 impl Shown for LossReport {
-    fn lock(&self) -> Option<&str> {
-        Some(&self.lock)
-    }
-
-    fn moments(&self, history: &History) -> Vec<Moment> {
+    fn shown(&self, history: &History) -> (Option<&str>, Vec<Moment>) {
         let text = format!("{} told lost", self.owner);
         let proc = Some(self.proc);
-        vec![moment(history, self.source, self.at_ns, proc, text)]
+        let moment = moment(history, self.source, self.at_ns, proc, text);
+        (Some(&self.lock), vec![moment])
     }
 }
 
 impl Shown for Decision {
-    fn lock(&self) -> Option<&str> {
-        Some(&self.lock)
-    }
-
-    fn moments(&self, history: &History) -> Vec<Moment> {
+    fn shown(&self, history: &History) -> (Option<&str>, Vec<Moment>) {
         let word = if self.accepted { "accepts" } else { "refuses" };
         let what = match (self.is_write(), self.base) {
             (true, Some(base)) => format!("write on {base} to {}", self.value),
@@ -174,18 +157,16 @@ impl Shown for Decision {
         };
         let text = format!("resource {word} {what}{}", with_fence(self.fence));
         let proc = Some(self.proc);
-        vec![moment(history, self.source, self.at_ns, proc, text)]
+        let moment = moment(history, self.source, self.at_ns, proc, text);
+        (Some(&self.lock), vec![moment])
     }
 }
 
 impl Shown for Removal {
-    fn lock(&self) -> Option<&str> {
-        Some(&self.lock)
-    }
-
-    fn moments(&self, history: &History) -> Vec<Moment> {
+    fn shown(&self, history: &History) -> (Option<&str>, Vec<Moment>) {
         let text = format!("{} removes the lock of {}", self.by, self.whose);
-        vec![moment(history, self.source, self.at_ns, None, text)]
+        let moment = moment(history, self.source, self.at_ns, None, text);
+        (Some(&self.lock), vec![moment])
     }
 }
 

@@ -1,68 +1,68 @@
 //! I1, I2 and I3: the leases of one lock. An acquire without a known outcome is never blamed.
 
+use std::collections::HashMap;
+
 use super::findings::{Findings, milliseconds};
 use crate::history::campaign::Resource;
 use crate::history::invariant::Invariant::{Exclusion, FenceOrder, UniqueFence};
-use crate::history::joined::History;
+use crate::history::joined::by_lock;
 use crate::history::lease::{Lease, Span};
 
-/// I1: sorted by fence, equal fences are neighbours.
-pub(super) fn unique(findings: &mut Findings<'_>) {
+/// A lease with its fence, and the epoch of that, if it is certain.
+type Fenced<'a> = (&'a Lease, u64, Option<u32>);
+
+pub(super) fn judge(findings: &mut Findings<'_>) {
     let history = findings.history;
-    let mut fenced: Vec<(&Lease, u64, Option<u32>)> = Vec::new();
-    for lease in &history.leases {
-        let epoch = acquired_in(history, lease);
-        match lease.fence {
-            Some(fence) => fenced.push((lease, fence, epoch)),
-            None if history.campaign.resource == Resource::Unfenced => {}
-            None => findings.add(UniqueFence, format!("{lease} has no fence"), &[lease]),
+    for leases in by_lock(&history.leases, |lease| &lease.lock).into_values() {
+        let mut fenced: Vec<Fenced<'_>> = Vec::new();
+        for &lease in &leases {
+            // The clock does not matter to the drawing of a fence.
+            let epoch = history.epoch_of(lease.invoked_ns, lease.acquired_ns);
+            match lease.fence {
+                Some(fence) => fenced.push((lease, fence, epoch)),
+                None if history.campaign.resource == Resource::Unfenced => {}
+                None => findings.add(UniqueFence, format!("{lease} has no fence"), &[lease]),
+            }
         }
+        unique(findings, &mut fenced);
+        ordered(findings, &mut fenced);
+        over_in_order(findings, &mut fenced);
+        exclusive(findings, &leases);
     }
-    fenced.sort_by_key(|(lease, fence, epoch)| (&lease.lock, *fence, *epoch));
+}
+
+/// I1: sorted by fence, equal fences are neighbours.
+fn unique(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>]) {
+    fenced.sort_by_key(|(_, fence, epoch)| (*fence, *epoch));
     for pair in fenced.windows(2) {
         let [(one, fence, epoch), (other, other_fence, other_epoch)] = pair else {
             continue;
         };
-        if one.lock == other.lock && fence == other_fence && epoch.is_some() && epoch == other_epoch
-        {
+        if fence == other_fence && epoch.is_some() && epoch == other_epoch {
             let sentence = format!("{one} and {other} got the same fence, {fence}");
             findings.add(UniqueFence, sentence, &[*one, *other]);
         }
     }
 }
 
-/// The epoch of its fence, if it is certain. The clock does not matter to the drawing of a fence.
-fn acquired_in(history: &History, lease: &Lease) -> Option<u32> {
-    history.epoch_of(lease.invoked_ns, lease.acquired_ns)
-}
-
-/// I2: in order of invocation, the highest fence completed before; in order of fences, the longest validity of the lower
-/// ones.
-pub(super) fn ordered(findings: &mut Findings<'_>) {
-    let history = findings.history;
-    let mut fenced: Vec<(&Lease, u64)> = Vec::new();
-    for lease in &history.leases {
-        fenced.extend(lease.fence.map(|fence| (lease, fence)));
-    }
-    let mut completed = fenced.clone();
-    completed.sort_by_key(|(lease, _)| (&lease.lock, lease.acquired_ns));
-    fenced.sort_by_key(|(lease, _)| (&lease.lock, lease.invoked_ns));
+/// I2: in order of invocation, the highest fence completed before.
+fn ordered(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>]) {
+    let mut completed = fenced.to_vec();
+    completed.sort_by_key(|(lease, ..)| lease.acquired_ns);
+    fenced.sort_by_key(|(lease, ..)| lease.invoked_ns);
     let mut before = completed.into_iter().peekable();
-    let mut highest: Option<(&Lease, u64)> = None;
-    for (lease, fence) in fenced {
-        while let Some((ended, its)) = before.next_if(|(ended, _)| {
-            (&ended.lock, ended.acquired_ns) < (&lease.lock, lease.invoked_ns)
-        }) {
-            if highest.is_none_or(|(top, most)| top.lock != ended.lock || its > most) {
-                highest = Some((ended, its));
+    let mut highest: Option<Fenced<'_>> = None;
+    for &(lease, fence, epoch) in &*fenced {
+        while let Some(ended) = before.next_if(|(it, ..)| it.acquired_ns < lease.invoked_ns) {
+            if highest.is_none_or(|(_, most, _)| ended.1 > most) {
+                highest = Some(ended);
             }
         }
-        let Some((earlier, its)) = highest.filter(|(top, _)| top.lock == lease.lock) else {
+        let Some((earlier, its, its_epoch)) = highest else {
             continue;
         };
         // Equal fences of one epoch are a matter of I1.
-        let epochs = [earlier, lease].map(|lease| acquired_in(history, lease));
-        let twins = its == fence && epochs[0].is_some() && epochs[0] == epochs[1];
+        let twins = its == fence && epoch.is_some() && epoch == its_epoch;
         if its >= fence && !twins {
             let sentence = format!(
                 "{earlier} was complete, with fence {its}, before {lease} was asked for, and that got {fence}"
@@ -70,23 +70,18 @@ pub(super) fn ordered(findings: &mut Findings<'_>) {
             findings.add(FenceOrder, sentence, &[earlier, lease]);
         }
     }
-    over_in_order(findings);
 }
 
-fn over_in_order(findings: &mut Findings<'_>) {
-    let history = findings.history;
-    let mut fenced: Vec<(&Lease, u64, u32, u64)> = Vec::new();
-    for lease in &history.leases {
-        if let (Some(fence), Some((era, end))) = (lease.fence, lease.end_in_first_era()) {
-            fenced.push((lease, fence, era, end));
-        }
-    }
-    fenced.sort_by_key(|(lease, fence, era, _)| (&lease.lock, *era, *fence));
-    let mut longest: Option<(&Lease, u64, u32, u64)> = None;
-    for this in fenced {
-        let (lease, fence, era, end) = this;
-        let same = longest.filter(|(other, _, of, _)| (&other.lock, *of) == (&lease.lock, era));
-        if let Some((lower, its, _, until)) = same {
+/// I2: in order of fences, the longest validity of the lower ones of each era.
+fn over_in_order(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>]) {
+    fenced.sort_by_key(|(_, fence, _)| *fence);
+    let mut longest: HashMap<u32, (&Lease, u64, u64)> = HashMap::new();
+    for &(lease, fence, _) in &*fenced {
+        let Some((era, end)) = lease.end_in_first_era() else {
+            continue;
+        };
+        let same = longest.get(&era).copied();
+        if let Some((lower, its, until)) = same {
             // An overlap is a matter of I3.
             let apart = lower.acquired_ns >= end;
             if its < fence && until > lease.acquired_ns && apart {
@@ -95,24 +90,22 @@ fn over_in_order(findings: &mut Findings<'_>) {
                 findings.add(FenceOrder, sentence, &[lower, lease]);
             }
         }
-        if same.is_none_or(|(_, _, _, until)| end > until) {
-            longest = Some(this);
+        if same.is_none_or(|(_, _, until)| end > until) {
+            longest.insert(era, (lease, fence, end));
         }
     }
 }
 
-/// I3: sorted by their beginning, a span overlaps an earlier one if it begins before the latest end so far.
-pub(super) fn exclusive(findings: &mut Findings<'_>) {
-    let history = findings.history;
-    let mut spans: Vec<(&Lease, Span)> = Vec::new();
-    for lease in &history.leases {
-        spans.extend(lease.spans().map(|span| (lease, span)));
-    }
-    spans.sort_by_key(|(lease, span)| (&lease.lock, span.era, span.from_ns));
-    let mut latest: Option<(&Lease, Span)> = None;
-    for this in spans {
-        let (lease, span) = this;
-        let same = latest.filter(|(other, of)| (&other.lock, of.era) == (&lease.lock, span.era));
+/// I3: sorted by their beginning, a span overlaps an earlier one of its era if it begins before the latest end so far.
+fn exclusive(findings: &mut Findings<'_>, leases: &[&Lease]) {
+    let spans = leases
+        .iter()
+        .flat_map(|&lease| lease.spans().map(move |span| (lease, span)));
+    let mut spans: Vec<(&Lease, Span)> = spans.collect();
+    spans.sort_by_key(|(_, span)| span.from_ns);
+    let mut latest: HashMap<u32, (&Lease, Span)> = HashMap::new();
+    for (lease, span) in spans {
+        let same = latest.get(&span.era).copied();
         if let Some((other, of)) = same
             && span.from_ns < of.to_ns
             && !std::ptr::eq(lease, other)
@@ -122,7 +115,7 @@ pub(super) fn exclusive(findings: &mut Findings<'_>) {
             findings.add(Exclusion, sentence, &[other, lease]);
         }
         if same.is_none_or(|(_, of)| span.to_ns > of.to_ns) {
-            latest = Some(this);
+            latest.insert(span.era, (lease, span));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! I4, I5 and I12: the decisions of the resource, and whether its users know of the same ones.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 use super::findings::Findings;
 use crate::history::format::{Decision, Operation, OperationKind, Outcome};
@@ -45,17 +45,11 @@ fn name(fence: Option<u64>) -> String {
 
 /// I5.
 pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
-    let history = findings.history;
+    let decisions = findings.history.decisions.iter();
     let mut versions: HashMap<&str, (u64, Option<&Decision>)> = HashMap::new();
-    for decision in history
-        .decisions
-        .iter()
-        .filter(|decision| decision.accepted)
-    {
-        let (version, last) = versions
-            .get(decision.lock.as_str())
-            .copied()
-            .unwrap_or((0, None));
+    for decision in decisions.filter(|decision| decision.accepted) {
+        let of_lock = versions.get(decision.lock.as_str());
+        let (version, last) = of_lock.copied().unwrap_or((0, None));
         let wrong = if !decision.is_write() {
             (decision.value != version).then(|| {
                 format!(
@@ -64,9 +58,8 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
                 )
             })
         } else if decision.base != Some(version) {
-            let base = decision
-                .base
-                .map_or("nothing".to_owned(), |base| base.to_string());
+            let base = decision.base;
+            let base = base.map_or("nothing".to_owned(), |base| base.to_string());
             Some(format!(
                 "worker {}'s write was based on {base}, and the version was {version}: an update is lost",
                 decision.proc
@@ -89,17 +82,12 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
 /// is a write, and whether it was accepted.
 type Key<'a> = (Option<u64>, u64, &'a str, bool, bool);
 
-/// An operation or a decision, by key and time.
-struct Entry<'a> {
-    key: Key<'a>,
-    at_ns: u64,
-    what: Side<'a>,
-}
-
-enum Side<'a> {
-    /// An operation, and whether its outcome is known.
-    Asked(&'a Operation, bool),
-    Decided(&'a Decision),
+/// The operations and the decisions that may belong together, each in order of time.
+#[derive(Default)]
+struct Meeting<'a> {
+    /// Each with its end, if its outcome is known. Without one, it may be decided any time later.
+    asked: Vec<(&'a Operation, Option<u64>)>,
+    decided: Vec<&'a Decision>,
 }
 
 /// I12: each entry of one log is matched with one of the other.
@@ -107,7 +95,7 @@ pub(super) fn logs_agree(findings: &mut Findings<'_>) {
     under_a_lease(findings);
     let history = findings.history;
     let resource = history.campaign.resource;
-    let mut entries = Vec::new();
+    let mut meetings: BTreeMap<Key<'_>, Meeting<'_>> = BTreeMap::new();
     for operation in &history.operations {
         let write = operation.what == OperationKind::Write;
         if !write && operation.what != OperationKind::Read {
@@ -116,48 +104,87 @@ pub(super) fn logs_agree(findings: &mut Findings<'_>) {
         let lease = history.lease(operation.lease);
         let fence = operation.fence.or(lease.and_then(|lease| lease.fence));
         let fence = fence.filter(|_| resource.wants_fence(write));
-        let mut ask = |accepted, certain| {
-            entries.push(Entry {
-                key: (fence, operation.proc, &operation.lock, write, accepted),
-                at_ns: operation.invoked_ns,
-                what: Side::Asked(operation, certain),
-            });
-        };
-        match operation.done.map(|done| done.outcome) {
-            Some(Outcome::Ok) => ask(true, true),
-            Some(Outcome::Refused | Outcome::Lost) => ask(false, true),
-            // Without an outcome, it may be either.
-            Some(Outcome::Unknown) | None => {
-                ask(true, false);
-                ask(false, false);
+        let known = operation
+            .done
+            .filter(|done| done.outcome != Outcome::Unknown);
+        for accepted in [true, false] {
+            if known.is_none_or(|done| accepted == (done.outcome == Outcome::Ok)) {
+                let key = (fence, operation.proc, &*operation.lock, write, accepted);
+                let meeting = meetings.entry(key).or_default();
+                meeting
+                    .asked
+                    .push((operation, known.map(|done| done.at_ns)));
             }
         }
     }
     for decision in &history.decisions {
         let write = decision.is_write();
         let fence = decision.fence.filter(|_| resource.wants_fence(write));
-        entries.push(Entry {
-            key: (
-                fence,
-                decision.proc,
-                &decision.lock,
-                write,
-                decision.accepted,
-            ),
-            at_ns: decision.at_ns,
-            what: Side::Decided(decision),
-        });
+        let key = (
+            fence,
+            decision.proc,
+            &*decision.lock,
+            write,
+            decision.accepted,
+        );
+        meetings.entry(key).or_default().decided.push(decision);
     }
-    // At equal times, operations come first: they were pushed first.
-    entries.sort_by_key(|entry| (entry.key, entry.at_ns));
-    let mut lonely = Unmatched::default();
-    for meeting in entries.chunk_by(|one, other| one.key == other.key) {
+    let (mut operations, mut decisions) = (Vec::new(), Vec::new());
+    for meeting in meetings.values() {
         // Two questions: can each operation with a known outcome get its own decision, and each decision its own operation? If
         // both are possible separately, they are possible together (Mendelsohn and Dulmage).
-        lonely.operations.extend(pair(meeting, true).operations);
-        lonely.decisions.extend(pair(meeting, false).decisions);
+        operations.extend(meeting.unmatched(true).0);
+        decisions.extend(meeting.unmatched(false).1);
     }
-    lonely.report(findings);
+    operations.sort_by_key(|operation| operation.invoked_ns);
+    decisions.sort_by_key(|decision| decision.at_ns);
+    for operation in operations {
+        let outcome = operation
+            .done
+            .map_or("no".to_owned(), |done| done.outcome.to_string());
+        let what = operation.what;
+        let sentence =
+            format!("a {what} with outcome {outcome} that the resource knows nothing of");
+        findings.add(LogsAgree, sentence, &[operation]);
+    }
+    for decision in decisions {
+        let sentence = format!("a decision that worker {} did not ask for", decision.proc);
+        findings.add(LogsAgree, sentence, &[decision]);
+    }
+}
+
+impl<'a> Meeting<'a> {
+    /// Gives each decision, in order of time, to the open operation that must end first. This leaves the fewest unmatched, which it returns.
+    fn unmatched(&self, only_certain: bool) -> (Vec<&'a Operation>, Vec<&'a Decision>) {
+        let (mut operations, mut decisions) = (Vec::new(), Vec::new());
+        let asked = self.asked.iter().enumerate();
+        let mut asked = asked
+            .filter(|(_, (_, end))| !only_certain || end.is_some())
+            .peekable();
+        let mut open: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        for decision in &self.decided {
+            while let Some((at, (_, end))) =
+                asked.next_if(|(_, (operation, _))| operation.invoked_ns <= decision.at_ns)
+            {
+                open.push(Reverse((end.unwrap_or(u64::MAX), at)));
+            }
+            let mut found = false;
+            while let Some(Reverse((end, at))) = open.pop() {
+                found = end >= decision.at_ns;
+                if found {
+                    break;
+                }
+                operations.push(self.asked[at].0);
+            }
+            if !found {
+                decisions.push(*decision);
+            }
+        }
+        let open = open.into_iter().map(|Reverse((_, at))| at);
+        let rest = open.chain(asked.map(|(at, _)| at));
+        operations.extend(rest.map(|at| self.asked[at].0));
+        (operations, decisions)
+    }
 }
 
 /// Operations that need a lease and have none, or whose fence is not that of their lease.
@@ -194,72 +221,5 @@ fn under_a_lease(findings: &mut Findings<'_>) {
     for told in history.told.iter().filter(|told| told.lease.is_none()) {
         let sentence = "told of the loss of a lease that was never acquired".to_owned();
         findings.add(LogsAgree, sentence, &[told]);
-    }
-}
-
-/// The entries without a match.
-#[derive(Default)]
-struct Unmatched<'a> {
-    operations: Vec<&'a Operation>,
-    decisions: Vec<&'a Decision>,
-}
-
-/// Gives each decision, in order of time, to the open operation that must end first. This leaves the fewest unmatched.
-fn pair<'a>(meeting: &[Entry<'a>], only_certain: bool) -> Unmatched<'a> {
-    let mut lonely = Unmatched::default();
-    let mut open: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-    let operation = |at: usize| match meeting.get(at).map(|entry| &entry.what) {
-        Some(Side::Asked(operation, _)) => Some(*operation),
-        _ => None,
-    };
-    for (at, entry) in meeting.iter().enumerate() {
-        match entry.what {
-            Side::Asked(_, false) if only_certain => {}
-            Side::Asked(operation, certain) => {
-                // An operation without an outcome may be decided any time later.
-                let end = operation.done.filter(|_| certain);
-                open.push(Reverse((end.map_or(u64::MAX, |done| done.at_ns), at)));
-            }
-            Side::Decided(decision) => {
-                let mut found = false;
-                while let Some(Reverse((end, at))) = open.pop() {
-                    found = end >= decision.at_ns;
-                    if found {
-                        break;
-                    }
-                    lonely.operations.extend(operation(at));
-                }
-                if !found {
-                    lonely.decisions.push(decision);
-                }
-            }
-        }
-    }
-    let rest = open
-        .into_iter()
-        .filter_map(|Reverse((_, at))| operation(at));
-    lonely.operations.extend(rest);
-    lonely
-}
-
-impl Unmatched<'_> {
-    /// Sorts the unmatched entries by time.
-    fn report(mut self, findings: &mut Findings<'_>) {
-        self.operations
-            .sort_by_key(|operation| operation.invoked_ns);
-        self.decisions.sort_by_key(|decision| decision.at_ns);
-        for operation in self.operations {
-            let outcome = operation
-                .done
-                .map_or("no".to_owned(), |done| done.outcome.to_string());
-            let what = operation.what;
-            let sentence =
-                format!("a {what} with outcome {outcome} that the resource knows nothing of");
-            findings.add(LogsAgree, sentence, &[operation]);
-        }
-        for decision in self.decisions {
-            let sentence = format!("a decision that worker {} did not ask for", decision.proc);
-            findings.add(LogsAgree, sentence, &[decision]);
-        }
     }
 }

@@ -33,12 +33,8 @@ pub(super) fn own_lock_only(findings: &mut Findings<'_>) {
 pub(super) fn no_late_success(findings: &mut Findings<'_>) {
     let history = findings.history;
     let slack = history.campaign.bounds.scheduling_ns();
-    for operation in history
-        .operations
-        .iter()
-        .filter(|operation| operation.is(Outcome::Ok))
-    {
-        let Some(done) = operation.done else {
+    for operation in &history.operations {
+        let Some(done) = operation.done.filter(|_| operation.is(Outcome::Ok)) else {
             continue;
         };
         let what = operation.what;
@@ -67,13 +63,9 @@ pub(super) fn no_late_success(findings: &mut Findings<'_>) {
 /// I9.
 pub(super) fn told_in_time(findings: &mut Findings<'_>) {
     told_late(findings);
-    never_told(findings);
-}
-
-/// A holder that still relies on a lease past its deadline was not told of the loss.
-fn never_told(findings: &mut Findings<'_>) {
     let history = findings.history;
     let slack = history.campaign.bounds.scheduling_ns();
+    // A holder that still relies on a lease past its deadline was not told of the loss.
     for operation in &history.operations {
         let lease = history.lease(operation.lease);
         let (Some(lease), Some(deadline)) = (lease, operation.valid_until_ns) else {
@@ -101,15 +93,12 @@ fn told_late(findings: &mut Findings<'_>) {
     let history = findings.history;
     let slack = history.campaign.bounds.scheduling_ns();
     for told in &history.told {
-        let Some(lease) = history.lease(told.lease) else {
+        let lease = history.lease(told.lease);
+        let running = lease.filter(|it| !history.stopped(told.proc, it.invoked_ns, told.at_ns));
+        let Some((lease, deadline)) = running.and_then(|lease| Some((lease, lease.deadline_ns?)))
+        else {
             continue;
         };
-        let Some(deadline) = lease.deadline_ns else {
-            continue;
-        };
-        if history.stopped(told.proc, lease.invoked_ns, told.at_ns) {
-            continue;
-        }
         let late = (i128::from(told.at_ns) - i128::from(deadline)) / 1_000;
         // A difference of 64-bit nanoseconds, so it fits.
         let late = i64::try_from(late).unwrap_or_default();

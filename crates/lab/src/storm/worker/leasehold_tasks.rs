@@ -100,14 +100,17 @@ async fn work(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let (log, ttl) = (&worker.log, worker.config.ttl());
-    let Some(version) = visit.read(log, name, known(lease)).await? else {
+    let Some(version) = visit.access(log, name, known(lease), None).await? else {
         return Ok(());
     };
     if rng.below(8) == 0 {
         extend(log, name, lease, ttl).await?;
     }
     stay.wait(rng, ttl).await;
-    visit.write(log, name, known(lease), version).await
+    visit
+        .access(log, name, known(lease), Some(version))
+        .await
+        .map(drop)
 }
 
 async fn extend(

@@ -53,31 +53,22 @@ impl HistoryLog {
     pub(super) fn invoke(&self, what: &str, name: &LeaseName, known: Known) -> Result<u64, String> {
         let op = self.operations.fetch_add(1, Ordering::Relaxed);
         let line = json!({
-            "ev": "invoke", "proc": self.proc, "pid": std::process::id(), "op": op, "what": what,
-            "lock": name.lock, "owner": name.owner, "at_ns": host_time::up_ns(),
-            "fence": known.fence, "valid_until_ns": known.valid_until_ns,
+            "ev": "invoke", "pid": std::process::id(), "op": op, "what": what, "lock": name.lock, "owner": name.owner,
         });
-        append(&self.file, line)?;
+        self.write(line, known, None)?;
         Ok(op)
     }
 
     /// Records its outcome: `ok`, `refused`, or `lost`.
     pub(super) fn complete(&self, op: u64, outcome: &str, known: Known) -> Result<(), String> {
-        self.ended(op, outcome, known, None)
+        let line = json!({"ev": "complete", "op": op, "outcome": outcome});
+        self.write(line, known, None)
     }
 
     /// Records that its outcome is unknown, for this reason.
     pub(super) fn unknown(&self, op: u64, why: &str) -> Result<(), String> {
-        self.ended(op, "unknown", Known::default(), Some(why))
-    }
-
-    fn ended(&self, op: u64, outcome: &str, known: Known, why: Option<&str>) -> Result<(), String> {
-        // The reason is for people: the judge reads none.
-        let line = json!({
-            "ev": "complete", "proc": self.proc, "op": op, "at_ns": host_time::up_ns(), "outcome": outcome,
-            "fence": known.fence, "valid_until_ns": known.valid_until_ns, "why": why,
-        });
-        append(&self.file, line)
+        let line = json!({"ev": "complete", "op": op, "outcome": "unknown"});
+        self.write(line, Known::default(), Some(why))
     }
 
     /// Records that the lease reported its loss, with the reason.
@@ -87,10 +78,17 @@ impl HistoryLog {
         known: Known,
         why: &str,
     ) -> Result<(), String> {
-        let line = json!({
-            "ev": "told-lost", "proc": self.proc, "lock": name.lock, "owner": name.owner, "at_ns": host_time::up_ns(),
-            "fence": known.fence, "valid_until_ns": known.valid_until_ns, "why": why,
-        });
+        let line = json!({"ev": "told-lost", "lock": name.lock, "owner": name.owner});
+        self.write(line, known, Some(why))
+    }
+
+    /// Adds what all lines have. The reason is for people: the judge reads none.
+    fn write(&self, mut line: Value, known: Known, why: Option<&str>) -> Result<(), String> {
+        line["proc"] = self.proc.into();
+        line["at_ns"] = host_time::up_ns().into();
+        line["fence"] = known.fence.into();
+        line["valid_until_ns"] = known.valid_until_ns.into();
+        line["why"] = why.into();
         append(&self.file, line)
     }
 }

@@ -68,9 +68,11 @@ impl WorkerConfig {
 
     /// The URL of its store.
     fn url(&self) -> &str {
-        let turn = self.proc.checked_rem(self.urls.len() as u64);
-        let turn = turn.and_then(|turn| usize::try_from(turn).ok());
-        turn.and_then(|turn| self.urls.get(turn))
+        let turn = usize::try_from(self.proc).unwrap_or_default();
+        self.urls
+            .iter()
+            .cycle()
+            .nth(turn)
             .map_or("", String::as_str)
     }
 

@@ -46,9 +46,11 @@ impl Plain {
             Err(error) => return log.unknown(op, &error.to_string()),
         }
         let stay = HoldPlan::draw(rng, worker.config.outlived);
-        if let Some(version) = visit.read(log, name, Known::default()).await? {
+        if let Some(version) = visit.access(log, name, Known::default(), None).await? {
             stay.wait(rng, ttl).await;
-            visit.write(log, name, Known::default(), version).await?;
+            visit
+                .access(log, name, Known::default(), Some(version))
+                .await?;
         }
         let op = log.invoke("release", name, Known::default())?;
         match self.release(name).await {
@@ -88,12 +90,11 @@ impl Plain {
     }
 
     async fn connection(&mut self) -> redis::RedisResult<&mut MultiplexedConnection> {
-        if self.connection.is_none() {
-            self.connection = Some(self.client.get_multiplexed_async_connection().await?);
-        }
-        self.connection
-            .as_mut()
-            .ok_or_else(|| redis::RedisError::from(std::io::Error::other("no connection")))
+        let connected = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.client.get_multiplexed_async_connection().await?,
+        };
+        Ok(self.connection.insert(connected))
     }
 }
 

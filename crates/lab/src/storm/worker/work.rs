@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
 use super::log::{HistoryLog, Known, LeaseName};
 use crate::rng::Rng;
+use crate::storm::resource::{Access, Answer};
 
 /// How long a holder takes between reading and writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,28 +60,8 @@ impl Visit {
         })
     }
 
-    /// Reads. Returns the version, unless the fence is refused.
-    pub(super) async fn read(
-        &mut self,
-        log: &HistoryLog,
-        name: &LeaseName,
-        known: Known,
-    ) -> Result<Option<u64>, String> {
-        self.access(log, name, known, None).await
-    }
-
-    /// Writes, based on a version.
-    pub(super) async fn write(
-        &mut self,
-        log: &HistoryLog,
-        name: &LeaseName,
-        known: Known,
-        base: u64,
-    ) -> Result<(), String> {
-        self.access(log, name, known, Some(base)).await.map(drop)
-    }
-
-    async fn access(
+    /// Reads, or writes on this version. Returns the version after it, unless the fence is refused.
+    pub(super) async fn access(
         &mut self,
         log: &HistoryLog,
         name: &LeaseName,
@@ -88,35 +70,25 @@ impl Visit {
     ) -> Result<Option<u64>, String> {
         let what = if base.is_some() { "write" } else { "read" };
         let op = log.invoke(what, name, known)?;
-        let fence = known
-            .fence
-            .map_or("-".to_owned(), |fence| fence.to_string());
-        let mut line = format!("{what} {} {} {fence}", name.lock, self.proc);
-        line.extend(base.map(|base| format!(" {base}")));
-        line.push('\n');
-        let version = self.ask(&line).await?;
-        let outcome = if version.is_some() { "ok" } else { "refused" };
+        let access = Access {
+            lock: name.lock.clone(),
+            proc: self.proc,
+            fence: known.fence,
+            base,
+        };
+        let answer = self.ask(&access).await;
+        let Answer { accepted, version } =
+            answer.map_err(|error| format!("the resource: {error}"))?;
+        let outcome = if accepted { "ok" } else { "refused" };
         log.complete(op, outcome, Known::default())?;
-        Ok(version)
+        Ok(accepted.then_some(version))
     }
 
-    async fn ask(&mut self, line: &str) -> Result<Option<u64>, String> {
+    async fn ask(&mut self, access: &Access) -> std::io::Result<Answer> {
+        let line = format!("{}\n", json!(access));
+        self.stream.get_mut().write_all(line.as_bytes()).await?;
         let mut answer = String::new();
-        let answered = async {
-            self.stream.get_mut().write_all(line.as_bytes()).await?;
-            self.stream.read_line(&mut answer).await
-        };
-        answered
-            .await
-            .map_err(|error| format!("the resource: {error}"))?;
-        let parsed = answer
-            .trim_end()
-            .split_once(' ')
-            .map(|(word, version)| (word, version.parse()));
-        match parsed {
-            Some(("ok", Ok(version))) => Ok(Some(version)),
-            Some(("stale", Ok(_))) => Ok(None),
-            _ => Err(format!("the resource answered {answer:?}")),
-        }
+        self.stream.read_line(&mut answer).await?;
+        Ok(serde_json::from_str(&answer)?)
     }
 }

@@ -1,0 +1,364 @@
+//! The faults of a storm, drawn from a seed: the same for the same seed.
+//!
+//! One server has one fault after the other. A round on a quorum has a part in which at most two nodes are unwell at a time, and
+//! a part in which three are at once. Two series of faults make up the first part. A loss of memory lasts until the quarantine of
+//! its node is over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::history::FaultKind::{
+    self, BlackHole, BlackHoleReplies, BlackHoleRequests, ClientKill, ClockBack, ClockForward,
+    Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, ScriptFlush, Slow,
+    StopServer, StopWorker,
+};
+use crate::rng::Rng;
+
+/// The faults on one server, in each round of seventeen.
+const ON_A_SERVER: [FaultKind; 17] = [
+    StopWorker,
+    StopWorker,
+    StopWorker,
+    KillWorker,
+    KillWorker,
+    StopServer,
+    KillServer,
+    ScriptFlush,
+    ClientKill,
+    Memory,
+    Failover,
+    BlackHole,
+    BlackHoleRequests,
+    BlackHoleReplies,
+    Evict,
+    ClockForward,
+    ClockBack,
+];
+
+/// The faults where the server is left alone.
+const WORKERS_ONLY: [FaultKind; 3] = [StopWorker, StopWorker, KillWorker];
+
+/// The faults after which a node of a quorum has forgotten.
+const LOSSES: [FaultKind; 3] = [KillServer, Flush, Copy];
+
+/// The faults that a node survives with its memory.
+const PASSING: [FaultKind; 8] = [
+    StopServer,
+    BlackHole,
+    BlackHoleRequests,
+    BlackHoleReplies,
+    HalfOpen,
+    Slow,
+    ClockForward,
+    ClockBack,
+];
+
+/// The faults of a majority of nodes.
+const OF_MOST: [FaultKind; 3] = [StopServer, BlackHole, HalfOpen];
+
+/// How many nodes are a majority.
+const MOST: usize = 3;
+
+/// How long a loss of memory keeps a node away: its quarantine, and the time until a client asks it.
+const LOSS: Duration = Duration::from_millis(14_500);
+
+/// A time to draw: at least the first, plus a random part of at most the second.
+type Pause = (Duration, Duration);
+
+/// The pause after a fault on one server.
+const AFTER_ANY: Pause = (Duration::from_millis(50), Duration::from_millis(300));
+/// The pause after a fault of a node.
+const AFTER_NODE: Pause = (Duration::from_millis(100), Duration::from_millis(400));
+/// The pause between two faults of workers on a quorum.
+const AFTER_WORKER: Pause = (Duration::from_millis(150), Duration::from_millis(700));
+
+/// A planned fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PlannedFault {
+    /// The time after the beginning of the storm.
+    pub(super) at: Duration,
+    pub(super) kind: FaultKind,
+    pub(super) lasts: Duration,
+    /// Selects the worker or the servers, and the size of the fault.
+    pub(super) whom: u64,
+    /// How many servers it concerns; 0 for a worker.
+    pub(super) servers: usize,
+}
+
+/// The planned number of each kind.
+pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
+    let mut planned = BTreeMap::new();
+    for fault in faults {
+        *planned.entry(fault.kind).or_default() += fault.servers.max(1) as u64;
+    }
+    planned
+}
+
+/// Takes the element that this number selects, if there is any.
+pub(super) fn take<T>(from: &mut Vec<T>, drawn: u64) -> Option<T> {
+    let at = drawn.checked_rem(from.len() as u64)?;
+    Some(from.swap_remove(usize::try_from(at).ok()?))
+}
+
+/// Whether the nodes of a quorum have forgotten after this fault.
+pub(super) fn is_a_loss(kind: FaultKind) -> bool {
+    LOSSES.contains(&kind)
+}
+
+pub(super) fn is_of_a_clock(kind: FaultKind) -> bool {
+    matches!(kind, ClockForward | ClockBack)
+}
+
+fn is_of_a_worker(kind: FaultKind) -> bool {
+    matches!(kind, StopWorker | KillWorker)
+}
+
+/// Which faults are possible.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Possible {
+    /// Those of servers.
+    pub(super) on_servers: bool,
+    /// Those of their clocks.
+    pub(super) on_clocks: bool,
+}
+
+impl Possible {
+    fn of(self, kinds: &[FaultKind]) -> Vec<FaultKind> {
+        let possible = |kind: &&FaultKind| self.on_clocks || !is_of_a_clock(**kind);
+        kinds.iter().filter(possible).copied().collect()
+    }
+}
+
+/// Draws faults.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    rng: Rng,
+    ttl: Duration,
+    faults: Vec<PlannedFault>,
+}
+
+impl Schedule {
+    pub(super) const fn new(seed: u64, ttl: Duration) -> Self {
+        Self {
+            rng: Rng::new(seed),
+            ttl,
+            faults: Vec::new(),
+        }
+    }
+
+    /// The faults of a storm on one server that lasts for `time`. Whole rounds are dealt, so each kind occurs as often as in a round.
+    pub(super) fn of_a_server(mut self, time: Duration, possible: Possible) -> Vec<PlannedFault> {
+        let round = if possible.on_servers {
+            possible.of(&ON_A_SERVER)
+        } else {
+            WORKERS_ONLY.to_vec()
+        };
+        let ttl = self.ttl;
+        let mut at = Duration::ZERO;
+        loop {
+            for kind in self.shuffled(&round) {
+                at += self.pause(AFTER_ANY);
+                if at >= time {
+                    return self.faults;
+                }
+                let lasts = match kind {
+                    StopWorker => self.pause((ttl / 2, ttl * 5 / 2)),
+                    StopServer | Memory | Failover => self.pause((ttl / 2, ttl)),
+                    // Long enough for a loss report, or not.
+                    BlackHole | BlackHoleRequests | BlackHoleReplies => {
+                        self.pause((ttl / 2, ttl * 3 / 2))
+                    }
+                    _ => Duration::ZERO,
+                };
+                let servers = usize::from(!is_of_a_worker(kind));
+                self.add(at, kind, lasts, servers);
+                // The next fault waits for its end, unless it concerns a worker.
+                at += lasts * u32::from(servers > 0);
+            }
+        }
+    }
+
+    /// The faults of a storm on a quorum that lasts for `time`, by their beginning.
+    pub(super) fn of_a_quorum(mut self, time: Duration, possible: Possible) -> Vec<PlannedFault> {
+        let passing = possible.of(&PASSING);
+        let mut at = Duration::ZERO;
+        while at < time {
+            let calm = self.minority(at, &passing);
+            at = self.majority(calm, at > Duration::ZERO);
+        }
+        let mut at = self.pause(AFTER_WORKER);
+        while at < time {
+            let kind = if self.rng.below(5) < 3 {
+                StopWorker
+            } else {
+                KillWorker
+            };
+            let lasts = self.pause((self.ttl / 2, self.ttl * 5 / 2));
+            self.add(at, kind, lasts, 0);
+            at += self.pause(AFTER_WORKER);
+        }
+        let mut faults = self.faults;
+        faults.retain(|fault| fault.servers == 0 || fault.at + fault.lasts <= time);
+        faults.sort_by_key(|fault| fault.at);
+        faults
+    }
+
+    /// The faults of single nodes, from then on. Returns the end of the last one.
+    fn minority(&mut self, from: Duration, passing: &[FaultKind]) -> Duration {
+        let [first, second, third] = self.shuffled(&LOSSES)[..] else {
+            return from;
+        };
+        let mut one = from;
+        for kind in [first, second] {
+            one = self.at_nodes(one, kind, LOSS, 1);
+        }
+        let mut other = from + self.pause(AFTER_NODE);
+        let mut last = Some(third);
+        while last.is_some() || other < one {
+            for kind in self.shuffled(passing) {
+                other = self.passing(other, kind, 1);
+            }
+            if let Some(third) = last.take() {
+                other = self.at_nodes(other, third, LOSS, 1);
+            }
+        }
+        one.max(other)
+    }
+
+    /// The faults of a majority, from then on, perhaps with a loss of its memory. Returns the end of the last one.
+    fn majority(&mut self, from: Duration, forgets: bool) -> Duration {
+        let mut at = from;
+        for kind in self.shuffled(&OF_MOST) {
+            at = self.passing(at + self.ttl, kind, MOST);
+        }
+        if forgets {
+            let kind = if self.rng.below(2) == 0 {
+                Flush
+            } else {
+                KillServer
+            };
+            at = self.at_nodes(at + self.ttl, kind, LOSS, MOST);
+        }
+        at + self.ttl
+    }
+
+    fn passing(&mut self, at: Duration, kind: FaultKind, nodes: usize) -> Duration {
+        let lasts = self.pause((self.ttl / 2, self.ttl * 3 / 2));
+        self.at_nodes(at, kind, lasts, nodes)
+    }
+
+    /// Adds a fault of nodes. Returns the time of the next one.
+    fn at_nodes(
+        &mut self,
+        at: Duration,
+        kind: FaultKind,
+        lasts: Duration,
+        nodes: usize,
+    ) -> Duration {
+        self.add(at, kind, lasts, nodes);
+        at + lasts + self.pause(AFTER_NODE)
+    }
+
+    fn add(&mut self, at: Duration, kind: FaultKind, lasts: Duration, servers: usize) {
+        let whom = self.rng.next();
+        self.faults.push(PlannedFault {
+            at,
+            kind,
+            lasts,
+            whom,
+            servers,
+        });
+    }
+
+    fn pause(&mut self, (least, more): Pause) -> Duration {
+        let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
+        least + Duration::from_micros(self.rng.below(more))
+    }
+
+    fn shuffled(&mut self, kinds: &[FaultKind]) -> Vec<FaultKind> {
+        let mut left = kinds.to_vec();
+        let drawn = std::iter::from_fn(|| take(&mut left, self.rng.next()));
+        drawn.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Possible = Possible {
+        on_servers: true,
+        on_clocks: true,
+    };
+
+    fn on_a_server(seed: u64, seconds: u64, possible: Possible) -> Vec<PlannedFault> {
+        let schedule = Schedule::new(seed, Duration::from_millis(200));
+        schedule.of_a_server(Duration::from_secs(seconds), possible)
+    }
+
+    fn on_a_quorum(seed: u64, seconds: u64) -> Vec<PlannedFault> {
+        let schedule = Schedule::new(seed, Duration::from_millis(500));
+        schedule.of_a_quorum(Duration::from_secs(seconds), ALL)
+    }
+
+    #[test]
+    fn a_schedule_follows_from_its_seed_and_leaves_nothing_out() {
+        let faults = on_a_server(7, 10, ALL);
+        assert_eq!(faults, on_a_server(7, 10, ALL));
+        assert_ne!(faults, on_a_server(8, 10, ALL));
+        assert!(faults.is_sorted_by_key(|fault| fault.at));
+        assert!(faults.iter().all(|fault| fault.at.as_secs() < 10));
+        for all in faults.chunks_exact(ON_A_SERVER.len()) {
+            assert_eq!(planned(all).len(), 14);
+        }
+        for seed in 0..20 {
+            assert!(on_a_server(seed, 35, ALL).len() > 100, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn somebody_elses_server_is_left_alone() {
+        let possible = Possible {
+            on_servers: false,
+            on_clocks: false,
+        };
+        let kinds: Vec<FaultKind> = planned(&on_a_server(7, 10, possible)).into_keys().collect();
+        assert_eq!(kinds, [StopWorker, KillWorker]);
+    }
+
+    #[test]
+    fn plan_follows_from_its_seed_and_has_every_fault() {
+        for seed in 0..50 {
+            let plan = on_a_quorum(seed, 45);
+            assert_eq!(plan, on_a_quorum(seed, 45));
+            assert_ne!(plan, on_a_quorum(seed + 1, 45));
+            let planned = planned(&plan);
+            for kind in LOSSES.iter().chain(&PASSING).chain(&OF_MOST) {
+                assert!(planned.contains_key(kind), "seed {seed}: no {kind:?}");
+            }
+            assert!(
+                plan.iter().any(|fault| fault.servers == MOST),
+                "seed {seed}"
+            );
+        }
+    }
+
+    #[test]
+    fn plan_keeps_a_majority_well_between_faults_of_a_majority() {
+        for seed in 0..50 {
+            let plan = on_a_quorum(seed, 300);
+            let unwell = |at: Duration| -> usize {
+                let now = plan
+                    .iter()
+                    .filter(|fault| fault.at <= at && at < fault.at + fault.lasts);
+                now.map(|fault| fault.servers).sum()
+            };
+            for fault in plan.iter().filter(|fault| fault.servers > 0) {
+                let allowed = if fault.servers == MOST { MOST } else { 2 };
+                assert!(unwell(fault.at) <= allowed, "seed {seed}: {fault:?}");
+            }
+            let forgets = |fault: &PlannedFault| fault.servers == MOST && is_a_loss(fault.kind);
+            assert!(plan.iter().any(forgets), "seed {seed}");
+        }
+    }
+}
