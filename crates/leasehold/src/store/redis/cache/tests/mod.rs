@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::cache::{
-    Begin, Commit, CommitOutcome, Format, POLL_UNSUBSCRIBED, Reply, Step, Token, Version,
+    Begin, Commit, CommitOutcome, Format, POLL_UNSUBSCRIBED, Reply, Step, Token, Value, Version,
 };
 use leasehold_core::{ClientId, LockName, Ttl};
 use testkit::RedisServer;
@@ -157,6 +157,33 @@ async fn look_is_one_command_and_samples_clock_now_and_then() {
     let told = calls(&server, "time");
     looks(&other, &["a"]).await;
     assert_eq!(calls(&server, "time"), told);
+}
+
+#[tokio::test]
+async fn many_entries_are_looked_up_by_few_commands() {
+    let server = RedisServer::start();
+    let store = open(&server.url());
+    let names: Vec<_> = (0..1_200).map(|at| format!("entry {at}")).collect();
+    let there = [0, 511, 512, 1_199];
+    for at in there {
+        let version = loads(&store, &names[at], 1).await;
+        takes(&store, &names[at], commit(1, version, at + 1))
+            .await
+            .unwrap();
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let found = looks(&store, &names).await.values;
+    let bytes = |value: &Value| value.body.len();
+    let found: Vec<_> = found
+        .iter()
+        .map(|value| value.as_ref().map(bytes))
+        .collect();
+    let expected: Vec<_> = (0..1_200)
+        .map(|at| there.contains(&at).then_some(at + 1))
+        .collect();
+    assert_eq!(found, expected);
+    assert_eq!(calls(&server, "mget"), 3);
+    assert!(looks(&store, &[]).await.values.is_empty());
 }
 
 #[tokio::test]
