@@ -11,7 +11,7 @@ use super::model::{START_US, channel};
 use super::node::Role;
 use super::server::Redis;
 use crate::store::redis::scripts::Scripts;
-use crate::store::redis::tests::vectors::servers;
+use crate::store::redis::tests::servers;
 
 /// An owner of the client whose number is `client` in [`super::model::channel`].
 fn owner(client: u64) -> Owner {

@@ -12,7 +12,7 @@ use super::node::Role;
 use super::server::Redis;
 use crate::store::redis::protocol::Kind;
 use crate::store::redis::scripts::{NATIVE, Scripts};
-use crate::store::redis::tests::vectors::servers;
+use crate::store::redis::tests::servers;
 
 const ROUNDS: usize = 200;
 const NAMES: usize = 8;
