@@ -11,16 +11,15 @@ use proptest::sample::select;
 /// An event.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// A client asks; with `others`, one that counts the nodes of another quorum.
-    Ask { lock: usize, ask: Ask, others: bool },
-    /// A client asks for several things in one request, all of one kind.
-    Batch { asks: Asks, others: bool },
+    /// A client asks in one request, for several things of one kind or for one; with `others`, one that counts the nodes of another
+    /// quorum.
+    Ask { asks: Asks, others: bool },
     /// Time passes, or the clock is set back.
     Time { lock: usize, span: Span },
     /// Another program writes under the lock's name.
     Foreign { lock: usize, intrusion: Intrusion },
-    /// The fence counter is evicted.
-    EvictCounter,
+    /// The fence counter is evicted, or has such a value.
+    LoseCounter(usize),
     /// All data is lost.
     FlushAll,
     /// All scripts are forgotten.
@@ -178,6 +177,22 @@ pub(super) const FOREIGN_VALUES: [&[u8]; 20] = [
     b"d2f1c9a08c3b11ef9d3c0242ac120002#1795203291536740",
 ];
 
+/// Values of the counter that count as lost.
+pub(super) const COUNTERS: [Option<&str>; 12] = [
+    None,
+    None,
+    None,
+    Some(""),
+    Some("a fence"),
+    Some("-5"),
+    Some("1.8e15"),
+    Some("1795203291536740\n"),
+    Some(" 1795203291536740"),
+    Some("1795203291536740 5"),
+    Some("9007199254740991"),
+    Some("99999999999999999999999999999999"),
+];
+
 /// A sequence of events. Its length begins at zero, so that a failing one can be shortened.
 pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(event(), 0..=120)
@@ -186,12 +201,12 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         60 => (lock(), ask(), others())
-            .prop_map(|(lock, ask, others)| Event::Ask { lock, ask, others }),
+            .prop_map(|(lock, ask, others)| Event::Ask { asks: vec![(lock, ask)], others }),
         8 => (prop_oneof![acquires(), settlements()], others())
-            .prop_map(|(asks, others)| Event::Batch { asks, others }),
+            .prop_map(|(asks, others)| Event::Ask { asks, others }),
         22 => (lock(), span()).prop_map(|(lock, span)| Event::Time { lock, span }),
         6 => (lock(), intrusion()).prop_map(|(lock, intrusion)| Event::Foreign { lock, intrusion }),
-        2 => Just(Event::EvictCounter),
+        2 => (0..COUNTERS.len()).prop_map(Event::LoseCounter),
         1 => Just(Event::FlushAll),
         1 => Just(Event::FlushScripts),
         // The third client never listens.
