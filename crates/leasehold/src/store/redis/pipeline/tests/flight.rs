@@ -423,7 +423,7 @@ fn denied_native_command_is_used_no_more() {
 
 /// The script finds what is wrong, or who holds the lock. The command stays in use.
 #[test]
-fn release_that_a_native_command_refuses_for_its_key_goes_by_the_script() {
+fn release_refused_for_its_key_goes_by_the_script() {
     let mut scene = Scene::new();
     scene.scripts.frees_by(Some("DELEX"));
     let steps = [("a", release_under(1)), ("b", release_under(2))];

@@ -12,7 +12,7 @@ use redis::RedisResult;
 use super::Case;
 use super::model::{Role, START_US, channel};
 use super::server::Redis;
-use super::steps::{Ask, Event, Hearing, Meant, Number, Span, Who};
+use super::steps::{Ask, Event, Hearing, Meant, Number, SOME, Span, Who, somebody, ttl_of};
 use crate::error::StoreErrorKind;
 use crate::store::redis::fault::classify;
 use crate::store::redis::protocol::{COUNTER, Kind, MOST};
@@ -236,13 +236,7 @@ fn a_long_line_behind_a_foreign_lock_asks_when_core_says() {
 }
 
 fn proposes(owner: usize, ttl_ms: u64, number: Number, wait: Option<Hearing>) -> Ask {
-    Ask::Acquire {
-        who: Who::Any(owner),
-        ttl_ms,
-        block: 1,
-        wait,
-        number,
-    }
+    Ask::acquire(Who::Any(owner), ttl_ms, number, wait)
 }
 
 fn by(others: bool, ask: Ask) -> Event {
@@ -272,7 +266,7 @@ fn the_mark_says_which_counter_counts() {
         takes(),
         Event::Time { lock: 0, span },
         takes(),
-        Event::LoseCounter(0),
+        Event::LoseCounter,
     ]);
 }
 
@@ -280,26 +274,20 @@ fn the_mark_says_which_counter_counts() {
 /// trusted from then on. So each step is refused, in its short form and in its long one.
 #[test]
 fn a_client_of_another_quorum_is_refused_at_every_step() {
-    let (who, meant) = (Who::Holder, Meant::Grant);
-    let (keep_ms, under) = (None, Some(meant));
-    let ttl_ms = 1_000;
+    let (owner, ttl, fence) = (somebody(), ttl_of(1_000), Some(SOME));
+    let extend = Step::Extend { owner, ttl, fence };
+    let (owner, fence) = (somebody(), SOME);
+    let give_back = Step::GiveBack { owner, fence };
+    let settles = |step, who| Ask::settle(step, who, Meant::Grant);
     let strange = [
-        proposes(4, ttl_ms, Number::Clock(1), None),
-        proposes(4, ttl_ms, Number::Ahead(0), Some(Hearing::Channel)),
-        Ask::Extend { who, ttl_ms, under },
-        Ask::Release {
-            who,
-            keep_ms,
-            under,
-        },
-        Ask::Release {
-            who: Who::Any(4),
-            keep_ms,
-            under: None,
-        },
-        Ask::GiveBack { who, meant },
-        Ask::Break(meant),
-        Ask::Inspect,
+        proposes(4, 1_000, Number::Clock(1), None),
+        proposes(4, 1_000, Number::Ahead(0), Some(Hearing::Channel)),
+        settles(extend, Who::Holder),
+        settles(release(somebody(), Some(SOME)), Who::Holder),
+        settles(release(somebody(), None), Who::Any(4)),
+        settles(give_back, Who::Holder),
+        settles(Step::Break { fence: SOME }, Who::Holder),
+        settles(Step::Inspect, Who::Holder),
     ];
     let (own, waits) = (Number::Ahead(0), Some(Hearing::Channel));
     let mut events = vec![
@@ -311,7 +299,7 @@ fn a_client_of_another_quorum_is_refused_at_every_step() {
         events.push(Event::Time { lock: 0, span });
         // Thrice, since each third request begins with the long form.
         let all = strange.iter().cycle().take(3 * strange.len());
-        events.extend(all.map(|ask| by(true, *ask)));
+        events.extend(all.map(|ask| by(true, ask.clone())));
     }
     plays_at_node(events);
 }

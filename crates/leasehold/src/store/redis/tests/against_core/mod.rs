@@ -104,7 +104,6 @@ impl<'a> Case<'a> {
         match event {
             Event::Ask { asks, others } => {
                 if asks.len() > 1 {
-                    self.tally.note("batches", true);
                     self.tell(&format_args!("in one request:"));
                 }
                 expected = self.ask(asks, others)?;
@@ -119,10 +118,10 @@ impl<'a> Case<'a> {
                 self.model.intrude(lock, intrusion);
                 self.redis.intrude(&self.model.names[lock], intrusion);
             }
-            Event::LoseCounter(to) => {
-                self.tell(&event);
+            Event::LoseCounter => {
                 self.model.lose_counters();
-                self.redis.lose_counters(&self.model.names, to);
+                let value = self.redis.lose_counters(&self.model.names);
+                self.tell(&format_args!("the counter is lost: {value:?}"));
             }
             Event::FlushAll => {
                 self.tell(&event);
@@ -164,7 +163,6 @@ impl<'a> Case<'a> {
             self.tell(&format_args!("a client of another quorum:"));
         }
         let fits = self.redis.fits(kind, &steps, self.model.clock_us, others)?;
-        tally::note_fits(self.tally, kind, &fits);
         let first = (0..steps.len()).filter(|at| fits[*at]);
         let order: Vec<usize> = first
             .chain((0..steps.len()).filter(|at| !fits[*at]))

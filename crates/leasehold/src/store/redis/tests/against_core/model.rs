@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{Mark, NoVote, NodeMemory, Proposal, QuorumTerms};
 use leasehold_core::{
-    Block, ClientId, Counter, Fence, Fences, Foreign, LockName, LockState, Mode, Now, Outcome,
-    Owner, Presence, Reply, Step, Ttl, Wait, Waiter, World,
+    ClientId, Counter, Fence, Fences, Foreign, LockName, LockState, Now, Outcome, Owner, Presence,
+    Reply, Step, Ttl, Waiter, World,
 };
 
 use super::steps::{
-    Ask, CLIENT_OF, FOREIGN_VALUES, Hearing, Intrusion, LOCKS, Meant, Number, OWNERS, Span, Who,
+    Ask, CLIENT_OF, FOREIGN_VALUES, Intrusion, LOCKS, Meant, Number, OWNERS, Span, Who,
 };
-use super::tally::{note, note_other_terms, note_time};
+use super::tally::{note, note_other_terms};
 use crate::store::redis::tests::Tally;
 
 /// Whether the server is alone or a node.
@@ -194,72 +194,44 @@ impl Model {
 
     /// The step that an ask stands for now.
     pub(super) fn step(&self, lock: usize, ask: Ask, others: bool) -> Step {
-        let ttl = |ms| Ttl::new(Duration::from_millis(ms)).unwrap();
         let state = self.state(lock);
-        let owner = |who| {
-            let owner = match who {
-                Who::Any(at) => Some(&self.owners[at]),
-                Who::Holder => state.holders.first().map(|holder| &holder.owner),
-                Who::Head => state.queue.front().map(|waiter| &waiter.owner),
-            };
-            owner.unwrap_or(&self.owners[0]).clone()
+        let by = match ask.who {
+            Who::Any(at) => Some(&self.owners[at]),
+            Who::Holder => state.holders.first().map(|holder| &holder.owner),
+            Who::Head => state.queue.front().map(|waiter| &waiter.owner),
         };
-        let named = |meant| {
-            let fences = state.holders.first().map(|holder| holder.fences);
-            let last = fences.map_or(0, |fences| fences.last().get());
-            let granted = fences.map_or(0, |fences| fences.first.get());
-            Fence::new(match meant {
-                Meant::Grant => granted,
-                Meant::AfterGrant(by) => granted + by,
-                Meant::BeforeGrant => granted.saturating_sub(1),
-                Meant::Last => last,
-                Meant::Above(by) => last + by,
-                Meant::Wrong => self.clock_us + 7,
-            })
-        };
-        let step = match ask {
-            Ask::Acquire {
-                who,
-                ttl_ms,
-                block,
-                wait,
-                ..
-            } => Step::Acquire {
-                owner: owner(who),
-                mode: Mode::Exclusive,
-                ttl: ttl(ttl_ms),
-                block: Block::nearest(block),
-                wait: wait.map(|hearing| Wait {
-                    listening: hearing == Hearing::Channel,
-                }),
-            },
-            Ask::Extend { who, ttl_ms, under } => Step::Extend {
-                owner: owner(who),
-                ttl: ttl(ttl_ms),
-                fence: under.map(named),
-            },
-            Ask::Release {
-                who,
-                keep_ms,
-                under,
-            } => Step::Release {
-                owner: owner(who),
-                keep: keep_ms.map(ttl),
-                fence: under.map(named),
-            },
-            Ask::Break(meant) => Step::Break {
-                fence: named(meant),
-            },
-            Ask::GiveBack { who, meant } => Step::GiveBack {
-                owner: owner(who),
-                fence: named(meant),
-            },
-            Ask::Inspect => Step::Inspect,
-        };
-        let (Some(memory), Ask::Acquire { number, .. }) = (&self.world.node, ask) else {
+        let fences = state.holders.first().map(|holder| holder.fences);
+        let last = fences.map_or(0, |fences| fences.last().get());
+        let granted = fences.map_or(0, |fences| fences.first.get());
+        let named = Fence::new(match ask.meant {
+            Meant::Grant => granted,
+            Meant::AfterGrant(by) => granted + by,
+            Meant::BeforeGrant => granted.saturating_sub(1),
+            Meant::Last => last,
+            Meant::Above(by) => last + by,
+            Meant::Wrong => self.clock_us + 7,
+        });
+        let mut step = ask.step;
+        match &mut step {
+            Step::Acquire { owner, .. }
+            | Step::Extend { owner, .. }
+            | Step::Release { owner, .. }
+            | Step::GiveBack { owner, .. } => *owner = by.unwrap_or(&self.owners[0]).clone(),
+            _ => {}
+        }
+        match &mut step {
+            Step::Break { fence } | Step::GiveBack { fence, .. } => *fence = named,
+            Step::Extend { fence, .. } | Step::Release { fence, .. } => {
+                *fence = fence.map(|_| named);
+            }
+            _ => {}
+        }
+        let is_acquire = matches!(step, Step::Acquire { .. });
+        let Some(memory) = self.world.node.as_ref().filter(|_| is_acquire) else {
             return step;
         };
-        let first = number.first(self.clock_us, memory, &self.names[lock], &state);
+        let name = &self.names[lock];
+        let first = ask.number.first(self.clock_us, memory, name, &state);
         proposed(step, first, terms_of(others))
     }
 
@@ -299,30 +271,15 @@ impl Model {
                 &self.listeners,
             );
         }
-        let passed =
-            [&advanced, &self.state(lock)].map(|after| passed_over(&before, after).count());
-        if passed != [0, 0] {
+        let passed = [&advanced, &self.state(lock)].map(|after| passed_over(&before, after));
+        if passed.contains(&true) {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
-        note(
-            tally,
-            self.now_ms(),
-            step,
-            &before,
-            &self.state(lock),
-            &outcome,
-        );
+        note(tally, step, &before, &self.state(lock), &outcome.reply);
         outcome.wakes.retain(|wake| {
             let granted = |waiter: &&Waiter| waiter.owner == wake.owner;
             before.queue.iter().find(granted).unwrap().listening
         });
-        tally.add("grants heard of", outcome.wakes.len());
-        let more = outcome.wakes.iter().filter(|wake| wake.queued > 0);
-        tally.add("grants while more wait", more.count());
-        tally.note(
-            "holders told that they are waited for",
-            outcome.wanted.is_some(),
-        );
         outcome
     }
 
@@ -366,13 +323,13 @@ impl Model {
         let now = Now::at_micros(self.clock_us);
         for lock in 0..LOCKS {
             let queue_ends = self.queue_until_ms[lock] < self.now_ms();
-            let before = self.state(lock);
+            let waited = !self.state(lock).queue.is_empty();
             let after = self.world.entry(&self.names[lock]);
             after.expire(now);
             if queue_ends {
                 after.queue.clear();
             }
-            note_time(tally, &before, after);
+            tally.note("forgotten queues", waited && after.queue.is_empty());
         }
     }
 
@@ -439,12 +396,9 @@ impl Model {
     }
 }
 
-/// The waiters that a step has passed over, since they could not be told. They keep their place, but not for as long.
-pub(super) fn passed_over<'a>(
-    before: &'a LockState,
-    after: &'a LockState,
-) -> impl Iterator<Item = &'a Waiter> {
-    after.queue.iter().filter(|waiter| {
+/// Whether a step has passed over waiters, since they could not be told. They keep their place, but not for as long.
+fn passed_over(before: &LockState, after: &LockState) -> bool {
+    after.queue.iter().any(|waiter| {
         let was = before.queue.iter().find(|was| was.owner == waiter.owner);
         was.is_some_and(|was| was.listening && was.seen_until_ms > waiter.seen_until_ms)
     })

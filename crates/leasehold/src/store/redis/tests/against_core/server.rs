@@ -13,7 +13,7 @@ use leasehold_core::{
 use redis::{RedisError, RedisResult};
 
 use super::model::{Memory, Role, channel, terms, terms_of, wants};
-use super::steps::{COUNTERS, FOREIGN_VALUES, Intrusion};
+use super::steps::{FOREIGN_VALUES, Intrusion, LOST};
 use crate::store::redis::RedisStore;
 use crate::store::redis::connection::handshake::Seat;
 use crate::store::redis::connection::link::Wire;
@@ -199,14 +199,16 @@ impl Redis {
         self.scene.command(&words);
     }
 
-    /// Evicts the counters, or makes them values that count as lost.
-    pub(super) fn lose_counters(&mut self, names: &[LockName], to: usize) {
+    /// Evicts the counters, or makes them a value that counts as lost, which depends on the place in the sequence.
+    pub(super) fn lose_counters(&mut self, names: &[LockName]) -> Option<&'static str> {
+        let value = LOST[self.requests % LOST.len()];
         for key in self.counter_keys(names).unwrap() {
-            match COUNTERS[to] {
+            match value {
                 None => self.command(&["DEL", &key]),
                 Some(value) => self.command(&["SET", &key, value]),
             };
         }
+        value
     }
 
     pub(super) fn listen(&mut self, client: usize, on: bool) {
@@ -336,7 +338,7 @@ impl Redis {
                 return Err("a counter has a TTL".into());
             }
             let last = last.text();
-            let is_lost = COUNTERS.contains(&Some(&*last));
+            let is_lost = LOST.contains(&Some(&*last));
             let last = (!is_lost).then(|| last.parse().map_err(|_| last.clone()));
             counters.push(Counter(last.transpose()?.map(Fence::new)));
             keys += 1;
