@@ -77,9 +77,7 @@ fn no_module_imports_upwards() {
 #[test]
 fn only_the_redis_store_knows_redis() {
     for (path, text) in sources(&root()) {
-        if path.starts_with(root().join("store/redis"))
-            || path.starts_with(root().join("store/tests/conformance"))
-        {
+        if path.starts_with(root().join("store/redis")) {
             continue;
         }
         let code: String = text

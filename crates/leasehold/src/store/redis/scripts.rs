@@ -1,8 +1,5 @@
 //! The scripts, and how one is sent. A server may forget its scripts at any time.
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -268,6 +265,13 @@ impl Scripts {
         }
     }
 
+    /// Everything that a server is asked to execute.
+    #[cfg(test)]
+    pub(super) fn all_texts(&self) -> String {
+        let texts = self.sources.iter().map(|source| &*source.plain.code);
+        texts.collect()
+    }
+
     /// The script with this hash or text, and whether that is the one without flags.
     #[cfg(test)]
     pub(super) fn find(&self, word: &str) -> Option<(usize, bool)> {
@@ -415,4 +419,21 @@ fn is_too_old_for_flags(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.contains("unexpected symbol near '#'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn script_begins_with_flags_and_contains_what_it_calls() {
+        for source in &Scripts::default().sources[ACQUIRE_MANY..=INSPECT] {
+            let (flagged, plain) = (&source.flagged.code, &source.plain.code);
+            assert!(flagged.starts_with("#!lua"), "{flagged}");
+            assert!(!plain.lines().any(|line| line.starts_with("#!")), "{plain}");
+            assert!(plain.contains("local function each("), "{plain}");
+            assert!(plain.contains("\nreturn each("), "{plain}");
+            assert_ne!(source.flagged.sha, source.plain.sha);
+        }
+    }
 }

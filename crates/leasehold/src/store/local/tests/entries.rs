@@ -1,29 +1,34 @@
 //! Cache entries in a file: those from before a boot, unused ones, and files without tables for them.
 
 use leasehold_core::cache::{
-    Begin, Commit, CommitOutcome, Format, Reply as CacheReply, Step as CacheStep, Token, Version,
+    Begin, Commit, CommitOutcome, Format, Header, POLL_UNSUBSCRIBED, Reply as CacheReply,
+    Step as CacheStep, Token, Value, Version,
 };
 
 use super::*;
-use crate::error::StoreError;
 use crate::store::entries::EntryStore;
 
 impl Peer {
-    fn takes(&self, step: &CacheStep) -> Result<CacheReply, StoreError> {
-        let taken = pollster::block_on(self.store.take(&name(), step))?;
+    fn take_entry(&self, step: &CacheStep) -> Result<CacheReply, StoreError> {
+        let key = LockName::new(NAME).unwrap();
+        let taken = pollster::block_on(self.store.take(&key, step))?;
         Ok(taken.reply)
     }
 
-    fn loads(&self) -> Version {
+    fn begins(&self) -> CacheReply {
         let begin = CacheStep::Begin(Begin {
             token: Token(self.client.into()),
             seen: Version::default(),
             over: false,
             lease: seconds(30),
-            listener: None,
+            listener: Some(ClientId::new(self.client)),
         });
-        match self.takes(&begin) {
-            Ok(CacheReply::Load { version, .. }) => version,
+        self.take_entry(&begin).unwrap()
+    }
+
+    fn loads(&self) -> Version {
+        match self.begins() {
+            CacheReply::Load { version, .. } => version,
             other => panic!("{other:?}"),
         }
     }
@@ -38,23 +43,58 @@ impl Peer {
             format: Format::Raw,
             body: b"value"[..].into(),
         });
-        match self.takes(&commit) {
+        match self.take_entry(&commit) {
             Ok(CacheReply::Committed(kept)) => kept,
             other => panic!("{other:?}"),
         }
     }
 
+    fn looks(&self, names: &[LockName]) -> Vec<Option<Value>> {
+        let looked = pollster::block_on(self.store.look(names, false));
+        looked.unwrap().values
+    }
+
     fn finds(&self) -> bool {
-        let looked = pollster::block_on(self.store.look(&[name()], false));
-        looked.unwrap().values[0].is_some()
+        self.looks(&[LockName::new(NAME).unwrap()])[0].is_some()
     }
 }
 
 const INVALIDATE: CacheStep = CacheStep::Invalidate { remove: false };
 
+/// Its waiter is not told of the end of a load, so it polls more often.
+#[test]
+fn one_of_many_entries_is_read_as_another_client_stored_it() {
+    let host = Host::still();
+    let (a, b) = (host.peer(1), host.peer(2));
+    let version = a.loads();
+    let CacheReply::Busy { poll_after, .. } = b.begins() else {
+        panic!("another loads")
+    };
+    assert_eq!(poll_after, POLL_UNSUBSCRIBED);
+    a.commits(version);
+    let mut names: Vec<_> = (0..1_200).map(|at| format!("entry {at}")).collect();
+    names[700] = NAME.into();
+    let names = names.iter().map(|name| LockName::new(name).unwrap());
+    let values = b.looks(&names.collect::<Vec<_>>());
+    assert_eq!(values.len(), 1_200);
+    for (at, value) in values.into_iter().enumerate() {
+        assert_eq!(value.is_some(), at == 700, "{at}");
+        let Some(Value { header, body }) = value else {
+            continue;
+        };
+        let Header {
+            load_ms, format, ..
+        } = header;
+        assert_eq!((load_ms, format), (1, Format::Raw));
+        assert_eq!((header.version, &*body), (version, &b"value"[..]));
+    }
+    assert!(a.takes(30), "its name is also that of a free lock");
+    assert!(b.finds());
+}
+
 #[test]
 fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let a = host.peer(1);
     let version = a.loads();
     assert!(matches!(a.commits(version), CommitOutcome::Fresh(_)));
@@ -63,7 +103,7 @@ fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
     let hour = Duration::from_secs(3_600);
     host.clock.step_wall_back(hour);
     assert!(!a.finds());
-    assert_eq!(a.takes(&INVALIDATE).unwrap(), CacheReply::Invalidated);
+    assert_eq!(a.take_entry(&INVALIDATE).unwrap(), CacheReply::Invalidated);
     assert_eq!((host.count("entries"), host.count("controls")), (0, 0));
     assert_eq!(
         a.commits(version),
@@ -77,61 +117,61 @@ fn what_was_stored_before_a_boot_is_gone_and_never_comes_back() {
 
 #[test]
 fn expired_rows_are_deleted_by_later_clients() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let a = host.peer(1);
     let version = a.loads();
     a.commits(version);
-    host.clock.suspend(Duration::from_secs(121));
+    host.passes(121);
     drop(host.peer(2));
     assert_eq!((host.count("entries"), host.count("controls")), (0, 1));
-    host.clock.suspend(Duration::from_secs(16 * 60));
+    host.passes(16 * 60);
     drop(host.peer(2));
     assert_eq!(host.count("controls"), 0);
 }
 
 #[test]
 fn a_file_without_a_place_for_entries_is_given_one() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let a = host.peer(1);
-    assert!(held(&pollster::block_on(a.acquire(30))));
+    assert!(a.takes(30));
     host.sql("DROP TABLE entries; DROP TABLE controls");
     assert_eq!(
-        a.takes(&INVALIDATE).unwrap_err().kind,
+        a.take_entry(&INVALIDATE).unwrap_err().kind,
         StoreErrorKind::Protocol
     );
     let b = host.peer(2);
     let version = b.loads();
     b.commits(version);
     assert!(a.finds());
-    assert!(held(&pollster::block_on(a.acquire(30))));
+    assert!(a.takes(30));
 }
 
 #[test]
 fn read_does_not_wait_and_step_waits_for_bounded_time() {
-    let host = Host::new(Clock::system());
+    let host = Host::running();
     let a = host.peer(1);
     let version = a.loads();
     a.commits(version);
     let stuck = Connection::open(host.file()).unwrap();
     stuck.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert!(a.finds());
-    let refused = a.takes(&INVALIDATE).unwrap_err();
+    let refused = a.take_entry(&INVALIDATE).unwrap_err();
     assert_eq!(
         (refused.kind, refused.may_have_taken_effect),
         (StoreErrorKind::TimedOut, false)
     );
     stuck.execute_batch("COMMIT").unwrap();
-    assert_eq!(a.takes(&INVALIDATE).unwrap(), CacheReply::Invalidated);
+    assert_eq!(a.take_entry(&INVALIDATE).unwrap(), CacheReply::Invalidated);
 }
 
 #[test]
 fn invalid_entry_is_reported() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let a = host.peer(1);
     let version = a.loads();
     a.commits(version);
     host.sql("UPDATE entries SET value = x'00'");
-    let refused = a.takes(&INVALIDATE).unwrap_err();
+    let refused = a.take_entry(&INVALIDATE).unwrap_err();
     assert_eq!(refused.kind, StoreErrorKind::Protocol);
     assert!(
         refused.to_string().contains("not a cache entry"),

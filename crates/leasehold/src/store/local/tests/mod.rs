@@ -1,6 +1,6 @@
-//! Behaviour of the store on one host only. Core tests the rules, and the conformance suite tests the common behaviour.
+//! Behaviour of the store on one host only: its file, its threads, and what it knows of processes. Core tests the rules, and
+//! `tests/conformance` what all stores do alike.
 
-mod clients;
 #[cfg(feature = "entries")]
 mod entries;
 mod files;
@@ -16,11 +16,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
+use leasehold_core::{
+    Block, Busy, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::LocalStore;
+use crate::Client;
 use crate::clock::Clock;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
@@ -42,23 +45,35 @@ struct Peer {
 }
 
 impl Host {
-    fn new(clock: Clock) -> Self {
-        Self {
-            dir: tempfile::tempdir().unwrap(),
-            clock,
-        }
+    /// The test moves the clock, and each step is executed on the thread that asks for it.
+    fn still() -> Self {
+        Self::with(Clock::virtual_time())
+    }
+
+    /// Each client has a thread, which also looks for grants of other clients.
+    fn running() -> Self {
+        Self::with(Clock::system())
+    }
+
+    fn with(clock: Clock) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, clock }
     }
 
     fn file(&self) -> String {
-        format!("{}/locks.db", self.dir.path().display())
+        self.beside("")
+    }
+
+    /// A file that SQLite or a test keeps beside the file.
+    fn beside(&self, suffix: &str) -> String {
+        format!("{}/locks.db{suffix}", self.dir.path().display())
     }
 
     fn open(&self, path: &str, client: u64) -> Result<Peer, Error> {
         let (tell, heard) = channel();
-        let listener = Arc::new(move |notice| drop(tell.send(notice)));
         let attach = Attach {
             client: ClientId::new(client),
-            listener,
+            listener: Arc::new(move |notice| drop(tell.send(notice))),
             clock: self.clock.clone(),
             tasks: Tasks::explored(),
             limit: Duration::ZERO,
@@ -75,6 +90,7 @@ impl Host {
         self.open(&self.file(), client).unwrap()
     }
 
+    /// The error of a client that opens the file at this path.
     fn refused(&self, path: &str) -> Error {
         let error = self.open(path, 1).err().unwrap();
         assert!(
@@ -85,21 +101,31 @@ impl Host {
     }
 
     fn sql(&self, sql: &str) {
-        Connection::open(self.file())
-            .unwrap()
-            .execute_batch(sql)
-            .unwrap();
+        let db = Connection::open(self.file()).unwrap();
+        db.execute_batch(sql).unwrap();
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        let db = Connection::open(self.file()).unwrap();
+        db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
     fn count(&self, table: &str) -> i64 {
         self.number(&format!("SELECT count(*) FROM {table}"))
     }
 
-    fn number(&self, sql: &str) -> i64 {
-        Connection::open(self.file())
-            .unwrap()
-            .query_row(sql, [], |row| row.get(0))
-            .unwrap()
+    /// The process of this client has ended.
+    fn ends(&self, client: i64) {
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let reaped = child.id();
+        self.sql(&format!(
+            "UPDATE clients SET pid = {reaped} WHERE client = {client}"
+        ));
+    }
+
+    fn passes(&self, seconds: u64) {
+        self.clock.suspend(Duration::from_secs(seconds));
     }
 }
 
@@ -108,131 +134,128 @@ impl Peer {
         Owner::new(number, ClientId::new(self.client), "h", 1, "").unwrap()
     }
 
-    async fn step(&self, step: Step) -> Reply {
-        self.store.apply(&name(), step).await.unwrap()
+    fn asks(&self, name: &str, step: Step) -> Result<Reply, StoreError> {
+        let name = LockName::new(name).unwrap();
+        pollster::block_on(self.store.apply(&name, step))
     }
 
-    async fn acquire(&self, ttl: u64) -> Reply {
-        let wait = Some(Wait { listening: true });
-        self.step(Step::Acquire {
-            owner: self.owner(1),
+    fn step(&self, step: Step) -> Reply {
+        self.asks(NAME, step).unwrap()
+    }
+
+    /// The owner with this number asks for some fences, and waits.
+    fn acquires(&self, number: u128, name: &str, ttl: u64, fences: u64) -> Reply {
+        let step = Step::Acquire {
+            owner: self.owner(number),
             mode: Mode::Exclusive,
             ttl: seconds(ttl),
-            block: Block::ONE,
-            wait,
-        })
-        .await
+            block: Block::nearest(fences),
+            wait: Some(Wait { listening: true }),
+        };
+        self.asks(name, step).unwrap()
     }
 
-    async fn release(&self, keep: Option<Ttl>) -> Reply {
-        self.step(Step::Release {
-            owner: self.owner(1),
-            keep,
-            fence: None,
-        })
-        .await
+    fn takes(&self, ttl: u64) -> bool {
+        matches!(self.acquires(1, NAME, ttl, 1), Reply::Held(_))
+    }
+
+    fn waits(&self, ttl: u64) -> bool {
+        matches!(self.acquires(1, NAME, ttl, 1), Reply::Busy(_))
+    }
+
+    fn extend(&self) -> Result<Reply, StoreError> {
+        let (owner, ttl, fence) = (self.owner(1), seconds(30), None);
+        self.asks(NAME, Step::Extend { owner, ttl, fence })
+    }
+
+    fn extends(&self) -> bool {
+        matches!(self.extend().unwrap(), Reply::Held(_))
+    }
+
+    fn release(&self, keep: Option<Ttl>) -> Result<Reply, StoreError> {
+        let (owner, fence) = (self.owner(1), None);
+        self.asks(NAME, Step::Release { owner, keep, fence })
+    }
+
+    fn releases(&self) {
+        assert_eq!(self.release(None).unwrap(), Reply::Released);
     }
 
     /// The fence that identifies the holder.
-    async fn fence(&self) -> Option<Fence> {
-        match self.step(Step::Inspect).await {
+    fn fence(&self) -> Option<Fence> {
+        match self.step(Step::Inspect) {
             Reply::Seen(snapshot) => snapshot.holder?.fence,
             other => panic!("{other:?}"),
         }
     }
+
+    fn names(&self) -> Vec<String> {
+        pollster::block_on(self.store.index(None)).unwrap()
+    }
 }
 
-fn name() -> LockName {
-    LockName::new("orders:42").unwrap()
-}
+const NAME: &str = "orders:42";
 
 fn seconds(seconds: u64) -> Ttl {
     Ttl::new(Duration::from_secs(seconds)).unwrap()
 }
 
-fn held(reply: &Reply) -> bool {
-    matches!(reply, Reply::Held(_))
-}
-
-fn busy(reply: &Reply) -> bool {
-    matches!(reply, Reply::Busy(_))
-}
-
-/// A process that has ended and was reaped.
-fn reaped() -> u32 {
-    let mut child = Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    child.id()
-}
-
 #[test]
 fn two_clients_exclude_each_other_and_hand_over() {
-    let host = Host::new(Clock::system());
+    let host = Host::running();
     let (a, b) = (host.peer(1), host.peer(2));
-    pollster::block_on(async {
-        assert!(held(&a.acquire(30).await));
-        assert!(busy(&b.acquire(30).await));
-        assert_eq!(b.store.index(None).await.unwrap(), ["orders:42"]);
-        assert_eq!(a.release(None).await, Reply::Released);
-        let Notice::Granted { key, wake } = b.heard.recv_timeout(SOON).unwrap() else {
-            panic!()
-        };
-        assert_eq!((key.as_str(), wake.owner), ("orders:42", b.owner(1)));
-        assert!(held(
-            &b.step(Step::Extend {
-                owner: b.owner(1),
-                ttl: seconds(30),
-                fence: None,
-            })
-            .await
-        ));
-        assert!(busy(&a.acquire(30).await));
-    });
-    assert_eq!(
-        (a.heard.try_iter().count(), b.heard.try_iter().count()),
-        (0, 0)
-    );
+    assert!(a.takes(30) && b.waits(30));
+    assert_eq!(b.names(), [NAME]);
+    a.releases();
+    let Notice::Granted { key, wake } = b.heard.recv_timeout(SOON).unwrap() else {
+        panic!()
+    };
+    assert_eq!((key.as_str(), wake.owner), (NAME, b.owner(1)));
+    assert!(b.extends() && a.waits(30));
+    let told = [a, b].map(|peer| peer.heard.try_iter().count());
+    assert_eq!(told, [0, 0]);
 }
 
 #[test]
 fn waiter_of_same_client_is_woken_directly() {
-    let host = Host::new(Clock::system());
+    let host = Host::running();
     let a = host.peer(1);
-    pollster::block_on(async {
-        assert!(held(&a.acquire(30).await));
-        let other = Step::Acquire {
-            owner: a.owner(2),
-            mode: Mode::Exclusive,
-            ttl: seconds(30),
-            block: Block::ONE,
-            wait: Some(Wait { listening: true }),
-        };
-        assert!(busy(&a.step(other).await));
-        assert_eq!(a.release(None).await, Reply::Released);
-    });
+    assert!(a.takes(30));
+    assert!(matches!(a.acquires(2, NAME, 30, 1), Reply::Busy(_)));
+    a.releases();
     assert!(
         matches!(a.heard.try_recv(), Ok(Notice::Granted { wake, .. }) if wake.owner == a.owner(2))
     );
 }
 
+/// The time of a refusal is that of the boot clock, which the file has of each lock.
 #[tokio::test(start_paused = true)]
-async fn queue_stays_in_order_when_waiters_leave() {
-    let host = Host::new(Clock::virtual_time());
-    let peers: Vec<_> = (1..=5).map(|client| host.peer(client)).collect();
-    for peer in &peers {
-        peer.acquire(30).await;
-    }
-    peers[2].release(None).await;
-    assert!(busy(&peers[2].acquire(30).await), "joins again at the end");
-    for at in [0, 1, 3, 4, 2] {
-        assert!(held(&peers[at].acquire(30).await), "{at}");
-        assert_eq!(peers[at].release(None).await, Reply::Released);
-    }
+async fn times_and_fences_are_those_of_the_file() {
+    let host = Host::still();
+    let (a, b) = (host.peer(1), host.peer(2));
+    let draws = |peer: &Peer, name, fences| match peer.acquires(1, name, 30, fences) {
+        Reply::Held(Held { fence, block, .. }) => (fence.unwrap().get(), block.get()),
+        other => panic!("{other:?}"),
+    };
+    let (first, _) = draws(&a, NAME, 64);
+    assert_eq!(draws(&b, "{another} name", 17), (first + 64, 17));
+    assert_eq!(draws(&host.peer(3), "a third", 1), (first + 81, 1));
+    let refused = |passed: u64| {
+        host.passes(passed);
+        let Reply::Busy(Busy { holder, at_us, .. }) = b.acquires(1, NAME, 30, 1) else {
+            panic!("it is held")
+        };
+        (holder.held_for, holder.expires_in, at_us)
+    };
+    let (held_for, left, at_us) = refused(10);
+    assert_eq!(held_for, Some(Duration::from_secs(10)));
+    assert_eq!(left, Some(Duration::from_secs(20)));
+    assert_eq!(refused(2).2 - at_us, 2_000_000);
 }
 
 #[test]
 fn many_open_a_new_file_at_once_and_count_together() {
-    let host = Host::new(Clock::system());
+    let host = Host::running();
     let (threads, rounds) = (6, 20);
     let counter = host.dir.path().join("counter");
     fs::write(&counter, "0").unwrap();
@@ -242,18 +265,61 @@ fn many_open_a_new_file_at_once_and_count_together() {
             scope.spawn(move || {
                 let peer = host.peer(client);
                 for _ in 0..rounds {
-                    while !held(&pollster::block_on(peer.acquire(30))) {
+                    while !peer.takes(30) {
                         drop(peer.heard.recv_timeout(Duration::from_millis(250)));
                     }
                     let count: u64 = fs::read_to_string(counter).unwrap().parse().unwrap();
                     fs::write(counter, (count + 1).to_string()).unwrap();
-                    pollster::block_on(peer.release(None));
+                    peer.releases();
                 }
             });
         }
     });
-    assert_eq!(
-        fs::read_to_string(&counter).unwrap(),
-        (threads * rounds).to_string()
-    );
+    let total = fs::read_to_string(&counter).unwrap();
+    assert_eq!(total, (threads * rounds).to_string());
+}
+
+/// The step that grants the lock delivers the wake. The woken client takes steps itself.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread that hangs must not hang the test"
+)]
+fn woken_client_in_virtual_time_may_take_a_step() {
+    let (ended, end) = channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        runtime.unwrap().block_on(breaks_for_waiter_that_left());
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(SOON)
+        .expect("a step takes no lock that its thread holds");
+}
+
+/// The first waiter leaves, and the next has other terms: the grant to the first is given back, and the next asks for
+/// its own.
+async fn breaks_for_waiter_that_left() {
+    let host = Host::still();
+    let url = format!("local:{}", host.file());
+    let client = async || {
+        let builder = Client::builder().clock(host.clock.clone());
+        builder.connect(&url).await.unwrap()
+    };
+    let (holder, waiters) = (client().await, client().await);
+    let lease = holder.mutex("m").acquire().await.unwrap();
+    let waits = |ttl: u64| {
+        let mutex = waiters.mutex("m").ttl(Duration::from_secs(ttl));
+        tokio::runtime::Handle::current().spawn(async move { mutex.acquire().await.unwrap() })
+    };
+    let (first, second) = (waits(30), waits(10));
+    tokio::task::yield_now().await;
+    first.abort();
+    tokio::task::yield_now().await;
+    assert!(waiters.break_lock("m", lease.fence()).await.unwrap());
+    let granted = second.await.unwrap();
+    assert!(granted.fence() > lease.fence());
+    granted.release().await.unwrap();
 }

@@ -32,36 +32,29 @@ fn inherited() -> String {
 
 #[test]
 fn a_holder_renews_for_ever_in_the_space_that_it_has() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     in_a_process_that_writes(48, &host, "renewing");
 }
 
 #[test]
 #[ignore = "run by the test above"]
 fn renewing() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let a = host.open(&inherited(), 1).unwrap();
-    pollster::block_on(async {
-        assert!(held(&a.acquire(30).await));
-        for round in 0..500 {
-            host.clock.suspend(Duration::from_secs(10));
-            let step = Step::Extend {
-                owner: a.owner(1),
-                ttl: seconds(30),
-                fence: None,
-            };
-            let reply = a.store.apply(&name(), step).await;
-            assert!(matches!(reply, Ok(Reply::Held(_))), "{round}: {reply:?}");
-        }
-    });
+    assert!(a.takes(30));
+    for round in 0..500 {
+        host.passes(10);
+        let reply = a.extend();
+        assert!(matches!(reply, Ok(Reply::Held(_))), "{round}: {reply:?}");
+    }
 }
 
 /// So renewing needs no space on the disk, ever.
 #[test]
 fn the_file_has_its_pages_as_soon_as_a_step_is_answered() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let a = host.peer(1);
-    assert!(held(&pollster::block_on(a.acquire(30))));
+    assert!(a.takes(30));
     let pages = host.number("PRAGMA page_count");
     let bytes = fs::metadata(host.file()).unwrap().len();
     assert_eq!(bytes, u64::try_from(pages).unwrap() * 1024);
@@ -69,9 +62,9 @@ fn the_file_has_its_pages_as_soon_as_a_step_is_answered() {
 
 #[test]
 fn a_file_that_cannot_be_written_can_be_read() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let a = host.peer(1);
-    assert!(held(&pollster::block_on(a.acquire(30))));
+    assert!(a.takes(30));
     in_a_process_that_writes(0, &host, "reading");
     drop(a);
     // No process has it open: there is no log.
@@ -81,42 +74,33 @@ fn a_file_that_cannot_be_written_can_be_read() {
 #[test]
 #[ignore = "run by the test above"]
 fn reading() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let b = host.open(&inherited(), 2).unwrap();
-    pollster::block_on(async {
-        assert!(b.fence().await.is_some());
-        assert_eq!(b.store.index(None).await.unwrap(), ["orders:42"]);
-        let step = Step::Release {
-            owner: b.owner(1),
-            keep: None,
-            fence: None,
-        };
-        let refused = b.store.apply(&name(), step).await.unwrap_err();
-        assert_eq!(refused.kind, StoreErrorKind::Unavailable);
-        assert!(
-            refused.to_string().contains("cannot be written"),
-            "{refused}"
-        );
-        assert!(!refused.may_have_taken_effect);
-    });
+    assert!(b.fence().is_some());
+    assert_eq!(b.names(), [NAME]);
+    let refused = b.release(None).unwrap_err();
+    is_unwritable(&refused);
+    assert!(!refused.may_have_taken_effect);
+}
+
+fn is_unwritable(refused: &StoreError) {
+    assert_eq!(refused.kind, StoreErrorKind::Unavailable);
+    let said = refused.to_string();
+    assert!(said.contains("cannot be written"), "{said}");
 }
 
 #[test]
 fn a_file_that_cannot_be_made_is_no_file_without_locks() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     in_a_process_that_writes(0, &host, "making");
 }
 
 #[test]
 #[ignore = "run by the test above"]
 fn making() {
-    let host = Host::new(Clock::virtual_time());
+    let host = Host::still();
     let Err(Error::Store(refused)) = host.open(&inherited(), 1) else {
         panic!("opened")
     };
-    assert_eq!(refused.kind, StoreErrorKind::Unavailable);
-    assert!(
-        refused.to_string().contains("cannot be written"),
-        "{refused}"
-    );
+    is_unwritable(&refused);
 }

@@ -1,6 +1,7 @@
 //! Contended locks, and the messages of scripts. Arguments and answers are compared with core on real servers.
 
 use super::*;
+use crate::store::redis::tests::rows;
 
 const TOKEN: &str = "lh1.00000000000000000000000000000005.0000000000000009.h:1:";
 
@@ -35,21 +36,14 @@ fn contended_lock_uses_long_form_until_others_are_gone() {
 
 #[test]
 fn the_messages_of_the_document_are_understood() {
-    let text = include_str!("../../../../../../docs/reference/protocol.md");
-    let table = text.split("<!-- vectors:messages ").nth(1).unwrap();
-    let rows = table.split("<!-- end -->").next().unwrap().lines();
-    let rows = rows.filter(|line| line.starts_with('|')).skip(2);
     let mut verbs = Vec::new();
-    for row in rows {
-        let cells: Vec<&str> = row
-            .split('|')
-            .map(|cell| cell.trim().trim_matches('`'))
-            .collect();
-        let [_, message, verb, fence, at, queued, client, name, _] = cells[..] else {
-            panic!("{row}")
+    for row in rows("messages") {
+        let cells: Vec<&str> = row.iter().map(String::as_str).collect();
+        let [message, verb, fence, at, queued, client, name] = cells[..] else {
+            panic!("{row:?}")
         };
         let number = |text: &str| text.parse::<u64>().unwrap();
-        verbs.push(verb);
+        verbs.push(verb.to_owned());
         let owner = match notice(message.as_bytes()) {
             Some(Notice::Granted { key, wake }) if verb == "granted" => {
                 let said = (fence != "none").then(|| Fence::new(number(fence)));
@@ -66,7 +60,7 @@ fn the_messages_of_the_document_are_understood() {
                 owner
             }
             Some(Notice::First { owner }) if verb == "first" => owner,
-            other => panic!("{row}: {other:?}"),
+            other => panic!("{row:?}: {other:?}"),
         };
         assert_eq!(owner.client().get(), number(client));
     }

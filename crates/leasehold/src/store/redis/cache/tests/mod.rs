@@ -1,4 +1,4 @@
-//! Behaviour of cache entries on servers only: full memory, missing permissions, a different clock after a failover.
+//! Behaviour of cache entries on servers only: lookups, full memory, missing permissions, a different clock after a failover.
 
 mod against_core;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::cache::{
-    Begin, Commit, CommitOutcome, Format, POLL_UNSUBSCRIBED, Reply, Step, Token, Version,
+    Begin, Commit, CommitOutcome, Format, POLL_UNSUBSCRIBED, Reply, Step, Token, Value, Version,
 };
 use leasehold_core::{ClientId, LockName, Ttl};
 use testkit::RedisServer;
@@ -29,6 +29,13 @@ fn open(url: &str) -> RedisStore {
         limit: LIMIT,
     };
     RedisStore::open(Address::parse(url).unwrap(), attach)
+}
+
+/// Opened by a user with these rules.
+fn open_as(server: &RedisServer, rules: &[&str]) -> RedisStore {
+    let user = ["ACL", "SETUSER", "user", "on", ">pass", "~*"];
+    server.cli(&[&user[..], rules].concat());
+    open(&format!("redis://user:pass@127.0.0.1:{}", server.port()))
 }
 
 fn key(name: &str) -> LockName {
@@ -160,7 +167,34 @@ async fn look_is_one_command_and_samples_clock_now_and_then() {
 }
 
 #[tokio::test]
-async fn what_is_no_entry_counts_as_nothing_and_stays() {
+async fn many_entries_are_looked_up_by_few_commands() {
+    let server = RedisServer::start();
+    let store = open(&server.url());
+    let names: Vec<_> = (0..1_200).map(|at| format!("entry {at}")).collect();
+    let there = [0, 511, 512, 1_199];
+    for at in there {
+        let version = loads(&store, &names[at], 1).await;
+        takes(&store, &names[at], commit(1, version, at + 1))
+            .await
+            .unwrap();
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let found = looks(&store, &names).await.values;
+    let bytes = |value: &Value| value.body.len();
+    let found: Vec<_> = found
+        .iter()
+        .map(|value| value.as_ref().map(bytes))
+        .collect();
+    let expected: Vec<_> = (0..1_200)
+        .map(|at| there.contains(&at).then_some(at + 1))
+        .collect();
+    assert_eq!(found, expected);
+    assert_eq!(calls(&server, "mget"), 3);
+    assert!(looks(&store, &[]).await.values.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_no_entry_is_looked_up_as_nothing() {
     let server = RedisServer::start();
     let store = open(&server.url());
     server.cli(&["SET", "text", "{}"]);
@@ -175,19 +209,6 @@ async fn what_is_no_entry_counts_as_nothing_and_stays() {
                 .all(Option::is_none)
         );
     }
-    let steps = [
-        begin(1),
-        commit(1, Version::MAX, 3),
-        Step::Invalidate { remove: true },
-    ];
-    for (name, kind) in [("text", "string"), ("hash", "hash"), ("entry", "string")] {
-        for step in &steps {
-            let reply = takes(&store, name, step.clone()).await.unwrap();
-            assert_eq!(reply, Reply::Foreign(kind.into()), "{name}");
-        }
-    }
-    assert_eq!(server.cli(&["GET", "text"]).text(), "{}");
-    assert_eq!(server.cli(&["DBSIZE"]).int(), 3);
 }
 
 #[tokio::test]
@@ -211,11 +232,8 @@ async fn user_without_time_permission_reads_everything_as_stale() {
     let version = loads(&open(&server.url()), "a", 1).await;
     let owner = open(&server.url());
     takes(&owner, "a", commit(1, version, 3)).await.unwrap();
-    server.cli(&[
-        "ACL", "SETUSER", "reader", "on", ">pass", "~*", "&*", "+@all", "-time",
-    ]);
-    let url = format!("redis://reader:pass@127.0.0.1:{}", server.port());
-    let found = looks(&open(&url), &["a"]).await;
+    let reader = open_as(&server, &["&*", "+@all", "-time"]);
+    let found = looks(&reader, &["a"]).await;
     assert!(found.values[0].is_some());
     assert_eq!(found.now_ms, u64::MAX);
 }
@@ -223,18 +241,7 @@ async fn user_without_time_permission_reads_everything_as_stale() {
 #[tokio::test]
 async fn waiter_that_cannot_subscribe_polls_more_often() {
     let server = RedisServer::start();
-    server.cli(&[
-        "ACL",
-        "SETUSER",
-        "deaf",
-        "on",
-        ">pass",
-        "~*",
-        "resetchannels",
-        "+@all",
-    ]);
-    let url = format!("redis://deaf:pass@127.0.0.1:{}", server.port());
-    let store = open(&url);
+    let store = open_as(&server, &["resetchannels", "+@all"]);
     store.ready().await.unwrap();
     loads(&store, "a", 1).await;
     let reply = takes(&store, "a", begin(2)).await.unwrap();
@@ -269,31 +276,6 @@ async fn the_clock_is_that_of_the_server_at_the_other_end() {
         }
     };
     assert!(found.now_ms < server_ms() + 20_000);
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn load_from_before_clock_step_and_lost_control_is_dropped() {
-    let server = RedisServer::builder().virtual_clock().start();
-    let store = open(&server.url());
-    let old = loads(&store, "page", 1).await;
-    server.cli(&["DEL", "{page}:lh-cache"]);
-    server.clock().set(server.clock().now() - 60_000_000);
-    let invalidate = Step::Invalidate { remove: true };
-    takes(&store, "page", invalidate).await.unwrap();
-    let new = loads(&store, "page", 2).await;
-    assert!(new < old);
-    let kept = takes(&store, "page", commit(2, new, 3)).await;
-    assert!(
-        matches!(kept, Ok(Reply::Committed(CommitOutcome::Fresh(_)))),
-        "{kept:?}"
-    );
-    let kept = takes(&store, "page", commit(1, old, 7)).await.unwrap();
-    assert_eq!(kept, Reply::Committed(CommitOutcome::Overtaken));
-    let Ok(Reply::Fresh(read)) = takes(&store, "page", begin(3)).await else {
-        panic!("it is not fresh");
-    };
-    assert_eq!((read.header.version, read.body.len()), (new, 3));
 }
 
 /// Fields of a control that no script wrote; T is the token of the asking load.

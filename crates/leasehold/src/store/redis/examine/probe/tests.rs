@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::store::redis::scripts::Scripts;
 
 #[test]
 fn the_rule_of_a_node_has_its_own_keys() {
@@ -42,37 +43,7 @@ fn called(lua: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_command_of_the_scripts_is_needed() {
-    let lua = [
-        include_str!("../../../../../lua/prelude.lua"),
-        include_str!("../../../../../lua/index.lua"),
-        include_str!("../../../../../lua/mutex/take.lua"),
-        include_str!("../../../../../lua/mutex/settle.lua"),
-        include_str!("../../../../../lua/mutex/hand_over.lua"),
-        include_str!("../../../../../lua/mutex/acquire.lua"),
-        include_str!("../../../../../lua/mutex/extend.lua"),
-        include_str!("../../../../../lua/mutex/release.lua"),
-        include_str!("../../../../../lua/mutex/break.lua"),
-        include_str!("../../../../../lua/mutex/inspect.lua"),
-        include_str!("../../../../../lua/timestamp/prelude.lua"),
-        include_str!("../../../../../lua/timestamp/acquire.lua"),
-        include_str!("../../../../../lua/timestamp/extend.lua"),
-        include_str!("../../../../../lua/timestamp/release.lua"),
-    ]
-    .concat();
-    let entries = [
-        include_str!("../../../../../lua/cache/prelude.lua"),
-        include_str!("../../../../../lua/cache/abandon.lua"),
-        include_str!("../../../../../lua/cache/begin.lua"),
-        include_str!("../../../../../lua/cache/commit.lua"),
-        include_str!("../../../../../lua/cache/invalidate.lua"),
-        include_str!("../../../../../lua/cache/renew.lua"),
-    ]
-    .concat();
-    let lua = if cfg!(feature = "entries") {
-        lua + &entries
-    } else {
-        lua
-    };
+    let lua = Scripts::default().all_texts();
     let called = called(&lua);
     assert!(called.len() > 15, "{called:?}");
     let parts = parts();

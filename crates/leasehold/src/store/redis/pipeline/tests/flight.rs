@@ -23,9 +23,6 @@ struct Scene {
     now: Moment,
 }
 
-/// A batch by its number, and the word for each answer.
-type Completed = (u64, Vec<String>);
-
 impl Scene {
     fn new() -> Self {
         let scripts = Arc::<Scripts>::default();
@@ -45,7 +42,7 @@ impl Scene {
         scene.begin(1, Kind::Settle, &[("b", release_under(2))]);
         let steps = [("c", acquire(3)), ("a", acquire(4))];
         scene.begin(2, Kind::AcquireLong, &steps);
-        assert!(scene.hear().is_empty() && scene.hear().is_empty());
+        scene.answers(&[("", ""), ("", "")]);
         scene
     }
 
@@ -75,24 +72,36 @@ impl Scene {
         self.server.requests().map(Request::shown).collect()
     }
 
-    /// The server answers the oldest request. Returns the batches that are completed then.
-    fn hear(&mut self) -> Vec<Completed> {
-        self.server.receive(&mut self.flight);
-        let reply = self.server.answer().expect("a request");
-        self.now = self.now.after(Duration::from_millis(1));
-        self.flight.hear(reply, self.now).unwrap();
-        self.completed()
+    /// The server answers one request after the other. Before each: all requests in flight, unless left out. After it: the batches that are
+    /// completed then, by number, with the word for each answer.
+    fn answers(&mut self, rows: &[(&str, &str)]) {
+        for (requests, completed) in rows {
+            let in_flight = self.in_flight().join(" | ");
+            if !requests.is_empty() {
+                assert_eq!(in_flight, *requests);
+            }
+            let reply = self.server.answer().expect("a request");
+            self.now = self.now.after(Duration::from_millis(1));
+            assert_eq!(self.hears(reply), *completed, "{in_flight}");
+        }
     }
 
-    fn completed(&mut self) -> Vec<Completed> {
+    /// The batches that are completed by this reply.
+    fn hears(&mut self, reply: Value) -> String {
+        self.flight.hear(reply, self.now).unwrap();
         let mut all = Vec::new();
         while let Some(completed) = self.flight.next_completed() {
             assert_eq!(completed.answers.len(), completed.batch.steps.len());
-            let words = completed.answers.iter().flatten().map(word).collect();
-            all.push((completed.batch.id, words));
+            let words: Vec<_> = completed.answers.iter().flatten().map(word).collect();
+            all.push(format!("{}: {}", completed.batch.id, words.join(" ")));
         }
-        all
+        all.join("; ")
     }
+}
+
+/// A reply as the server writes it.
+fn reply(text: &str) -> Value {
+    parse_redis_value(text.as_bytes()).unwrap()
 }
 
 /// The kind of reply, or the code of the error.
@@ -107,9 +116,7 @@ fn word(answer: &RedisResult<Reply>) -> String {
     }
 }
 
-fn all(id: u64, words: &[&str]) -> Vec<Completed> {
-    vec![(id, words.iter().map(|word| (*word).to_owned()).collect())]
-}
+const FULL: &str = "*2\r\n+error\r\n$23\r\nOOM command not allowed\r\n";
 
 fn extend_under(number: u64) -> Step {
     Step::Extend {
@@ -129,16 +136,16 @@ fn refused_batches_go_again_in_order_before_anything_new() {
         scene.begin(id, Kind::Acquire, &[(name, acquire(id))]);
     }
     assert_eq!(scene.in_flight().len(), 3);
-    for left in [2, 1] {
-        assert!(scene.hear().is_empty() && !scene.flight.has_room());
+    for (refused, left) in [(1, 2), (2, 1)] {
+        scene.answers(&[("", "")]);
+        assert!(!scene.flight.has_room(), "{refused} was refused");
         assert_eq!(scene.in_flight().len(), left, "nothing goes yet");
     }
-    assert!(scene.hear().is_empty());
-    for id in 1..=3 {
-        assert_eq!(scene.in_flight(), [format!("EVAL take {id}")]);
-        assert!(!scene.flight.has_room());
-        assert_eq!(scene.hear(), all(id, &["held"]));
-    }
+    scene.answers(&[("EVALSHA take 3", ""), ("EVAL take 1", "1: held")]);
+    assert!(!scene.flight.has_room());
+    scene.answers(&[("EVAL take 2", "2: held")]);
+    assert!(!scene.flight.has_room());
+    scene.answers(&[("EVAL take 3", "3: held")]);
     assert!(scene.flight.has_room() && scene.in_flight().is_empty());
 }
 
@@ -156,14 +163,16 @@ fn batch_that_found_a_lock_busy_after_a_refusal_goes_again() {
         &[("c", acquire(5)), ("a", acquire(3))],
     );
     scene.begin(3, Kind::AcquireLong, &[("b", acquire(4))]);
-    assert_eq!(scene.hear(), all(0, &["busy"]), "it came before");
-    assert!(scene.hear().is_empty());
-    assert!(scene.hear().is_empty(), "busy, after a refusal");
-    assert_eq!(scene.hear(), all(3, &["held"]));
-    assert_eq!(scene.in_flight(), ["EVAL settle 1"]);
-    assert_eq!(scene.hear(), all(1, &["released"]));
-    assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 5 3"]);
-    assert_eq!(scene.hear(), all(2, &["held", "held"]));
+    scene.answers(&[
+        // It came before the refusal.
+        ("", "0: busy"),
+        ("", ""),
+        // It found the lock busy, after the refusal.
+        ("", ""),
+        ("", "3: held"),
+        ("EVAL settle 1", "1: released"),
+        ("EVALSHA acquire-many 5 3", "2: held held"),
+    ]);
     assert!(scene.flight.has_room() && scene.in_flight().is_empty());
 }
 
@@ -172,23 +181,23 @@ fn batch_that_found_a_lock_busy_after_a_refusal_goes_again() {
 fn answers_stand_if_the_repetition_of_a_batch_is_refused() {
     let mut scene = Scene::that_repeats();
     scene.server.denied.extend(["a".into(), "c".into()]);
-    assert!(scene.hear().is_empty(), "the long form follows");
-    assert_eq!(scene.hear(), all(1, &["not-held"]));
-    assert!(scene.hear().is_empty() && scene.hear().is_empty());
-    assert_eq!(scene.hear(), all(2, &["held", "busy"]));
+    scene.answers(&[
+        // The long form follows.
+        ("", ""),
+        ("", "1: not-held"),
+        ("", ""),
+        ("", ""),
+        ("", "2: held busy"),
+    ]);
 }
 
 /// (SQ1)
 #[test]
 fn answers_stand_if_a_step_of_the_repetition_fails() {
     let mut scene = Scene::that_repeats();
-    assert!(scene.hear().is_empty(), "the long form follows");
-    assert_eq!(scene.hear(), all(1, &["not-held"]));
-    let word = |text: &str| Value::BulkString(text.into());
-    let failed = Value::Array(vec![word("error"), word("OOM command not allowed")]);
-    let reply = Value::Array(vec![failed.clone(), failed]);
-    scene.flight.hear(reply, scene.now).unwrap();
-    assert_eq!(scene.completed(), all(2, &["held", "busy"]));
+    scene.answers(&[("", ""), ("", "1: not-held")]);
+    let failed = reply(&format!("*2\r\n{FULL}{FULL}"));
+    assert_eq!(scene.hears(failed), "2: held busy");
 }
 
 /// (SQ1) The first answer says that the step may have taken effect. The refusal of its repetition does not take that back.
@@ -200,22 +209,15 @@ fn unknown_outcome_stands_if_the_repetition_fails() {
     scene.begin(2, Kind::AcquireLong, &steps);
     let failed = "*2\r\n+error\r\n$20\r\nERR a command failed\r\n";
     let busy = "*5\r\n+busy\r\n:0\r\n:50\r\n:7\r\n*5\r\n+string\r\n$1\r\nx\r\n:9\r\n+\r\n:-1\r\n";
-    let full = "*2\r\n+error\r\n$23\r\nOOM command not allowed\r\n";
-    for reply in [
-        "-NOSCRIPT No matching script\r\n",
-        &format!("*2\r\n{failed}{busy}"),
-        "*1\r\n+done\r\n",
-        &format!("*2\r\n{full}{full}"),
+    for (text, completed) in [
+        ("-NOSCRIPT No matching script\r\n", ""),
+        (&format!("*2\r\n{failed}{busy}"), ""),
+        ("*1\r\n+done\r\n", "1: released"),
     ] {
-        let reply = parse_redis_value(reply.as_bytes()).unwrap();
-        scene.flight.hear(reply, scene.now).unwrap();
+        assert_eq!(scene.hears(reply(text)), completed);
     }
-    assert!(
-        scene
-            .flight
-            .next_completed()
-            .is_some_and(|first| first.batch.id == 1)
-    );
+    let full = reply(&format!("*2\r\n{FULL}{FULL}"));
+    scene.flight.hear(full, scene.now).unwrap();
     let second = scene.flight.next_completed().unwrap();
     let [Some(Err(error)), Some(Ok(Reply::Busy(_)))] = &second.answers[..] else {
         panic!("{:?}", second.answers);
@@ -231,14 +233,15 @@ fn denied_batch_is_split_and_only_the_denied_step_fails() {
     let steps = [("a", acquire(1)), ("b", acquire(2)), ("c", acquire(3))];
     scene.begin(1, Kind::Acquire, &steps);
     scene.begin(2, Kind::Acquire, &[("d", acquire(4))]);
-    assert!(scene.hear().is_empty());
-    assert_eq!(scene.hear(), all(2, &["held"]));
-    for alone in ["take 1", "take 2", "take 3"] {
-        assert_eq!(scene.in_flight(), [format!("EVALSHA {alone}")]);
-        assert!(scene.hear().is_empty() && !scene.flight.has_room());
-    }
-    assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 3"]);
-    assert_eq!(scene.hear(), all(1, &["held", "NOPERM", "busy"]));
+    scene.answers(&[
+        ("", ""),
+        ("", "2: held"),
+        ("EVALSHA take 1", ""),
+        ("EVALSHA take 2", ""),
+        ("EVALSHA take 3", ""),
+    ]);
+    assert!(!scene.flight.has_room());
+    scene.answers(&[("EVALSHA acquire-many 3", "1: held NOPERM busy")]);
     assert!(scene.flight.has_room());
 }
 
@@ -248,9 +251,9 @@ fn denied_batch_of_one_step_is_answered_with_the_error() {
     scene.server.denied.insert("b".into());
     scene.begin(1, Kind::Acquire, &[("b", acquire(1))]);
     scene.begin(2, Kind::Acquire, &[("a", acquire(2))]);
-    assert_eq!(scene.hear(), all(1, &["NOPERM"]));
+    scene.answers(&[("", "1: NOPERM")]);
     assert!(scene.flight.has_room());
-    assert_eq!(scene.hear(), all(2, &["held"]));
+    scene.answers(&[("", "2: held")]);
 }
 
 #[test]
@@ -269,15 +272,12 @@ fn steps_that_do_not_fit_go_again_in_the_long_form() {
     ];
     scene.begin(1, Kind::Settle, &steps);
     scene.begin(2, Kind::Acquire, &[("c", acquire(5))]);
-    assert!(scene.hear().is_empty());
+    scene.answers(&[("", "")]);
     assert!(scene.flight.has_room(), "the server refused nothing");
-    assert_eq!(
-        scene.in_flight(),
-        ["EVALSHA take 5", "EVALSHA settle-many 2 4"]
-    );
-    assert_eq!(scene.hear(), all(2, &["held"]));
-    let answers = ["held", "held", "released", "not-held"];
-    assert_eq!(scene.hear(), all(1, &answers));
+    scene.answers(&[
+        ("EVALSHA take 5 | EVALSHA settle-many 2 4", "2: held"),
+        ("", "1: held held released not-held"),
+    ]);
 }
 
 #[test]
@@ -286,23 +286,19 @@ fn long_form_that_is_refused_goes_again_at_once() {
     scene.server.loaded.remove(&(SETTLE_MANY, false));
     let steps = [("a", release_under(1)), ("b", release_under(2))];
     scene.begin(1, Kind::Settle, &steps);
-    assert!(scene.hear().is_empty());
+    scene.answers(&[("", "")]);
     // The user loses a permission between the two forms.
     scene.server.denied.insert("a".into());
     scene.begin(2, Kind::Acquire, &[("c", acquire(3))]);
-    let requests = ["EVALSHA settle-many 1 2", "EVALSHA take 3"];
-    assert_eq!(scene.in_flight(), requests);
-    assert!(scene.hear().is_empty() && scene.flight.has_room());
-    assert_eq!(
-        scene.in_flight(),
-        ["EVALSHA take 3", "EVALSHA settle-many 1"]
-    );
-    assert_eq!(scene.hear(), all(2, &["held"]));
-    assert!(scene.hear().is_empty(), "the first step was denied");
-    assert_eq!(scene.in_flight(), ["EVALSHA settle-many 2"]);
-    assert!(scene.hear().is_empty(), "the script is unknown");
-    assert_eq!(scene.in_flight(), ["EVAL settle-many 2"]);
-    assert_eq!(scene.hear(), all(1, &["NOPERM", "not-held"]));
+    scene.answers(&[("EVALSHA settle-many 1 2 | EVALSHA take 3", "")]);
+    assert!(scene.flight.has_room());
+    scene.answers(&[
+        ("EVALSHA take 3 | EVALSHA settle-many 1", "2: held"),
+        // The first step is denied, and for the second one the script is unknown.
+        ("", ""),
+        ("EVALSHA settle-many 2", ""),
+        ("EVAL settle-many 2", "1: NOPERM not-held"),
+    ]);
 }
 
 #[test]
@@ -311,15 +307,14 @@ fn old_server_gets_scripts_without_flags_from_then_on() {
     scene.server.takes_flags = false;
     scene.server.loaded.clear();
     scene.begin(1, Kind::Acquire, &[("a", acquire(1))]);
-    for request in ["EVALSHA", "EVAL", "EVALSHA plain"] {
-        assert_eq!(scene.in_flight(), [format!("{request} take 1")]);
-        assert!(scene.hear().is_empty());
-    }
-    assert_eq!(scene.in_flight(), ["EVAL plain take 1"]);
-    assert_eq!(scene.hear(), all(1, &["held"]));
+    scene.answers(&[
+        ("EVALSHA take 1", ""),
+        ("EVAL take 1", ""),
+        ("EVALSHA plain take 1", ""),
+        ("EVAL plain take 1", "1: held"),
+    ]);
     scene.begin(2, Kind::Acquire, &[("b", acquire(2))]);
-    assert_eq!(scene.in_flight(), ["EVALSHA plain take 2"]);
-    assert_eq!(scene.hear(), all(2, &["held"]));
+    scene.answers(&[("EVALSHA plain take 2", "2: held")]);
 }
 
 #[test]
@@ -327,15 +322,9 @@ fn server_that_takes_no_hash_gets_texts_from_then_on() {
     let mut scene = Scene::new();
     scene.server.takes_hashes = false;
     scene.begin(1, Kind::Acquire, &[("a", acquire(1))]);
-    assert_eq!(scene.in_flight(), ["EVALSHA take 1"]);
-    assert!(scene.hear().is_empty());
-    assert_eq!(scene.in_flight(), ["EVAL take 1"]);
-    assert_eq!(scene.hear(), all(1, &["held"]));
+    scene.answers(&[("EVALSHA take 1", ""), ("EVAL take 1", "1: held")]);
     scene.begin(2, Kind::Acquire, &[("a", acquire(2))]);
-    assert_eq!(scene.in_flight(), ["EVAL take 2"]);
-    assert!(scene.hear().is_empty());
-    assert_eq!(scene.in_flight(), ["EVAL acquire-many 2"]);
-    assert_eq!(scene.hear(), all(2, &["busy"]));
+    scene.answers(&[("EVAL take 2", ""), ("EVAL acquire-many 2", "2: busy")]);
 }
 
 /// A script that is only forgotten goes by its text once.
@@ -344,8 +333,7 @@ fn forgotten_script_goes_by_its_hash_the_next_time() {
     let mut scene = Scene::new();
     scene.server.loaded.remove(&(ACQUIRE_MANY, false));
     scene.begin(1, Kind::AcquireLong, &[("a", acquire(1))]);
-    scene.hear();
-    assert_eq!(scene.hear(), all(1, &["held"]));
+    scene.answers(&[("", ""), ("", "1: held")]);
     scene.begin(2, Kind::AcquireLong, &[("b", acquire(2))]);
     assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 2"]);
 }
@@ -359,19 +347,17 @@ fn calls_between_batches_get_their_replies_in_order() {
     drop(scene.call(&["gone"]));
     scene.begin(2, Kind::Acquire, &[("b", acquire(2))]);
     assert!(first.try_recv().is_err());
-    scene.hear();
+    scene.answers(&[("", "")]);
     let said = |words: &[&str]| {
         let values = words.iter().map(|word| Value::SimpleString((*word).into()));
         Ok(values.collect::<Vec<_>>())
     };
     assert_eq!(first.try_recv(), said(&["one"]));
-    assert_eq!(scene.hear(), all(1, &["held"]));
-    scene.hear();
+    scene.answers(&[("", "1: held"), ("", "")]);
     assert!(second.try_recv().is_err(), "one reply is missing");
-    scene.hear();
+    scene.answers(&[("", "")]);
     assert_eq!(second.try_recv(), said(&["two", "three"]));
-    scene.hear();
-    assert_eq!(scene.hear(), all(2, &["held"]));
+    scene.answers(&[("", ""), ("", "2: held")]);
 }
 
 #[test]
@@ -389,19 +375,16 @@ fn releases_go_by_a_native_command_where_the_server_has_one() {
         scene.begin(2, Kind::Acquire, &[("c", acquire(4))]);
         let sent = [1, 2, 3].map(|owner| format!("{command} {owner}"));
         assert_eq!(scene.in_flight()[..3], sent);
-        for _ in 0..3 {
-            assert!(scene.hear().is_empty());
-        }
-        assert_eq!(
-            scene.in_flight(),
-            ["EVALSHA take 4", "EVALSHA settle-many 2"]
-        );
-        assert_eq!(scene.hear(), all(2, &["held"]));
-        assert_eq!(scene.hear(), all(1, &["released"; 3]));
+        scene.answers(&[
+            ("", ""),
+            ("", ""),
+            ("", ""),
+            ("EVALSHA take 4 | EVALSHA settle-many 2", "2: held"),
+            ("", "1: released released released"),
+        ]);
         // The first reply was lost. A script says the same.
         scene.begin(3, Kind::Settle, &[("a", release_under(1))]);
-        assert!(scene.hear().is_empty());
-        assert_eq!(scene.hear(), all(3, &["not-held"]));
+        scene.answers(&[("", ""), ("", "3: not-held")]);
         // An extension is none of its business, nor is a batch with one.
         scene.begin(
             4,
@@ -424,58 +407,48 @@ fn denied_native_command_is_used_no_more() {
     let steps = [("a", release_under(1)), ("b", release_under(2))];
     scene.begin(1, Kind::Settle, &steps);
     scene.begin(2, Kind::Acquire, &[("a", acquire(4))]);
-    assert!(scene.hear().is_empty() && scene.hear().is_empty());
+    scene.answers(&[("", ""), ("", "")]);
     assert!(!scene.flight.has_room(), "the refused batch goes first");
-    assert!(scene.hear().is_empty(), "it does not fit");
-    assert_eq!(scene.in_flight(), ["EVALSHA acquire-many 4"]);
-    // It found the lock busy.
-    assert!(scene.hear().is_empty());
-    assert_eq!(scene.in_flight(), ["EVALSHA settle 1 2"]);
-    assert_eq!(scene.hear(), all(1, &["released", "released"]));
-    assert_eq!(scene.hear(), all(2, &["held"]));
+    scene.answers(&[
+        // It does not fit. Its long form finds the lock busy.
+        ("", ""),
+        ("EVALSHA acquire-many 4", ""),
+        ("EVALSHA settle 1 2", "1: released released"),
+        ("", "2: held"),
+    ]);
     assert!(scene.flight.has_room());
     scene.begin(3, Kind::Settle, &[("c", release_under(3))]);
-    assert_eq!(scene.in_flight(), ["EVALSHA settle 3"]);
-    assert_eq!(scene.hear(), all(3, &["released"]));
+    scene.answers(&[("EVALSHA settle 3", "3: released")]);
 }
 
 /// The script finds what is wrong, or who holds the lock. The command stays in use.
 #[test]
-fn release_that_a_native_command_refuses_for_its_key_goes_by_the_script() {
+fn release_refused_for_its_key_goes_by_the_script() {
     let mut scene = Scene::new();
     scene.scripts.frees_by(Some("DELEX"));
     let steps = [("a", release_under(1)), ("b", release_under(2))];
-    let line = |text: &str| parse_redis_value(text.as_bytes()).unwrap();
     scene.begin(1, Kind::Settle, &steps);
-    let wrong_type = line("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
-    scene.flight.hear(wrong_type, scene.now).unwrap();
-    scene.flight.hear(Value::Int(1), scene.now).unwrap();
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
+    assert_eq!(scene.hears(reply(wrong_type)), "");
+    assert_eq!(scene.hears(Value::Int(1)), "");
     assert_eq!(scene.in_flight()[2..], ["EVALSHA settle 1"]);
-    scene
-        .flight
-        .hear(line("*1\r\n+other\r\n"), scene.now)
-        .unwrap();
+    assert_eq!(scene.hears(reply("*1\r\n+other\r\n")), "");
     assert_eq!(scene.in_flight()[3..], ["EVALSHA settle-many 1"]);
-    let answer = line("*1\r\n+released\r\n");
-    scene.flight.hear(answer, scene.now).unwrap();
-    assert_eq!(scene.completed(), all(1, &["released", "released"]));
+    let released = reply("*1\r\n+released\r\n");
+    assert_eq!(scene.hears(released), "1: released released");
 
     // A server that works no more says so for each command. No script would do better.
     scene.begin(2, Kind::Settle, &steps);
-    for text in [
-        "-READONLY You can't write against a replica\r\n",
-        "+strange\r\n",
-    ] {
-        scene.flight.hear(line(text), scene.now).unwrap();
-    }
-    assert_eq!(scene.completed(), all(2, &["READONLY", "error"]));
+    let read_only = reply("-READONLY You can't write against a replica\r\n");
+    assert_eq!(scene.hears(read_only), "");
+    assert_eq!(scene.hears(reply("+strange\r\n")), "2: READONLY error");
 }
 
 /// A call hears an error as its reply.
 #[test]
 fn answer_to_no_request_is_an_error() {
     let mut scene = Scene::new();
-    let line = |text: &str| parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+    let line = |text: &str| reply(&format!("-{text}\r\n"));
     let mut call = scene.call(&["one"]);
     scene.flight.hear(line("ERR no"), at(0)).unwrap();
     assert_eq!(call.try_recv(), Ok(vec![line("ERR no")]));

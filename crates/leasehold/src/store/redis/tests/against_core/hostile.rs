@@ -7,27 +7,76 @@
 //! - A step that returns an error has granted or taken nothing.
 //! - All that remains expires, and the lock can be taken then.
 
-mod events;
-
-use std::cell::{Cell, RefCell};
-use std::hash::{BuildHasher, RandomState};
+use std::cell::RefCell;
 use std::time::Duration;
 
 use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
-use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRng, TestRunner};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use self::events::{Event, KEYS, MEMBERS, NO_FENCES, OWNERS, RECORDS, SCORES, events, releases};
-use super::model::START_US;
-use super::node::Role;
+use super::model::{Role, START_US};
 use super::server::Redis;
 use crate::store::redis::protocol::COUNTER;
 use crate::store::redis::scripts::Scripts;
+use crate::store::redis::tests::Tally;
 
-/// Seeds tried in each run, besides a random one. Add a seed here when it has failed.
-const KEPT: [u64; 4] = [1, 7, 20_261, 1_795_316_158];
+/// The number of owners, of three clients.
+const OWNERS: usize = 4;
 
-/// Sequences for each seed.
-const CASES: u32 = 50;
+/// The number of keys of a lock.
+const KEYS: usize = 4;
+
+/// Values of the counter that count as lost.
+const NO_FENCES: [&str; 8] = [
+    "",
+    "a fence",
+    "-5",
+    "1e20",
+    " 5",
+    "5 6",
+    "9007199254740991",
+    "99999999999999999999999999999999",
+];
+
+/// Records of waiters that no client wrote.
+const RECORDS: [&str; 8] = [
+    "junk",
+    "",
+    "exclusive 0 - 99999999999999",
+    "exclusive 99999999999999999999 - 99999999999999",
+    "exclusive 30000 - 999999999999999999999999999999",
+    "exclusive 5 leasehold:wake:zz 99999999999999",
+    "shared 30000 - 99999999999999",
+    "exclusive 30000 with space 99999999999999",
+];
+
+/// Places in the queue that no client took.
+const SCORES: [&str; 5] = ["inf", "-inf", "1e300", "-1", "9007199254740993"];
+
+/// Members of the queue besides owners.
+const MEMBERS: [&str; 4] = ["", "a b", "lh1.", "granted 1 2 3 4 5"];
+
+#[derive(Debug, Clone)]
+enum Event {
+    Acquire(usize, u64, Option<bool>),
+    Extend(usize, u64),
+    Release(usize, Option<u64>),
+    /// With the last fence, or any other.
+    Break(bool),
+    Inspect,
+    Delete(usize),
+    /// Makes it a string, a list or a hash.
+    Retype(usize, usize),
+    SpoilFence(usize),
+    SpoilRecord(usize, usize),
+    SpoilPlace(usize, usize),
+    Stranger(usize, usize),
+    Pass(u64),
+    Back(u64),
+    Listen(usize, bool),
+}
 
 /// The suffixes of a lock's keys. The first key is the lock itself, the second one the counter, which has its own name.
 const SUFFIXES: [&str; KEYS] = ["", "", ":lh-queue", ":lh-waiters"];
@@ -41,24 +90,12 @@ fn owners() -> Vec<Owner> {
     (0..OWNERS).map(owner).collect()
 }
 
-/// Counts the events. The test fails if they are too rare to prove anything.
-#[derive(Debug, Default)]
-struct Seen {
-    steps: usize,
-    grants: usize,
-    errors: usize,
-    deleted: usize,
-    set_back: usize,
-    /// Extensions that named the fence of their hold.
-    under: usize,
-}
-
 /// The four keys, as DUMP returns them.
 type Keys = [Vec<u8>; KEYS];
 
 struct Case<'a> {
     redis: &'a mut Redis,
-    seen: &'a mut Seen,
+    seen: &'a mut Tally,
     name: LockName,
     owners: Vec<Owner>,
     clock_us: u64,
@@ -70,54 +107,35 @@ struct Case<'a> {
     said: Vec<String>,
 }
 
+fn runner(cases: u32) -> TestRunner {
+    TestRunner::new(Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_time: 60_000,
+        ..Config::default()
+    })
+}
+
 #[test]
 fn lock_is_never_granted_twice_with_spoiled_keys() {
     let redis = RefCell::new(Redis::start());
-    let seen = RefCell::new(Seen::default());
-    // The gate fixes it, as it does for all random steps.
-    let random = match Config::default().rng_seed {
-        RngSeed::Fixed(fixed) => fixed,
-        RngSeed::Random => RandomState::new().hash_one(0),
-    };
-    for seed in KEPT.into_iter().chain([random]) {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        let config = Config {
-            cases: CASES,
-            failure_persistence: None,
-            max_shrink_time: 60_000,
-            ..Config::default()
-        };
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        let outcome = TestRunner::new_with_rng(config, rng).run(&events(), |events| {
-            let (mut redis, mut seen) = (redis.borrow_mut(), seen.borrow_mut());
-            let mut case = Case::new(&mut redis, &mut seen);
-            let played = events.iter().try_for_each(|event| case.happens(event));
-            played
-                .and_then(|()| case.ends())
-                .map_err(TestCaseError::fail)
-        });
-        outcome.unwrap_or_else(|wrong| panic!("seed {seed}, to be kept: {wrong}"));
-    }
-    let seen = seen.into_inner();
-    println!("{seen:?}");
-    let Seen {
-        steps,
-        grants,
-        errors,
-        deleted,
-        set_back,
-        under,
-    } = seen;
-    assert!(
-        steps > 2_000 && grants > 300 && errors > 50,
-        "{steps} steps, {grants} grants, {errors} errors"
-    );
-    assert!(under > 30, "{under} under their fence");
-    assert!(
-        deleted > 200 && set_back > 50,
-        "{deleted} deleted, {set_back} set back"
-    );
+    let seen = RefCell::new(Tally::default());
+    let outcome = runner(250).run(&events(), |events| {
+        let (mut redis, mut seen) = (redis.borrow_mut(), seen.borrow_mut());
+        let mut case = Case::new(&mut redis, &mut seen);
+        let played = events.iter().try_for_each(|event| case.happens(event));
+        let ended = played.and_then(|()| case.ends());
+        ended.map_err(TestCaseError::fail)
+    });
+    outcome.unwrap_or_else(|wrong| panic!("{wrong}"));
+    seen.borrow().check([
+        ("steps", 2_000),
+        ("grants", 300),
+        ("errors", 50),
+        ("deleted", 200),
+        ("set back", 50),
+        ("extensions under their fence", 30),
+    ]);
 }
 
 /// Whatever state it meets, `hand_over.lua` leaves what `release.lua` does: replies, messages, keys and deadlines.
@@ -126,41 +144,35 @@ fn the_short_way_of_a_release_leaves_what_the_long_one_does() {
     let tries = "if verb ~= 'release' or ms ~= '0' or believed == '' then";
     let never = |counters| Scripts::broken(counters, tries, "if true then");
     let both = RefCell::new([Redis::start(), Redis::start_with(Role::Alone, never)]);
-    let counts = ["granted ", "first ", ""].map(|what| (what, Cell::new(0)));
-    let config = Config {
-        cases: 300,
-        failure_persistence: None,
-        max_shrink_time: 60_000,
-        ..Config::default()
-    };
-    let compared = TestRunner::new(config).run(&releases(), |events| {
+    let seen = RefCell::new(Tally::default());
+    let compared = runner(300).run(&releases(), |events| {
         let [short, long] = both
             .borrow_mut()
             .each_mut()
             .map(|redis| left_by(redis, &events));
-        for (what, count) in &counts {
-            let is_said = short.last().is_some_and(|left| left.contains(what));
-            count.set(count.get() + u32::from(is_said));
-        }
-        let differs = || TestCaseError::fail(format!("{short:#?}\n{long:#?}"));
+        // A short claim is told to the next waiter as well.
+        let last = short.last().map_or("", String::as_str);
+        let mut seen = seen.borrow_mut();
+        seen.note("granted", last.contains("granted "));
+        seen.note("not granted", !last.contains("granted "));
+        seen.note("told that it is the first", last.contains("first "));
         if short == long {
             Ok(())
         } else {
-            Err(differs())
+            Err(TestCaseError::fail(format!("{short:#?}\n{long:#?}")))
         }
     });
     compared.unwrap_or_else(|wrong| panic!("{wrong}"));
-    let [granted, first, all] = counts.each_ref().map(|(_, count)| count.get());
-    // A short claim was told to the next waiter as well.
-    assert!(
-        granted > 50 && first > 5 && all - granted > 50,
-        "{counts:?}"
-    );
+    seen.borrow().check([
+        ("granted", 51),
+        ("not granted", 51),
+        ("told that it is the first", 6),
+    ]);
 }
 
 /// The keys after each event, with the deadlines and the last step.
 fn left_by(redis: &mut Redis, events: &[Event]) -> Vec<String> {
-    let mut seen = Seen::default();
+    let mut seen = Tally::default();
     let mut case = Case::new(redis, &mut seen);
     let mut left = Vec::new();
     for event in events {
@@ -177,7 +189,7 @@ fn left_by(redis: &mut Redis, events: &[Event]) -> Vec<String> {
 }
 
 impl<'a> Case<'a> {
-    fn new(redis: &'a mut Redis, seen: &'a mut Seen) -> Self {
+    fn new(redis: &'a mut Redis, seen: &'a mut Tally) -> Self {
         redis.reset(START_US);
         Self {
             redis,
@@ -239,7 +251,7 @@ impl<'a> Case<'a> {
 
     fn pass_to(&mut self, clock_us: u64) {
         self.clock_us = clock_us;
-        self.redis.set_clock(clock_us);
+        self.redis.scene.set_clock(clock_us);
     }
 
     fn happens(&mut self, event: &Event) -> Result<(), String> {
@@ -297,7 +309,7 @@ impl<'a> Case<'a> {
         let member = |who: usize| self.owners[who].token().to_owned();
         match *event {
             Event::Delete(_) => {
-                self.seen.deleted += 1;
+                self.seen.note("deleted", true);
                 self.redis.command(&["DEL", &key]);
             }
             Event::Retype(_, kind) => {
@@ -329,7 +341,7 @@ impl<'a> Case<'a> {
             Event::Pass(ms) => self.pass_to(self.clock_us + ms * 1_000),
             // Without the counter, only the clock decides where fences continue.
             Event::Back(ms) if self.highest == 0 || self.last_fence().is_some() => {
-                self.seen.set_back += 1;
+                self.seen.note("set back", true);
                 self.pass_to(self.clock_us - ms * 1_000);
             }
             Event::Listen(client, on) => self.redis.listen(client, on),
@@ -353,11 +365,11 @@ impl<'a> Case<'a> {
         let [(_, step)] = steps;
         let (after, held_after) = (self.keys(), self.holder());
         let told = || format!("{step:?} -> {reply:?}: {held_before:?} then {held_after:?}");
-        self.seen.steps += 1;
-        let heard = self.redis.messages();
+        self.seen.note("steps", true);
+        let heard = self.redis.scene.messages();
         self.said.push(format!("{reply:?}, {heard:?}"));
         let Ok(reply) = &reply else {
-            self.seen.errors += 1;
+            self.seen.note("errors", true);
             // The counter may have skipped some fences, as long as it has not gone back.
             let risen = self.last_fence() >= Some(self.highest) || before[FENCE] == after[FENCE];
             self.highest = self.highest.max(self.last_fence().unwrap_or(0));
@@ -386,7 +398,7 @@ impl<'a> Case<'a> {
         }
         self.note_fence(&step, reply);
         let is_granted = held_before != held_after && !held_after.is_empty();
-        self.seen.grants += usize::from(is_granted);
+        self.seen.note("grants", is_granted);
         if before[FENCE] != after[FENCE] {
             let fence = self
                 .last_fence()
@@ -408,7 +420,9 @@ impl<'a> Case<'a> {
                 let at = self.owners.iter().position(|known| known == owner);
                 self.believed[at.expect("one of the owners")] = held.fence;
             }
-            (Step::Extend { fence: Some(_), .. }, Reply::Held(_)) => self.seen.under += 1,
+            (Step::Extend { fence: Some(_), .. }, Reply::Held(_)) => {
+                self.seen.note("extensions under their fence", true);
+            }
             _ => {}
         }
     }
@@ -440,4 +454,47 @@ impl<'a> Case<'a> {
 fn token(value: &str) -> Option<&str> {
     let (token, _) = value.split_once('#')?;
     Owner::parse(token).map(|_| token)
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    vec(event(), 0..=60)
+}
+
+/// The first owner holds, others wait, anything happens, and the first owner releases.
+fn releases() -> impl Strategy<Value = Vec<Event>> {
+    let waiter = (
+        1..OWNERS,
+        select(vec![10_u64, 500, 3_000, 30_000]),
+        any::<bool>(),
+    );
+    let waiter = waiter.prop_map(|(who, ms, listens)| Event::Acquire(who, ms, Some(listens)));
+    (vec(waiter, 1..=3), vec(event(), 0..=3)).prop_map(|(waiters, between)| {
+        let mut all = vec![Event::Acquire(0, 30_000, None)];
+        all.extend(waiters);
+        all.extend(between);
+        all.push(Event::Release(0, None));
+        all
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let who = || 0..OWNERS;
+    let ms = || select(vec![10_u64, 500, 3_000, 30_000]);
+    let wait = select(vec![None, Some(false), Some(true), Some(true)]);
+    prop_oneof![
+        24 => (who(), ms(), wait).prop_map(|(who, ms, wait)| Event::Acquire(who, ms, wait)),
+        8 => (who(), ms()).prop_map(|(who, ms)| Event::Extend(who, ms)),
+        14 => (who(), prop::option::weighted(0.2, ms())).prop_map(|(who, keep)| Event::Release(who, keep)),
+        3 => any::<bool>().prop_map(Event::Break),
+        2 => Just(Event::Inspect),
+        8 => (0..KEYS).prop_map(Event::Delete),
+        2 => (0..KEYS, 0..3_usize).prop_map(|(key, kind)| Event::Retype(key, kind)),
+        2 => (0..NO_FENCES.len()).prop_map(Event::SpoilFence),
+        3 => (who(), 0..RECORDS.len()).prop_map(|(who, record)| Event::SpoilRecord(who, record)),
+        2 => (who(), 0..SCORES.len()).prop_map(|(who, score)| Event::SpoilPlace(who, score)),
+        1 => (0..MEMBERS.len(), 0..RECORDS.len()).prop_map(|(who, record)| Event::Stranger(who, record)),
+        8 => prop_oneof![Just(0), 1..4_000_u64, Just(20_000)].prop_map(Event::Pass),
+        3 => prop_oneof![Just(1), 1..60_000_u64].prop_map(Event::Back),
+        2 => (0..2_usize, any::<bool>()).prop_map(|(client, on)| Event::Listen(client, on)),
+    ]
 }

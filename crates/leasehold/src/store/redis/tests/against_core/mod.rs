@@ -5,20 +5,14 @@
 //! The test controls the server's clock, so nothing is approximate and a failed sequence fails again. To repeat a seed:
 //! `PROPTEST_RNG_SEED=7 cargo test -p leasehold --lib against_core`.
 
-mod batches;
 mod broken;
-mod fences;
+mod cases;
 mod hostile;
-mod kept;
-mod listeners;
 mod model;
 mod native;
-mod node;
 mod server;
-mod short;
 mod steps;
 mod tally;
-mod terms;
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
@@ -26,11 +20,11 @@ use std::fmt::{Debug, Write as _};
 use leasehold_core::LockName;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
-use self::model::{Model, START_US};
-use self::node::Role;
-use self::server::{Kept, Message, Redis};
+use self::model::{Model, Role, START_US};
+use self::server::{Kept, Redis, messages_of};
 use self::steps::{Asks, Event, FOREIGN_VALUES, LOCKS};
-use self::tally::Tally;
+use super::Tally;
+use crate::store::redis::scripts::Scripts;
 
 /// Sequences per run. `scripts/soak` tries more, by other seeds.
 const CASES: u32 = 150;
@@ -49,8 +43,8 @@ fn the_scripts_of_a_node_do_what_core_does() {
 }
 
 fn agree(role: Role) {
-    match sequences(Redis::start_as(role), 20_000) {
-        Ok(tally) => tally.check(role),
+    match sequences(Redis::start_with(role, Scripts::new), 20_000) {
+        Ok(tally) => tally.check(tally::floors(role, CASES)),
         Err(TestError::Fail(story, _)) => {
             panic!("the scripts differ from core. The shortest way there:\n{story}")
         }
@@ -108,35 +102,35 @@ impl<'a> Case<'a> {
     fn happens(&mut self, event: Event) -> Result<(), String> {
         let mut expected = Vec::new();
         match event {
-            Event::Ask { lock, ask, others } => expected = self.ask(vec![(lock, ask)], others)?,
-            Event::Batch { asks, others } => {
-                self.tally.note_batch(asks.len());
-                self.tell(&format_args!("in one request:"));
+            Event::Ask { asks, others } => {
+                if asks.len() > 1 {
+                    self.tell(&format_args!("in one request:"));
+                }
                 expected = self.ask(asks, others)?;
             }
             Event::Time { lock, span } => {
                 self.tell(&(lock, span));
                 self.model.pass(lock, span, self.tally);
-                self.redis.set_clock(self.model.clock_us);
+                self.redis.scene.set_clock(self.model.clock_us);
             }
             Event::Foreign { lock, intrusion } => {
                 self.tell(&(lock, intrusion));
                 self.model.intrude(lock, intrusion);
                 self.redis.intrude(&self.model.names[lock], intrusion);
             }
-            Event::EvictCounter => {
-                self.tell(&event);
-                self.model.evict_counters();
-                self.redis.evict_counters(&self.model.names);
+            Event::LoseCounter => {
+                self.model.lose_counters();
+                let value = self.redis.lose_counters(&self.model.names);
+                self.tell(&format_args!("the counter is lost: {value:?}"));
             }
             Event::FlushAll => {
                 self.tell(&event);
                 self.model.flush();
-                self.redis.flush();
+                self.redis.command(&["FLUSHALL"]);
             }
             Event::FlushScripts => {
                 self.tell(&event);
-                self.redis.flush_scripts();
+                self.redis.command(&["SCRIPT", "FLUSH"]);
             }
             Event::Listen { client, on } => {
                 self.tell(&event);
@@ -144,7 +138,7 @@ impl<'a> Case<'a> {
                 self.redis.listen(client, on);
             }
         }
-        let heard = self.redis.messages();
+        let heard = self.redis.scene.messages();
         self.compare("messages", &heard, &expected)?;
         let kept = self.redis.kept(&self.model.names, self.model.now_ms());
         let of = |lock| Kept {
@@ -157,7 +151,7 @@ impl<'a> Case<'a> {
 
     /// Asks both sides, compares the replies, and returns the expected messages. The steps that the short form fits are
     /// executed first, so that the others find their effects.
-    fn ask(&mut self, asks: Asks, others: bool) -> Result<Vec<Message>, String> {
+    fn ask(&mut self, asks: Asks, others: bool) -> Result<Vec<(String, String)>, String> {
         let locks: Vec<usize> = asks.iter().map(|(lock, _)| *lock).collect();
         let step = |(lock, ask)| {
             let step = self.model.step(lock, ask, others);
@@ -169,7 +163,6 @@ impl<'a> Case<'a> {
             self.tell(&format_args!("a client of another quorum:"));
         }
         let fits = self.redis.fits(kind, &steps, self.model.clock_us, others)?;
-        self.tally.note_fits(kind, &fits);
         let first = (0..steps.len()).filter(|at| fits[*at]);
         let order: Vec<usize> = first
             .chain((0..steps.len()).filter(|at| !fits[*at]))
@@ -179,7 +172,7 @@ impl<'a> Case<'a> {
             let (name, step) = &steps[at];
             self.tell(&(locks[at], step));
             let outcome = self.model.apply(locks[at], step, others, self.tally);
-            due.extend(Message::of(&outcome, name));
+            due.extend(messages_of(&outcome, name));
             replies[at] = Some(Ok(outcome.reply));
         }
         let answered = self.redis.apply_as(kind, &steps, others);

@@ -2,17 +2,31 @@
 
 use std::time::Duration;
 
-use leasehold_core::quorum::NoVote;
+use leasehold_core::quorum::{Mark, NoVote, NodeMemory, Proposal, QuorumTerms};
 use leasehold_core::{
-    Block, ClientId, Counter, Fence, Foreign, LockName, LockState, Mode, Now, Outcome, Owner,
-    Presence, Reply, Step, Ttl, Wait, Waiter, World,
+    ClientId, Counter, Fence, Fences, Foreign, LockName, LockState, Now, Outcome, Owner, Presence,
+    Reply, Step, Ttl, Waiter, World,
 };
 
-use super::node::{self, Memory, Role};
 use super::steps::{
-    Ask, CLIENT_OF, FOREIGN_VALUES, Hearing, Intrusion, LOCKS, Meant, OWNERS, Span, Who,
+    Ask, CLIENT_OF, FOREIGN_VALUES, Intrusion, LOCKS, Meant, Number, OWNERS, Span, Who,
 };
-use super::tally::Tally;
+use super::tally::{note, note_other_terms};
+use crate::store::redis::tests::Tally;
+
+/// Whether the server is alone or a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Alone,
+    Node,
+}
+
+/// What a server remembers beside its locks: for each name its counter, and a node's mark.
+#[derive(Debug, PartialEq)]
+pub(super) struct Memory {
+    pub(super) counters: Vec<Counter>,
+    pub(super) mark: Option<Mark>,
+}
 
 /// When each case begins, in microseconds: not at the beginning of a millisecond.
 pub(super) const START_US: u64 = 1_700_000_000_123_456;
@@ -48,6 +62,76 @@ impl Presence for Listeners {
     }
 }
 
+/// The terms of the quorum. The shortest quarantine, so that it ends in many sequences.
+pub(super) fn terms() -> QuorumTerms {
+    QuorumTerms {
+        nodes: 3,
+        longest_ttl: Ttl::new(Duration::from_secs(2)).unwrap(),
+    }
+}
+
+/// The terms of a client that counts the nodes of another quorum, if it is one of the `others`.
+pub(super) fn terms_of(others: bool) -> QuorumTerms {
+    let mut terms = terms();
+    terms.nodes += 2 * u8::from(others);
+    terms
+}
+
+/// The mark of a node of a new quorum.
+pub(super) fn mark() -> Mark {
+    Mark {
+        terms: terms(),
+        made_at_ms: 0,
+    }
+}
+
+impl Number {
+    /// The first fence that is proposed now.
+    fn first(self, clock_us: u64, memory: &NodeMemory, name: &LockName, lock: &LockState) -> Fence {
+        let counter = memory.clone().counter(name).0.map_or(0, Fence::get);
+        let held = lock.holders.first();
+        let held = held.map_or(clock_us, |holder| holder.fences.first.get());
+        let floor = memory.mark.map_or(clock_us, Mark::floor_us);
+        let (from, by) = match self {
+            Self::Clock(by) => (clock_us, by),
+            Self::Counter(by) => (counter, by),
+            Self::Ahead(by) => (clock_us + 10_000_000, by),
+            Self::Held(by) => (held, by),
+            Self::Floor(by) => (floor, by),
+        };
+        Fence::new(from.saturating_add_signed(by))
+    }
+}
+
+/// Turns an acquire into a proposal, by a client with these terms.
+fn proposed(step: Step, first: Fence, terms: QuorumTerms) -> Step {
+    match step {
+        Step::Acquire {
+            owner,
+            ttl,
+            block,
+            wait,
+            ..
+        } => Step::Propose(Proposal {
+            owner,
+            ttl,
+            fences: Fences { first, block },
+            terms,
+            wait,
+        }),
+        step => step,
+    }
+}
+
+/// The owner that wants the lock, if the step is a request for it.
+pub(super) fn wants(step: &Step) -> Option<&Owner> {
+    match step {
+        Step::Acquire { owner, .. } => Some(owner),
+        Step::Propose(proposal) => Some(&proposal.owner),
+        _ => None,
+    }
+}
+
 /// The state according to core.
 pub(super) struct Model {
     pub(super) names: [LockName; LOCKS],
@@ -79,7 +163,7 @@ impl Model {
             listeners: Listeners([true, true, false]),
             world: match role {
                 Role::Alone => World::default(),
-                Role::Node => World::node(Some(node::mark())),
+                Role::Node => World::node(Some(mark())),
             },
             queue_until_ms: [0; LOCKS],
         }
@@ -110,76 +194,48 @@ impl Model {
 
     /// The step that an ask stands for now.
     pub(super) fn step(&self, lock: usize, ask: Ask, others: bool) -> Step {
-        let ttl = |ms| Ttl::new(Duration::from_millis(ms)).unwrap();
         let state = self.state(lock);
-        let owner = |who| {
-            let owner = match who {
-                Who::Any(at) => Some(&self.owners[at]),
-                Who::Holder => state.holders.first().map(|holder| &holder.owner),
-                Who::Head => state.queue.front().map(|waiter| &waiter.owner),
-            };
-            owner.unwrap_or(&self.owners[0]).clone()
+        let by = match ask.who {
+            Who::Any(at) => Some(&self.owners[at]),
+            Who::Holder => state.holders.first().map(|holder| &holder.owner),
+            Who::Head => state.queue.front().map(|waiter| &waiter.owner),
         };
-        let named = |meant| {
-            let fences = state.holders.first().map(|holder| holder.fences);
-            let last = fences.map_or(0, |fences| fences.last().get());
-            let granted = fences.map_or(0, |fences| fences.first.get());
-            Fence::new(match meant {
-                Meant::Grant => granted,
-                Meant::AfterGrant(by) => granted + by,
-                Meant::BeforeGrant => granted.saturating_sub(1),
-                Meant::Last => last,
-                Meant::Above(by) => last + by,
-                Meant::Wrong => self.clock_us + 7,
-            })
-        };
-        let step = match ask {
-            Ask::Acquire {
-                who,
-                ttl_ms,
-                block,
-                wait,
-                ..
-            } => Step::Acquire {
-                owner: owner(who),
-                mode: Mode::Exclusive,
-                ttl: ttl(ttl_ms),
-                block: Block::nearest(block),
-                wait: wait.map(|hearing| Wait {
-                    listening: hearing == Hearing::Channel,
-                }),
-            },
-            Ask::Extend { who, ttl_ms, under } => Step::Extend {
-                owner: owner(who),
-                ttl: ttl(ttl_ms),
-                fence: under.map(named),
-            },
-            Ask::Release {
-                who,
-                keep_ms,
-                under,
-            } => Step::Release {
-                owner: owner(who),
-                keep: keep_ms.map(ttl),
-                fence: under.map(named),
-            },
-            Ask::Break(meant) => Step::Break {
-                fence: named(meant),
-            },
-            Ask::GiveBack { who, meant } => Step::GiveBack {
-                owner: owner(who),
-                fence: named(meant),
-            },
-            Ask::Inspect => Step::Inspect,
-        };
-        let (Some(memory), Ask::Acquire { number, .. }) = (&self.world.node, ask) else {
+        let fences = state.holders.first().map(|holder| holder.fences);
+        let last = fences.map_or(0, |fences| fences.last().get());
+        let granted = fences.map_or(0, |fences| fences.first.get());
+        let named = Fence::new(match ask.meant {
+            Meant::Grant => granted,
+            Meant::AfterGrant(by) => granted + by,
+            Meant::BeforeGrant => granted.saturating_sub(1),
+            Meant::Last => last,
+            Meant::Above(by) => last + by,
+            Meant::Wrong => self.clock_us + 7,
+        });
+        let mut step = ask.step;
+        match &mut step {
+            Step::Acquire { owner, .. }
+            | Step::Extend { owner, .. }
+            | Step::Release { owner, .. }
+            | Step::GiveBack { owner, .. } => *owner = by.unwrap_or(&self.owners[0]).clone(),
+            _ => {}
+        }
+        match &mut step {
+            Step::Break { fence } | Step::GiveBack { fence, .. } => *fence = named,
+            Step::Extend { fence, .. } | Step::Release { fence, .. } => {
+                *fence = fence.map(|_| named);
+            }
+            _ => {}
+        }
+        let is_acquire = matches!(step, Step::Acquire { .. });
+        let Some(memory) = self.world.node.as_ref().filter(|_| is_acquire) else {
             return step;
         };
-        let first = number.first(self.clock_us, memory, &self.names[lock], &state);
-        node::proposed(step, first, node::terms_of(others))
+        let name = &self.names[lock];
+        let first = ask.number.first(self.clock_us, memory, name, &state);
+        proposed(step, first, terms_of(others))
     }
 
-    /// Takes a step. Returns only the wakes and `wanted` messages that a client is subscribed to.
+    /// Takes a step. Returns only the wakes of waiters with a channel.
     pub(super) fn apply(
         &mut self,
         lock: usize,
@@ -189,11 +245,11 @@ impl Model {
     ) -> Outcome {
         let before = self.state(lock);
         let now = Now::at_micros(self.clock_us);
-        let (name, terms) = (&self.names[lock], node::terms_of(others));
+        let (name, terms) = (&self.names[lock], terms_of(others));
         let mut outcome = (self.world).apply_by(terms, now, name, step, &self.listeners);
         if let Reply::NoVote(NoVote::OtherTerms(_)) = outcome.reply {
             assert_eq!(before, self.state(lock), "a refusal changes nothing");
-            tally.note_other_terms(step);
+            note_other_terms(tally, step);
             return outcome;
         }
         let waits = match step {
@@ -215,20 +271,15 @@ impl Model {
                 &self.listeners,
             );
         }
-        let passed =
-            [&advanced, &self.state(lock)].map(|after| passed_over(&before, after).count());
-        if passed != [0, 0] {
+        let passed = [&advanced, &self.state(lock)].map(|after| passed_over(&before, after));
+        if passed.contains(&true) {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
-        tally.note(self.now_ms(), step, &before, &self.state(lock), &outcome);
+        note(tally, step, &before, &self.state(lock), &outcome.reply);
         outcome.wakes.retain(|wake| {
             let granted = |waiter: &&Waiter| waiter.owner == wake.owner;
             before.queue.iter().find(granted).unwrap().listening
         });
-        outcome
-            .wanted
-            .take_if(|holder| !self.listeners.hears(holder));
-        tally.note_messages(&outcome);
         outcome
     }
 
@@ -272,13 +323,13 @@ impl Model {
         let now = Now::at_micros(self.clock_us);
         for lock in 0..LOCKS {
             let queue_ends = self.queue_until_ms[lock] < self.now_ms();
-            let before = self.state(lock);
+            let waited = !self.state(lock).queue.is_empty();
             let after = self.world.entry(&self.names[lock]);
             after.expire(now);
             if queue_ends {
                 after.queue.clear();
             }
-            tally.note_time(&before, after);
+            tally.note("forgotten queues", waited && after.queue.is_empty());
         }
     }
 
@@ -324,7 +375,7 @@ impl Model {
         }
     }
 
-    pub(super) fn evict_counters(&mut self) {
+    pub(super) fn lose_counters(&mut self) {
         self.world.counter = Counter::default();
         if let Some(node) = &mut self.world.node {
             for name in &self.names {
@@ -345,12 +396,9 @@ impl Model {
     }
 }
 
-/// The waiters that a step has passed over, since they could not be told. They keep their place, but not for as long.
-pub(super) fn passed_over<'a>(
-    before: &'a LockState,
-    after: &'a LockState,
-) -> impl Iterator<Item = &'a Waiter> {
-    after.queue.iter().filter(|waiter| {
+/// Whether a step has passed over waiters, since they could not be told. They keep their place, but not for as long.
+fn passed_over(before: &LockState, after: &LockState) -> bool {
+    after.queue.iter().any(|waiter| {
         let was = before.queue.iter().find(|was| was.owner == waiter.owner);
         was.is_some_and(|was| was.listening && was.seen_until_ms > waiter.seen_until_ms)
     })

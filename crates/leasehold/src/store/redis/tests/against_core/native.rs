@@ -2,94 +2,44 @@
 //! The steps need no clock, since a newer server counts its microseconds by itself.
 
 use leasehold_core::{
-    Block, Counter, Fence, Fences, Foreign, Holder, LockName, LockState, Mode, Now, Owner, Reply,
-    Step, UnknownPresence,
+    ClientId, Counter, Fence, LockName, Now, Owner, Reply, Step, UnknownPresence,
 };
 use testkit::Rng;
 
-use super::model::START_US;
-use super::node::Role;
+use super::model::{Role, START_US};
 use super::server::Redis;
 use crate::store::redis::protocol::Kind;
 use crate::store::redis::scripts::{NATIVE, Scripts};
-use crate::store::redis::tests::vectors::servers;
+use crate::store::redis::tests::servers;
 
 const ROUNDS: usize = 200;
 const NAMES: usize = 8;
-const TTL_MS: u64 = 60_000;
-
-/// A content of a lock's key, and the same for core.
-struct Content {
-    value: Option<String>,
-    state: LockState,
-}
 
 fn owner(number: u128) -> Owner {
-    let client = leasehold_core::ClientId::new(0xc0);
-    Owner::new(number, client, "host", 1, "").unwrap()
+    Owner::new(number, ClientId::new(0xc0), "host", 1, "").unwrap()
 }
 
-fn held(number: u128, fence: u64, block: u64, mark: &str) -> Content {
-    let (owner, first, block) = (owner(number), Fence::new(fence), Block::nearest(block));
-    let more = match block.get() {
-        1 => String::new(),
-        more => format!("/{more}"),
+/// Stores what the first owner finds when it releases by this fence.
+fn store(redis: &mut Redis, key: &str, which: u64, fence: u64) {
+    let (own, other) = (owner(1), owner(2));
+    let (own, other) = (own.token(), other.token());
+    redis.command(&["DEL", key]);
+    let value = match which {
+        0..=5 => format!("{own}#{fence}"),
+        6 => format!("{own}#{fence}/4"),
+        7 => format!("{own}#{fence}!"),
+        8 => format!("{own}#{fence}/4!"),
+        9 => format!("{own}#{}", fence + 1),
+        10 => format!("{other}#{fence}"),
+        11 => String::new(),
+        12 => own.to_owned(),
+        13 => {
+            redis.command(&["HSET", key, "field", "1"]);
+            return;
+        }
+        _ => return,
     };
-    let value = Some(format!("{}#{fence}{more}{mark}", owner.token()));
-    let holder = Holder {
-        owner,
-        mode: Mode::Exclusive,
-        fences: Fences { first, block },
-        expires_at_ms: START_US / 1_000 + TTL_MS,
-        kept: false,
-    };
-    let mut state = LockState::default();
-    state.holders.push(holder);
-    Content { value, state }
-}
-
-fn foreign(kind: &str, value: &str) -> Content {
-    let state = LockState {
-        foreign: Some(Foreign {
-            kind: kind.into(),
-            value: value.into(),
-            expires_at_ms: Some(START_US / 1_000 + TTL_MS),
-        }),
-        ..LockState::default()
-    };
-    let value = (kind == "string").then(|| value.to_owned());
-    Content { value, state }
-}
-
-/// What the first owner finds when it releases by this fence.
-fn content(which: u64, fence: u64) -> Content {
-    match which {
-        0..=5 => held(1, fence, 1, ""),
-        6 => held(1, fence, 4, ""),
-        7 => held(1, fence, 1, "!"),
-        8 => held(1, fence, 4, "!"),
-        9 => held(1, fence + 1, 1, ""),
-        10 => held(2, fence, 1, ""),
-        11 => foreign("string", ""),
-        12 => foreign("string", owner(1).token()),
-        13 => foreign("hash", ""),
-        _ => Content {
-            value: None,
-            state: LockState::default(),
-        },
-    }
-}
-
-impl Content {
-    fn store(&self, redis: &mut Redis, key: &str) {
-        redis.command(&["DEL", key]);
-        match (&self.value, &self.state.foreign) {
-            (Some(value), _) => redis.command(&["SET", key, value]),
-            (None, Some(_)) => redis.command(&["HSET", key, "field", "1"]),
-            (None, None) => return,
-        };
-        redis.command(&["PEXPIRE", key, &TTL_MS.to_string()]);
-    }
+    redis.command(&["SET", key, &value, "PX", "60000"]);
 }
 
 /// A reply without times.
@@ -107,16 +57,11 @@ fn compare(redis: &mut Redis, random: &mut Rng) {
         for at in 0..=random.index(NAMES) {
             let name = LockName::new(&format!("lock {at}")).unwrap();
             let fence = START_US - random.below(9);
-            let mut content = content(random.below(15), fence);
-            content.store(redis, name.key());
-            let (owner, fence) = (owner(1), Some(Fence::new(fence)));
-            let step = Step::Release {
-                owner,
-                keep: None,
-                fence,
-            };
+            store(redis, name.key(), random.below(15), fence);
+            let mut state = redis.kept_of(&name, START_US / 1_000).unwrap().state;
+            let (owner, keep, fence) = (owner(1), None, Some(Fence::new(fence)));
+            let step = Step::Release { owner, keep, fence };
             let (now, mut counter) = (Now::at_micros(START_US), Counter::default());
-            let state = &mut content.state;
             let outcome = state.apply(&mut counter, now, &step, &UnknownPresence);
             let is_left = !state.holders.is_empty() || state.foreign.is_some();
             expected.push((shown(&outcome.reply), is_left));

@@ -5,31 +5,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::quorum::{Mark, QuorumTerms};
 use leasehold_core::{
-    ClientId, Foreign, Holder, LockName, LockState, Mode, Outcome, Owner, Reply, Step,
+    Block, Counter, Fence, Fences, Foreign, Holder, LockName, LockState, Mode, Outcome, Owner,
+    Reply, Step, Ttl, Waiter,
 };
 use redis::{RedisError, RedisResult};
-use testkit::{RedisServer, RespConn};
-use tokio::runtime::{Builder, Runtime};
 
-use super::kept::{holder, waiter};
-use super::model::channel;
-use super::node::{self, Memory, Role, wants};
-use super::steps::{FOREIGN_VALUES, Intrusion};
-use crate::clock::Clock;
-use crate::runtime::Tasks;
-use crate::store::contract::Attach;
-use crate::store::redis::connection::Connected;
+use super::model::{Memory, Role, channel, terms, terms_of, wants};
+use super::steps::{FOREIGN_VALUES, Intrusion, LOST};
+use crate::store::redis::RedisStore;
 use crate::store::redis::connection::handshake::Seat;
-use crate::store::redis::protocol::{Contended, Kind};
+use crate::store::redis::connection::link::Wire;
+use crate::store::redis::protocol::{COUNTER, Contended, Kind, MARK, counter_of, mode_word};
 use crate::store::redis::scripts::{Counters, NodeTerms, Scripts};
-use crate::store::redis::{Address, RedisStore};
-
-/// In real time; only a hang takes this long.
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// A channel that is always subscribed to, which keeps the connection in subscriber mode.
-const NO_CHANNEL: &str = "against-core";
+use crate::store::redis::tests::{Scene, connect};
 
 /// The data that Redis stores for a lock.
 #[derive(Debug, PartialEq)]
@@ -40,60 +30,54 @@ pub(super) struct Kept {
     pub(super) queue_for_ms: Option<u64>,
 }
 
-/// A message as a subscriber received it.
-#[derive(Debug, PartialEq)]
-pub(super) struct Message {
-    pub(super) channel: String,
-    pub(super) payload: String,
-}
-
-impl Message {
-    /// The messages of a step, in their order.
-    pub(super) fn of(outcome: &Outcome, name: &LockName) -> Vec<Self> {
-        let to = |owner: &Owner, payload| Self {
-            channel: format!("leasehold:wake:{}", owner.client()),
-            payload,
+/// The messages of a step in their order, each with its channel.
+pub(super) fn messages_of(outcome: &Outcome, name: &LockName) -> Vec<(String, String)> {
+    let to = |owner: &Owner, payload: String| {
+        let channel = format!("leasehold:wake:{}", owner.client());
+        (
+            channel,
+            format!("{payload}{} {}", owner.token(), name.key()),
+        )
+    };
+    let granted = outcome.wakes.iter().map(|wake| {
+        let (fence, at_us, queued) = (wake.fence.unwrap(), wake.at_us, wake.queued);
+        let more = match wake.block.get() {
+            1 => String::new(),
+            more => format!("/{more}"),
         };
-        let key = name.key();
-        let granted = outcome.wakes.iter().map(|wake| {
-            let (owner, fence) = (&wake.owner, wake.fence.unwrap());
-            let more = match wake.block.get() {
-                1 => String::new(),
-                more => format!("/{more}"),
-            };
-            let (at_us, queued, token) = (wake.at_us, wake.queued, owner.token());
-            to(
-                owner,
-                format!("granted {fence}{more} {at_us} {queued} {token} {key}"),
-            )
-        });
-        let wanted = (outcome.wanted.iter())
-            .map(|owner| to(owner, format!("wanted {} {key}", owner.token())));
-        let first =
-            (outcome.first.iter()).map(|owner| to(owner, format!("first {} {key}", owner.token())));
-        granted.chain(wanted).chain(first).collect()
-    }
+        to(
+            &wake.owner,
+            format!("granted {fence}{more} {at_us} {queued} "),
+        )
+    });
+    let wanted = (outcome.wanted.iter()).map(|owner| to(owner, "wanted ".into()));
+    let first = (outcome.first.iter()).map(|owner| to(owner, "first ".into()));
+    granted.chain(wanted).chain(first).collect()
 }
 
 pub(super) struct Redis {
     pub(super) role: Role,
-    store: RedisStore,
-    /// The store of clients that count the nodes of another quorum.
-    others: RedisStore,
-    runtime: Runtime,
-    commands: RespConn,
-    subscriber: RespConn,
-    server: RedisServer,
+    /// The store of clients that count the nodes of another quorum, and its connection.
+    others: (RedisStore, Wire),
+    pub(super) scene: Scene,
     requests: usize,
+}
+
+/// The scripts for such clients, and the seat of the server.
+fn of_node(role: Role, others: bool) -> (Counters, Option<Seat>) {
+    match role {
+        Role::Alone => (Counters::Shared, None),
+        Role::Node => {
+            let (terms, durable) = (terms_of(others), true);
+            let seat = Seat::new(Arc::default(), "the server");
+            (Counters::ByBucket(NodeTerms { terms, durable }), Some(seat))
+        }
+    }
 }
 
 impl Redis {
     pub(super) fn start() -> Self {
-        Self::start_as(Role::Alone)
-    }
-
-    pub(super) fn start_as(role: Role) -> Self {
-        Self::start_with(role, Scripts::new)
+        Self::start_with(Role::Alone, Scripts::new)
     }
 
     /// With these scripts, which may be broken.
@@ -107,59 +91,31 @@ impl Redis {
         role: Role,
         scripts: impl Fn(Counters) -> Scripts,
     ) -> Self {
-        let mut builder = RedisServer::builder().virtual_clock();
-        if let Some(binary) = binary {
-            builder = builder.binary(binary);
-        }
-        let server = builder.start();
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let open = |others| {
-            let _inside = runtime.enter();
-            let address = Address::parse(&server.url()).unwrap();
-            let attach = Attach {
-                client: ClientId::new(u64::MAX),
-                listener: Arc::new(drop),
-                clock: Clock::system(),
-                tasks: Tasks::here().unwrap(),
-                limit: LIMIT,
-            };
-            let (counters, seat) = match role {
-                Role::Alone => (Counters::Shared, None),
-                Role::Node => {
-                    let (terms, durable) = (node::terms_of(others), true);
-                    let seat = Seat::new(Arc::default(), &address.to_string());
-                    (Counters::ByBucket(NodeTerms { terms, durable }), Some(seat))
-                }
-            };
-            RedisStore::with(scripts(counters), address, attach, seat)
-        };
-        let (store, others) = (open(false), open(true));
+        let (counters, seat) = of_node(role, false);
+        let scene = Scene::on(binary, scripts(counters), seat);
+        let (counters, seat) = of_node(role, true);
         Self {
+            others: connect(&scene.server, &scene.runtime, scripts(counters), seat),
             role,
-            store,
-            others,
-            runtime,
-            commands: server.connection(),
-            subscriber: server.connection(),
-            server,
+            scene,
             requests: 0,
         }
     }
 
     /// Resets the server to an empty one, started at `clock_us`, with the first two clients subscribed.
     pub(super) fn reset(&mut self, clock_us: u64) {
-        self.set_clock(clock_us);
-        self.flush();
-        self.mark();
+        self.scene.reset(clock_us);
+        if self.role == Role::Node {
+            // It is a node of a new quorum.
+            let QuorumTerms { nodes, longest_ttl } = terms();
+            let info = self.command(&["INFO", "server"]).text();
+            let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+            let start = &run_id.unwrap()[..16];
+            let mark = format!("{nodes} {} 0 {start}", longest_ttl.millis());
+            self.command(&["SET", MARK, &mark]);
+        }
         self.requests = 0;
-        self.subscriber
-            .send(&["SUBSCRIBE", NO_CHANNEL, &channel(0), &channel(1)])
-            .unwrap();
-        self.messages();
-    }
-
-    pub(super) fn set_clock(&mut self, clock_us: u64) {
-        self.server.clock().set(clock_us);
+        self.scene.listen("SUBSCRIBE", &[channel(0), channel(1)]);
     }
 
     /// The form of the next steps: the short one if there is one, and the long one each third time.
@@ -192,13 +148,11 @@ impl Redis {
     ) -> Result<Vec<Result<Reply, String>>, String> {
         let said = |error: RedisError| error.to_string();
         let replies = self.batch_by(others, kind, steps).map_err(said)?;
-        Ok(replies
-            .into_iter()
-            .map(|reply| reply.map_err(said))
-            .collect())
+        let replies = replies.into_iter().map(|reply| reply.map_err(said));
+        Ok(replies.collect())
     }
 
-    /// Sends steps as a store does, but for any client (that of the first acquire), and with a limit in real time only.
+    /// Sends steps as a store does, but for any client (that of the first acquire), and without a time limit.
     pub(super) fn batch(
         &mut self,
         kind: Kind,
@@ -213,23 +167,19 @@ impl Redis {
         kind: Kind,
         steps: &[(LockName, Step)],
     ) -> RedisResult<Vec<RedisResult<Reply>>> {
-        let store = if others { &self.others } else { &self.store };
+        let (scripts, wire) = if others {
+            (&self.others.0.scripts, &self.others.1)
+        } else {
+            (&self.scene.scripts, &self.scene.wire)
+        };
         let channel = wants(&steps[0].1).map(|owner| format!("leasehold:wake:{}", owner.client()));
         let channel = channel.unwrap_or_default();
-        let request = async |connected: &Connected| {
-            let (wire, steps) = (&connected.wire, steps.to_vec());
-            Ok(wire.run_batch(&store.scripts, &channel, kind, steps).await)
-        };
-        let answered = store.connection.call(LIMIT, request);
-        self.runtime.block_on(answered).unwrap()
-    }
-
-    pub(super) fn port(&self) -> u16 {
-        self.server.port()
+        let answered = wire.run_batch(scripts, &channel, kind, steps.to_vec());
+        self.scene.runtime.block_on(answered)
     }
 
     pub(super) fn command(&mut self, words: &[&str]) -> testkit::Reply {
-        self.commands.command(words)
+        self.scene.command(words)
     }
 
     pub(super) fn intrude(&mut self, name: &LockName, intrusion: Intrusion) {
@@ -246,52 +196,24 @@ impl Redis {
         };
         words.insert(1, name.key().as_bytes());
         // The answer does not matter: Redis refuses it if a key of another type is in the way.
-        self.commands.command(&words);
+        self.scene.command(&words);
     }
 
-    pub(super) fn evict_counters(&mut self, names: &[LockName]) {
-        let keys = self.counter_keys(names).unwrap();
-        for key in keys {
-            self.commands.command(&["DEL", &key]);
+    /// Evicts the counters, or makes them a value that counts as lost, which depends on the place in the sequence.
+    pub(super) fn lose_counters(&mut self, names: &[LockName]) -> Option<&'static str> {
+        let value = LOST[self.requests % LOST.len()];
+        for key in self.counter_keys(names).unwrap() {
+            match value {
+                None => self.command(&["DEL", &key]),
+                Some(value) => self.command(&["SET", &key, value]),
+            };
         }
-    }
-
-    pub(super) fn flush(&mut self) {
-        self.commands.command(&["FLUSHALL"]);
-    }
-
-    pub(super) fn flush_scripts(&mut self) {
-        self.commands.command(&["SCRIPT", "FLUSH"]);
+        value
     }
 
     pub(super) fn listen(&mut self, client: usize, on: bool) {
         let verb = if on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
-        self.subscriber.send(&[verb, &channel(client)]).unwrap();
-        self.messages();
-    }
-
-    /// From now on, a client subscribes to every channel by a pattern.
-    pub(super) fn overhear(&mut self) {
-        self.subscriber.send(&["PSUBSCRIBE", "*"]).unwrap();
-        self.messages();
-    }
-
-    /// The messages published since the last call. The reply to PING comes after all of them.
-    pub(super) fn messages(&mut self) -> Vec<Message> {
-        self.subscriber.send(&["PING"]).unwrap();
-        let mut messages = Vec::new();
-        loop {
-            let push = self.subscriber.receive().unwrap();
-            // The very first PING of a connection may be answered before it is subscribed to anything.
-            match push.array() {
-                [kind, ..] if kind.text() == "pong" => return messages,
-                [kind, channel, payload] if kind.text() == "message" => messages.push(Message {
-                    channel: channel.text(),
-                    payload: payload.text(),
-                }),
-                _ => {}
-            }
-        }
+        self.scene.listen(verb, &[channel(client)]);
     }
 
     /// Reads the keys of all locks and the counter back, and checks that there is no other key.
@@ -308,25 +230,24 @@ impl Redis {
         };
         let (memory, remembered) = self.memory(names)?;
         let expected = all.iter().map(count).sum::<i64>() + remembered;
-        let keys = self.commands.command(&["DBSIZE"]);
+        let keys = self.command(&["DBSIZE"]);
         if keys.int() != expected {
             return Err(format!("{} keys are left, {expected} expected", keys.int()));
         }
         Ok((all, memory))
     }
 
-    fn kept_of(&mut self, name: &LockName, now_ms: u64) -> Result<Kept, String> {
+    pub(super) fn kept_of(&mut self, name: &LockName, now_ms: u64) -> Result<Kept, String> {
         let key = name.key().to_owned();
         let (queue, waiters) = (name.beside(":lh-queue"), name.beside(":lh-waiters"));
-        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let replies = self.commands.commands(&[
-            words(&["TYPE", &key]),
-            words(&["GET", &key]),
-            words(&["PTTL", &key]),
-            words(&["ZRANGE", &queue, "0", "-1"]),
-            words(&["HGETALL", &waiters]),
-            words(&["PTTL", &queue]),
-            words(&["PTTL", &waiters]),
+        let replies = self.scene.commands(&[
+            &["TYPE", &key],
+            &["GET", &key],
+            &["PTTL", &key],
+            &["ZRANGE", &queue, "0", "-1"],
+            &["HGETALL", &waiters],
+            &["PTTL", &queue],
+            &["PTTL", &waiters],
         ]);
         let [kind, value, lease, queue, waiters, queue_for, waiters_for] = &replies[..] else {
             unreachable!("seven commands")
@@ -386,4 +307,177 @@ impl Redis {
             state,
         })
     }
+
+    /// The keys of the counters of these names. A node has them for the terms of its mark, and after a loss of its memory a
+    /// client with other terms may have made that.
+    fn counter_keys(&mut self, names: &[LockName]) -> Result<Vec<String>, String> {
+        if self.role == Role::Alone {
+            return Ok(vec![COUNTER.into()]);
+        }
+        let terms = self.mark_of()?.map_or(terms(), |mark| mark.terms);
+        let of = |name| counter_of(terms, name);
+        Ok(names.iter().map(of).collect())
+    }
+
+    fn mark_of(&mut self) -> Result<Option<Mark>, String> {
+        let mark = self.command(&["GET", MARK]);
+        let mark = (!mark.is_nil()).then(|| mark.text());
+        mark.map(|text| read_mark(&text).ok_or(text)).transpose()
+    }
+
+    /// Reads the counters and the mark, and how many keys they are.
+    fn memory(&mut self, names: &[LockName]) -> Result<(Memory, i64), String> {
+        let (mut counters, mut keys) = (Vec::new(), 0);
+        for key in self.counter_keys(names)? {
+            let last = self.command(&["GET", &key]);
+            if last.is_nil() {
+                counters.push(Counter::default());
+                continue;
+            }
+            if self.command(&["PTTL", &key]).int() != -1 {
+                return Err("a counter has a TTL".into());
+            }
+            let last = last.text();
+            let is_lost = LOST.contains(&Some(&*last));
+            let last = (!is_lost).then(|| last.parse().map_err(|_| last.clone()));
+            counters.push(Counter(last.transpose()?.map(Fence::new)));
+            keys += 1;
+        }
+        let mark = self.mark_of()?;
+        keys += i64::from(mark.is_some());
+        Ok((Memory { counters, mark }, keys))
+    }
+
+    /// Which of these steps the short form fits, given the stored state and the effects of earlier steps.
+    pub(super) fn fits(
+        &mut self,
+        kind: Kind,
+        steps: &[(LockName, Step)],
+        clock_us: u64,
+        others: bool,
+    ) -> Result<Vec<bool>, String> {
+        let mark = match self.role {
+            Role::Alone => None,
+            Role::Node => self.mark_of()?,
+        };
+        // A node of another quorum refuses all of them.
+        if mark.is_some_and(|mark| mark.terms != terms_of(others)) {
+            return Ok(vec![false; steps.len()]);
+        }
+        let (mut values, mut counters) = (BTreeMap::new(), BTreeMap::new());
+        let mut fits = Vec::new();
+        for (name, step) in steps {
+            let queue = name.beside(":lh-queue");
+            let free = self.command(&["EXISTS", name.key(), &queue]).int() == 0;
+            let mut value = || self.command(&["GET", name.key()]);
+            let known = values.entry(name.key().to_owned()).or_insert_with(|| {
+                let value = if free { None } else { Some(value()) };
+                value.map(|value| match value {
+                    testkit::Reply::Str(bytes) => bytes,
+                    _ => b"another type".to_vec(),
+                })
+            });
+            let own = |owner: &Owner, fence: &Option<Fence>| {
+                let fence = fence.map_or(0, Fence::get);
+                format!("{}#{fence}", owner.token()).into_bytes()
+            };
+            let is = |known: &Option<Vec<u8>>, own: &[u8]| {
+                let rest = known.as_ref().and_then(|value| value.strip_prefix(own));
+                rest.is_some_and(|rest| matches!(rest, [] | [b'/', .., b'0'..=b'9']))
+            };
+            let fit = !kind.is_long()
+                && match step {
+                    Step::Acquire { .. } => known.is_none(),
+                    Step::Propose(proposal) => {
+                        let key = counter_of(proposal.terms, name);
+                        let counter = counters.entry(key.clone()).or_insert_with(|| {
+                            let last = self.command(&["GET", &key]);
+                            (!last.is_nil())
+                                .then(|| last.text().parse::<u64>().ok())
+                                .flatten()
+                        });
+                        let first = proposal.fences.first.get();
+                        let most = clock_us + 10_000_000;
+                        let fits = known.is_none()
+                            && counter.is_some_and(|last| last < first && first <= most);
+                        if fits {
+                            *counter = Some(proposal.fences.last().get());
+                        }
+                        fits
+                    }
+                    Step::GiveBack { owner, fence } => is(known, &own(owner, &Some(*fence))),
+                    Step::Extend { owner, fence, .. } | Step::Release { owner, fence, .. } => {
+                        is(known, &own(owner, fence))
+                    }
+                    Step::Break { .. } | Step::Inspect => false,
+                };
+            match step {
+                Step::Acquire { .. } | Step::Propose(_) if fit => *known = Some(b"taken".to_vec()),
+                Step::Release { keep: None, .. } | Step::GiveBack { .. } if fit => *known = None,
+                _ => {}
+            }
+            fits.push(fit);
+        }
+        Ok(fits)
+    }
+}
+
+/// Reads a mark without the production code.
+fn read_mark(text: &str) -> Option<Mark> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let ([nodes, longest, made_at, id] | [nodes, longest, made_at, id, "young"]) = words[..] else {
+        return None;
+    };
+    let longest = Duration::from_millis(longest.parse().ok()?);
+    let is_id = id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then_some(Mark {
+        terms: QuorumTerms {
+            nodes: nodes.parse().ok()?,
+            longest_ttl: Ttl::new(longest).ok()?,
+        },
+        made_at_ms: made_at.parse().ok()?,
+    })
+}
+
+/// Reads a holder's value: its owner, its fences, and whether it has the mark of waiters.
+fn holder(value: &str) -> Option<(Owner, Fences, bool)> {
+    let (token, rest) = value.split_once('#')?;
+    let (fences, marked) = match rest.strip_suffix('!') {
+        Some(fences) => (fences, true),
+        None => (rest, false),
+    };
+    let (first, many) = fences.split_once('/').unwrap_or((fences, "1"));
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse::<u64>().ok()).flatten()
+    };
+    let first = number(first).filter(|first| *first <= Fence::MAX.get())?;
+    let many = number(many).filter(|many| (1..=1_024).contains(many))?;
+    let (first, block) = (Fence::new(first), Block::nearest(many));
+    let is_short = value.len() < leasehold_core::VALUE_SHOWN;
+    let owner = Owner::parse(token).filter(|_| is_short)?;
+    Some((owner, Fences { first, block }, marked))
+}
+
+/// Reads a record of the queue.
+fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
+    let bad = || format!("not a record: {token} {record}");
+    let owner = Owner::parse(token).ok_or_else(bad)?;
+    let words: Vec<&str> = record.split(' ').collect();
+    let [mode, ttl, block, channel, seen_until] = words[..] else {
+        return Err(bad());
+    };
+    let listening = channel == format!("leasehold:wake:{}", owner.client());
+    if mode != mode_word(Mode::Exclusive) || !(listening || channel == "-") {
+        return Err(bad());
+    }
+    let ttl = Duration::from_millis(ttl.parse().map_err(|_| bad())?);
+    Ok(Waiter {
+        owner,
+        mode: Mode::Exclusive,
+        ttl: Ttl::new(ttl).map_err(|_| bad())?,
+        block: Block::nearest(block.parse().map_err(|_| bad())?),
+        listening,
+        seen_until_ms: seen_until.parse().map_err(|_| bad())?,
+    })
 }

@@ -4,6 +4,9 @@
 //! Events are relative (`until the lease ends`, `the holder's fence`) and get their meaning when they happen. So a
 //! shortened sequence still makes sense.
 
+use std::time::Duration;
+
+use leasehold_core::{Block, ClientId, Fence, Mode, Owner, Step, Ttl, Wait};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -11,16 +14,15 @@ use proptest::sample::select;
 /// An event.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// A client asks; with `others`, one that counts the nodes of another quorum.
-    Ask { lock: usize, ask: Ask, others: bool },
-    /// A client asks for several things in one request, all of one kind.
-    Batch { asks: Asks, others: bool },
+    /// A client asks in one request, for several things of one kind or for one; with `others`, one that counts the nodes of another
+    /// quorum.
+    Ask { asks: Asks, others: bool },
     /// Time passes, or the clock is set back.
     Time { lock: usize, span: Span },
     /// Another program writes under the lock's name.
     Foreign { lock: usize, intrusion: Intrusion },
-    /// The fence counter is evicted.
-    EvictCounter,
+    /// The fence counter is evicted, or has a value that counts as lost.
+    LoseCounter,
     /// All data is lost.
     FlushAll,
     /// All scripts are forgotten.
@@ -32,33 +34,58 @@ pub(super) enum Event {
 /// A batch: requests, each with the number of its lock.
 pub(super) type Asks = Vec<(usize, Ask)>;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Ask {
-    Acquire {
-        who: Who,
-        ttl_ms: u64,
-        block: u64,
-        wait: Option<Hearing>,
-        /// The number that it proposes to a node.
-        number: Number,
-    },
-    Extend {
-        who: Who,
-        ttl_ms: u64,
-        /// Under which fence it believes to hold.
-        under: Option<Meant>,
-    },
-    Release {
-        who: Who,
-        keep_ms: Option<u64>,
-        under: Option<Meant>,
-    },
-    GiveBack {
-        who: Who,
-        meant: Meant,
-    },
-    Break(Meant),
-    Inspect,
+/// A step, in which an owner, a fence and a number are put in when it happens.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) step: Step,
+    pub(super) who: Who,
+    /// What its fence stands for, if it names one.
+    pub(super) meant: Meant,
+    /// The number that an acquire proposes to a node.
+    pub(super) number: Number,
+}
+
+impl Ask {
+    pub(super) fn acquire(who: Who, ttl_ms: u64, number: Number, wait: Option<Hearing>) -> Self {
+        let step = Step::Acquire {
+            owner: somebody(),
+            mode: Mode::Exclusive,
+            ttl: ttl_of(ttl_ms),
+            block: Block::ONE,
+            wait: wait.map(|hearing| Wait {
+                listening: hearing == Hearing::Channel,
+            }),
+        };
+        let meant = Meant::Grant;
+        Self {
+            step,
+            who,
+            meant,
+            number,
+        }
+    }
+
+    pub(super) fn settle(step: Step, who: Who, meant: Meant) -> Self {
+        let number = Number::Clock(0);
+        Self {
+            step,
+            who,
+            meant,
+            number,
+        }
+    }
+}
+
+/// Stands for an owner.
+pub(super) fn somebody() -> Owner {
+    Owner::new(0, ClientId::new(0), "", 0, "").unwrap()
+}
+
+/// Stands for a fence.
+pub(super) const SOME: Fence = Fence::new(0);
+
+pub(super) fn ttl_of(ms: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(ms)).unwrap()
 }
 
 /// A number that a client proposes: so far from the clock, the counter, the highest one accepted, the holder's, or the
@@ -178,6 +205,22 @@ pub(super) const FOREIGN_VALUES: [&[u8]; 20] = [
     b"d2f1c9a08c3b11ef9d3c0242ac120002#1795203291536740",
 ];
 
+/// What counts as a lost counter: none, or such a value.
+pub(super) const LOST: [Option<&str>; 12] = [
+    None,
+    Some("1.8e15"),
+    Some(""),
+    Some(" 1795203291536740"),
+    Some("a fence"),
+    None,
+    Some("1795203291536740\n"),
+    Some("-5"),
+    Some("1795203291536740 5"),
+    Some("9007199254740991"),
+    None,
+    Some("99999999999999999999999999999999"),
+];
+
 /// A sequence of events. Its length begins at zero, so that a failing one can be shortened.
 pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(event(), 0..=120)
@@ -186,12 +229,12 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         60 => (lock(), ask(), others())
-            .prop_map(|(lock, ask, others)| Event::Ask { lock, ask, others }),
+            .prop_map(|(lock, ask, others)| Event::Ask { asks: vec![(lock, ask)], others }),
         8 => (prop_oneof![acquires(), settlements()], others())
-            .prop_map(|(asks, others)| Event::Batch { asks, others }),
+            .prop_map(|(asks, others)| Event::Ask { asks, others }),
         22 => (lock(), span()).prop_map(|(lock, span)| Event::Time { lock, span }),
         6 => (lock(), intrusion()).prop_map(|(lock, intrusion)| Event::Foreign { lock, intrusion }),
-        2 => Just(Event::EvictCounter),
+        2 => Just(Event::LoseCounter),
         1 => Just(Event::FlushAll),
         1 => Just(Event::FlushScripts),
         // The third client never listens.
@@ -205,25 +248,26 @@ fn lock() -> impl Strategy<Value = usize> {
 }
 
 fn ask() -> impl Strategy<Value = Ask> {
+    let of_any = |step, meant| Ask::settle(step, Who::Any(0), meant);
     prop_oneof![
         24 => acquire(who(1)),
         20 => settlement(),
-        10 => meant().prop_map(Ask::Break),
-        3 => Just(Ask::Inspect),
+        10 => meant().prop_map(move |meant| of_any(Step::Break { fence: SOME }, meant)),
+        3 => Just(of_any(Step::Inspect, Meant::Grant)),
     ]
 }
 
 /// Boxed, as it is large and nested deeply.
 fn acquire(who: impl Strategy<Value = Who> + 'static) -> BoxedStrategy<Ask> {
-    (who, ttl(), block(), wait(), number())
-        .prop_map(|(who, ttl_ms, block, wait, number)| Ask::Acquire {
-            who,
-            ttl_ms,
-            block,
-            wait,
-            number,
-        })
-        .boxed()
+    let ask = (who, ttl(), fences(), wait(), number());
+    ask.prop_map(|(who, ttl_ms, fences, wait, number)| {
+        let mut ask = Ask::acquire(who, ttl_ms, number, wait);
+        if let Step::Acquire { block, .. } = &mut ask.step {
+            *block = Block::nearest(fences);
+        }
+        ask
+    })
+    .boxed()
 }
 
 fn number() -> impl Strategy<Value = Number> {
@@ -242,13 +286,19 @@ fn others() -> impl Strategy<Value = bool> {
 }
 
 fn settlement() -> impl Strategy<Value = Ask> {
-    prop_oneof![
-        9 => (who(6), ttl(), under())
-            .prop_map(|(who, ttl_ms, under)| Ask::Extend { who, ttl_ms, under }),
-        11 => (who(8), keep(), under())
-            .prop_map(|(who, keep_ms, under)| Ask::Release { who, keep_ms, under }),
-        4 => (who(8), meant()).prop_map(|(who, meant)| Ask::GiveBack { who, meant }),
-    ]
+    let extend = (who(6), ttl(), under()).prop_map(|(who, ttl_ms, (fence, meant))| {
+        let (owner, ttl) = (somebody(), ttl_of(ttl_ms));
+        Ask::settle(Step::Extend { owner, ttl, fence }, who, meant)
+    });
+    let release = (who(8), keep(), under()).prop_map(|(who, keep, (fence, meant))| {
+        let (owner, keep) = (somebody(), keep.map(ttl_of));
+        Ask::settle(Step::Release { owner, keep, fence }, who, meant)
+    });
+    let give_back = (who(8), meant()).prop_map(|(who, meant)| {
+        let (owner, fence) = (somebody(), SOME);
+        Ask::settle(Step::GiveBack { owner, fence }, who, meant)
+    });
+    prop_oneof![9 => extend, 11 => release, 4 => give_back]
 }
 
 fn settlements() -> impl Strategy<Value = Asks> {
@@ -267,12 +317,14 @@ fn acquires() -> impl Strategy<Value = Asks> {
 }
 
 /// The number of fences: mostly one, as without local waiters in the client.
-fn block() -> impl Strategy<Value = u64> {
+fn fences() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(1), 1 => Just(64), 1 => Just(1_024), 1 => 2..100_u64]
 }
 
-fn under() -> impl Strategy<Value = Option<Meant>> {
-    prop_oneof![1 => Just(None), 1 => meant().prop_map(Some)]
+/// A fence that the owner believes to hold under, or none.
+fn under() -> impl Strategy<Value = (Option<Fence>, Meant)> {
+    let meant = prop_oneof![1 => Just(None), 1 => meant().prop_map(Some)];
+    meant.prop_map(|meant| (meant.map(|_| SOME), meant.unwrap_or(Meant::Grant)))
 }
 
 fn meant() -> impl Strategy<Value = Meant> {

@@ -6,24 +6,11 @@ use leasehold_core::cache::{
     BackOff, Begin, Control, EntryState, Loader, Step, Token, Value, Version,
 };
 use leasehold_core::{ClientId, LockName};
-use testkit::{RedisServer, Reply, RespConn};
-use tokio::runtime::{Builder, Runtime};
+use testkit::Reply;
 
-use super::super::super::{Scripts, by_script};
+use super::super::super::by_script;
 use crate::store::entries::Taken;
-use crate::store::redis::connection::link::Wire;
-use crate::store::redis::tests::vectors::wire_to;
-
-const CHANNELS: &str = "leasehold:wake:";
-
-pub(super) struct Redis {
-    runtime: Runtime,
-    wire: Wire,
-    scripts: Scripts,
-    commands: RespConn,
-    subscriber: RespConn,
-    server: RedisServer,
-}
+use crate::store::redis::tests::Scene;
 
 /// The step as the rules see it: without a listener if the connection is not subscribed.
 pub(super) fn as_heard(step: &Step, listens: bool) -> Step {
@@ -36,62 +23,7 @@ pub(super) fn as_heard(step: &Step, listens: bool) -> Step {
     }
 }
 
-impl Redis {
-    pub(super) fn start() -> Self {
-        let server = RedisServer::builder().virtual_clock().start();
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let wire = runtime.block_on(wire_to(&server.url()));
-        let mut subscriber = server.connection();
-        subscriber.send(&["PSUBSCRIBE", "*"]).unwrap();
-        subscriber.receive().unwrap();
-        Self {
-            runtime,
-            wire,
-            scripts: Scripts::default(),
-            commands: server.connection(),
-            subscriber,
-            server,
-        }
-    }
-
-    /// Resets the server to an empty one.
-    pub(super) fn reset(&mut self, clock_us: u64) {
-        self.set_clock(clock_us);
-        self.commands.command(&["FLUSHALL"]);
-    }
-
-    pub(super) fn set_clock(&mut self, clock_us: u64) {
-        self.server.clock().set(clock_us);
-    }
-
-    pub(super) fn flush_scripts(&mut self) {
-        self.commands.command(&["SCRIPT", "FLUSH"]);
-    }
-
-    pub(super) fn delete(&mut self, key: &str) {
-        self.commands.command(&["DEL", key]);
-    }
-
-    pub(super) fn put(&mut self, key: &str, value: &str) {
-        self.commands.command(&["SET", key, value]);
-    }
-
-    pub(super) fn put_for(&mut self, key: &str, value: &[u8], left_ms: u64) {
-        let left = left_ms.to_string();
-        let words: [&[u8]; 5] = [b"SET", key.as_bytes(), value, b"PX", left.as_bytes()];
-        self.commands.command(&words);
-    }
-
-    pub(super) fn put_set(&mut self, key: &str) {
-        self.delete(key);
-        self.commands.command(&["ZADD", key, "1", "a"]);
-    }
-
-    pub(super) fn put_hash(&mut self, key: &str) {
-        self.delete(key);
-        self.commands.command(&["HSET", key, "last", "7"]);
-    }
-
+impl Scene {
     pub(super) fn take(
         &mut self,
         key: &LockName,
@@ -99,44 +31,21 @@ impl Redis {
         listens: bool,
     ) -> Result<Taken, String> {
         let taken = by_script(&self.scripts, &mut self.wire, key, step, listens);
-        self.runtime
-            .block_on(taken)
-            .map_err(|error| error.to_string())
-    }
-
-    /// The messages published since the last call: client and message, sorted, since the order of hints to different
-    /// clients does not matter.
-    pub(super) fn messages(&mut self) -> Vec<(String, String)> {
-        self.subscriber.send(&["PING"]).unwrap();
-        let mut messages = Vec::new();
-        loop {
-            let push = self.subscriber.receive().unwrap();
-            match push.array() {
-                [kind, ..] if kind.text() == "pong" => break,
-                [_, _, channel, payload] => {
-                    let channel = channel.text();
-                    let client = channel.strip_prefix(CHANNELS).expect("a channel of wakes");
-                    messages.push((client.to_owned(), payload.text()));
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        messages.sort();
-        messages
+        let taken = self.runtime.block_on(taken);
+        taken.map_err(|error| error.to_string())
     }
 
     /// Reads the stored state, translated to core's types.
     pub(super) fn state(&mut self, key: &LockName, now_ms: u64) -> Result<EntryState, String> {
         let (entry, control) = (key.key().to_owned(), key.beside(":lh-cache"));
-        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
-        let replies = self.commands.commands(&[
-            words(&["TYPE", &entry]),
-            words(&["GET", &entry]),
-            words(&["PTTL", &entry]),
-            words(&["TYPE", &control]),
-            words(&["HGETALL", &control]),
-            words(&["PTTL", &control]),
-            words(&["DBSIZE"]),
+        let replies = self.commands(&[
+            &["TYPE", &entry],
+            &["GET", &entry],
+            &["PTTL", &entry],
+            &["TYPE", &control],
+            &["HGETALL", &control],
+            &["PTTL", &control],
+            &["DBSIZE"],
         ]);
         let [kind, value, left, control_kind, fields, control_left, count] = &replies[..] else {
             unreachable!("seven commands")

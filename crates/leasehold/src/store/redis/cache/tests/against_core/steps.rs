@@ -22,7 +22,8 @@ pub(super) const FOREIGN_TEXTS: [&str; 7] = [
 
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    Ask(Ask),
+    /// A step whose token and version stand for others; whether the connection is subscribed.
+    Ask(Step, Which, bool),
     /// Repeats the last step.
     Again,
     Pass(Span),
@@ -87,36 +88,6 @@ pub(super) enum Which {
     Exactly(u64),
 }
 
-#[derive(Debug, Clone)]
-pub(super) enum Ask {
-    Begin {
-        token: u128,
-        seen: Which,
-        over: bool,
-        lease: u64,
-        client: Option<u64>,
-        listens: bool,
-    },
-    Renew {
-        token: u128,
-        lease: u64,
-    },
-    Commit {
-        token: u128,
-        version: Which,
-        fresh_ms: u64,
-        stale_ms: u64,
-        load_ms: u64,
-        format: Format,
-        body: Vec<u8>,
-    },
-    Abandon {
-        token: u128,
-        failed: Option<(u64, String)>,
-    },
-    Invalidate(bool),
-}
-
 /// The last grant of each token.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(BTreeMap<Token, Version>);
@@ -130,88 +101,45 @@ impl Tokens {
 }
 
 /// Stands for the token of the current loader.
-const LOADERS: u128 = 0;
+const LOADERS: Token = Token(0);
 
 /// The token of a load that does not exist.
 pub(super) const fn nobody() -> Token {
     Token(u128::MAX)
 }
 
-impl Ask {
-    /// True if the connection is subscribed.
-    pub(super) const fn listens(&self) -> bool {
-        !matches!(self, Self::Begin { listens: false, .. })
+/// The step that this one stands for now.
+pub(super) fn meant(mut step: Step, which: Which, state: &EntryState, tokens: &Tokens) -> Step {
+    let control = state.control.as_ref();
+    let token = match &mut step {
+        Step::Begin(Begin { token, .. })
+        | Step::Renew { token, .. }
+        | Step::Commit(Commit { token, .. })
+        | Step::Abandon { token, .. } => token,
+        Step::Invalidate { .. } => return step,
+    };
+    let loader = control.and_then(|control| control.loader);
+    if let Some(loader) = loader.filter(|_| *token == LOADERS) {
+        *token = loader.token;
     }
-
-    /// The step that it stands for now.
-    pub(super) fn step(&self, state: &EntryState, tokens: &Tokens) -> Step {
-        let version = |which: Which, token: Token| {
-            let by = |version: Option<Version>, by| {
-                Version::new(
-                    version
-                        .map_or(7, Version::get)
-                        .saturating_add_signed(by)
-                        .min(Version::MAX.get()),
-                )
-            };
-            let control = state.control.as_ref();
-            let stored = state.value.as_ref().map(|(value, _)| value.header.version);
-            match which {
-                Which::Granted => tokens.0.get(&token).copied().unwrap_or_default(),
-                Which::Stored(more) => by(stored, more),
-                Which::Last(more) => by(control.map(|control| control.last), more),
-                Which::Epoch(more) => by(control.map(|control| control.epoch), more),
-                Which::Exactly(version) => Version::new(version),
-            }
-        };
-        let loader = (state.control.as_ref()).and_then(|control| control.loader);
-        let token_of = |token: u128| match loader {
-            Some(loader) if token == LOADERS => loader.token,
-            _ => Token(token),
-        };
-        match self.clone() {
-            Self::Begin {
-                token,
-                seen,
-                over,
-                lease,
-                client,
-                listens: _,
-            } => Step::Begin(Begin {
-                token: token_of(token),
-                seen: version(seen, token_of(token)),
-                over,
-                lease: ttl(lease),
-                listener: client.map(ClientId::new),
-            }),
-            Self::Renew { token, lease } => Step::Renew {
-                token: token_of(token),
-                lease: ttl(lease),
-            },
-            Self::Commit {
-                token,
-                version: which,
-                fresh_ms,
-                stale_ms,
-                load_ms,
-                format,
-                body,
-            } => Step::Commit(Commit {
-                token: token_of(token),
-                version: version(which, token_of(token)),
-                fresh_ms,
-                stale_ms,
-                load_ms,
-                format,
-                body: body.into(),
-            }),
-            Self::Abandon { token, failed } => Step::Abandon {
-                token: token_of(token),
-                back_off: failed.map(|(left, error)| (ttl(left), error)),
-            },
-            Self::Invalidate(remove) => Step::Invalidate { remove },
-        }
+    let by = |version: Option<Version>, by| {
+        let version = version.map_or(7, Version::get).saturating_add_signed(by);
+        Version::new(version.min(Version::MAX.get()))
+    };
+    let stored = state.value.as_ref().map(|(value, _)| value.header.version);
+    let meant = match which {
+        Which::Granted => tokens.0.get(token).copied().unwrap_or_default(),
+        Which::Stored(more) => by(stored, more),
+        Which::Last(more) => by(control.map(|control| control.last), more),
+        Which::Epoch(more) => by(control.map(|control| control.epoch), more),
+        Which::Exactly(version) => Version::new(version),
+    };
+    match &mut step {
+        Step::Begin(begin) => begin.seen = meant,
+        Step::Commit(commit) => commit.version = meant,
+        _ => {}
     }
+    step
 }
 
 fn ttl(millis: u64) -> Ttl {
@@ -228,10 +156,13 @@ fn whiches() -> impl Strategy<Value = Which> {
     ]
 }
 
-fn asks() -> impl Strategy<Value = Ask> {
-    let any_token = || prop_oneof![3 => 1_u128..4, 1 => Just(u128::MAX / 3)];
+fn asks() -> impl Strategy<Value = Event> {
+    let any_token = || prop_oneof![3 => 1_u128..4, 1 => Just(u128::MAX / 3)].prop_map(Token);
     let token = || prop_oneof![1 => Just(LOADERS), 1 => any_token()];
-    let lease = || prop::sample::select(vec![10_u64, 11, 500, 2_000, 30_000, 86_400_000]);
+    let lease = || {
+        let all = vec![10_u64, 11, 500, 2_000, 30_000, 86_400_000];
+        prop::sample::select(all).prop_map(ttl)
+    };
     let millis = || prop::sample::select(vec![0_u64, 1, 20, 1_500, 60_000, 86_400_000]);
     let format = prop::sample::select(vec![Format::Json, Format::MessagePack, Format::Raw]);
     let body = prop::collection::vec(any::<u8>(), 0..40);
@@ -242,34 +173,46 @@ fn asks() -> impl Strategy<Value = Ask> {
         1 => Just(Which::Exactly(Version::MAX.get())),
     ];
     let client = prop_oneof![1 => Just(None), 3 => (0_u64..3).prop_map(|at| Some(0xc0 + at))];
-    let begin = (
-        token(),
-        seen,
-        prop::bool::weighted(0.3),
-        lease(),
-        client,
-        prop::bool::weighted(0.9),
+    let over = prop::bool::weighted(0.3);
+    let listens = prop::bool::weighted(0.9);
+    let begin = (token(), seen, over, lease(), client, listens).prop_map(
+        |(token, seen, over, lease, client, listens)| {
+            let begin = Begin {
+                token,
+                seen: Version::default(),
+                over,
+                lease,
+                listener: client.map(ClientId::new),
+            };
+            Event::Ask(Step::Begin(begin), seen, listens)
+        },
     );
-    let commit = (
-        token(),
-        whiches(),
-        millis(),
-        millis(),
-        0_u64..100_000_000,
-        format,
-        body,
+    let load = 0_u64..100_000_000;
+    let commit = (token(), whiches(), millis(), millis(), load, format, body).prop_map(
+        |(token, which, fresh_ms, stale_ms, load_ms, format, body)| {
+            let commit = Commit {
+                token,
+                version: Version::default(),
+                fresh_ms: fresh_ms.max(1),
+                stale_ms,
+                load_ms,
+                format,
+                body: body.into(),
+            };
+            Event::Ask(Step::Commit(commit), which, true)
+        },
     );
-    let failed = prop::option::of((lease(), error.prop_map(str::to_owned)));
+    let failed = (lease(), error.prop_map(str::to_owned));
+    let others = prop_oneof![
+        2 => (token(), lease()).prop_map(|(token, lease)| Step::Renew { token, lease }),
+        3 => (token(), prop::option::of(failed))
+            .prop_map(|(token, back_off)| Step::Abandon { token, back_off }),
+        2 => any::<bool>().prop_map(|remove| Step::Invalidate { remove }),
+    ];
     prop_oneof![
-        8 => begin.prop_map(|(token, seen, over, lease, client, listens)| {
-            Ask::Begin { token, seen, over, lease, client, listens }
-        }),
-        2 => (token(), lease()).prop_map(|(token, lease)| Ask::Renew { token, lease }),
-        5 => commit.prop_map(|(token, version, fresh_ms, stale_ms, load_ms, format, body)| {
-            Ask::Commit { token, version, fresh_ms: fresh_ms.max(1), stale_ms, load_ms, format, body }
-        }),
-        3 => (token(), failed).prop_map(|(token, failed)| Ask::Abandon { token, failed }),
-        2 => any::<bool>().prop_map(Ask::Invalidate),
+        8 => begin,
+        5 => commit,
+        7 => others.prop_map(|step| Event::Ask(step, Which::Granted, true)),
     ]
 }
 
@@ -313,7 +256,7 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(Event::ForeignType),
     ];
     let event = prop_oneof![
-        40 => asks().prop_map(Event::Ask),
+        40 => asks(),
         5 => Just(Event::Again),
         10 => span.prop_map(Event::Pass),
         1 => back.prop_map(Event::Back),

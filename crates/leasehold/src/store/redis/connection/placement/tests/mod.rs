@@ -123,27 +123,6 @@ fn block(runtime: &Handle) -> mpsc::Sender<()> {
 }
 
 #[test]
-fn client_thread_takes_over_while_caller_runtime_is_blocked() {
-    let scene = Scene::begin(Noted::work);
-    for _ in 0..3 {
-        eventually(PLENTY, "the caller runtime polls again", || {
-            scene.noted.comes() != scene.client_thread
-        });
-        let free = scene.block();
-        assert_eq!(scene.noted.comes(), scene.client_thread);
-        assert_eq!(scene.noted.comes(), scene.client_thread);
-        drop(free);
-    }
-}
-
-#[test]
-fn client_thread_takes_over_when_caller_runtime_has_ended() {
-    let mut scene = Scene::begin(Noted::work);
-    drop(scene.caller_runtime.take());
-    assert_eq!(scene.noted.comes(), scene.client_thread);
-}
-
-#[test]
 fn work_ends_with_client_though_caller_runtime_goes_on() {
     let mut scene = Scene::begin(Noted::work);
     let polls = scene.noted.polls();

@@ -176,15 +176,20 @@ fn reply_needs_no_client_thread_while_caller_runtime_polls() {
     drop(free);
 }
 
+/// With a reactor or without one.
 #[test]
-fn reply_reaches_client_thread_while_caller_runtime_is_blocked() {
-    let listener = Listener::begin(with_reactor(), false);
-    for _ in 0..3 {
-        listener.moves_to_caller();
-        let free = listener.scene.block();
-        listener.hears();
-        drop(free);
-        listener.hears();
+fn client_thread_takes_over_while_caller_runtime_is_blocked() {
+    for caller_runtime in [with_reactor(), one_worker()] {
+        let listener = Listener::begin(caller_runtime, false);
+        for _ in 0..3 {
+            listener.moves_to_caller();
+            listener.hears();
+            let free = listener.scene.block();
+            listener.hears();
+            assert_eq!(listener.scene.noted.comes(), listener.scene.client_thread);
+            drop(free);
+            listener.hears();
+        }
     }
 }
 
@@ -216,20 +221,13 @@ fn reply_is_read_by_a_runtime_that_is_never_idle() {
 }
 
 #[test]
-fn reply_reaches_client_thread_when_caller_runtime_has_ended() {
-    let mut listener = Listener::begin(with_reactor(), false);
-    listener.moves_to_caller();
-    drop(listener.scene.caller_runtime.take());
-    listener.hears();
-    assert_eq!(listener.scene.noted.comes(), listener.scene.client_thread);
-}
-
-#[test]
-fn reply_is_read_beside_a_runtime_without_reactor() {
-    let listener = Listener::begin(one_worker(), false);
-    for _ in 0..3 {
+fn client_thread_takes_over_when_caller_runtime_has_ended() {
+    for caller_runtime in [with_reactor(), one_worker()] {
+        let mut listener = Listener::begin(caller_runtime, false);
         listener.moves_to_caller();
+        drop(listener.scene.caller_runtime.take());
         listener.hears();
+        assert_eq!(listener.scene.noted.comes(), listener.scene.client_thread);
     }
 }
 

@@ -1,20 +1,18 @@
-//! Compares the scripts, and the commands of the recipe without interference, with the rules: random steps at random
+//! The timestamp protocol: compares the scripts, and the commands of the recipe without interference, with the rules: random steps at random
 //! times on a real server whose clock the test controls.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, apply, is_mine};
 use leasehold_core::{LockName, Ttl};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use testkit::{RedisServer, RespConn};
-use tokio::runtime::{Builder, Runtime};
+use redis::RedisResult;
 
-use super::super::{by_commands, by_script};
-use crate::store::redis::connection::link::Wire;
+use super::{by_commands, by_script};
 use crate::store::redis::scripts::Scripts;
-use crate::store::redis::tests::vectors::wire_to;
+use crate::store::redis::tests::{Scene, Tally};
 
 const START_US: u64 = 1_767_225_600_123_456;
 const KEY: &str = "{orders} 42";
@@ -25,10 +23,8 @@ enum Event {
     Pass(u64),
     /// Another program writes a deadline this many units from now, with this ending.
     Deadline(i64, &'static str),
-    /// Another program writes any text.
-    Text(Vec<u8>),
-    OtherType,
-    Delete,
+    /// Another program writes anything, or deletes the key.
+    Put(Content),
     Acquire(u64),
     /// Extends to this many units more than needed, by an owner that knows its deadline, or not.
     Extend(u64, i64, bool),
@@ -61,9 +57,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         3 => span.prop_map(Event::Pass),
         2 => (-3_i64..4, ending).prop_map(|(by, ending)| Event::Deadline(by, ending)),
-        1 => prop_oneof![odd, prop::collection::vec(any::<u8>(), 0..16)].prop_map(Event::Text),
-        1 => Just(Event::OtherType),
-        4 => Just(Event::Delete),
+        1 => prop_oneof![odd, prop::collection::vec(any::<u8>(), 0..16)].prop_map(|text| Event::Put(Content::Text(text))),
+        1 => Just(Event::Put(Content::Other("zset".into()))),
+        4 => Just(Event::Put(Content::Nothing)),
         10 => millis().prop_map(Event::Acquire),
         8 => (millis(), -2_i64..4, known()).prop_map(|(ttl, by, known)| Event::Extend(ttl, by, known)),
         4 => known().prop_map(Event::Release),
@@ -71,72 +67,71 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..40)
 }
 
+/// A key on a server, by the scripts or by the commands of the recipe.
 struct Redis {
-    server: RedisServer,
-    commands: RespConn,
-    runtime: Runtime,
-    wire: Wire,
-    scripts: Scripts,
-    seen: BTreeMap<&'static str, usize>,
+    scene: Scene,
+    scripts: bool,
+    seen: Tally,
 }
 
 impl Redis {
-    fn start() -> Self {
-        let server = RedisServer::builder().virtual_clock().start();
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let wire = runtime.block_on(wire_to(&server.url()));
+    fn start(scripts: bool) -> Self {
         Self {
-            commands: server.connection(),
-            server,
-            runtime,
-            wire,
-            scripts: Scripts::default(),
-            seen: BTreeMap::new(),
+            scene: Scene::start(),
+            scripts,
+            seen: Tally::default(),
         }
     }
 
-    fn take(&mut self, unit: Unit, step: &Step, scripts: bool) -> Reply {
+    fn tries(&mut self, unit: Unit, step: &Step) -> RedisResult<Reply> {
         let name = LockName::new(KEY).unwrap();
-        let connection = &mut self.wire;
-        self.runtime
-            .block_on(async {
-                if scripts {
-                    by_script(&self.scripts, connection, &name, unit, step).await
-                } else {
-                    by_commands(connection, &name, unit, step).await
-                }
-            })
-            .unwrap()
+        let Scene {
+            wire,
+            scripts,
+            runtime,
+            ..
+        } = &mut self.scene;
+        runtime.block_on(async {
+            if self.scripts {
+                by_script(scripts, wire, &name, unit, step).await
+            } else {
+                by_commands(wire, &name, unit, step).await
+            }
+        })
+    }
+
+    fn take(&mut self, unit: Unit, step: &Step) -> Reply {
+        self.tries(unit, step).unwrap()
     }
 
     fn put(&mut self, content: &Content) {
-        self.commands.command(&["DEL", KEY]);
+        self.scene.command(&["DEL", KEY]);
         match content {
             Content::Nothing => {}
             Content::Text(value) => {
                 let command: [&[u8]; 3] = [b"SET", KEY.as_bytes(), value];
-                self.commands.command(&command);
+                self.scene.command(&command);
             }
             Content::Other(_) => {
-                self.commands.command(&["ZADD", KEY, "1", "a"]);
+                self.scene.command(&["ZADD", KEY, "1", "a"]);
             }
         }
     }
 
     fn content(&mut self) -> Content {
-        match self.commands.command(&["TYPE", KEY]).text().as_str() {
+        match self.scene.command(&["TYPE", KEY]).text().as_str() {
             "none" => Content::Nothing,
-            "string" => Content::Text(self.commands.command(&["GET", KEY]).bytes().to_vec()),
+            "string" => Content::Text(self.scene.command(&["GET", KEY]).bytes().to_vec()),
             other => Content::Other(other.to_owned()),
         }
     }
 
     /// Applies the events here and to the rules, and compares them.
-    fn agrees(&mut self, unit: Unit, scripts: bool, events: &[Event]) -> Result<(), String> {
+    fn agrees(&mut self, unit: Unit, events: &[Event]) -> Result<(), String> {
         let (mut now_us, mut content, mut mine) = (START_US, Content::Nothing, vec![1]);
         self.put(&content);
         for event in events {
-            self.server.clock().set(now_us);
+            self.scene.set_clock(now_us);
             let now = unit.at(now_us);
             let step = match event {
                 Event::Pass(span) => {
@@ -149,18 +144,8 @@ impl Redis {
                     self.put(&content);
                     continue;
                 }
-                Event::Text(value) => {
-                    content = Content::Text(value.clone());
-                    self.put(&content);
-                    continue;
-                }
-                Event::OtherType => {
-                    content = Content::Other("zset".into());
-                    self.put(&content);
-                    continue;
-                }
-                Event::Delete => {
-                    content = Content::Nothing;
+                Event::Put(put) => {
+                    content = put.clone();
                     self.put(&content);
                     continue;
                 }
@@ -176,19 +161,19 @@ impl Redis {
             };
             let before = content.clone();
             let expected = apply(unit, now_us, &mut content, &step);
-            let reply = self.take(unit, &step, scripts);
+            let reply = self.take(unit, &step);
             if reply != expected {
                 return Err(format!(
                     "{step:?} at {now_us}: {reply:?}, by the rules {expected:?}"
                 ));
             }
-            *self.seen.entry(word(&reply)).or_default() += 1;
+            self.seen.note(word(&reply), true);
             if let Reply::Held { deadline, .. } = reply {
                 mine.push(deadline);
             }
             let late = now + 1_000_000 / unit.micros();
             let left = reply == Reply::Released && !is_mine(unit, late, &before, &mine);
-            if !scripts && left {
+            if !self.scripts && left {
                 // The one difference: a near deadline is left to pass.
                 content = before;
             }
@@ -220,7 +205,7 @@ fn word(reply: &Reply) -> &'static str {
 }
 
 fn do_what_core_does(scripts: bool) {
-    let redis = RefCell::new(Redis::start());
+    let redis = RefCell::new(Redis::start(scripts));
     let config = Config {
         cases: 300,
         failure_persistence: None,
@@ -228,15 +213,12 @@ fn do_what_core_does(scripts: bool) {
     };
     let units = prop::sample::select(vec![Unit::Seconds, Unit::Millis]);
     let outcome = TestRunner::new(config).run(&(units, events()), |(unit, events)| {
-        let agreed = redis.borrow_mut().agrees(unit, scripts, &events);
+        let agreed = redis.borrow_mut().agrees(unit, &events);
         agreed.map_err(TestCaseError::fail)
     });
     outcome.unwrap_or_else(|failed| panic!("{failed}"));
-    let seen = &redis.borrow().seen;
-    for reply in ["held", "busy", "foreign", "again", "not-held", "released"] {
-        let times = seen.get(reply).copied().unwrap_or_default();
-        assert!(times > 50, "{reply} was answered {times} times: {seen:?}");
-    }
+    let replies = ["held", "busy", "foreign", "again", "not-held", "released"];
+    redis.borrow().seen.check(replies.map(|reply| (reply, 51)));
 }
 
 #[test]
@@ -251,11 +233,11 @@ fn commands_do_what_core_does_without_interference() {
 
 #[test]
 fn a_server_whose_clock_was_never_set_is_refused() {
-    let mut redis = Redis::start();
-    redis.server.clock().set(5_000_000);
-    let step = Step::Acquire { ttl: millis(1_000) };
     for scripts in [true, false] {
-        let reply = redis.take(Unit::Seconds, &step, scripts);
+        let mut redis = Redis::start(scripts);
+        redis.scene.set_clock(5_000_000);
+        let step = Step::Acquire { ttl: millis(1_000) };
+        let reply = redis.take(Unit::Seconds, &step);
         assert_eq!(reply, Reply::BadClock { at_us: 5_000_000 });
         assert_eq!(redis.content(), Content::Nothing);
     }
@@ -264,33 +246,24 @@ fn a_server_whose_clock_was_never_set_is_refused() {
 #[test]
 fn full_server_refuses_acquire_but_extends_and_releases() {
     for scripts in [Scripts::default(), Scripts::without_flags()] {
-        let mut redis = Redis::start();
-        redis.scripts = scripts;
-        redis.server.clock().set(START_US);
+        let mut redis = Redis::start(true);
+        redis.scene.scripts = Arc::new(scripts);
+        redis.scene.set_clock(START_US);
         let (unit, ttl) = (Unit::Seconds, millis(30_000));
         let acquire = Step::Acquire { ttl };
-        let Reply::Held { deadline, .. } = redis.take(unit, &acquire, true) else {
+        let Reply::Held { deadline, .. } = redis.take(unit, &acquire) else {
             panic!("it is free");
         };
-        redis.commands.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        redis.server.clock().set(START_US + 5_000_000);
+        redis.scene.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        redis.scene.set_clock(START_US + 5_000_000);
         let to = deadline + 5;
         let mine = vec![deadline, to];
-        let extend = Step::Extend {
-            to,
-            ttl,
-            mine: mine.clone(),
-        };
-        let reply = redis.take(unit, &extend, true);
+        let release = Step::Release { mine: mine.clone() };
+        let reply = redis.take(unit, &Step::Extend { to, ttl, mine });
         assert!(matches!(reply, Reply::Held { .. }), "{reply:?}");
         assert_eq!(redis.content(), Content::of(to));
-        assert_eq!(
-            redis.take(unit, &Step::Release { mine }, true),
-            Reply::Released
-        );
-        let name = LockName::new(KEY).unwrap();
-        let asked = by_script(&redis.scripts, &mut redis.wire, &name, unit, &acquire);
-        let refused = redis.runtime.block_on(asked).unwrap_err();
+        assert_eq!(redis.take(unit, &release), Reply::Released);
+        let refused = redis.tries(unit, &acquire).unwrap_err();
         assert!(refused.to_string().contains("OOM"), "{refused}");
     }
 }

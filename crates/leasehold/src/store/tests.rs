@@ -1,7 +1,4 @@
-//! Tests of store URLs, and the conformance suite.
-
-#[cfg(all(feature = "redis", feature = "local"))]
-mod conformance;
+//! Store URLs.
 
 use super::*;
 

@@ -1,3 +1,0 @@
-//! Tests of the timestamp protocol on a real server.
-
-mod against_core;
