@@ -121,6 +121,15 @@ impl Fleet {
     }
 }
 
+/// The number of clients that wait for `key`, as the server knows them.
+pub(crate) fn waiters(server: &RedisServer, key: &str) -> usize {
+    let control = server.cli(&["HKEYS", &format!("{{{key}}}:lh-cache")]);
+    let fields = control.array().iter();
+    fields
+        .filter(|field| field.text().starts_with("w:"))
+        .count()
+}
+
 impl Member {
     fn start(folder: &TempDir, url: &str) -> Self {
         let mut child = Command::new(env::current_exe().expect("this test"))
@@ -138,10 +147,6 @@ impl Member {
             orders,
             lines,
         }
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
     }
 
     pub(crate) fn order(&mut self, order: &str) {

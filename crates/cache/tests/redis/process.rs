@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold_cache::{Cache, Error, Origin, Policy};
+use tokio::time::interval;
 
 use crate::common::LONG;
-use crate::source::{Source, monotonic};
+use crate::source::Source;
 
 /// The folder of the fleet. A process without this variable belongs to no fleet.
 pub(crate) const PLACE: &str = "LEASEHOLD_FLEET";
@@ -64,7 +65,6 @@ impl Order {
             .stale_for(self.millis("stale", 60_000))
             .must_be_fresh(self.number("must_be_fresh", 0) == 1)
             .wait_at_most(self.millis("wait", 60_000))
-            .back_off(self.millis("back_off", 1000))
             .load_at_most(self.millis("load_at_most", 60_000))
             .lease(lease)
     }
@@ -118,8 +118,6 @@ impl Process {
     async fn obey(self: Arc<Self>, order: Order) -> String {
         match order.word.as_str() {
             "offer" => summary(&self.offer(order).await),
-            "invalidate" => ended(self.cache.invalidate(order.key()).await),
-            "remove" => ended(self.cache.remove(order.key()).await),
             "write" => self.write(&order).await,
             other => panic!("no such order: {other}"),
         }
@@ -135,13 +133,11 @@ impl Process {
         for _ in 0..order.number("callers", 0) {
             calls.spawn(self.clone().call(order.clone()));
         }
-        let every = Duration::from_micros(order.number("every", 4000));
-        let mut next = monotonic();
+        let mut next = interval(Duration::from_micros(order.number("every", 4000)));
         while left > 0 || (endless && !self.source.is_signed("enough", &key)) {
+            next.tick().await;
             left = left.saturating_sub(1);
             calls.spawn(self.clone().call(order.clone()));
-            next += every;
-            tokio::time::sleep(next.saturating_sub(monotonic())).await;
         }
         calls.join_all().await
     }
@@ -150,11 +146,11 @@ impl Process {
         let key = order.key();
         let (source, takes) = (self.source.clone(), order.millis("takes", 20));
         let read = key.clone();
-        let [closed, fails] = ["closed", "fails"].map(|word| order.number(word, 0) == 1);
+        let closed = order.number("closed", 0) == 1;
         let floor = self.source.floor(&key);
         let call = self
             .cache
-            .get_or_refresh(&key, move || source.read(read, takes, closed, fails))
+            .get_or_refresh(&key, move || source.read(read, takes, closed))
             .policy(order.policy());
         let answer = call.await;
         let (how, outlived) = match &answer {
@@ -168,7 +164,6 @@ impl Process {
                 (how, **got < floor)
             }
             Err(Error::Busy { .. }) => ("busy", false),
-            Err(Error::Load(failed)) if failed.text.contains("is down") => ("failed", false),
             Err(error) => {
                 self.first_error.get_or_init(|| eprintln!("{error}"));
                 self.source.note("refused", &key);
