@@ -9,7 +9,7 @@ use tracing::subscriber::set_default;
 use tracing::{Instrument, Level, info_span};
 
 use crate::common::{Place, TTL, eventually, on_every_store, passing, stand_in_line, take};
-use crate::listener::{Listener, Said, Span};
+use crate::listener::{Fields, Listener, Said, Span, has};
 use crate::millis;
 use crate::scene::Scene;
 
@@ -19,20 +19,8 @@ on_every_store! {
     leases_that_no_store_is_asked_for_have_spans_too
 }
 
-/// Checks that these fields have these values.
 #[track_caller]
-fn has(fields: &crate::listener::Fields, expected: &[(&str, &str)]) {
-    for (name, value) in expected {
-        assert_eq!(
-            fields.get(*name).map(String::as_str),
-            Some(*value),
-            "{name}: {fields:?}"
-        );
-    }
-}
-
-#[track_caller]
-fn number(fields: &crate::listener::Fields, name: &str) -> u64 {
+fn number(fields: &Fields, name: &str) -> u64 {
     fields[name].parse().expect("a number")
 }
 
