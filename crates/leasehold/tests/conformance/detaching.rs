@@ -7,14 +7,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{
-    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, stand_in_line, take, timed,
+    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, stand_in_line, take,
 };
 
 const MS: Duration = Duration::from_millis(1);
-
-async fn two(place: &Place) -> (Client, Client) {
-    (place.client().await, place.client().await)
-}
 
 /// Takes "m" with a client that is closed then, and returns the token.
 async fn left_behind(place: &Place, ttl: Duration) -> (String, u64) {
@@ -51,7 +47,7 @@ fn gone<T: std::fmt::Debug>(answer: Result<T, Error>) -> LossCause {
 }
 
 async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let (token, fence) = left_behind(&place, TTL).await;
     assert!(busy(&b).await);
     let detached = a.detached("m", &token).expect("it is a token");
@@ -69,9 +65,7 @@ async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
 }
 
 async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place) {
-    let (place, time, clock) = place.in_test_time();
-    let a = place.connect(timed(&clock)).await.expect("it works");
-    let b = place.connect(timed(&clock)).await.expect("it works");
+    let (place, time, [a, b]) = place.in_test_time().await;
     let lease = take(&a, "m").await;
     let (detached, _) = lease.detach(TTL).await.expect("it was held");
     // The client that took the lock is still alive. It must let the lease end.
@@ -99,7 +93,7 @@ async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place
 }
 
 async fn a_detached_lease_does_not_go_to_the_next_task_here(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = a.mutex("m").ttl(TTL).linger(TTL).acquire().await;
     let lease = lease.expect("it is free");
     let mut waiting = JoinSet::new();
@@ -122,7 +116,7 @@ async fn a_detached_lease_does_not_go_to_the_next_task_here(place: Place) {
 }
 
 async fn a_broken_or_wrong_one_is_lost(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let (token, _) = left_behind(&place, TTL).await;
     let detached = a.detached("m", &token).expect("it is a token");
     let wrong = a.detached("n", &token).expect("it is a token");
@@ -141,36 +135,11 @@ async fn a_broken_or_wrong_one_is_lost(place: Place) {
 }
 
 async fn a_lease_that_is_lost_is_not_detached(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
     gone(lease.detach(TTL).await);
     assert!(!busy(&b).await);
-}
-
-async fn who_is_dropped_while_it_detaches_leaves_nothing_behind(place: Place) {
-    let (a, b) = two(&place).await;
-    let mut polls = 0;
-    loop {
-        let lease = take(&a, "m").await;
-        let mut detach = Box::pin(lease.detach(TTL));
-        let mut left = polls;
-        let ended = std::future::poll_fn(|context| {
-            let polled = detach.as_mut().poll(context);
-            if left == 0 || polled.is_ready() {
-                return std::task::Poll::Ready(polled.is_ready());
-            }
-            left -= 1;
-            std::task::Poll::Pending
-        });
-        let ended = ended.await;
-        drop(detach);
-        if ended {
-            break;
-        }
-        eventually("it is free", async || look(&b, "m").await.holder.is_none()).await;
-        polls += 1;
-    }
 }
 
 async fn what_cannot_be_used_is_refused(place: Place) {
@@ -214,6 +183,5 @@ on_every_store! {
     a_detached_lease_does_not_go_to_the_next_task_here
     a_broken_or_wrong_one_is_lost
     a_lease_that_is_lost_is_not_detached
-    who_is_dropped_while_it_detaches_leaves_nothing_behind
     what_cannot_be_used_is_refused
 }

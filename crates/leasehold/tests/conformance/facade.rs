@@ -113,6 +113,7 @@ fn a_watch_blocks_another_thread_until_the_end() {
         lease.extend(TTL).expect_err("it was broken");
         let lost = lost.join().expect("no panic");
         assert_eq!(lost.fence, Some(watch.fence()));
+        assert_eq!(lease.wait_lost().fence, lost.fence);
     });
     assert!(matches!(watch.wait_ended(), LeaseEnd::Lost(_)));
     let lease = client.mutex("m").ttl(TTL).acquire().expect("it is free");
@@ -126,6 +127,7 @@ fn a_task_that_waits_for_itself_is_told_so() {
     let client = blocking::Client::embedded().expect("a thread");
     let mutex = client.mutex("m").ttl(TTL);
     let lease = mutex.acquire().expect("it is free");
+    assert!(mutex.try_acquire().expect("it answers").is_none());
     let error = mutex.acquire_within(MS * 50).expect_err("not re-entrant");
     let text = error.to_string();
     assert!(text.contains("held by this client, "), "{text}");

@@ -137,7 +137,7 @@ async fn what_is_at_the_limit_is_taken(place: Place) {
 }
 
 async fn a_lease_refuses_bad_durations_and_stays_as_it_is(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     for ttl in [Duration::ZERO, MS * 9, DAY + MS] {
         let error = invalid(lease.extend(ttl).await);

@@ -1,11 +1,9 @@
 //! Stores and clients with one time, which only the test lets pass.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex};
+use leasehold::{Client, ClientBuilder, Clock, Memory};
 use testkit::{RedisServer, TestTime};
-use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::common::{LONG, Place, test_time, timed};
@@ -54,23 +52,6 @@ impl Scene {
     pub(crate) async fn client(&self) -> Client {
         let client = self.place.connect(self.builder()).await;
         client.expect("it works")
-    }
-
-    /// Asks for a busy lock, and lets this limit pass as soon as the caller waits.
-    pub(crate) async fn waits_in_vain(
-        &self,
-        lock: &Mutex,
-        limit: Duration,
-    ) -> Result<Lease, Error> {
-        let waits = Arc::new(Notify::new());
-        let told = waits.clone();
-        let lock = lock.clone().on_wait(move |_| told.notify_one());
-        let limit_passes = async {
-            waits.notified().await;
-            self.time.pass(limit);
-        };
-        let (waited, ()) = tokio::join!(lock.acquire_within(limit), limit_passes);
-        waited
     }
 
     /// The output of `future`, for which a limit or a deadline has to pass: time passes second by second.
