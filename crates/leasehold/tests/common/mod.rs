@@ -7,13 +7,17 @@
     reason = "each test crate uses its own part of it"
 )]
 
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex, Snapshot, WaitStatus};
+use leasehold::{
+    Client, ClientBuilder, Clock, Error, Lease, Lost, Memory, Mutex, Snapshot, StoreError,
+    WaitStatus,
+};
 use tempfile::TempDir;
 use testkit::{RedisServer, TestTime};
 use tokio::sync::Notify;
@@ -327,6 +331,24 @@ pub(crate) async fn out_of_time(
     };
     let both = async { tokio::join!(limit_passes, mutex.acquire_within(limit)) };
     timeout(LONG, both).await.expect("the limit")
+}
+
+/// The loss that this call reports.
+#[track_caller]
+pub(crate) fn lost<T: Debug>(result: Result<T, Error>) -> Lost {
+    match result {
+        Err(Error::Lost(lost)) => lost,
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+/// The failure of the store that this call reports.
+#[track_caller]
+pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
+    match result {
+        Err(Error::Store(error)) => error,
+        other => panic!("no error of a store: {other:?}"),
+    }
 }
 
 /// Polls until `condition` holds.

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{
-    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, stand_in_line, take,
+    LONG, Place, TTL, all_nodes_show, eventually, look, lost, on_every_store, stand_in_line, take,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -38,14 +38,6 @@ async fn has_its_answers(client: &Client) {
     all_nodes_show(client, "m", "it is answered", |_| true).await;
 }
 
-#[track_caller]
-fn gone<T: std::fmt::Debug>(answer: Result<T, Error>) -> LossCause {
-    match answer {
-        Err(Error::Lost(lost)) => lost.cause,
-        other => panic!("not lost: {other:?}"),
-    }
-}
-
 async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
     let (a, b) = place.two().await;
     let (token, fence) = left_behind(&place, TTL).await;
@@ -61,7 +53,10 @@ async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
     detached.clone().release().await.expect("it is held");
     take(&b, "m").await.release().await.expect("it is free");
     // A second release has nothing to release, and reports this.
-    assert_eq!(gone(detached.release().await), LossCause::NotHeld(None));
+    assert_eq!(
+        lost(detached.release().await).cause,
+        LossCause::NotHeld(None)
+    );
 }
 
 async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place) {
@@ -79,15 +74,15 @@ async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place
     place.expire_at_servers("m").await;
     assert!(look(&b, "m").await.holder.is_none());
     for answer in [detached.renew(TTL).await, detached.check().await] {
-        assert_eq!(gone(answer), LossCause::NotHeld(None));
+        assert_eq!(lost(answer).cause, LossCause::NotHeld(None));
     }
     let next = b.mutex("m").ttl(TTL).try_acquire().await;
     let next = next.expect("the store answers").expect("nobody holds it");
-    let LossCause::NotHeld(Some(holder)) = gone(detached.renew(TTL).await) else {
+    let LossCause::NotHeld(Some(holder)) = lost(detached.renew(TTL).await).cause else {
         panic!("it is held")
     };
     assert_eq!(holder.fence, Some(next.fence()));
-    gone(detached.release().await);
+    lost(detached.release().await);
     assert!(!next.is_lost());
     next.release().await.expect("nobody else touched it");
 }
@@ -120,25 +115,28 @@ async fn a_broken_or_wrong_one_is_lost(place: Place) {
     let (token, _) = left_behind(&place, TTL).await;
     let detached = a.detached("m", &token).expect("it is a token");
     let wrong = a.detached("n", &token).expect("it is a token");
-    assert_eq!(gone(wrong.renew(TTL).await), LossCause::NotHeld(None));
-    assert_eq!(gone(wrong.check().await), LossCause::NotHeld(None));
-    gone(wrong.release().await);
+    assert_eq!(lost(wrong.renew(TTL).await).cause, LossCause::NotHeld(None));
+    assert_eq!(lost(wrong.check().await).cause, LossCause::NotHeld(None));
+    lost(wrong.release().await);
     assert!(look(&b, "n").await.holder.is_none());
     detached.check().await.expect("as it was");
 
     let holder = look(&b, "m").await.holder.expect("it is held");
     let fence = holder.fence.expect("it has one");
     assert!(b.break_lock("m", fence).await.expect("the store answers"));
-    assert_eq!(gone(detached.renew(TTL).await), LossCause::NotHeld(None));
+    assert_eq!(
+        lost(detached.renew(TTL).await).cause,
+        LossCause::NotHeld(None)
+    );
     assert!(look(&b, "m").await.holder.is_none(), "not taken again");
-    gone(detached.release().await);
+    lost(detached.release().await);
 }
 
 async fn a_lease_that_is_lost_is_not_detached(place: Place) {
     let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
-    gone(lease.detach(TTL).await);
+    lost(lease.detach(TTL).await);
     assert!(!busy(&b).await);
 }
 
