@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use leasehold::entries::EntryListener;
 use leasehold_core::cache::{Reply, Step};
 use tokio::task::JoinSet;
 use tokio::time::sleep;

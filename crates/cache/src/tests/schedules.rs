@@ -111,13 +111,13 @@ async fn schedule(seed: u64) -> (u64, u64) {
     let mut clients = Vec::new();
     for at in 0..3 {
         let client = place.client();
-        let (delays, losses) = (dice.clone(), dice.clone());
+        let (late, lost) = (dice.clone(), dice.clone());
         // The network sometimes loses the answer.
-        let loses = move |_: &Step| match losses.below(20) {
+        let loses = move |_: &Step| match lost.below(20) {
             0 => Lost::Reply,
             _ => Lost::Nothing,
         };
-        let cache = Network::cache(&client, move |_, _| delays.millis(30), loses);
+        let cache = Network::cache(&client, move |_, _| late.millis(30), loses);
         for _ in 0..2 {
             under_way.spawn(scene.clone().read(cache.clone(), seed));
         }
