@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::{Lost, Network, SECOND, Scene, shared_loads};
 use crate::{Cache, Error, Lifetime, Policy};
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Delays {
     /// Of the reply that a value is fresh.
     fresh: Duration,

@@ -65,11 +65,13 @@ enum Lost {
     Reply,
 }
 
+/// The delay of a request, and that of its reply. A look has no step and no reply.
+type Late = Box<dyn Fn(Option<&Step>, Option<&Reply>) -> Duration + Send + Sync>;
+
 /// A network between a client and its store.
 struct Network {
     store: Arc<dyn EntryStore>,
-    /// The delay of a request, and that of its reply. A look has no step and no reply.
-    late: Box<dyn Fn(Option<&Step>, Option<&Reply>) -> Duration + Send + Sync>,
+    late: Late,
     loses: Box<dyn Fn(&Step) -> Lost + Send + Sync>,
 }
 

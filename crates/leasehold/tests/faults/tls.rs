@@ -16,7 +16,7 @@ use leasehold::rustls::{ClientConfig, RootCertStore};
 use leasehold::{Client, Error, StoreError, StoreErrorKind, Tls};
 use testkit::RedisServer;
 
-use crate::scene::{CANARY, patient, within};
+use crate::scene::{CANARY, kill_connections, patient, store_error, within};
 
 /// The time limit of a server that does not answer. A stall only lets it end later.
 const EXPIRES_SOON: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ async fn an_authority_that_the_program_names() {
         .expect("trusted");
     let lease = client.mutex("a").acquire().await.expect("a lease");
     lease.release().await.expect("held");
-    let refused = crate::scene::store_error(connects(&url, config(&other, false)).await);
+    let refused = store_error(connects(&url, config(&other, false)).await);
     assert!(refused.to_string().contains("certificate"), "{refused}");
 }
 
@@ -111,7 +111,7 @@ async fn a_server_that_wants_a_certificate_of_its_clients() {
         .await
         .expect("it has one");
     assert!(client.mutex("a").try_acquire().await.is_ok());
-    let refused = crate::scene::store_error(connects(&url, config(&server, false)).await);
+    let refused = store_error(connects(&url, config(&server, false)).await);
     assert_eq!(refused.kind, StoreErrorKind::Untrusted, "{refused}");
 }
 
@@ -206,7 +206,7 @@ async fn options_of_a_url_are_as_good_as_settings() {
         assert!(client.mutex("a").try_acquire().await.is_ok());
     }
     let lacks = within("a verdict", patient().connect(&url("127.0.0.1", ""))).await;
-    let refused = crate::scene::store_error(lacks);
+    let refused = store_error(lacks);
     assert!(
         refused
             .detail
@@ -279,9 +279,7 @@ async fn certificates_that_change_cost_no_lease() {
         .expect("trusted");
     let lease = client.mutex("a").acquire().await.expect("a lease");
     let again = async || {
-        for kind in ["normal", "pubsub"] {
-            server.cli(&["CLIENT", "KILL", "TYPE", kind]);
-        }
+        kill_connections(&server);
         let another = within("a new connection", client.mutex("b").acquire()).await;
         another.expect("trusted").release().await.expect("held");
     };
@@ -323,7 +321,7 @@ async fn the_wrong_port() {
         let url = format!("{scheme}://:{CANARY}@127.0.0.1:{port}/");
         let builder = Client::builder().request_timeout(EXPIRES_SOON);
         let asked = within("a verdict", builder.connect(&url)).await;
-        let error = crate::scene::store_error(asked);
+        let error = store_error(asked);
         println!("{error}");
         assert!(error.to_string().contains(&host), "{error}");
         assert!(
