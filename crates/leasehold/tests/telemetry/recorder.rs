@@ -63,7 +63,7 @@ pub(crate) struct Numbers {
     series: Arc<Mutex<BTreeMap<String, Arc<Series>>>>,
     described: Arc<Mutex<BTreeMap<String, Description>>>,
     /// Whether it panics at each measurement of a time.
-    pub(crate) panics_at_times: bool,
+    panics_at_times: bool,
 }
 
 struct NoTime;
@@ -75,6 +75,13 @@ impl HistogramFn for NoTime {
 }
 
 impl Numbers {
+    pub(crate) fn that_panic_at_times() -> Self {
+        Self {
+            panics_at_times: true,
+            ..Self::default()
+        }
+    }
+
     /// A client that records its numbers here.
     pub(crate) async fn client(&self, place: &Place, builder: ClientBuilder) -> Client {
         let _recording = set_default_local_recorder(self);

@@ -43,10 +43,7 @@ async fn a_listener_that_panics_when_a_span_ends_costs_no_lease() {
 /// The other numbers of the same moment are right.
 #[tokio::test]
 async fn a_recorder_that_panics_loses_only_what_it_was_told() {
-    let numbers = Numbers {
-        panics_at_times: true,
-        ..Numbers::default()
-    };
+    let numbers = Numbers::that_panic_at_times();
     let client = numbers.client(&Place::memory(), Client::builder()).await;
     let held = || numbers.sum("leasehold_held");
     let lease = take(&client, "x").await;

@@ -30,12 +30,12 @@ async fn without_scripts() -> (RedisServer, FaultProxy, TimestampLock) {
 #[tokio::test]
 async fn what_was_deleted_is_a_loss_and_is_not_made_again() {
     let (server, proxy, lock) = without_scripts().await;
-    let deletes = || after_the_next_look(&proxy, || drop(server.cli(&["DEL", "k"])));
+    let by_another = || after_the_next_look(&proxy, || drop(server.cli(&["DEL", "k"])));
     let hold = take(&lock).await;
-    let deleted = deletes();
+    let deleted = by_another();
     let (extended, ()) = tokio::join!(hold.extend(TTL), deleted);
     let hold = take(&lock).await;
-    let deleted = deletes();
+    let deleted = by_another();
     let (released, ()) = tokio::join!(hold.release(), deleted);
     for refused in [extended, released] {
         assert_eq!(lost(refused).cause, LossCause::NotHeld(None));

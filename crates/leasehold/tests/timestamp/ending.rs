@@ -16,7 +16,7 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t6_a_hold_counts_from_before_it_was_asked_for() {
-    let (server, proxy, time, client) = proxied_scene().await;
+    let (_server, proxy, time, client) = proxied_scene().await;
     for unit in UNITS {
         let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
         take(&lock).await.release().await.unwrap();

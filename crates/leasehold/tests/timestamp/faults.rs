@@ -92,7 +92,7 @@ async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unreachable_server_ends_no_hold_before_its_deadline() {
-    let (server, proxy, time, client) = proxied_scene().await;
+    let (_server, proxy, time, client) = proxied_scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
     let fails_to_renew = || {
