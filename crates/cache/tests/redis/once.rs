@@ -92,7 +92,7 @@ fn hard_expired() {
 fn writes(remove: u8) -> impl FnOnce(&Fleet, &mut Member) {
     move |_, fifth| {
         fifth.order(&format!("write key=hot value=1 remove={remove}"));
-        assert_eq!(fifth.answer().get("ok"), 1);
+        fifth.answer();
     }
 }
 

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold_cache::{Cache, Error, Origin, Policy};
+use serde_json::json;
 use tokio::time::interval;
 
 use crate::common::LONG;
+use crate::fleet::Told;
 use crate::source::Source;
 
 /// The folder of the fleet. A process without this variable belongs to no fleet.
@@ -104,18 +106,19 @@ pub(crate) fn serve() -> bool {
         source: Source::new(Path::new(&place)),
         first_error: OnceLock::new(),
     });
-    println!("\n{ANSWER}ready");
+    println!("\n{ANSWER}{{}}");
     for line in stdin().lines() {
         let order = Order::parse(&line.expect("orders are text"));
         // The order runs as a task of the runtime, as in any program. `block_on` would poll it on this thread, which does nothing else.
         let told = runtime.block_on(runtime.spawn(process.clone().obey(order)));
-        println!("\n{ANSWER}{}", told.expect("an order does not panic"));
+        let told = told.expect("an order does not panic");
+        println!("\n{ANSWER}{}", json!(told));
     }
     true
 }
 
 impl Process {
-    async fn obey(self: Arc<Self>, order: Order) -> String {
+    async fn obey(self: Arc<Self>, order: Order) -> Told {
         match order.word.as_str() {
             "offer" => summary(&self.offer(order).await),
             "write" => self.write(&order).await,
@@ -174,7 +177,7 @@ impl Process {
     }
 
     /// Changes the register, and then invalidates or removes the entry. After that, no older value may count as fresh.
-    async fn write(&self, order: &Order) -> String {
+    async fn write(&self, order: &Order) -> Told {
         let (key, value) = (order.key(), order.number("value", 0));
         self.source.write_register(&key, value);
         let end = if order.number("remove", 0) == 1 {
@@ -182,24 +185,18 @@ impl Process {
         } else {
             self.cache.invalidate(&key).await
         };
-        if end.is_ok() {
-            self.source.raise_floor(&key, value);
-        }
-        ended(end)
+        end.expect("it is invalidated");
+        self.source.raise_floor(&key, value);
+        Told::new()
     }
-}
-
-fn ended(end: Result<(), Error>) -> String {
-    end.map_or_else(|error| format!("error={error:?}"), |()| "ok=1".to_owned())
 }
 
 /// Counts the calls by result.
-fn summary(answers: &[Answered]) -> String {
-    let mut by: BTreeMap<&str, usize> = BTreeMap::new();
+fn summary(answers: &[Answered]) -> Told {
+    let mut told = Told::new();
     for answer in answers {
-        *by.entry(answer.how).or_default() += 1;
-        *by.entry("outlived").or_default() += usize::from(answer.outlived);
+        *told.entry(answer.how.to_owned()).or_default() += 1;
+        *told.entry("outlived".to_owned()).or_default() += u64::from(answer.outlived);
     }
-    let words = by.iter().map(|(what, count)| format!("{what}={count}"));
-    words.collect::<Vec<_>>().join(" ")
+    told
 }

@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{
-    Client, ClientBuilder, Clock, Error, Lease, Lost, Memory, Mutex, Snapshot, StoreError,
+    Client, ClientBuilder, Clock, Error, Invalid, Lease, Lost, Memory, Mutex, Snapshot, StoreError,
     WaitStatus,
 };
 use tempfile::TempDir;
@@ -58,13 +58,31 @@ pub(crate) fn timed(clock: &Clock) -> ClientBuilder {
 /// The output of `future`, for which clients may have to pause and ask again. Until then time passes in small steps, and no faster than
 /// real time: less than the limit of a request for a TTL of `3 * LONG`. So this panics if the future needs such a request to fail.
 pub(crate) async fn passing<T>(time: &TestTime, what: &str, future: impl Future<Output = T>) -> T {
+    // On a busy machine, the sleep is longer.
+    while_it_passes(what, |slept| time.pass(slept.min(STEP * 20)), future).await
+}
+
+/// The output of `future`, for which a limit or a deadline has to pass: time passes second by second.
+pub(crate) async fn as_seconds_pass<T>(
+    time: &TestTime,
+    what: &str,
+    future: impl Future<Output = T>,
+) -> T {
+    while_it_passes(what, |_| time.pass(Duration::from_secs(1)), future).await
+}
+
+/// The output of `future`. Calls `pass` after each step of real time, with its length.
+async fn while_it_passes<T>(
+    what: &str,
+    pass: impl Fn(Duration),
+    future: impl Future<Output = T>,
+) -> T {
     let passes = async {
         let real = Clock::system();
         loop {
             let before = real.now();
             sleep(STEP).await;
-            // On a busy machine, the sleep is longer.
-            time.pass(real.now().since(before).min(STEP * 20));
+            pass(real.now().since(before));
         }
     };
     let first = async {
@@ -348,6 +366,15 @@ pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
     match result {
         Err(Error::Store(error)) => error,
         other => panic!("no error of a store: {other:?}"),
+    }
+}
+
+/// The input that this call refuses.
+#[track_caller]
+pub(crate) fn invalid<T: Debug>(result: Result<T, Error>) -> Invalid {
+    match result {
+        Err(Error::Invalid(invalid)) => invalid,
+        other => panic!("not refused: {other:?}"),
     }
 }
 

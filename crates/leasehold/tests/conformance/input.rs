@@ -2,22 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, Invalid, Mutex};
+use leasehold::{Client, Invalid, Mutex};
 use testkit::RedisServer;
 
-use crate::common::{Place, TTL, eventually, look, on_every_store, take};
+use crate::common::{Place, TTL, eventually, invalid, look, on_every_store, take};
 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The refused input. Panics if the result is another error, or none.
-#[track_caller]
-fn invalid<T>(result: Result<T, Error>) -> Invalid {
-    match result.err().expect("bad input") {
-        Error::Invalid(invalid) => invalid,
-        other => panic!("{other:?}"),
-    }
-}
 
 /// Checks that every method that acquires refuses the lock.
 async fn refused(mutex: Mutex) -> Invalid {
