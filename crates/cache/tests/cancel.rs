@@ -12,8 +12,8 @@ use leasehold_cache::{Cache, Lifetime, Policy};
 use tokio::time::{sleep, timeout};
 
 use crate::common::{
-    LONG, MANY, MOMENTS, Place, SOON, TTL, on_every_store_of_entries, poll_n_times_then_drop,
-    poll_once_then_drop_after,
+    LONG, MOMENTS, Place, SOON, TTL, at_each_poll, on_every_store_of_entries,
+    poll_n_times_then_drop, poll_once_then_drop_after,
 };
 
 type Call = Pin<Box<dyn Future<Output = bool> + Send>>;
@@ -116,19 +116,15 @@ impl Entries {
 
 async fn at_any_poll(place: Place) {
     let mut entries = Entries::at(place).await;
-    for (at, way) in WAYS.iter().enumerate() {
+    for way in WAYS {
         for (stale, succeeds) in [(false, true), (false, false), (true, true), (true, false)] {
-            let mut ended = false;
-            for n in 1..=MANY {
+            at_each_poll(async |n| {
                 let key = entries.next(stale).await;
                 let output = poll_n_times_then_drop(n, way(&entries.cache, &key, succeeds)).await;
                 entries.is_had_soon(&key).await;
-                ended = output.is_some();
-                if ended {
-                    break;
-                }
-            }
-            assert!(ended, "way {at} ends");
+                output.is_some()
+            })
+            .await;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Leases over hours, a suspended host and a wall clock that is set back, on virtual time. No test waits in real time.
+//! Leases over hours, a suspended host, a wall clock that is set back, and a store that fails, hangs, is slow or loses replies as a test
+//! demands: on virtual time. No test waits in real time.
 
 #![allow(
     clippy::unchecked_time_subtraction,
@@ -7,7 +8,11 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, Lease, LossCause, Memory, Moment};
+use leasehold::{
+    Client, Clock, Error, HolderView, Lease, LossCause, Memory, Moment, StoreError, StoreErrorKind,
+    testing,
+};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 const MS: Duration = Duration::from_millis(1);
@@ -20,7 +25,7 @@ fn drift(ttl: Duration) -> Duration {
     ttl / 100 + MS * 2
 }
 
-/// Two clients of one store in memory. The test moves their clock.
+/// Two clients of one store in memory. The test moves their clock. Faults on the way of the first client do not affect the other.
 struct Scene {
     clock: Clock,
     memory: Memory,
@@ -31,19 +36,15 @@ struct Scene {
 impl Scene {
     fn begin() -> Self {
         let clock = Clock::virtual_time();
-        let memory = Memory::new(clock.clone());
-        let client = || {
-            Client::builder()
-                .clock(clock.clone())
-                .embedded(&memory)
-                .expect("a paused runtime")
-        };
-        let (client, other) = (client(), client());
+        let other = Memory::new(clock.clone());
+        let memory = other.by_another_way();
+        let client = |memory| Client::builder().clock(clock.clone()).embedded(memory);
+        let (client, other) = (client(&memory), client(&other));
         Self {
+            client: client.expect("a paused runtime"),
+            other: other.expect("a paused runtime"),
             clock,
             memory,
-            client,
-            other,
         }
     }
 
@@ -55,15 +56,19 @@ impl Scene {
         self.mutex().acquire().await.expect("nobody holds it")
     }
 
+    /// The holder, as the other client sees it.
+    async fn holder(&self) -> Option<HolderView> {
+        let seen = self.other.inspect("m").await;
+        seen.expect("its way is open").holder
+    }
+
     async fn is_free(&self) -> bool {
-        let seen = self.other.inspect("m").await.expect("memory answers");
-        seen.holder.is_none()
+        self.holder().await.is_none()
     }
 
     /// The time until the store lets the lock expire.
     async fn expires_in(&self) -> Duration {
-        let seen = self.other.inspect("m").await.expect("memory answers");
-        let holder = seen.holder.expect("it is held");
+        let holder = self.holder().await.expect("it is held");
         holder.expires_in.expect("all of ours expire")
     }
 
@@ -204,14 +209,15 @@ async fn the_loss_of_the_store_s_data_is_told_by_the_next_renewal() {
 async fn a_host_that_slept_past_the_deadline_knows_it_when_it_wakes() {
     let scene = Scene::begin();
     let lease = scene.lease().await;
-    sleep(SECOND * 5).await;
-    assert!(!lease.is_lost());
-    scene.clock.suspend(HOUR);
-    assert!(lease.is_lost(), "at once, before any task has run");
-    assert!(lease.valid_for().is_zero());
-
-    let woke = scene.clock.now();
-    let lost = lease.lost().await;
+    let slept = async {
+        sleep(SECOND * 5).await;
+        assert!(!lease.is_lost());
+        scene.clock.suspend(HOUR);
+        assert!(lease.is_lost(), "at once, before any task has run");
+        assert!(lease.valid_for().is_zero());
+        scene.clock.now()
+    };
+    let (lost, woke) = tokio::join!(lease.lost(), slept);
     assert!(scene.since(woke) <= MS * 100, "{:?}", scene.since(woke));
     assert_eq!(lost.cause, LossCause::Deadline(None));
 
@@ -219,20 +225,6 @@ async fn a_host_that_slept_past_the_deadline_knows_it_when_it_wakes() {
     let next = next.expect("memory answers").expect("it has expired");
     sleep(HOUR).await;
     assert!(lease.is_lost() && !next.is_lost(), "nothing renews it");
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_for_the_loss_is_told_soon_after_the_host_woke() {
-    let scene = Scene::begin();
-    let lease = scene.lease().await;
-    let slept = async {
-        sleep(SECOND * 5).await;
-        scene.clock.suspend(HOUR);
-        scene.clock.now()
-    };
-    let (lost, woke) = tokio::join!(lease.lost(), slept);
-    assert!(scene.since(woke) <= MS * 100, "{:?}", scene.since(woke));
-    assert_eq!(lost.cause, LossCause::Deadline(None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,4 +280,163 @@ async fn a_waiter_gets_an_expired_lock_right_then() {
     let waited = scene.since(taken);
     assert!(waited > TTL && waited < TTL + MS * 300, "{waited:?}");
     assert!(lease.is_lost() && next.fence() > lease.fence());
+}
+
+/// Returns the store error. Panics for any other result.
+fn store_error(result: Result<impl std::fmt::Debug, Error>) -> StoreError {
+    match result {
+        Err(Error::Store(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_is_doubtful_then_lost_on_time_while_store_hangs() {
+    let scene = Scene::begin();
+    let asked = scene.clock.now();
+    let lease = scene.lease().await;
+    scene.memory.faults().hang();
+    // The client renews after a third of the TTL. The request gets no reply for 2 s.
+    sleep(TTL / 3 + SECOND).await;
+    assert!(!lease.is_doubtful());
+    sleep(SECOND + MS * 10).await;
+    assert!(lease.is_doubtful() && !lease.is_lost());
+    let why = lease.doubt().expect("it is doubtful");
+    assert!(why.contains("no answer in time"), "{why}");
+
+    let lost = lease.lost().await;
+    let told = scene.clock.now().since(asked);
+    let deadline = lease.valid_until().since(asked);
+    assert!(told >= deadline && told <= deadline + MS, "{told:?}");
+    assert!(matches!(lost.cause, LossCause::Deadline(Some(_))), "{lost}");
+    assert!(
+        !scene.is_free().await,
+        "told before the store lets it expire"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_failure_is_told_as_it_was_asked_for() {
+    let scene = Scene::begin();
+    for kind in [
+        StoreErrorKind::Denied,
+        StoreErrorKind::Full,
+        StoreErrorKind::Unreachable,
+    ] {
+        scene.memory.faults().fail(kind);
+        let refused = store_error(scene.mutex().try_acquire().await);
+        assert_eq!(refused.kind, kind);
+        assert!(!refused.may_have_taken_effect);
+        assert_eq!(store_error(scene.client.inspect("m").await).kind, kind);
+        assert_eq!(store_error(scene.client.names().await).kind, kind);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hangs_ends_at_its_time_limit_and_nothing_has_happened() {
+    let scene = Scene::begin();
+    scene.memory.faults().hang();
+    let asked = scene.clock.now();
+    let refused = store_error(scene.client.inspect("m").await);
+    let took = scene.clock.now().since(asked);
+    assert!(took >= SECOND * 2 && took <= SECOND * 2 + MS, "{took:?}");
+    assert_eq!(refused.kind, StoreErrorKind::TimedOut);
+    let refused = store_error(scene.mutex().try_acquire().await);
+    assert!(refused.may_have_taken_effect, "nobody can know");
+    assert!(scene.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_carried_out_and_not_answered_is_undone() {
+    let scene = Scene::begin();
+    scene.memory.faults().lose_replies();
+    let mutex = scene.mutex();
+    let look = async {
+        sleep(SECOND).await;
+        scene.is_free().await
+    };
+    let (refused, is_free) = tokio::join!(mutex.try_acquire(), look);
+    assert!(store_error(refused).may_have_taken_effect);
+    assert!(!is_free, "it was granted");
+    scene.memory.faults().heal();
+    sleep(SECOND * 2).await;
+    assert!(scene.is_free().await, "and released in the background");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_keeps_the_order_and_answers_within_the_limit() {
+    let scene = Scene::begin();
+    scene.memory.faults().slow(MS * 700);
+    let asked = scene.clock.now();
+    let lease = scene.lease().await;
+    let took = scene.clock.now().since(asked);
+    assert!(took >= MS * 700 && took < MS * 710, "{took:?}");
+    assert_eq!(
+        lease.valid_until().since(asked),
+        TTL.saturating_sub(TTL / 100 + MS * 2),
+        "counted from before it asked"
+    );
+    lease.release().await.expect("it is held");
+    assert!(scene.lease().await.valid_for() > TTL / 2);
+
+    // The reply takes longer than a request may. The client reports the timeout, and the store executes the request anyway.
+    scene.memory.faults().slow(SECOND * 5);
+    let holder = scene.holder().await.expect("it was granted");
+    let fence = holder.fence.expect("it is exclusive");
+    let refused = store_error(scene.client.break_lock("m", fence).await);
+    assert_eq!(refused.kind, StoreErrorKind::TimedOut);
+    assert!(refused.may_have_taken_effect);
+    sleep(SECOND * 5).await;
+    assert!(scene.is_free().await, "it was broken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_cut_off_hears_nothing_and_asks_when_reconnected() {
+    let scene = Scene::begin();
+    let held = scene.other.mutex("m").acquire().await.expect("it is free");
+    let mutex = scene.mutex();
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move { mutex.acquire().await });
+    sleep(MS * 10).await;
+    scene.memory.faults().hang();
+    held.release().await.expect("it was held");
+    sleep(MS * 500).await;
+    assert!(waiting.try_join_next().is_none(), "it was not told");
+    scene.memory.faults().heal();
+    sleep(MS).await;
+    let asked = waiting.try_join_next().expect("it asked at once");
+    drop(asked.expect("no panic").expect("its turn"));
+}
+
+#[test]
+fn virtual_time_without_a_runtime_is_refused_with_what_to_do() {
+    let memory = Memory::new(Clock::virtual_time());
+    let refused = Client::builder()
+        .clock(Clock::virtual_time())
+        .embedded(&memory)
+        .expect_err("there is no runtime");
+    assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("tokio::test(start_paused"), "{said}");
+    assert!(!said.contains("refuses requests"), "{said}");
+}
+
+#[test]
+fn errors_can_be_made_and_compared() {
+    let mut timeout = testing::timeout("orders", SECOND);
+    timeout.ahead = 3;
+    assert_eq!(
+        Error::from(timeout.clone()),
+        Error::Timeout(timeout.clone())
+    );
+    assert_eq!(
+        timeout.to_string(),
+        "\"orders\" was still busy after 1.0s: no holder was seen"
+    );
+    let lost = testing::lost("orders", None, LossCause::MaxHold);
+    assert!(lost.to_string().contains("as max_hold allows"), "{lost}");
+    let mut refused = testing::store_error(StoreErrorKind::Full);
+    refused.may_have_taken_effect = true;
+    assert_ne!(refused, testing::store_error(StoreErrorKind::Full));
+    assert_eq!(refused.to_string(), "test: out of space: made by a test");
 }

@@ -5,37 +5,16 @@ use std::future::pending;
 use std::sync::Weak;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Memory};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::shared_loads;
+use super::{SECOND, Scene, shared_loads};
 use crate::{Cache, Policy};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A weak reference to a client, without its handles.
 type Life = Weak<dyn Any + Send + Sync>;
 
-struct Scene {
-    clock: Clock,
-    memory: Memory,
-}
-
 impl Scene {
-    fn new() -> Self {
-        let clock = Clock::virtual_time();
-        let memory = Memory::new(clock.clone());
-        Self { clock, memory }
-    }
-
-    /// The cache of a new client, which has no other user.
-    fn cache(&self) -> Cache {
-        let builder = Client::builder().clock(self.clock.clone());
-        let client = builder.embedded(&self.memory).unwrap();
-        Cache::in_process(&client, 10_000, SECOND)
-    }
-
     /// Starts a call of a new client, ends the call after 100 ms, and drops the client.
     async fn gone<F>(&self, loader: impl FnOnce() -> F + Send + 'static) -> Life
     where

@@ -4,120 +4,51 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use leasehold::entries::{EntryListener, EntryStore, Looked, Taken};
-use leasehold::{Client, Clock, Memory, StoreError, StoreErrorKind, testing};
-use leasehold_core::LockName;
+use leasehold::entries::EntryListener;
 use leasehold_core::cache::{Reply, Step};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{behind, shared_loads};
+use super::{Lost, Network, SECOND, Scene, shared_loads};
 use crate::{Cache, Error, Lifetime, Policy};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-/// A store that loses the answers to `left` steps of the kind `loses`.
-struct Lossy {
-    store: Arc<dyn EntryStore>,
-    loses: fn(&Step) -> bool,
-    left: AtomicU32,
-    /// The delays of the reply that a value is fresh, of a commit, and of an invalidation.
-    late: [Duration; 3],
-}
-
-impl EntryStore for Lossy {
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        watch: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
-        self.store.look(keys, watch)
-    }
-
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
-        let less = |left: u32| left.checked_sub(1);
-        let lost = (self.loses)(step)
-            && self
-                .left
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
-                .is_ok();
-        async move {
-            // A lost commit does not reach the store. The store carries out all other steps.
-            if lost && matches!(step, Step::Commit(_)) {
-                return Err(unreachable());
-            }
-            match step {
-                Step::Commit(_) => sleep(self.late[1]).await,
-                Step::Invalidate { .. } => sleep(self.late[2]).await,
-                _ => {}
-            }
-            let taken = self.store.take(key, step).await;
-            if let Ok(Taken {
-                reply: Reply::Fresh(_),
-                ..
-            }) = &taken
-            {
-                sleep(self.late[0]).await;
-            }
-            if lost { Err(unreachable()) } else { taken }
-        }
-        .boxed()
-    }
-}
-
-fn unreachable() -> StoreError {
-    let mut error = testing::store_error(StoreErrorKind::Unreachable);
-    error.may_have_taken_effect = true;
-    error
-}
-
-struct Scene {
-    clock: Clock,
-    memory: Memory,
-    loads: Arc<AtomicU32>,
+#[derive(Clone, Copy, Default)]
+struct Delays {
+    /// Of the reply that a value is fresh.
+    fresh: Duration,
+    commit: Duration,
+    invalidate: Duration,
 }
 
 impl Scene {
-    fn new() -> Self {
-        let clock = Clock::virtual_time();
-        let memory = Memory::new(clock.clone());
-        Self {
-            clock,
-            memory,
-            loads: Arc::default(),
-        }
+    /// The cache of a new client that loses the answers to `count` such steps. A lost commit does not reach the store, which carries out
+    /// all other steps.
+    fn lossy(&self, count: u32, is_lost: fn(&Step) -> bool) -> Cache {
+        let left = AtomicU32::new(count);
+        let less = |left: u32| left.checked_sub(1);
+        let loses = move |step: &Step| {
+            let taken =
+                |left: &AtomicU32| left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+            if !is_lost(step) || taken(&left).is_err() {
+                return Lost::Nothing;
+            }
+            match step {
+                Step::Commit(_) => Lost::Request,
+                _ => Lost::Reply,
+            }
+        };
+        Network::cache(&self.client(), |_, _| Duration::ZERO, loses)
     }
 
-    fn client(&self) -> Client {
-        let builder = Client::builder().clock(self.clock.clone());
-        builder.embedded(&self.memory).unwrap()
-    }
-
-    /// The cache of a new client.
-    fn cache(&self) -> Cache {
-        Cache::in_process(&self.client(), 10_000, 3_600 * SECOND)
-    }
-
-    /// The cache of a new client that loses the answers to `count` such steps.
-    fn lossy(&self, count: u32, loses: fn(&Step) -> bool) -> Cache {
-        self.far(count, loses, [Duration::ZERO; 3])
-    }
-
-    fn far(&self, count: u32, loses: fn(&Step) -> bool, late: [Duration; 3]) -> Cache {
-        behind(&self.client(), |store| {
-            Arc::new(Lossy {
-                store,
-                loses,
-                left: AtomicU32::new(count),
-                late,
-            })
-        })
+    /// The cache of a new client with a slow network.
+    fn slow(&self, delays: Delays) -> Cache {
+        let late = move |step: Option<&Step>, reply: Option<&Reply>| match (step, reply) {
+            (_, Some(Reply::Fresh(_))) => delays.fresh,
+            (Some(Step::Commit(_)), None) => delays.commit,
+            (Some(Step::Invalidate { .. }), None) => delays.invalidate,
+            _ => Duration::ZERO,
+        };
+        Network::cache(&self.client(), late, |_| Lost::Nothing)
     }
 
     /// Reads the value. A load takes the time `takes`, under a lease that outlasts the test. Its value is the number of loads so far.
@@ -172,7 +103,10 @@ async fn loaded_value_is_stored_or_caller_waited_100_ms() {
     for (takes, waits) in [(0, 0), (90, 90), (110, 100), (3_600_000, 100)] {
         let [takes, waits] = [takes, waits].map(Duration::from_millis);
         let scene = Scene::new();
-        let cache = scene.far(0, |_| false, [Duration::ZERO, takes, Duration::ZERO]);
+        let cache = scene.slow(Delays {
+            commit: takes,
+            ..Delays::default()
+        });
         let begun = scene.clock.now();
         assert_eq!(scene.read(&cache, SECOND).await.unwrap(), 1);
         assert_eq!(scene.clock.now().since(begun), SECOND + waits);
@@ -185,7 +119,11 @@ async fn loaded_value_is_stored_or_caller_waited_100_ms() {
 async fn who_waits_for_a_value_to_be_stored_has_it_by_its_limit() {
     let scene = Scene::new();
     let hour = 3_600 * SECOND;
-    let cache = scene.far(0, |_| false, [Duration::ZERO, hour, hour]);
+    let cache = scene.slow(Delays {
+        commit: hour,
+        invalidate: hour,
+        ..Delays::default()
+    });
     let loader = || async {
         sleep(SECOND).await;
         Ok::<u32, String>(1)
@@ -204,8 +142,10 @@ async fn who_waits_for_a_value_to_be_stored_has_it_by_its_limit() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_what_was_there_to_be_removed() {
     let scene = Scene::new();
-    let late = [Duration::ZERO, Duration::ZERO, 3_600 * SECOND];
-    let cache = scene.far(0, |_| false, late);
+    let cache = scene.slow(Delays {
+        invalidate: 3_600 * SECOND,
+        ..Delays::default()
+    });
     assert_eq!(scene.read(&cache, SECOND).await.unwrap(), 1);
     scene.cache().invalidate("home").await.unwrap();
     let begun = scene.clock.now();
@@ -275,10 +215,11 @@ async fn a_load_that_lost_its_lease_takes_no_other_along_when_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn answer_under_way_is_not_fresh_after_invalidation() {
     let scene = Arc::new(Scene::new());
-    let (other, cache) = (
-        scene.cache(),
-        scene.far(0, |_| false, [SECOND, Duration::ZERO, Duration::ZERO]),
-    );
+    let other = scene.cache();
+    let cache = scene.slow(Delays {
+        fresh: SECOND,
+        ..Delays::default()
+    });
     let mut calls = JoinSet::new();
     for cache in [other.clone(), cache.clone()] {
         let scene = scene.clone();

@@ -6,73 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use leasehold::entries::{EntryStore, Looked, Taken};
-use leasehold::{Client, Clock, Memory, StoreError, StoreErrorKind, testing};
-use leasehold_core::LockName;
+use leasehold::Memory;
 use leasehold_core::cache::Step;
+use testkit::Rng;
 
-use super::behind;
+use super::{Lost, Network};
 use crate::{Cache, Origin, Policy};
 
-/// `SplitMix64`, so that the seed determines the schedule.
-struct Dice(Mutex<u64>);
+/// One generator for all of a schedule, so that the seed determines it.
+struct Dice(Mutex<Rng>);
 
 impl Dice {
     fn below(&self, limit: u64) -> u64 {
-        let mut state = self.0.lock().unwrap();
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = *state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
+        self.0.lock().unwrap().below(limit)
+    }
+
+    fn millis(&self, most: u64) -> Duration {
+        Duration::from_millis(self.below(most + 1))
     }
 
     async fn pause(&self, most_ms: u64) {
-        tokio::time::sleep(Duration::from_millis(self.below(most_ms + 1))).await;
-    }
-}
-
-/// A store behind a slow network.
-struct Far {
-    store: Arc<dyn EntryStore>,
-    dice: Arc<Dice>,
-}
-
-impl EntryStore for Far {
-    fn look<'a>(
-        &'a self,
-        keys: &'a [LockName],
-        watch: bool,
-    ) -> BoxFuture<'a, Result<Looked, StoreError>> {
-        async move {
-            self.dice.pause(30).await;
-            let looked = self.store.look(keys, watch).await;
-            self.dice.pause(30).await;
-            looked
-        }
-        .boxed()
-    }
-
-    fn take<'a>(
-        &'a self,
-        key: &'a LockName,
-        step: &'a Step,
-    ) -> BoxFuture<'a, Result<Taken, StoreError>> {
-        async move {
-            self.dice.pause(30).await;
-            let taken = self.store.take(key, step).await;
-            self.dice.pause(30).await;
-            // The network sometimes loses the answer.
-            if self.dice.below(20) == 0 {
-                let mut lost = testing::store_error(StoreErrorKind::Unreachable);
-                lost.may_have_taken_effect = true;
-                return Err(lost);
-            }
-            taken
-        }
-        .boxed()
+        tokio::time::sleep(self.millis(most_ms)).await;
     }
 }
 
@@ -144,9 +98,8 @@ impl Scene {
 }
 
 async fn schedule(seed: u64) -> (u64, u64) {
-    let dice = Arc::new(Dice(Mutex::new(seed)));
-    let clock = Clock::virtual_time();
-    let memory = Memory::new(clock.clone());
+    let dice = Arc::new(Dice(Mutex::new(Rng::new(seed))));
+    let place = super::Scene::new();
     let scene = Arc::new(Scene {
         dice: dice.clone(),
         truth: AtomicU64::new(1),
@@ -157,15 +110,19 @@ async fn schedule(seed: u64) -> (u64, u64) {
     let mut under_way = tokio::task::JoinSet::new();
     let mut clients = Vec::new();
     for at in 0..3 {
-        let dice = dice.clone();
-        let client = Client::builder().clock(clock.clone()).embedded(&memory);
-        let client = client.unwrap();
-        let cache = behind(&client, |store| Arc::new(Far { store, dice }));
+        let client = place.client();
+        let (late, lost) = (dice.clone(), dice.clone());
+        // The network sometimes loses the answer.
+        let loses = move |_: &Step| match lost.below(20) {
+            0 => Lost::Reply,
+            _ => Lost::Nothing,
+        };
+        let cache = Network::cache(&client, move |_, _| late.millis(30), loses);
         for _ in 0..2 {
             under_way.spawn(scene.clone().read(cache.clone(), seed));
         }
         if at < 2 {
-            under_way.spawn(scene.clone().write(cache, memory.clone()));
+            under_way.spawn(scene.clone().write(cache, place.memory.clone()));
         }
         clients.push(client);
     }

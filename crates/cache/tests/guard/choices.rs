@@ -2,8 +2,8 @@
 
 use std::error::Error as StdError;
 
-use leasehold_cache::{Codec, Encoding, Error, Format, Origin};
-use tokio::time::{Instant, sleep};
+use leasehold_cache::{Encoding, Error, Format};
+use tokio::time::Instant;
 
 use super::*;
 
@@ -11,16 +11,13 @@ use super::*;
 async fn who_never_waits_loads_or_is_told_at_once_that_another_does() {
     let fleet = Fleet::new();
     let (cache, other) = (fleet.cache(), fleet.cache());
-    let load = cache.get_or_refresh("home", fleet.slow(5 * SECOND));
+    let load = fleet.call(&cache, 5 * SECOND);
     let meanwhile = async {
         sleep(SECOND).await;
         let begun = Instant::now();
         // One caller is in another process, and one is in the process that loads.
         for cache in [&other, &cache] {
-            let refused = cache
-                .get_or_refresh("home", fleet.slow(SECOND))
-                .never_wait()
-                .await;
+            let refused = fleet.call(cache, SECOND).never_wait().await;
             assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
         }
         assert!(begun.elapsed() < SECOND / 20, "{:?}", begun.elapsed());
@@ -29,7 +26,7 @@ async fn who_never_waits_loads_or_is_told_at_once_that_another_does() {
     assert_eq!((*loaded.unwrap(), fleet.loads()), (1, 1));
 
     let never_wait = |cache: &Cache| {
-        let call = cache.get_or_refresh("home", fleet.slow(5 * SECOND));
+        let call = fleet.call(cache, 5 * SECOND);
         call.must_be_fresh().never_wait()
     };
     let got = never_wait(&other).await.unwrap();

@@ -1,8 +1,8 @@
 //! Values that a client keeps in its process: on a real server, which notifies the client of changes, and in memory.
 
-use leasehold_cache::Origin;
 use testkit::{FaultProxy, RedisServer, eventually};
 
+use super::common::LONG;
 use super::*;
 
 /// Two caches: one keeps values in the process for `max_age`, and the other does not.
@@ -24,21 +24,9 @@ async fn value(cache: &Cache, next: u32) -> u32 {
     *got.await.unwrap()
 }
 
-/// A time limit that only a fault reaches.
-const LONG: Duration = Duration::from_secs(20);
-
-async fn soon(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let looking = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(LONG, looking).await.expect(what);
-}
-
 /// Waits until the store has the value. The loader's caller gets it earlier.
 async fn settled(cache: &Cache, next: u32) {
-    soon("it is stored", async || {
+    common::eventually("it is stored", async || {
         let got = cache.get::<u32>("home").await.unwrap();
         got.is_some_and(|got| *got == next)
     })
@@ -97,7 +85,7 @@ async fn local_value_costs_no_request_until_it_changes() {
             "DEL" => drop(server.cli(&["DEL", "home"])),
             _ => drop(server.cli(&["FLUSHALL"])),
         }
-        soon(change, async || value(&keeps, next).await == next).await;
+        common::eventually(change, async || value(&keeps, next).await == next).await;
         assert_eq!(value(&other, 99).await, next);
     }
 }
@@ -142,7 +130,7 @@ async fn nothing_that_was_kept_outlives_a_connection() {
     });
     // No client is connected now, so the server can notify none of this deletion.
     server.cli(&["DEL", "home"]);
-    soon("the deletion is noticed", async || {
+    common::eventually("the deletion is noticed", async || {
         let loader = || async { Ok::<u32, String>(3) };
         let got = keeps.get_or_refresh("home", loader).must_be_fresh().await;
         // A request may fail while there is no connection.
@@ -199,7 +187,7 @@ async fn values_are_kept_where_client_tracking_is_refused() {
         let client = builder.connect(&proxy.url()).await.unwrap();
         let keeps = Cache::in_process(&client, 1_000_000, 3_600 * SECOND);
         for round in [1, 2] {
-            soon(words, async || value(&keeps, round).await == round).await;
+            common::eventually(words, async || value(&keeps, round).await == round).await;
             settled(&keeps, round).await;
             is_kept(&server, &keeps, round).await;
             // A new connection goes without as well. No push tells of the change meanwhile.
@@ -217,16 +205,8 @@ async fn what_nobody_pushes_is_kept_for_its_bound() {
     assert_eq!(value(&cache, 2).await, 1);
     // The store loses all data without a notification.
     fleet.memory.clear();
-    tokio::time::sleep(5 * SECOND).await;
-    let got = cache
-        .get_or_refresh("home", fleet.slow(SECOND))
-        .await
-        .unwrap();
-    assert_eq!((*got, got.origin()), (1, Origin::Fresh));
-    tokio::time::sleep(SECOND).await;
-    let got = cache
-        .get_or_refresh("home", fleet.slow(SECOND))
-        .await
-        .unwrap();
-    assert_eq!((*got, got.origin()), (1, Origin::Loaded));
+    sleep(5 * SECOND).await;
+    assert_eq!(fleet.read(&cache).await, (1, Origin::Fresh));
+    sleep(SECOND).await;
+    assert_eq!(fleet.read(&cache).await, (1, Origin::Loaded));
 }

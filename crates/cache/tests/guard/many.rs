@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use leasehold_cache::{BatchResult, Error, Origin};
-use tokio::time::sleep;
+use leasehold_cache::BatchResult;
 
 use super::*;
 
@@ -56,11 +55,8 @@ async fn what_the_loader_does_not_bring_has_no_value() {
     assert!(many.failed.is_empty());
     // The call without a value leaves no lease behind, so the next caller loads at once.
     let begun = tokio::time::Instant::now();
-    let other = fleet.cache();
-    other
-        .get_or_refresh("unknown", fleet.slow(SECOND))
-        .await
-        .unwrap();
+    let call = fleet.call_for("unknown", &fleet.cache(), SECOND);
+    call.await.unwrap();
     assert_eq!(begun.elapsed(), SECOND);
     assert!(
         lengths(&cache, &asked, &[])
@@ -221,10 +217,8 @@ async fn a_key_that_another_loads_or_failed_to_load_holds_up_no_other() {
 }
 
 async fn holds_up_no_other(fleet: &Fleet, cache: &Cache, other: &Cache) {
-    let elsewhere = other
-        .get_or_refresh("bb", fleet.slow(10 * SECOND))
-        .into_future();
-    let elsewhere = tokio::spawn(elsewhere);
+    let elsewhere = fleet.call_for("bb", other, 10 * SECOND);
+    let elsewhere = tokio::spawn(elsewhere.into_future());
     let fails = other.get_or_refresh("ccc", || async { Err::<u32, _>("down") });
     let fails = fails.policy(Policy::default().back_off(20 * SECOND));
     assert!(matches!(fails.await, Err(Error::Load(_))));

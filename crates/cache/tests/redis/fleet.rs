@@ -30,18 +30,11 @@ pub(crate) struct Member {
 }
 
 /// The reply of a process: numbers by name.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Told(BTreeMap<String, u64>);
-
-impl Told {
-    pub(crate) fn get(&self, name: &str) -> u64 {
-        self.0.get(name).copied().unwrap_or_default()
-    }
-}
+pub(crate) type Told = BTreeMap<String, u64>;
 
 /// The sum over several answers.
 pub(crate) fn total(told: &[Told], name: &str) -> u64 {
-    told.iter().map(|told| told.get(name)).sum()
+    told.iter().filter_map(|told| told.get(name)).sum()
 }
 
 impl Fleet {
@@ -91,7 +84,7 @@ impl Fleet {
         let stored = |fleet: &Self| fleet.commands().get("set").copied().unwrap_or_default();
         let before = stored(self);
         let told = self.one(&format!("offer key={key} callers=1 {settings}"));
-        assert_eq!(told.get("loaded"), 1, "{told:?}");
+        assert_eq!(told.get("loaded"), Some(&1), "{told:?}");
         eventually(PLENTY, "it is stored", || stored(self) > before);
     }
 
@@ -121,6 +114,15 @@ impl Fleet {
     }
 }
 
+/// The number of clients that wait for `key`, as the server knows them.
+pub(crate) fn waiters(server: &RedisServer, key: &str) -> usize {
+    let control = server.cli(&["HKEYS", &format!("{{{key}}}:lh-cache")]);
+    let fields = control.array().iter();
+    fields
+        .filter(|field| field.text().starts_with("w:"))
+        .count()
+}
+
 impl Member {
     fn start(folder: &TempDir, url: &str) -> Self {
         let mut child = Command::new(env::current_exe().expect("this test"))
@@ -140,10 +142,6 @@ impl Member {
         }
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(crate) fn order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the process lives");
     }
@@ -160,12 +158,7 @@ impl Member {
             let Some(answer) = line.trim_end().strip_prefix(ANSWER) else {
                 continue;
             };
-            let words = answer.split(' ').filter_map(|word| word.split_once('='));
-            let told = words.map(|(name, value)| {
-                let value = value.parse().unwrap_or_else(|_| panic!("{answer}"));
-                (name.to_owned(), value)
-            });
-            return Told(told.collect());
+            return serde_json::from_str(answer).expect("numbers by name");
         }
     }
 

@@ -1,25 +1,21 @@
 //! The cache guard on a real server, among real processes. The tests check counts, which a busy machine does not change.
 //!
 //! The processes run this program too (see [`process`]). The source counts its reads in a file, outside of Redis. Limits for times are so
-//! long that a busy machine keeps them: `bench/stampede` measures times. Where a lease or a poll decides, the clients are in this process,
-//! and have one time with the server, which the test lets pass.
+//! long that a busy machine keeps them: `bench/stampede` measures times.
 #![allow(
     clippy::disallowed_methods,
     reason = "real processes, and times that several of them compare"
 )]
 
-mod clients;
 #[path = "../../../leasehold/tests/common/mod.rs"]
 mod common;
 mod cost;
 mod death;
-mod failing;
 mod fleet;
 mod once;
 mod outage;
 mod process;
 mod register;
-mod slow;
 mod source;
 
 /// Runs a process of a fleet. In the test run itself, it only checks that this is no such process.

@@ -3,11 +3,16 @@
 //! It is exactly one load, on a busy machine too: the lease of a load is 10 s here, and the load takes 20 ms. A second load is correct only
 //! in two cases. The loading process stops for longer than its lease, or the server loses the lease (a `FLUSHALL` during the load).
 
-use testkit::eventually;
-use tokio::task::JoinSet;
+use std::slice;
 
-use crate::clients::Clients;
-use crate::fleet::{Fleet, Member, PLENTY, Told, total};
+use leasehold_cache::{Cache, Policy};
+use testkit::{RedisServer, eventually};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::common::{LONG, TTL, test_time, timed};
+use crate::fleet::{Fleet, Member, PLENTY, Told, total, waiters};
 
 const PROCESSES: usize = 4;
 
@@ -34,7 +39,7 @@ fn one_load_follows(event: impl FnOnce(&Fleet, &mut Member)) {
 
 #[track_caller]
 fn check(told: &[Told], when: &str) {
-    for kind in ["busy", "failed", "error"] {
+    for kind in ["busy", "error"] {
         assert_eq!(total(told, kind), 0, "{when}: {told:?}");
     }
     let answered = ["fresh", "stale", "waited", "loaded"];
@@ -42,12 +47,18 @@ fn check(told: &[Told], when: &str) {
     assert_eq!(answered, 400, "{when}: {told:?}");
 }
 
+/// Callers that come one after the other, and callers that all come at once.
 #[test]
 fn missing() {
     let mut fleet = Fleet::start(PROCESSES);
-    let told = fleet.all(TRAFFIC);
-    assert_eq!(fleet.source.loads("hot"), 1, "{told:?}");
-    check(&told, "missing");
+    for (key, traffic) in [
+        ("hot", "calls=100 every=4000"),
+        ("crowd", "callers=100 takes=200"),
+    ] {
+        let told = fleet.all(&format!("offer key={key} {traffic}"));
+        assert_eq!(fleet.source.loads(key), 1, "{told:?}");
+        check(&told, key);
+    }
     fleet.assert_nothing_stays();
 }
 
@@ -77,22 +88,22 @@ fn hard_expired() {
     check(&told, "hard-expired");
 }
 
-/// Sends an order to the fifth process.
-fn does(order: &str) -> impl FnOnce(&Fleet, &mut Member) {
+/// The fifth process changes the register, and then invalidates or removes the entry.
+fn writes(remove: u8) -> impl FnOnce(&Fleet, &mut Member) {
     move |_, fifth| {
-        fifth.order(order);
-        assert_eq!(fifth.answer().get("ok"), 1);
+        fifth.order(&format!("write key=hot value=1 remove={remove}"));
+        fifth.answer();
     }
 }
 
 #[test]
 fn invalidated_under_traffic() {
-    one_load_follows(does("invalidate key=hot"));
+    one_load_follows(writes(0));
 }
 
 #[test]
 fn removed_under_traffic() {
-    one_load_follows(does("remove key=hot"));
+    one_load_follows(writes(1));
 }
 
 #[test]
@@ -100,35 +111,34 @@ fn flushed_under_traffic() {
     one_load_follows(|fleet, _| assert_eq!(fleet.server.cli(&["FLUSHALL"]).text(), "OK"));
 }
 
-/// 200 callers request a missing entry at once, and one load serves them all.
-#[test]
-fn many_callers_at_once_share_one_load() {
-    let mut fleet = Fleet::start(PROCESSES);
-    for round in 0..2 {
-        let key = format!("hot-{round}");
-        let told = fleet.all(&format!("offer key={key} callers=50 takes=200"));
-        assert_eq!(fleet.source.loads(&key), 1, "{told:?}");
-        assert_eq!(
-            total(&told, "waited") + total(&told, "loaded") + total(&told, "fresh"),
-            200,
-            "{told:?}"
-        );
-    }
-}
-
 /// The clock of the clients stands still, so no waiter polls: the client that loads notifies them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_wait_are_told() {
-    let clients = Clients::connect(2).await;
-    let load = clients.load(0, 1).await;
+    let server = RedisServer::builder().virtual_clock().start();
+    let (_time, clock) = test_time(slice::from_ref(&server));
+    let connect = async || {
+        let client = timed(&clock).connect(&server.url()).await;
+        let policy = Policy::default().lease(TTL).wait_at_most(10 * LONG);
+        Cache::new(&client.expect("it is up")).policy(policy)
+    };
+    let (loads, waits) = (connect().await, connect().await);
+    let (end, ends) = oneshot::channel();
+    let load = || async move { ends.await.map(|()| 1_u64) };
+    let loading = tokio::spawn(loads.get_or_refresh("hot", load).into_future());
+    eventually(PLENTY, "it loads", || {
+        server.cli(&["EXISTS", "{hot}:lh-cache"]).int() == 1
+    });
     let mut waiting = JoinSet::new();
     for _ in 0..20 {
-        waiting.spawn(clients.reader(1));
+        let second = || async { Err::<u64, _>("a second load") };
+        let call = waits.get_or_refresh("hot", second).into_future();
+        waiting.spawn(timeout(LONG, call));
     }
-    eventually(PLENTY, "they wait", || clients.waiters() == 1);
-    load.ends();
+    eventually(PLENTY, "they wait", || waiters(&server, "hot") == 1);
+    end.send(()).expect("it waits for this");
+    loading.await.expect("no panic").expect("a value");
     while let Some(got) = waiting.join_next().await {
-        let got = got.expect("no panic").expect("a value");
-        assert_eq!(*got, 1);
+        let got = got.expect("no panic").expect("an answer");
+        assert_eq!(*got.expect("a value"), 1);
     }
 }

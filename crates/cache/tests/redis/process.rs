@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold_cache::{Cache, Error, Origin, Policy};
+use serde_json::json;
+use tokio::time::interval;
 
 use crate::common::LONG;
-use crate::source::{Source, monotonic};
+use crate::fleet::Told;
+use crate::source::Source;
 
 /// The folder of the fleet. A process without this variable belongs to no fleet.
 pub(crate) const PLACE: &str = "LEASEHOLD_FLEET";
@@ -64,7 +67,6 @@ impl Order {
             .stale_for(self.millis("stale", 60_000))
             .must_be_fresh(self.number("must_be_fresh", 0) == 1)
             .wait_at_most(self.millis("wait", 60_000))
-            .back_off(self.millis("back_off", 1000))
             .load_at_most(self.millis("load_at_most", 60_000))
             .lease(lease)
     }
@@ -104,22 +106,21 @@ pub(crate) fn serve() -> bool {
         source: Source::new(Path::new(&place)),
         first_error: OnceLock::new(),
     });
-    println!("\n{ANSWER}ready");
+    println!("\n{ANSWER}{{}}");
     for line in stdin().lines() {
         let order = Order::parse(&line.expect("orders are text"));
         // The order runs as a task of the runtime, as in any program. `block_on` would poll it on this thread, which does nothing else.
         let told = runtime.block_on(runtime.spawn(process.clone().obey(order)));
-        println!("\n{ANSWER}{}", told.expect("an order does not panic"));
+        let told = told.expect("an order does not panic");
+        println!("\n{ANSWER}{}", json!(told));
     }
     true
 }
 
 impl Process {
-    async fn obey(self: Arc<Self>, order: Order) -> String {
+    async fn obey(self: Arc<Self>, order: Order) -> Told {
         match order.word.as_str() {
             "offer" => summary(&self.offer(order).await),
-            "invalidate" => ended(self.cache.invalidate(order.key()).await),
-            "remove" => ended(self.cache.remove(order.key()).await),
             "write" => self.write(&order).await,
             other => panic!("no such order: {other}"),
         }
@@ -135,13 +136,11 @@ impl Process {
         for _ in 0..order.number("callers", 0) {
             calls.spawn(self.clone().call(order.clone()));
         }
-        let every = Duration::from_micros(order.number("every", 4000));
-        let mut next = monotonic();
+        let mut next = interval(Duration::from_micros(order.number("every", 4000)));
         while left > 0 || (endless && !self.source.is_signed("enough", &key)) {
+            next.tick().await;
             left = left.saturating_sub(1);
             calls.spawn(self.clone().call(order.clone()));
-            next += every;
-            tokio::time::sleep(next.saturating_sub(monotonic())).await;
         }
         calls.join_all().await
     }
@@ -150,11 +149,11 @@ impl Process {
         let key = order.key();
         let (source, takes) = (self.source.clone(), order.millis("takes", 20));
         let read = key.clone();
-        let [closed, fails] = ["closed", "fails"].map(|word| order.number(word, 0) == 1);
+        let closed = order.number("closed", 0) == 1;
         let floor = self.source.floor(&key);
         let call = self
             .cache
-            .get_or_refresh(&key, move || source.read(read, takes, closed, fails))
+            .get_or_refresh(&key, move || source.read(read, takes, closed))
             .policy(order.policy());
         let answer = call.await;
         let (how, outlived) = match &answer {
@@ -168,7 +167,6 @@ impl Process {
                 (how, **got < floor)
             }
             Err(Error::Busy { .. }) => ("busy", false),
-            Err(Error::Load(failed)) if failed.text.contains("is down") => ("failed", false),
             Err(error) => {
                 self.first_error.get_or_init(|| eprintln!("{error}"));
                 self.source.note("refused", &key);
@@ -179,7 +177,7 @@ impl Process {
     }
 
     /// Changes the register, and then invalidates or removes the entry. After that, no older value may count as fresh.
-    async fn write(&self, order: &Order) -> String {
+    async fn write(&self, order: &Order) -> Told {
         let (key, value) = (order.key(), order.number("value", 0));
         self.source.write_register(&key, value);
         let end = if order.number("remove", 0) == 1 {
@@ -187,24 +185,18 @@ impl Process {
         } else {
             self.cache.invalidate(&key).await
         };
-        if end.is_ok() {
-            self.source.raise_floor(&key, value);
-        }
-        ended(end)
+        end.expect("it is invalidated");
+        self.source.raise_floor(&key, value);
+        Told::new()
     }
-}
-
-fn ended(end: Result<(), Error>) -> String {
-    end.map_or_else(|error| format!("error={error:?}"), |()| "ok=1".to_owned())
 }
 
 /// Counts the calls by result.
-fn summary(answers: &[Answered]) -> String {
-    let mut by: BTreeMap<&str, usize> = BTreeMap::new();
+fn summary(answers: &[Answered]) -> Told {
+    let mut told = Told::new();
     for answer in answers {
-        *by.entry(answer.how).or_default() += 1;
-        *by.entry("outlived").or_default() += usize::from(answer.outlived);
+        *told.entry(answer.how.to_owned()).or_default() += 1;
+        *told.entry("outlived".to_owned()).or_default() += u64::from(answer.outlived);
     }
-    let words = by.iter().map(|(what, count)| format!("{what}={count}"));
-    words.collect::<Vec<_>>().join(" ")
+    told
 }

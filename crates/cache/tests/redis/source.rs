@@ -7,28 +7,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
-
-/// A clock that all processes of a host share.
-pub(crate) fn monotonic() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .expect("CLOCK_MONOTONIC")
-        .into()
-}
+use tokio::time::sleep;
 
 /// The folder of a fleet.
 #[derive(Debug, Clone)]
 pub(crate) struct Source(PathBuf);
-
-/// A line of the record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Read {
-    /// `begun`, `ended` or `failed`; `refused` for a call that the cache answered with an error.
-    pub(crate) what: String,
-    pub(crate) key: String,
-    pub(crate) process: u32,
-    pub(crate) at: Duration,
-}
 
 impl Source {
     pub(crate) fn new(folder: &Path) -> Self {
@@ -41,28 +24,20 @@ impl Source {
         key: String,
         takes: Duration,
         closed: bool,
-        fails: bool,
     ) -> Result<u64, String> {
         self.note("begun", &key);
-        tokio::time::sleep(takes / 2).await;
+        sleep(takes / 2).await;
         while closed && !self.is_signed("open", &key) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            sleep(Duration::from_millis(2)).await;
         }
         let value = self.register(&key);
-        tokio::time::sleep(takes / 2).await;
-        self.note(if fails { "failed" } else { "ended" }, &key);
-        if fails {
-            return Err(format!("the source of {key} is down"));
-        }
+        sleep(takes / 2).await;
         Ok(value)
     }
 
+    /// Adds a line to the record: `begun` for a read, `refused` for a call that the cache answered with an error.
     pub(crate) fn note(&self, what: &str, key: &str) {
-        let line = format!(
-            "{what} {key} {} {}\n",
-            std::process::id(),
-            monotonic().as_nanos()
-        );
+        let line = format!("{what} {key}\n");
         let file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -71,41 +46,18 @@ impl Source {
             .expect("the record can be written");
     }
 
-    /// All lines of `key` so far.
-    pub(crate) fn record(&self, key: &str) -> Vec<Read> {
+    /// The number of these lines so far.
+    pub(crate) fn count(&self, what: &str, key: &str) -> usize {
         let text = fs::read_to_string(self.0.join("reads")).unwrap_or_default();
-        let read = |line: &str| {
-            let [what, key, process, at] = line.split(' ').collect::<Vec<_>>()[..] else {
-                panic!("not a line of the record: {line}");
-            };
-            Read {
-                what: what.to_owned(),
-                key: key.to_owned(),
-                process: process.parse().expect("a process"),
-                at: Duration::from_nanos(at.parse().expect("a time")),
-            }
-        };
-        // The last line may be half written.
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole
-            .lines()
-            .map(read)
-            .filter(|read| read.key == key)
-            .collect()
+        let line = format!("{what} {key}\n");
+        text.split_inclusive('\n')
+            .filter(|read| *read == line)
+            .count()
     }
 
     /// The number of reads of `key` that have begun.
     pub(crate) fn loads(&self, key: &str) -> usize {
-        self.record(key)
-            .iter()
-            .filter(|read| read.what == "begun")
-            .count()
-    }
-
-    /// The number of calls for `key` that were answered with an error.
-    pub(crate) fn refusals(&self, key: &str) -> usize {
-        let record = self.record(key);
-        record.iter().filter(|read| read.what == "refused").count()
+        self.count("begun", key)
     }
 
     /// Gives all processes a sign about `key`: `open` lets its closed source go on, `enough` ends their calls.

@@ -2,20 +2,11 @@
 
 use leasehold::Client;
 use tokio::time::sleep;
-use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::set_default;
 use tracing::{Instrument, Level, info, info_span};
 
-use super::{Fleet, Link, Load, SECOND, fails, millis, panics, plain, plain_cache, slow};
-use crate::listener::{Fields, Listener};
-
-#[track_caller]
-fn has(fields: &Fields, expected: &[(&str, &str)]) {
-    for (name, value) in expected {
-        let found = fields.get(*name).map(String::as_str);
-        assert_eq!(found, Some(*value), "{name}: {fields:?}");
-    }
-}
+use super::{Fleet, Load, SECOND, fails, millis, panics, plain, plain_cache, slow};
+use crate::listener::{Listener, Panics, has};
 
 /// A load that logs, takes a second, and logs again.
 fn talks() -> Load {
@@ -131,74 +122,10 @@ async fn what_goes_wrong_is_told_at_its_level() {
     has(&listener.only("no value").fields, &[("outcome", "gone")]);
 }
 
-#[tokio::test]
-async fn what_a_server_does_not_confirm_is_a_warning() {
-    let listener = Listener::default();
-    let _listening = set_default(listener.clone());
-    let link = Link::start();
-    let client = link.client().await;
-    let cache = plain_cache(&client);
-    let (begun, is_begun) = tokio::sync::oneshot::channel();
-    let (end, ends) = tokio::sync::oneshot::channel();
-    let load = || async move {
-        begun.send(()).expect("awaited");
-        ends.await.map(|()| 1_u32)
-    };
-    let loading = tokio::spawn(cache.get_or_refresh("home", load).into_future());
-    is_begun.await.expect("it is granted");
-    link.loses_replies();
-    end.send(()).expect("it waits");
-    link.breaks_after_a_lost_reply().await;
-    assert!(loading.await.expect("no panic").is_ok());
-    assert!(cache.invalidate("home").await.is_err());
-    for message in ["value not confirmed", "invalidation not confirmed"] {
-        let told = async || !listener.all(message).is_empty();
-        crate::common::eventually(message, told).await;
-        let said = listener.only(message);
-        assert_eq!(said.level, Level::WARN);
-        has(&said.fields, &[("key", "home")]);
-    }
-}
-
-/// A subscriber that panics at every event, but accepts new spans.
-struct Panics;
-
-impl tracing::Subscriber for Panics {
-    fn enabled(&self, what: &tracing::Metadata<'_>) -> bool {
-        what.target() == "leasehold"
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {
-        panic!("record")
-    }
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {
-        panic!("follows")
-    }
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        panic!("event")
-    }
-
-    // Does not panic, since otherwise the library could not call `exit`.
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {
-        panic!("exit")
-    }
-
-    fn try_close(&self, _: Id) -> bool {
-        panic!("close")
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_panics_costs_no_load_and_no_reader() {
-    let _listening = set_default(Panics);
+    // A load has a span, and enters it.
+    let _listening = set_default(Panics(&["record", "follows", "event", "exit", "close"]));
     let fleet = Fleet::new();
     let cache = plain_cache(&fleet.client(Client::builder()));
     for key in ["a", "b"] {

@@ -17,10 +17,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use leasehold::{Client, ClientBuilder, Clock, Memory};
 use leasehold_cache::{Cache, Policy};
-use testkit::{FaultProxy, RedisServer};
 use tokio::time::sleep;
-
-use crate::common::{LONG, eventually};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -46,40 +43,6 @@ impl Fleet {
     fn client(&self, builder: ClientBuilder) -> Client {
         let builder = builder.clock(self.clock.clone());
         builder.embedded(&self.memory).expect("it works")
-    }
-}
-
-/// A server, and the network to it.
-struct Link {
-    proxy: FaultProxy,
-    _server: RedisServer,
-}
-
-impl Link {
-    fn start() -> Self {
-        let server = RedisServer::start();
-        Self {
-            proxy: FaultProxy::start(server.port()),
-            _server: server,
-        }
-    }
-
-    async fn client(&self) -> Client {
-        let builder = Client::builder().request_timeout(LONG);
-        builder.connect(&self.proxy.url()).await.expect("it is up")
-    }
-
-    fn loses_replies(&self) {
-        self.proxy.swallow_replies(true);
-    }
-
-    /// The connection breaks after a reply was lost: the client cannot know whether its request was carried out. The server is away
-    /// from then on.
-    async fn breaks_after_a_lost_reply(&self) {
-        let lost = async || self.proxy.swallowed() > 0;
-        eventually("a reply is lost", lost).await;
-        self.proxy.refuse(true);
-        self.proxy.cut();
     }
 }
 

@@ -1,13 +1,18 @@
 //! Numbers of cache entries.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use leasehold::{Client, ClientBuilder};
 use leasehold_cache::Cache;
-use metrics::Unit;
+use testkit::{FaultProxy, RedisServer};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
+use tracing::Level;
+use tracing::subscriber::set_default;
 
-use super::{Fleet, Link, SECOND, fails, millis, panics, plain, plain_cache, slow};
+use super::{Fleet, SECOND, fails, millis, panics, plain, plain_cache, slow};
+use crate::common::{LONG, eventually};
+use crate::listener::{Listener, has};
 use crate::recorder::Numbers;
 
 const READS: [&str; 9] = [
@@ -247,33 +252,45 @@ async fn early_refreshes_back_offs_and_invalidations_are_counted() {
     assert_eq!(invalidated(&numbers), [2, 0]);
 }
 
+/// The connection breaks after the reply to the commit was lost: the client cannot know whether it was carried out. The server is away from
+/// then on.
 #[tokio::test]
-async fn a_server_that_stops_is_no_busy_entry_and_no_failed_load() {
-    let (link, numbers) = (Link::start(), Numbers::default());
-    let client = link.client().await;
+async fn what_a_server_does_not_confirm_is_a_warning_and_no_failure() {
+    let (listener, numbers) = (Listener::default(), Numbers::default());
+    let _listening = set_default(listener.clone());
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let builder = Client::builder().request_timeout(LONG);
+    let client = builder.connect(&proxy.url()).await.expect("it is up");
     let cache = {
         let _recording = metrics::set_default_local_recorder(&numbers);
         plain_cache(&client)
     };
-    let (begun, is_begun) = tokio::sync::oneshot::channel();
-    let (end, ends) = tokio::sync::oneshot::channel();
+    let (begun, is_begun) = oneshot::channel();
+    let (end, ends) = oneshot::channel();
     let load = || async move {
         begun.send(()).expect("awaited");
         ends.await.map(|()| 1_u32)
     };
     let loading = tokio::spawn(cache.get_or_refresh("home", load).into_future());
     is_begun.await.expect("it is granted");
-    link.loses_replies();
+    proxy.swallow_replies(true);
     end.send(()).expect("it waits");
-    link.breaks_after_a_lost_reply().await;
+    eventually("a reply is lost", async || proxy.swallowed() > 0).await;
+    proxy.refuse(true);
+    proxy.cut();
     // The caller gets its value even so.
     assert!(loading.await.expect("no panic").is_ok());
     assert!(cache.get::<u32>("home").await.is_err());
     assert!(cache.invalidate("home").await.is_err());
-    crate::common::eventually("told", async || {
-        loads(&numbers, false) == [("unconfirmed", 1)]
-    })
-    .await;
+    for message in ["value not confirmed", "invalidation not confirmed"] {
+        eventually(message, async || !listener.all(message).is_empty()).await;
+        let said = listener.only(message);
+        assert_eq!(said.level, Level::WARN);
+        has(&said.fields, &[("key", "home")]);
+    }
+    let counted = async || loads(&numbers, false) == [("unconfirmed", 1)];
+    eventually("counted", counted).await;
     assert_eq!(read(&numbers), [("loaded", 1), ("unavailable", 1)]);
     assert_eq!(invalidated(&numbers), [0, 1]);
 }
@@ -296,46 +313,10 @@ async fn keys_are_labels_only_where_they_were_declared() {
     assert_eq!(numbers.all(), before);
 }
 
-/// The numbers of the cache on the page, and their labels.
-fn on_page() -> BTreeMap<String, BTreeSet<String>> {
-    let page = include_str!("../../../../docs/reference/telemetry.md");
-    let rows = page
-        .lines()
-        .filter(|line| line.starts_with("| `leasehold_cache_"));
-    let quoted = |cell: &str| -> Vec<String> {
-        let parts = cell.split('`').skip(1).step_by(2);
-        parts.map(str::to_owned).collect()
-    };
-    rows.map(|row| {
-        let cells: Vec<&str> = row.split('|').collect();
-        (
-            quoted(cells[1]).remove(0),
-            quoted(cells[3]).into_iter().collect(),
-        )
-    })
-    .collect()
-}
-
 #[tokio::test(start_paused = true)]
 async fn all_are_described_on_the_page_and_there_from_the_start() {
     let (fleet, numbers) = (Fleet::new(), Numbers::default());
     let builder = Client::builder().metric_names(["declared"]);
     let (_client, _cache) = counted(&fleet, &numbers, builder);
-    let (described, mut counted) = (numbers.described(), BTreeMap::<_, BTreeSet<String>>::new());
-    for series in numbers.all() {
-        let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
-        if !name.starts_with("leasehold_cache_") {
-            continue;
-        }
-        assert_eq!(numbers.sum(&series), 0, "{series}");
-        let (unit, text) = &described[name];
-        let seconds = name.ends_with("_seconds");
-        let expected = if seconds { Unit::Seconds } else { Unit::Count };
-        assert_eq!(*unit, Some(expected), "{name}");
-        assert!(!text.is_empty(), "{name}");
-        let labels = labels.split(',').filter_map(|label| label.split_once('='));
-        let labels = labels.map(|(label, _)| label.to_owned());
-        counted.entry(name.to_owned()).or_default().extend(labels);
-    }
-    assert_eq!(counted, on_page());
+    numbers.are_as_on_the_page(|name| name.starts_with("leasehold_cache_"));
 }

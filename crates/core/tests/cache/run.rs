@@ -9,7 +9,7 @@ use leasehold_core::{ClientId, Now};
 use proptest::prelude::*;
 
 use crate::events::{CLIENTS, End, Event, Lost};
-use crate::play::ttl;
+use crate::ttl;
 
 type Checked = Result<(), TestCaseError>;
 
@@ -265,6 +265,7 @@ impl Run {
                 prop_assert!(told, "K5: a back-off is as long as it says: {reply:?}");
             }
             Reply::Fresh(value) => {
+                prop_assert_eq!(value.standing(self.now), Standing::Fresh, "K3");
                 prop_assert!(!begin.over || value.header.version > begin.seen);
             }
             other => prop_assert!(false, "{other:?}"),
@@ -387,8 +388,8 @@ impl Run {
             let needed = lease.max(back_off.map_or(0, |failed| failed.until_ms));
             let memory = u64::try_from(MEMORY.as_millis()).unwrap();
             prop_assert!(
-                control.forget_at_ms >= needed.max(self.now.millis()),
-                "{step:?}"
+                control.forget_at_ms >= self.now.millis().max(needed + memory),
+                "{step:?}: it outlives the load by that time"
             );
             prop_assert!(
                 control.forget_at_ms <= self.now.millis() + 90_000 + memory,

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Block, Mode, PASSED_OVER, Reply, Step, Wait, poll_after};
+use leasehold_core::{Block, PASSED_OVER, Reply, Step, Wait, poll_after};
 
-use crate::run::ttl;
-use crate::stage::{Stage, ahead, fence, owner};
+use crate::stage::{Stage, acquire, ahead, fence, owner};
 
 #[test]
 fn a_waiter_that_was_passed_over_keeps_its_place_for_2_s() {
@@ -54,7 +53,7 @@ fn passed_over_waiter_blocks_no_other() {
 #[test]
 fn new_first_waiter_behind_a_foreign_lock_is_told() {
     let mut stage = Stage::new();
-    stage.is_held_by_another_program(None);
+    stage.is_held_by_another_program();
     for (who, ms) in [("ann", 50), ("bob", 90), ("cid", 90)] {
         let (_, poll_after) = ahead(&stage.acquires(who, 30_000, true));
         assert_eq!(poll_after, Duration::from_millis(ms), "{who}");
@@ -79,7 +78,7 @@ fn new_first_waiter_behind_a_foreign_lock_is_told() {
 #[test]
 fn new_first_waiter_that_only_polls_is_not_told() {
     let mut stage = Stage::new();
-    stage.is_held_by_another_program(None);
+    stage.is_held_by_another_program();
     stage.acquires("ann", 30_000, true);
     stage.step(&waits("bob", false));
     assert_eq!(stage.releases("ann", None).first, None);
@@ -91,13 +90,7 @@ fn asks(who: &str) -> Step {
 }
 
 fn waits(who: &str, listening: bool) -> Step {
-    Step::Acquire {
-        owner: owner(who),
-        mode: Mode::Exclusive,
-        ttl: ttl(30_000),
-        block: Block::ONE,
-        wait: Some(Wait { listening }),
-    }
+    acquire(who, 30_000, Block::ONE, Some(Wait { listening }))
 }
 
 /// They wait behind a lease of seconds.
@@ -183,7 +176,7 @@ fn claim_of_a_second_notifies_no_other_waiter() {
 #[test]
 fn dead_waiters_behind_a_foreign_lock_do_not_count() {
     let mut stage = Stage::new();
-    stage.is_held_by_another_program(None);
+    stage.is_held_by_another_program();
     for who in ["ann", "bob", "cid", "dan"] {
         stage.acquires(who, 30_000, true);
     }
@@ -231,7 +224,7 @@ fn of_many_that_cannot_be_told_the_first_keep_their_places() {
     for foreign in [false, true] {
         let mut stage = Stage::new();
         if foreign {
-            stage.is_held_by_another_program(None);
+            stage.is_held_by_another_program();
         } else {
             stage.acquires("ann", 30_000, false);
         }

@@ -45,11 +45,11 @@ impl Stage {
         queue.map(|waiter| waiter.owner.note()).collect()
     }
 
-    pub(crate) fn is_held_by_another_program(&mut self, expires_at_ms: Option<u64>) {
+    pub(crate) fn is_held_by_another_program(&mut self) {
         self.world.entry(&self.name).foreign = Some(Foreign {
             kind: "string".into(),
             value: b"random".into(),
-            expires_at_ms,
+            expires_at_ms: None,
         });
     }
 
@@ -59,21 +59,20 @@ impl Stage {
     }
 
     pub(crate) fn acquires(&mut self, who: &str, ms: u64, waits: bool) -> Reply {
-        let step = Step::Acquire {
-            owner: owner(who),
-            mode: Mode::Exclusive,
-            ttl: ttl(ms),
-            block: Block::ONE,
-            wait: waits.then_some(Wait { listening: true }),
-        };
-        self.step(&step).reply
+        let wait = waits.then_some(Wait { listening: true });
+        self.step(&acquire(who, ms, Block::ONE, wait)).reply
     }
 
     pub(crate) fn extends(&mut self, who: &str, ms: u64) -> Reply {
+        self.extends_under(None, who, ms)
+    }
+
+    /// By an owner that believes to hold under this fence.
+    pub(crate) fn extends_under(&mut self, fence: Option<Fence>, who: &str, ms: u64) -> Reply {
         let step = Step::Extend {
             owner: owner(who),
             ttl: ttl(ms),
-            fence: None,
+            fence,
         };
         self.step(&step).reply
     }
@@ -89,13 +88,7 @@ impl Stage {
 
     /// An acquisition that draws several fences and does not wait.
     pub(crate) fn draws(&mut self, who: &str, fences: u64) -> Reply {
-        let step = Step::Acquire {
-            owner: owner(who),
-            mode: Mode::Exclusive,
-            ttl: ttl(30_000),
-            block: Block::nearest(fences),
-            wait: None,
-        };
+        let step = acquire(who, 30_000, Block::nearest(fences), None);
         self.step(&step).reply
     }
 
@@ -111,6 +104,16 @@ impl Stage {
             HolderIdentity::Owner(owner) => owner.note(),
             HolderIdentity::Foreign { kind, .. } => format!("a foreign {kind}"),
         })
+    }
+}
+
+pub(crate) fn acquire(who: &str, ms: u64, block: Block, wait: Option<Wait>) -> Step {
+    Step::Acquire {
+        owner: owner(who),
+        mode: Mode::Exclusive,
+        ttl: ttl(ms),
+        block,
+        wait,
     }
 }
 

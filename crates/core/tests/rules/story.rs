@@ -1,15 +1,10 @@
 //! The rules as stories, one test each.
 
-mod rolled_back;
-
 use std::time::Duration;
 
-use leasehold_core::{
-    Block, Fence, Foreign, HolderIdentity, LockName, Mode, Reply, Step, Wait, World,
-};
+use leasehold_core::{Block, Counter, Fence, LockName, Reply, Step, Wait};
 
-use crate::run::ttl;
-use crate::stage::{Stage, ahead, fence, owner};
+use crate::stage::{Stage, acquire, ahead, fence, owner};
 
 #[test]
 fn a_release_hands_over_to_the_first_in_line() {
@@ -57,23 +52,6 @@ fn unclaimed_grant_goes_to_the_next_waiter() {
         stage.extends("bob", 30_000),
         Reply::NotHeld(Some(_))
     ));
-}
-
-#[test]
-fn unreachable_waiter_is_passed_over_polling_waiter_is_not() {
-    let mut stage = Stage::new();
-    stage.acquires("ann", 30_000, false);
-    stage.acquires("bob", 30_000, true);
-    stage.step(&Step::Acquire {
-        owner: owner("cid"),
-        mode: Mode::Exclusive,
-        ttl: ttl(30_000),
-        block: Block::ONE,
-        wait: Some(Wait { listening: false }),
-    });
-    stage.deaf.0 = vec!["bob", "cid"];
-    stage.releases("ann", None);
-    assert_eq!(stage.holder().as_deref(), Some("cid"));
 }
 
 #[test]
@@ -130,12 +108,7 @@ fn unclaimed_grant_costs_claim_window_and_10_ms_per_waiter() {
 #[test]
 fn a_foreign_lock_without_a_ttl_is_waited_for_and_never_taken() {
     let mut stage = Stage::new();
-    let name = stage.name.clone();
-    stage.world.entry(&name).foreign = Some(Foreign {
-        kind: "hash".into(),
-        value: Vec::new(),
-        expires_at_ms: None,
-    });
+    stage.is_held_by_another_program();
     for _ in 0..10 {
         // A foreign holder sends no wake, so the first in line polls often.
         assert_eq!(
@@ -148,7 +121,8 @@ fn a_foreign_lock_without_a_ttl_is_waited_for_and_never_taken() {
         ));
         stage.now_ms += 10_000;
     }
-    assert_eq!(stage.holder().as_deref(), Some("a foreign hash"));
+    assert_eq!(stage.holder().as_deref(), Some("a foreign string"));
+    let name = stage.name.clone();
     stage.world.entry(&name).foreign = None;
     fence(&stage.acquires("ann", 30_000, true));
 }
@@ -164,39 +138,6 @@ fn at_least_hold_keeps_others_out_until_its_end() {
     assert_eq!(stage.holder().as_deref(), Some("ann"));
     stage.now_ms += 1;
     fence(&stage.acquires("bob", 30_000, true));
-}
-
-#[test]
-fn operator_breaks_only_the_hold_whose_fence_was_seen() {
-    let mut stage = Stage::new();
-    let old = fence(&stage.acquires("ann", 30_000, false));
-    assert_eq!(stage.breaks(old), Reply::Released);
-    let next = fence(&stage.acquires("bob", 30_000, false));
-    assert!(matches!(stage.breaks(old), Reply::NotHeld(Some(_))));
-    assert_eq!(stage.holder().as_deref(), Some("bob"));
-    assert_eq!(stage.breaks(next), Reply::Released);
-    assert!(matches!(stage.extends("bob", 30_000), Reply::NotHeld(None)));
-}
-
-#[test]
-fn a_fence_after_the_loss_of_all_data_is_higher() {
-    let mut stage = Stage::new();
-    let before = fence(&stage.acquires("ann", 30_000, false));
-    stage.world = World::default();
-    stage.now_ms += 1;
-    assert!(matches!(stage.extends("ann", 30_000), Reply::NotHeld(None)));
-    assert!(fence(&stage.acquires("bob", 30_000, false)) > before);
-}
-
-#[test]
-fn retry_finds_the_first_result() {
-    let mut stage = Stage::new();
-    let first = fence(&stage.acquires("ann", 30_000, false));
-    assert_eq!(fence(&stage.acquires("ann", 30_000, false)), first);
-    assert_eq!(fence(&stage.extends("ann", 30_000)), first);
-    assert_eq!(stage.releases("ann", None).reply, Reply::Released);
-    // The caller cannot tell this from a lost lease, but nothing else has changed.
-    assert_eq!(stage.releases("ann", None).reply, Reply::NotHeld(None));
 }
 
 #[test]
@@ -218,13 +159,6 @@ fn looking_hands_nothing_over() {
 fn the_holder_is_told_each_time_the_first_in_line_asks() {
     let mut stage = Stage::new();
     stage.acquires("ann", 30_000, false);
-    let ask = |who: &str, wait| Step::Acquire {
-        owner: owner(who),
-        mode: Mode::Exclusive,
-        ttl: ttl(30_000),
-        block: Block::ONE,
-        wait,
-    };
     let waits = Some(Wait { listening: true });
     for (who, wait, wanted) in [
         ("bob", None, None),
@@ -232,7 +166,8 @@ fn the_holder_is_told_each_time_the_first_in_line_asks() {
         ("cid", waits, None),
         ("bob", waits, Some("ann")),
     ] {
-        assert_eq!(stage.step(&ask(who, wait)).wanted, wanted.map(owner));
+        let asked = stage.step(&acquire(who, 30_000, Block::ONE, wait));
+        assert_eq!(asked.wanted, wanted.map(owner));
     }
 }
 
@@ -290,13 +225,8 @@ fn all_names_of_a_store_draw_from_one_counter() {
 fn a_waiter_is_granted_as_many_fences_as_it_asked_for() {
     let mut stage = Stage::new();
     stage.acquires("ann", 30_000, false);
-    let ask = Step::Acquire {
-        owner: owner("bob"),
-        mode: Mode::Exclusive,
-        ttl: ttl(30_000),
-        block: Block::nearest(17),
-        wait: Some(Wait { listening: true }),
-    };
+    let waits = Some(Wait { listening: true });
+    let ask = acquire("bob", 30_000, Block::nearest(17), waits);
     stage.step(&ask);
     let [wake] = <[_; 1]>::try_from(stage.releases("ann", None).wakes).unwrap();
     assert_eq!(wake.block, Block::nearest(17));
@@ -304,4 +234,49 @@ fn a_waiter_is_granted_as_many_fences_as_it_asked_for() {
         unreachable!()
     };
     assert_eq!((held.fence, held.block), (wake.fence, wake.block));
+}
+
+#[test]
+fn a_hold_outlives_the_loss_of_the_counter_and_keeps_its_fence() {
+    let mut stage = Stage::new();
+    let first = fence(&stage.acquires("ann", 30_000, false));
+    stage.world.counter = Counter::default();
+    for _ in 0..2 {
+        assert_eq!(
+            fence(&stage.extends_under(Some(first), "ann", 30_000)),
+            first
+        );
+    }
+    assert_eq!(stage.releases("ann", None).reply, Reply::Released);
+    stage.now_ms += 1;
+    assert!(fence(&stage.acquires("bob", 30_000, false)) > first);
+}
+
+/// A failover to a lagging replica: the owner that was granted the lock since then waits again.
+#[test]
+fn a_look_tells_by_which_grant_an_owner_holds() {
+    let mut stage = Stage::new();
+    stage.acquires("ann", 5_000, false);
+    stage.acquires("bob", 30_000, true);
+    let replica = stage.world.clone();
+    stage.now_ms += 1_000;
+    stage.releases("ann", None);
+    let of_bob = fence(&stage.extends("bob", 30_000));
+    stage.world = replica;
+    let is_held_under = |stage: &mut Stage, fence, who| {
+        let Reply::Seen(seen) = stage.step(&Step::Inspect).reply else {
+            unreachable!()
+        };
+        seen.is_held_under(&owner(who), fence)
+    };
+    assert!(!is_held_under(&mut stage, of_bob, "bob"), "he only waits");
+    stage.now_ms += 5_001;
+    stage.acquires("cid", 30_000, true);
+    assert!(
+        !is_held_under(&mut stage, of_bob, "bob"),
+        "by a newer grant"
+    );
+    let newer = fence(&stage.extends("bob", 30_000));
+    assert!(is_held_under(&mut stage, newer, "bob"));
+    assert!(!is_held_under(&mut stage, newer, "cid"));
 }

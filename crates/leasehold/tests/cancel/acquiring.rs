@@ -8,9 +8,9 @@ use std::task::Poll;
 use leasehold::{Error, Lease, Mutex};
 use tokio::time::sleep;
 
-use crate::common::{LONG, Place};
+use crate::common::{LONG, MANY, Place, at_each_poll};
 use crate::still::on_every_still_store;
-use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
+use crate::{MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
 
 type Acquiring<'a> = Pin<Box<dyn Future<Output = Result<Option<Lease>, Error>> + Send + 'a>>;
 
@@ -32,17 +32,14 @@ async fn a_free_lock(place: Place) {
     let scene = Scene::at(place).await;
     let mutex = scene.mutex();
     for way in WAYS {
-        let mut ended = false;
-        for n in 1..=MANY {
+        at_each_poll(async |n| {
             let output = poll_n_times_then_drop(n, way(&mutex)).await;
-            ended = output.is_some();
+            let ended = output.is_some();
             drop(output.map(|lease| lease.expect("it is free").expect("it is free")));
             scene.is_free_soon().await;
-            if ended {
-                break;
-            }
-        }
-        assert!(ended);
+            ended
+        })
+        .await;
     }
 }
 

@@ -5,19 +5,9 @@ use std::time::Duration;
 use leasehold::{Client, Fence};
 use tokio::time::sleep;
 
-use crate::common::{Place, TTL, eventually, look};
+use crate::common::{Place, TTL, at_each_poll, eventually, look};
 use crate::still::on_every_still_store;
-use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
-
-/// Calls `drop_at` with 1, 2, ... n polls, until the future ends by itself.
-async fn at_each_poll(mut drop_at: impl AsyncFnMut(usize) -> bool) {
-    for n in 1..=MANY {
-        if drop_at(n).await {
-            return;
-        }
-    }
-    panic!("it never ends");
-}
+use crate::{MOMENTS, Scene, poll_n_times_then_drop, poll_once_then_drop_after};
 
 async fn extend(place: Place) {
     let scene = Scene::at(place).await;
@@ -218,8 +208,8 @@ async fn break_lock(place: Place) {
 }
 
 async fn close(place: Place) {
-    for n in 1..=MANY {
-        let (client, others) = (place.client().await, place.client().await);
+    at_each_poll(async |n| {
+        let (client, others) = place.two().await;
         let held = crate::common::take(&client, "m").await;
         let theirs = crate::common::take(&others, "theirs").await;
         let mutex = client.mutex("theirs").ttl(TTL);
@@ -242,11 +232,9 @@ async fn close(place: Place) {
             .await
             .expect("soon");
         theirs.release().await.expect("it is held");
-        if closed.is_some() {
-            return;
-        }
-    }
-    panic!("it never ends");
+        closed.is_some()
+    })
+    .await;
 }
 
 async fn connect(place: Place) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use leasehold::Lease;
 use tokio::time::sleep;
 
-use crate::common::{Place, TTL, look};
+use crate::common::{Place, TTL, at_each_poll, look};
 use crate::still::on_every_still_store;
-use crate::{MANY, MOMENTS, Scene, poll_n_times_then_drop};
+use crate::{MOMENTS, Scene, poll_n_times_then_drop};
 
 /// Checks that the lock stays taken after the lease ends, and that a break frees it.
 async fn is_kept_until_broken(scene: &Scene, lease: Lease) {
@@ -24,13 +24,16 @@ async fn is_kept_until_broken(scene: &Scene, lease: Lease) {
 async fn an_acquisition_that_is_dropped_keeps_nothing(place: Place) {
     let scene = Scene::at(place).await;
     let mutex = scene.mutex().at_least(TTL);
-    for n in 1..=MANY {
-        if let Some(lease) = poll_n_times_then_drop(n, mutex.acquire()).await {
+    at_each_poll(async |n| {
+        let lease = poll_n_times_then_drop(n, mutex.acquire()).await;
+        let ended = lease.is_some();
+        if let Some(lease) = lease {
             is_kept_until_broken(&scene, lease.expect("it is free")).await;
-            break;
         }
         scene.is_free_soon().await;
-    }
+        ended
+    })
+    .await;
     for moment in MOMENTS {
         // Polls the future once and drops it a moment later. The client may get the lock meanwhile.
         let mut acquiring = Box::pin(mutex.clone().acquire_owned());
@@ -77,7 +80,7 @@ async fn forever_or_waker<T>(future: impl Future<Output = T>) -> T {
 async fn a_release_that_is_dropped_keeps_the_lock(place: Place) {
     let scene = Scene::at(place).await;
     let mutex = scene.mutex().at_least(TTL);
-    for n in 1..=MANY {
+    at_each_poll(async |n| {
         let lease = mutex.try_acquire().await.expect("it answers");
         let lease = lease.expect("it is free");
         let fence = lease.fence();
@@ -87,11 +90,9 @@ async fn a_release_that_is_dropped_keeps_the_lock(place: Place) {
         let broken = scene.operator.break_lock("m", fence).await;
         assert!(broken.expect("it answers"));
         scene.is_free_soon().await;
-        if let Some(told) = released {
-            return told.expect("it was held");
-        }
-    }
-    panic!("it never ends");
+        released.map(|told| told.expect("it was held")).is_some()
+    })
+    .await;
 }
 
 on_every_still_store! {

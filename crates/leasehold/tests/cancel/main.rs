@@ -14,9 +14,7 @@ mod still;
 
 use std::time::Duration;
 
-use common::{
-    MANY, MOMENTS, Place, SOON, TTL, look, poll_n_times_then_drop, poll_once_then_drop_after,
-};
+use common::{MOMENTS, Place, SOON, TTL, look, poll_n_times_then_drop, poll_once_then_drop_after};
 use leasehold::{Client, Lease, Snapshot};
 use tokio::time::{sleep, timeout};
 
@@ -29,7 +27,7 @@ struct Scene {
 
 impl Scene {
     async fn at(place: Place) -> Self {
-        let (client, operator) = (place.client().await, place.client().await);
+        let (client, operator) = place.two().await;
         Self {
             place,
             client,

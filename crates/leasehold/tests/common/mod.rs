@@ -7,16 +7,21 @@
     reason = "each test crate uses its own part of it"
 )]
 
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex, Snapshot};
+use leasehold::{
+    Client, ClientBuilder, Clock, Error, Invalid, Lease, Lost, Memory, Mutex, Snapshot, StoreError,
+    WaitStatus,
+};
 use tempfile::TempDir;
 use testkit::{RedisServer, TestTime};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -53,13 +58,31 @@ pub(crate) fn timed(clock: &Clock) -> ClientBuilder {
 /// The output of `future`, for which clients may have to pause and ask again. Until then time passes in small steps, and no faster than
 /// real time: less than the limit of a request for a TTL of `3 * LONG`. So this panics if the future needs such a request to fail.
 pub(crate) async fn passing<T>(time: &TestTime, what: &str, future: impl Future<Output = T>) -> T {
+    // On a busy machine, the sleep is longer.
+    while_it_passes(what, |slept| time.pass(slept.min(STEP * 20)), future).await
+}
+
+/// The output of `future`, for which a limit or a deadline has to pass: time passes second by second.
+pub(crate) async fn as_seconds_pass<T>(
+    time: &TestTime,
+    what: &str,
+    future: impl Future<Output = T>,
+) -> T {
+    while_it_passes(what, |_| time.pass(Duration::from_secs(1)), future).await
+}
+
+/// The output of `future`. Calls `pass` after each step of real time, with its length.
+async fn while_it_passes<T>(
+    what: &str,
+    pass: impl Fn(Duration),
+    future: impl Future<Output = T>,
+) -> T {
     let passes = async {
         let real = Clock::system();
         loop {
             let before = real.now();
             sleep(STEP).await;
-            // On a busy machine, the sleep is longer.
-            time.pass(real.now().since(before).min(STEP * 20));
+            pass(real.now().since(before));
         }
     };
     let first = async {
@@ -150,14 +173,19 @@ impl Place {
         self
     }
 
-    /// This store, and one clock for its clients, which only the test moves. Servers keep their own.
-    pub(crate) fn in_test_time(self) -> (Self, TestTime, Clock) {
+    /// This store, and clients with one clock, which only the test moves. Servers keep their own.
+    pub(crate) async fn in_test_time<const N: usize>(self) -> (Self, TestTime, [Client; N]) {
         let (time, clock) = test_time(&[]);
         let place = match self {
             Self::Memory(_) => Self::Memory(Memory::new(clock.clone())),
             other => other,
         };
-        (place, time, clock)
+        let mut clients = Vec::new();
+        for _ in 0..N {
+            clients.push(place.connect(timed(&clock)).await.expect("it works"));
+        }
+        let clients = clients.try_into().expect("as many");
+        (place, time, clients)
     }
 
     /// Ends a lease at servers, whose clock is not that of the test, and returns when it has ended at each.
@@ -172,6 +200,11 @@ impl Place {
     /// A client with default settings.
     pub(crate) async fn client(&self) -> Client {
         self.connect(Client::builder()).await.expect("it works")
+    }
+
+    /// Two of them.
+    pub(crate) async fn two(&self) -> (Client, Client) {
+        (self.client().await, self.client().await)
     }
 
     pub(crate) async fn connect(&self, builder: ClientBuilder) -> Result<Client, Error> {
@@ -299,6 +332,52 @@ pub(crate) async fn stand_in_line(
     timeout(LONG, stands.notified()).await.expect("it queues");
 }
 
+/// Waits for a lock with a time limit, which passes after the first reply. Returns that reply and the verdict.
+pub(crate) async fn out_of_time(
+    mutex: Mutex,
+    limit: Duration,
+    time: &TestTime,
+) -> (WaitStatus, Result<Lease, Error>) {
+    let (tell, mut told) = unbounded_channel();
+    let mutex = mutex.on_wait(move |waiting| {
+        tell.send(waiting.clone()).ok();
+    });
+    let limit_passes = async {
+        let first = told.recv().await.expect("it waits");
+        time.pass(limit);
+        first
+    };
+    let both = async { tokio::join!(limit_passes, mutex.acquire_within(limit)) };
+    timeout(LONG, both).await.expect("the limit")
+}
+
+/// The loss that this call reports.
+#[track_caller]
+pub(crate) fn lost<T: Debug>(result: Result<T, Error>) -> Lost {
+    match result {
+        Err(Error::Lost(lost)) => lost,
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+/// The failure of the store that this call reports.
+#[track_caller]
+pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
+    match result {
+        Err(Error::Store(error)) => error,
+        other => panic!("no error of a store: {other:?}"),
+    }
+}
+
+/// The input that this call refuses.
+#[track_caller]
+pub(crate) fn invalid<T: Debug>(result: Result<T, Error>) -> Invalid {
+    match result {
+        Err(Error::Invalid(invalid)) => invalid,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
 /// Polls until `condition` holds.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let looking = async {
@@ -342,6 +421,16 @@ pub(crate) async fn poll_n_times_then_drop<F: Future>(n: usize, future: F) -> Op
         }
     })
     .await
+}
+
+/// Calls `drop_at` with 1, 2, ... polls, until the future ends by itself.
+pub(crate) async fn at_each_poll(mut drop_at: impl AsyncFnMut(usize) -> bool) {
+    for n in 1..=MANY {
+        if drop_at(n).await {
+            return;
+        }
+    }
+    panic!("it never ends");
 }
 
 /// Polls `future` once, and drops it after `event` without another poll.

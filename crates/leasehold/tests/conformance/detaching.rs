@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Detached, Error, LeaseStatus, LossCause, Owner};
+use leasehold::{Client, Clock, Detached, LeaseStatus, LossCause, Owner};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{
-    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, stand_in_line, take, timed,
+    LONG, Place, TTL, all_nodes_show, eventually, invalid, look, lost, on_every_store,
+    stand_in_line, take,
 };
 
 const MS: Duration = Duration::from_millis(1);
-
-async fn two(place: &Place) -> (Client, Client) {
-    (place.client().await, place.client().await)
-}
 
 /// Takes "m" with a client that is closed then, and returns the token.
 async fn left_behind(place: &Place, ttl: Duration) -> (String, u64) {
@@ -42,16 +39,8 @@ async fn has_its_answers(client: &Client) {
     all_nodes_show(client, "m", "it is answered", |_| true).await;
 }
 
-#[track_caller]
-fn gone<T: std::fmt::Debug>(answer: Result<T, Error>) -> LossCause {
-    match answer {
-        Err(Error::Lost(lost)) => lost.cause,
-        other => panic!("not lost: {other:?}"),
-    }
-}
-
 async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let (token, fence) = left_behind(&place, TTL).await;
     assert!(busy(&b).await);
     let detached = a.detached("m", &token).expect("it is a token");
@@ -65,13 +54,14 @@ async fn detached_lease_outlives_client_and_is_found_by_token(place: Place) {
     detached.clone().release().await.expect("it is held");
     take(&b, "m").await.release().await.expect("it is free");
     // A second release has nothing to release, and reports this.
-    assert_eq!(gone(detached.release().await), LossCause::NotHeld(None));
+    assert_eq!(
+        lost(detached.release().await).cause,
+        LossCause::NotHeld(None)
+    );
 }
 
 async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place) {
-    let (place, time, clock) = place.in_test_time();
-    let a = place.connect(timed(&clock)).await.expect("it works");
-    let b = place.connect(timed(&clock)).await.expect("it works");
+    let (place, time, [a, b]) = place.in_test_time().await;
     let lease = take(&a, "m").await;
     let (detached, _) = lease.detach(TTL).await.expect("it was held");
     // The client that took the lock is still alive. It must let the lease end.
@@ -85,21 +75,21 @@ async fn nobody_renews_a_detached_lease_and_it_is_never_taken_again(place: Place
     place.expire_at_servers("m").await;
     assert!(look(&b, "m").await.holder.is_none());
     for answer in [detached.renew(TTL).await, detached.check().await] {
-        assert_eq!(gone(answer), LossCause::NotHeld(None));
+        assert_eq!(lost(answer).cause, LossCause::NotHeld(None));
     }
     let next = b.mutex("m").ttl(TTL).try_acquire().await;
     let next = next.expect("the store answers").expect("nobody holds it");
-    let LossCause::NotHeld(Some(holder)) = gone(detached.renew(TTL).await) else {
+    let LossCause::NotHeld(Some(holder)) = lost(detached.renew(TTL).await).cause else {
         panic!("it is held")
     };
     assert_eq!(holder.fence, Some(next.fence()));
-    gone(detached.release().await);
+    lost(detached.release().await);
     assert!(!next.is_lost());
     next.release().await.expect("nobody else touched it");
 }
 
 async fn a_detached_lease_does_not_go_to_the_next_task_here(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = a.mutex("m").ttl(TTL).linger(TTL).acquire().await;
     let lease = lease.expect("it is free");
     let mut waiting = JoinSet::new();
@@ -122,55 +112,33 @@ async fn a_detached_lease_does_not_go_to_the_next_task_here(place: Place) {
 }
 
 async fn a_broken_or_wrong_one_is_lost(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let (token, _) = left_behind(&place, TTL).await;
     let detached = a.detached("m", &token).expect("it is a token");
     let wrong = a.detached("n", &token).expect("it is a token");
-    assert_eq!(gone(wrong.renew(TTL).await), LossCause::NotHeld(None));
-    assert_eq!(gone(wrong.check().await), LossCause::NotHeld(None));
-    gone(wrong.release().await);
+    assert_eq!(lost(wrong.renew(TTL).await).cause, LossCause::NotHeld(None));
+    assert_eq!(lost(wrong.check().await).cause, LossCause::NotHeld(None));
+    lost(wrong.release().await);
     assert!(look(&b, "n").await.holder.is_none());
     detached.check().await.expect("as it was");
 
     let holder = look(&b, "m").await.holder.expect("it is held");
     let fence = holder.fence.expect("it has one");
     assert!(b.break_lock("m", fence).await.expect("the store answers"));
-    assert_eq!(gone(detached.renew(TTL).await), LossCause::NotHeld(None));
+    assert_eq!(
+        lost(detached.renew(TTL).await).cause,
+        LossCause::NotHeld(None)
+    );
     assert!(look(&b, "m").await.holder.is_none(), "not taken again");
-    gone(detached.release().await);
+    lost(detached.release().await);
 }
 
 async fn a_lease_that_is_lost_is_not_detached(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
-    gone(lease.detach(TTL).await);
+    lost(lease.detach(TTL).await);
     assert!(!busy(&b).await);
-}
-
-async fn who_is_dropped_while_it_detaches_leaves_nothing_behind(place: Place) {
-    let (a, b) = two(&place).await;
-    let mut polls = 0;
-    loop {
-        let lease = take(&a, "m").await;
-        let mut detach = Box::pin(lease.detach(TTL));
-        let mut left = polls;
-        let ended = std::future::poll_fn(|context| {
-            let polled = detach.as_mut().poll(context);
-            if left == 0 || polled.is_ready() {
-                return std::task::Poll::Ready(polled.is_ready());
-            }
-            left -= 1;
-            std::task::Poll::Pending
-        });
-        let ended = ended.await;
-        drop(detach);
-        if ended {
-            break;
-        }
-        eventually("it is free", async || look(&b, "m").await.holder.is_none()).await;
-        polls += 1;
-    }
 }
 
 async fn what_cannot_be_used_is_refused(place: Place) {
@@ -178,8 +146,7 @@ async fn what_cannot_be_used_is_refused(place: Place) {
     let (token, _) = left_behind(&place, TTL).await;
     let detached = client.detached("m", &token).expect("it is a token");
     for ttl in [Duration::ZERO, Duration::MAX] {
-        let refused = detached.renew(ttl).await;
-        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        invalid(detached.renew(ttl).await);
     }
     for (token, shown) in [
         ("", "\"\""),
@@ -198,10 +165,7 @@ async fn what_cannot_be_used_is_refused(place: Place) {
         assert!(text.contains("has no fence at its end"), "{text}");
     }
     let lease = take(&client, "n").await;
-    assert!(matches!(
-        lease.detach(Duration::ZERO).await,
-        Err(Error::Invalid(_))
-    ));
+    invalid(lease.detach(Duration::ZERO).await);
     eventually("it is free", async || {
         look(&client, "n").await.holder.is_none()
     })
@@ -214,6 +178,5 @@ on_every_store! {
     a_detached_lease_does_not_go_to_the_next_task_here
     a_broken_or_wrong_one_is_lost
     a_lease_that_is_lost_is_not_detached
-    who_is_dropped_while_it_detaches_leaves_nothing_behind
     what_cannot_be_used_is_refused
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use leasehold::doctor::Examination;
 use leasehold::{Clock, Error, LeaseEnd, LossCause, blocking};
+use syn::{ImplItem, Item, Receiver, Type, Visibility};
 
 const MS: Duration = Duration::from_millis(1);
 const TTL: Duration = Duration::from_secs(30);
@@ -113,6 +114,7 @@ fn a_watch_blocks_another_thread_until_the_end() {
         lease.extend(TTL).expect_err("it was broken");
         let lost = lost.join().expect("no panic");
         assert_eq!(lost.fence, Some(watch.fence()));
+        assert_eq!(lease.wait_lost().fence, lost.fence);
     });
     assert!(matches!(watch.wait_ended(), LeaseEnd::Lost(_)));
     let lease = client.mutex("m").ttl(TTL).acquire().expect("it is free");
@@ -126,6 +128,7 @@ fn a_task_that_waits_for_itself_is_told_so() {
     let client = blocking::Client::embedded().expect("a thread");
     let mutex = client.mutex("m").ttl(TTL);
     let lease = mutex.acquire().expect("it is free");
+    assert!(mutex.try_acquire().expect("it answers").is_none());
     let error = mutex.acquire_within(MS * 50).expect_err("not re-entrant");
     let text = error.to_string();
     assert!(text.contains("held by this client, "), "{text}");
@@ -148,43 +151,30 @@ fn verbs(files: &[PathBuf]) -> (Types, BTreeSet<String>) {
     let (mut types, mut derefs) = (Types::new(), BTreeSet::new());
     for file in files {
         let text = fs::read_to_string(file).expect("a source file");
-        let mut of = None;
-        let mut lines = text.lines().peekable();
-        while let Some(line) = lines.next() {
-            if line.starts_with("impl") {
-                let head = line.trim_end_matches(" {").trim_start_matches("impl");
-                // Skips the parameters of the impl, as far as they are on this line.
-                let head = head.rsplit_once("> ").map_or(head, |(before, after)| {
-                    if before.starts_with('<') { after } else { head }
-                });
-                let (deref, name) = match head.split_once(" for ") {
-                    Some((_, name)) => (head.contains("Deref"), name),
-                    None => (false, head),
-                };
-                let name = name.trim().split(['<', ' ']).next().expect("a name");
-                if deref {
-                    derefs.insert(name.to_owned());
+        for item in syn::parse_file(&text).expect("it compiles").items {
+            let Item::Impl(item) = item else { continue };
+            let Type::Path(of) = &*item.self_ty else {
+                continue;
+            };
+            let last = |path: &syn::Path| path.segments.last().map(|name| name.ident.to_string());
+            let of = last(&of.path).expect("a name");
+            if let Some((_, of_trait, _)) = &item.trait_ {
+                if last(of_trait).as_deref() == Some("Deref") {
+                    derefs.insert(of);
                 }
-                of = (!head.contains(" for ")).then(|| name.to_owned());
+                continue;
             }
-            let verb = line.strip_prefix("    pub ");
-            let (Some(of), Some(verb)) = (&of, verb) else {
-                continue;
-            };
-            let waits = verb.starts_with("async fn");
-            let verb = verb
-                .trim_start_matches("async ")
-                .trim_start_matches("const ");
-            let Some(verb) = verb.strip_prefix("fn ") else {
-                continue;
-            };
-            let name = verb.split(['(', '<']).next().expect("a name");
-            let inside = verb.split_once('(').map_or("", |(_, inside)| inside);
-            let next = lines.peek().copied().unwrap_or_default();
-            let borrows =
-                inside.starts_with("&self") || inside.is_empty() && next.contains("&self");
-            let verbs = types.entry(of.clone()).or_default();
-            verbs.insert(name.to_owned(), Verb { waits, borrows });
+            let verbs = types.entry(of).or_default();
+            for verb in item.items {
+                let ImplItem::Fn(verb) = verb else { continue };
+                let is_shared =
+                    |this: &Receiver| this.reference.is_some() && this.mutability.is_none();
+                let waits = verb.sig.asyncness.is_some();
+                let borrows = verb.sig.receiver().is_some_and(is_shared);
+                if matches!(verb.vis, Visibility::Public(_)) {
+                    verbs.insert(verb.sig.ident.to_string(), Verb { waits, borrows });
+                }
+            }
         }
     }
     (types, derefs)

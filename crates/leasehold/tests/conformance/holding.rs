@@ -4,20 +4,16 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, Fence, LossCause};
+use leasehold::{Clock, Error, Fence, LossCause};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, passing, take, timed};
+use crate::common::{LONG, Place, TTL, eventually, look, on_every_store, passing, take};
 
 const MS: Duration = Duration::from_millis(1);
 
-async fn two(place: &Place) -> (Client, Client) {
-    (place.client().await, place.client().await)
-}
-
 async fn one_holds_and_the_next_is_let_in_by_the_release(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let first = take(&a, "m").await;
     assert_eq!((first.name(), first.owner().client()), ("m", a.id()));
     for client in [&a, &b] {
@@ -29,21 +25,8 @@ async fn one_holds_and_the_next_is_let_in_by_the_release(place: Place) {
     assert!(take(&b, "m").await.fence() > fence);
 }
 
-async fn a_dropped_lease_is_released(place: Place) {
-    let (a, b) = two(&place).await;
-    for client in [&a, &b, &a] {
-        let mutex = client.mutex("m").ttl(TTL);
-        let lease = timeout(LONG, mutex.acquire()).await;
-        drop(
-            lease
-                .expect("without waiting for the TTL")
-                .expect("it works"),
-        );
-    }
-}
-
 async fn a_lease_outlives_its_client(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     drop(a);
     lease.extend(TTL * 2).await.expect("it is held");
@@ -52,7 +35,7 @@ async fn a_lease_outlives_its_client(place: Place) {
 }
 
 async fn extend_sets_a_new_deadline(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     lease.extend(TTL * 10).await.expect("it is held");
     assert!(lease.valid_for() > TTL * 9);
@@ -65,7 +48,7 @@ async fn extend_sets_a_new_deadline(place: Place) {
 }
 
 async fn a_lock_can_be_kept_taken_after_its_release(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let clock = Clock::system();
     let lease = take(&a, "m").await;
     let released = clock.now();
@@ -77,7 +60,7 @@ async fn a_lock_can_be_kept_taken_after_its_release(place: Place) {
 }
 
 async fn a_lock_stays_taken_for_a_least_time(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let clock = Clock::system();
     let mutex = a.mutex("m").ttl(TTL).at_least(MS * 400);
     let asked = clock.now();
@@ -92,7 +75,7 @@ async fn a_lock_stays_taken_for_a_least_time(place: Place) {
 }
 
 async fn run_gives_the_output_and_releases(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     let output = lease
         .run(async |lease| {
@@ -107,7 +90,7 @@ async fn run_gives_the_output_and_releases(place: Place) {
 }
 
 async fn run_cancels_work_whose_lease_is_lost(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     let fence = lease.fence();
     let work = Arc::new(());
@@ -125,7 +108,7 @@ async fn run_cancels_work_whose_lease_is_lost(place: Place) {
 }
 
 async fn a_lock_is_waited_for_in_a_task_of_its_own(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let held = take(&a, "m").await;
     let mut tasks = JoinSet::new();
     tasks.spawn(b.mutex("m").ttl(TTL).acquire_owned());
@@ -139,21 +122,8 @@ async fn a_lock_is_waited_for_in_a_task_of_its_own(place: Place) {
     }
 }
 
-async fn a_watch_is_told_of_the_loss(place: Place) {
-    let (a, b) = two(&place).await;
-    let lease = take(&a, "m").await;
-    let watch = lease.watch();
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move { (watch.lost().await, watch.is_lost()) });
-    assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
-    lease.extend(TTL).await.expect_err("it was broken");
-    let told = timeout(LONG, tasks.join_next()).await.expect("at once");
-    let (lost, is_lost) = told.expect("a task").expect("no panic");
-    assert!(is_lost && lost.fence == Some(lease.fence()));
-}
-
 async fn a_broken_lease_is_lost_and_its_holder_is_told(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     let stale = Fence::new(lease.fence().get() - 1);
     assert!(!b.break_lock("m", stale).await.expect("the store answers"));
@@ -161,9 +131,15 @@ async fn a_broken_lease_is_lost_and_its_holder_is_told(place: Place) {
     assert!(!b.break_lock("m", lease.fence()).await.expect("it answers"));
     let next = take(&b, "m").await;
 
+    let watch = lease.watch();
+    let mut watching = JoinSet::new();
+    watching.spawn(async move { (watch.lost().await, watch.is_lost()) });
     let refused = lease.extend(TTL).await.expect_err("it was broken");
     assert!(matches!(refused, Error::Lost(_)), "{refused:?}");
     let lost = timeout(LONG, lease.lost()).await.expect("at once");
+    let told = timeout(LONG, watching.join_next()).await.expect("at once");
+    let (told, is_lost) = told.expect("one").expect("no panic");
+    assert!(is_lost && told.fence == lost.fence);
     let LossCause::NotHeld(Some(holder)) = lost.cause else {
         panic!("{lost}")
     };
@@ -174,7 +150,7 @@ async fn a_broken_lease_is_lost_and_its_holder_is_told(place: Place) {
 }
 
 async fn a_broken_lease_is_noticed_by_the_release(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
     match lease.release().await.expect_err("it was broken") {
@@ -184,9 +160,7 @@ async fn a_broken_lease_is_noticed_by_the_release(place: Place) {
 }
 
 async fn a_broken_lease_is_noticed_by_its_next_renewal(place: Place) {
-    let (place, time, clock) = place.in_test_time();
-    let a = place.connect(timed(&clock)).await.expect("it works");
-    let b = place.connect(timed(&clock)).await.expect("it works");
+    let (_place, time, [a, b]) = place.in_test_time().await;
     let lease = take(&a, "m").await;
     assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
     time.pass(TTL / 2);
@@ -195,9 +169,7 @@ async fn a_broken_lease_is_noticed_by_its_next_renewal(place: Place) {
 }
 
 async fn a_lease_that_is_not_renewed_expires(place: Place) {
-    let (place, time, clock) = place.in_test_time();
-    let a = place.connect(timed(&clock)).await.expect("it works");
-    let b = place.connect(timed(&clock)).await.expect("it works");
+    let (place, time, [a, b]) = place.in_test_time().await;
     let mutex = a.mutex("m").ttl(TTL).auto_renew(false);
     let lease = timeout(LONG, mutex.acquire()).await.expect("it is free");
     let lease = lease.expect("it is free");
@@ -210,7 +182,7 @@ async fn a_lease_that_is_not_renewed_expires(place: Place) {
 }
 
 async fn close_ends_everything_and_frees_all(place: Place) {
-    let (a, b) = two(&place).await;
+    let (a, b) = place.two().await;
     let (held, also) = (take(&a, "m").await, take(&a, "n").await);
     let theirs = take(&b, "theirs").await;
     let mutex = a.mutex("theirs").ttl(TTL);
@@ -245,7 +217,6 @@ async fn close_ends_everything_and_frees_all(place: Place) {
 
 on_every_store! {
     one_holds_and_the_next_is_let_in_by_the_release
-    a_dropped_lease_is_released
     a_lease_outlives_its_client
     extend_sets_a_new_deadline
     a_lock_can_be_kept_taken_after_its_release
@@ -253,7 +224,6 @@ on_every_store! {
     run_gives_the_output_and_releases
     run_cancels_work_whose_lease_is_lost
     a_lock_is_waited_for_in_a_task_of_its_own
-    a_watch_is_told_of_the_loss
     a_broken_lease_is_lost_and_its_holder_is_told
     a_broken_lease_is_noticed_by_the_release
     a_broken_lease_is_noticed_by_its_next_renewal

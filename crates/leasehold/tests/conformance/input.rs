@@ -2,22 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, Invalid, Mutex};
+use leasehold::{Client, Invalid, Mutex};
 use testkit::RedisServer;
 
-use crate::common::{Place, TTL, eventually, look, on_every_store, take};
+use crate::common::{Place, TTL, eventually, invalid, look, on_every_store, take};
 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The refused input. Panics if the result is another error, or none.
-#[track_caller]
-fn invalid<T>(result: Result<T, Error>) -> Invalid {
-    match result.err().expect("bad input") {
-        Error::Invalid(invalid) => invalid,
-        other => panic!("{other:?}"),
-    }
-}
 
 /// Checks that every method that acquires refuses the lock.
 async fn refused(mutex: Mutex) -> Invalid {
@@ -137,7 +128,7 @@ async fn what_is_at_the_limit_is_taken(place: Place) {
 }
 
 async fn a_lease_refuses_bad_durations_and_stays_as_it_is(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (a, b) = place.two().await;
     let lease = take(&a, "m").await;
     for ttl in [Duration::ZERO, MS * 9, DAY + MS] {
         let error = invalid(lease.extend(ttl).await);

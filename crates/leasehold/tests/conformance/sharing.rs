@@ -1,12 +1,12 @@
 //! The effects of one client that other clients see.
 
-use leasehold::{Client, HolderIdentity, blocking};
+use leasehold::{Client, HolderIdentity};
 use tokio::task::JoinSet;
 
 use crate::common::{Place, TTL, eventually, look, on_every_store, stand_in_line, take};
 
 async fn inspect_shows_holder_queue_and_fence(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (a, b) = place.two().await;
     let nothing = look(&b, "m").await;
     assert!(nothing.holder.is_none() && nothing.queue.is_empty());
     let held = take(&a, "m").await;
@@ -67,7 +67,7 @@ async fn namespaces_keep_apart(place: Place) {
 }
 
 async fn names_shows_what_was_renewed_and_is_held(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (a, b) = place.two().await;
     assert!(b.names().await.expect("it answers").is_empty());
     let lease = take(&a, "orders of {user}:42").await;
     lease.extend(TTL).await.expect("it is held");
@@ -81,7 +81,7 @@ async fn names_shows_what_was_renewed_and_is_held(place: Place) {
 }
 
 async fn names_shows_what_is_waited_for(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (a, b) = place.two().await;
     let mutex = a.mutex("m").ttl(TTL).auto_renew(false);
     let _held = mutex.acquire().await.expect("it is free");
     let mut waiting = JoinSet::new();
@@ -92,38 +92,10 @@ async fn names_shows_what_is_waited_for(place: Place) {
     .await;
 }
 
-async fn the_blocking_nouns_do_the_same(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
-    let work = move || {
-        let (a, b) = (blocking::Client::from(a), blocking::Client::from(b));
-        let ours = a.mutex("m").map(|mutex| mutex.ttl(TTL).note("blocking"));
-        let lease = ours.acquire().expect("it is free");
-        assert!(b.mutex("m").try_acquire().expect("it answers").is_none());
-        let limit = std::time::Duration::from_millis(20);
-        b.mutex("m").acquire_within(limit).expect_err("it is held");
-        lease.extend(TTL).expect("it is held");
-        assert!(b.inspect("m").expect("it answers").queue.is_empty());
-        assert!(b.break_lock("m", lease.fence()).expect("it answers"));
-        lease.extend(TTL).expect_err("it was broken");
-        assert_eq!(lease.wait_lost().fence, Some(lease.fence()));
-        lease.release().expect_err("it was broken");
-
-        let lease = ours.try_acquire().expect("it answers").expect("free");
-        lease.release().expect("it is held");
-        drop(ours.acquire().expect("it is free"));
-        drop(b.mutex("m").acquire().expect("a dropped lease is released"));
-        a.close();
-        ours.try_acquire().expect_err("it is closed");
-    };
-    let done = tokio::task::spawn_blocking(work);
-    done.await.expect("nothing panicked");
-}
-
 on_every_store! {
     inspect_shows_holder_queue_and_fence
     host_pid_and_note_are_shown_to_others
     namespaces_keep_apart
     names_shows_what_was_renewed_and_is_held
     names_shows_what_is_waited_for
-    the_blocking_nouns_do_the_same
 }

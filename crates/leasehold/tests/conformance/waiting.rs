@@ -4,40 +4,23 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Client, Error, HolderIdentity, WaitStatus};
-use testkit::TestTime;
+use leasehold::{Error, HolderIdentity};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{
-    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, passing, stand_in_line,
-    take, timed,
+    LONG, Place, TTL, all_nodes_show, eventually, look, on_every_store, out_of_time, passing,
+    stand_in_line, take,
 };
-
-/// Waits for "m" with a time limit, which passes after the first reply. Returns that reply and the error.
-async fn out_of_time(client: &Client, time: &TestTime) -> (WaitStatus, Error) {
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let mutex = client.mutex("m").ttl(TTL).on_wait(move |waiting| {
-        tell.send(waiting.clone()).ok();
-    });
-    let mut waiting = JoinSet::new();
-    waiting.spawn(mutex.acquire_within_owned(LIMIT));
-    let first = timeout(LONG, told.recv()).await.expect("an answer");
-    time.pass(LIMIT);
-    let refused = timeout(LONG, waiting.join_next()).await.expect("the limit");
-    let refused = refused.expect("one waits").expect("no panic");
-    (first.expect("it waits"), refused.expect_err("it is held"))
-}
 
 /// A time limit on the clock of the test.
 const LIMIT: Duration = Duration::from_millis(900);
 
 async fn a_time_limit_names_who_holds_the_lock(place: Place) {
-    let (place, time, clock) = place.in_test_time();
-    let a = place.connect(timed(&clock)).await.expect("it works");
-    let b = place.connect(timed(&clock)).await.expect("it works");
+    let (_place, time, [a, b]) = place.in_test_time().await;
     let held = take(&a, "m").await;
-    let (_, error) = out_of_time(&b, &time).await;
+    let (_, refused) = out_of_time(b.mutex("m").ttl(TTL), LIMIT, &time).await;
+    let error = refused.expect_err("it is held");
     let text = error.to_string();
     let Error::Timeout(refused) = error else {
         panic!("{error:?}")
@@ -52,12 +35,6 @@ async fn a_time_limit_names_who_holds_the_lock(place: Place) {
     let mutex = b.mutex("m").ttl(TTL);
     let freed = passing(&time, "nobody waits", mutex.acquire()).await;
     drop(freed.expect("nobody waits"));
-}
-
-async fn a_free_lock_is_had_at_once_however_short_the_limit(place: Place) {
-    let client = place.client().await;
-    let mutex = client.mutex("m").ttl(TTL);
-    drop(mutex.acquire_within(LONG).await.expect("it is free"));
 }
 
 /// Tasks of these clients join the queue one after the other, and each client serves its tasks in that order. The store sees one waiter for
@@ -112,7 +89,7 @@ async fn tasks_of_one_client_are_served_in_order(place: Place) {
 
 /// While another client waits, a client hands the lock to at most sixteen of its own tasks.
 async fn a_client_with_many_tasks_does_not_keep_another_waiting(place: Place) {
-    let (many, one) = (place.client().await, place.client().await);
+    let (many, one) = place.two().await;
     let held = take(&many, "m").await;
     let mut waiting = JoinSet::new();
     stand_in_line(&mut waiting, 0, one.mutex("m").ttl(TTL)).await;
@@ -138,7 +115,7 @@ async fn a_client_with_many_tasks_does_not_keep_another_waiting(place: Place) {
 }
 
 async fn a_lock_does_not_linger_when_nobody_here_could_want_it(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (a, b) = place.two().await;
     let lingering = a.mutex("m").ttl(TTL).linger(TTL);
     let lease = lingering.acquire().await.expect("it is free");
     lease.release().await.expect("it is held");
@@ -175,13 +152,12 @@ async fn nobody_holds_together_with_another(place: Place) {
 }
 
 async fn who_waits_is_told_for_whom_and_behind_how_many(place: Place) {
-    let (place, time, clock) = place.in_test_time();
-    let client = async || place.connect(timed(&clock)).await.expect("it works");
-    let (a, b, c) = (client().await, client().await, client().await);
+    let (_place, time, [a, b, c]) = place.in_test_time().await;
     let held = take(&a, "m").await;
     let mut waiting = JoinSet::new();
     stand_in_line(&mut waiting, 0, c.mutex("m").ttl(TTL)).await;
-    let (first, _) = out_of_time(&b, &time).await;
+    let (first, refused) = out_of_time(b.mutex("m").ttl(TTL), LIMIT, &time).await;
+    refused.expect_err("it is held");
     assert_eq!((first.name.as_str(), first.ahead), ("m", 1));
     assert_eq!(first.holder.fence, Some(held.fence()));
 }
@@ -217,7 +193,7 @@ async fn who_waits_behind_its_own_is_told_without_a_request(place: Place) {
 
 /// A client acquires a lingering lock again without a request. It gives the lock up when another client wants it.
 async fn a_lock_lingers_until_another_client_wants_it(place: Place) {
-    let (a, b) = (place.client().await, place.client().await);
+    let (a, b) = place.two().await;
     let mutex = a.mutex("m").ttl(TTL).linger(LONG);
     let first = mutex.acquire().await.expect("it is free");
     let (owner, fence) = (first.owner().clone(), first.fence());
@@ -243,7 +219,6 @@ async fn a_lock_lingers_until_another_client_wants_it(place: Place) {
 
 on_every_store! {
     a_time_limit_names_who_holds_the_lock
-    a_free_lock_is_had_at_once_however_short_the_limit
     tasks_of_two_clients_are_served_in_order
     a_client_with_many_tasks_does_not_keep_another_waiting
     tasks_of_one_client_are_served_in_order

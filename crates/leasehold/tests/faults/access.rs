@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use leasehold::{Client, ClientBuilder, Error, StoreError, StoreErrorKind};
+use leasehold::{Client, ClientBuilder, StoreError, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer, ReservedPort};
 
+use crate::common::invalid;
 use crate::scene::{
-    CANARY, LONG, PLENTY, connect, is_free, joined, now, queue_up, refused, shows_no_password,
-    take, within,
+    CANARY, LONG, PLENTY, connect, has_its_turn, is_free, joined, now, queue_up, refused,
+    shows_no_password, take, user, within,
 };
 
 /// The time limit of a request that nobody answers. A stall only lets it end later.
@@ -34,17 +35,10 @@ async fn verdict(
     error
 }
 
-/// A server, and the URL of a user that has these `rules`. The user's password is the canary.
+/// A server, and the URL of a user that has these `rules`.
 fn with_user(rules: &[&str]) -> (RedisServer, String) {
     let server = RedisServer::start();
-    let password = format!(">{CANARY}");
-    let rules: Vec<&str> = ["ACL", "SETUSER", "worker", "on", &password]
-        .iter()
-        .chain(rules)
-        .copied()
-        .collect();
-    assert_eq!(server.cli(&rules).text(), "OK", "{rules:?}");
-    let url = format!("redis://worker:{CANARY}@127.0.0.1:{}/", server.port());
+    let url = user(&server, rules);
     (server, url)
 }
 
@@ -98,11 +92,7 @@ async fn a_url_that_cannot_be_read() {
         format!("worker:{CANARY}@host"),
         CANARY.to_owned(),
     ] {
-        let refused = Client::connect(&url).await.map(|client| client.id());
-        let Err(Error::Invalid(why)) = refused else {
-            panic!("{url}: {refused:?}");
-        };
-        shows_no_password(&why);
+        shows_no_password(&invalid(Client::connect(&url).await));
     }
 }
 
@@ -181,48 +171,6 @@ async fn nobody_listens_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_answers_is_not_a_redis() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let host = listener.local_addr().expect("bound").to_string();
-    tokio::task::spawn_blocking(move || {
-        for stream in listener.incoming().take(2) {
-            let mut stream = stream.expect("a connection");
-            let mut request = [0; 512];
-            let count = stream.read(&mut request).expect("a request");
-            assert!(count > 0, "the client speaks first");
-            let page = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
-            stream.write_all(page.as_bytes()).expect("answered");
-        }
-    });
-    let url = format!("redis://:{CANARY}@{host}/");
-    let error = refusal(&url, StoreErrorKind::Protocol, &host).await;
-    assert!(error.detail.contains("does not speak Redis"), "{error}");
-    // Lets the thread of the web server end.
-    drop(Client::connect(&url).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_an_answer_is_no_proof_of_another_protocol() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let host = listener.local_addr().expect("bound").to_string();
-    tokio::task::spawn_blocking(move || {
-        for stream in listener.incoming().take(2) {
-            let mut stream = stream.expect("a connection");
-            let mut request = [0; 512];
-            assert!(stream.read(&mut request).expect("a request") > 0);
-            stream
-                .write_all(b"%7\r\n$6\r\nserver\r\n$5\r\nre")
-                .expect("answered");
-        }
-    });
-    let url = format!("redis://:{CANARY}@{host}/");
-    let error = refusal(&url, StoreErrorKind::Unreachable, &host).await;
-    assert!(!error.may_have_taken_effect, "{error}");
-    // Lets the thread of the listener end.
-    drop(Client::connect(&url).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_is_refused_with_what_to_do() {
     let server = RedisServer::builder()
         .option("cluster-enabled", "yes")
@@ -275,8 +223,7 @@ async fn a_server_that_is_busy_leaves_nobody_deaf() {
                 .is_empty()
     });
     lease.release().await.expect("held");
-    let next = joined("its turn", waiter).await.expect("granted");
-    next.release().await.expect("held");
+    has_its_turn(waiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -301,23 +248,11 @@ async fn a_database_that_does_not_exist() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_a_unix_socket_as_a_user_in_a_database_of_its_own() {
     let server = RedisServer::builder().unix_socket().start();
-    server.cli(&[
-        "ACL",
-        "SETUSER",
-        "worker",
-        "on",
-        ">S3CR3T-canary",
-        "~*",
-        "&*",
-        "+@all",
-    ]);
+    let by_port = user(&server, &["~*", "&*", "+@all"]);
     let path = server.socket_path();
     let path = path.to_str().expect("a path in UTF-8");
     let query = format!("db=3&user=worker&pass={CANARY}");
-    for url in [
-        format!("unix:{path}?{query}"),
-        format!("redis://worker:{CANARY}@127.0.0.1:{}/3", server.port()),
-    ] {
+    for url in [format!("unix:{path}?{query}"), format!("{by_port}3")] {
         let client = connect(&url).await;
         let waiting = connect(&url).await;
         let lease = take(&client, "orders", LONG).await;
@@ -337,14 +272,47 @@ async fn through_a_unix_socket_as_a_user_in_a_database_of_its_own() {
             direct.command(&["ZCARD", "{orders}:lh-queue"]).int() == 1
         });
         lease.release().await.expect("held");
-        let next = joined("the waiter's turn", waiter).await.expect("granted");
-        next.release().await.expect("held");
+        has_its_turn(waiter).await;
         assert_eq!(direct.command(&["EXISTS", "orders"]).int(), 0);
     }
     let wrong = format!("unix:{path}?user=worker&pass={CANARY}-not");
     refusal(&wrong, StoreErrorKind::Denied, path).await;
     let nowhere = format!("unix:{path}.not?{query}");
     refusal(&nowhere, StoreErrorKind::Unreachable, path).await;
+}
+
+/// Answers two connections with these bytes, the second of which only lets the thread end. Returns the error of the first.
+async fn refusal_by(says: String, kind: StoreErrorKind) -> StoreError {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let host = listener.local_addr().expect("bound").to_string();
+    // A server that has an error to tell does so first, and to everyone.
+    let is_error = says.starts_with('-');
+    let login = if is_error { "" } else { ":S3CR3T-canary@" };
+    tokio::task::spawn_blocking(move || {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.expect("a connection");
+            if !is_error {
+                let count = stream.read(&mut [0; 512]).expect("a request");
+                assert!(count > 0, "the client speaks first");
+            }
+            stream.write_all(says.as_bytes()).expect("said");
+        }
+    });
+    let url = format!("redis://{login}{host}/");
+    let error = refusal(&url, kind, &host).await;
+    drop(Client::connect(&url).await);
+    error
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_answers_is_not_a_redis() {
+    let page = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    let error = refusal_by(page.to_owned(), StoreErrorKind::Protocol).await;
+    assert!(error.detail.contains("does not speak Redis"), "{error}");
+    // Half an answer is no proof of another protocol.
+    let half = "%7\r\n$6\r\nserver\r\n$5\r\nre".to_owned();
+    let error = refusal_by(half, StoreErrorKind::Unreachable).await;
+    assert!(!error.may_have_taken_effect, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -370,21 +338,9 @@ async fn what_a_server_says_before_it_closes_is_told() {
             StoreErrorKind::Unreachable,
         ),
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let host = listener.local_addr().expect("bound").to_string();
-        tokio::task::spawn_blocking(move || {
-            for stream in listener.incoming().take(2) {
-                let mut stream = stream.expect("a connection");
-                stream
-                    .write_all(format!("-{said}\r\n").as_bytes())
-                    .expect("said");
-            }
-        });
-        let error = refusal(&format!("redis://{host}/"), kind, &host).await;
+        let error = refusal_by(format!("-{said}\r\n"), kind).await;
         let words = said.split_once(' ').expect("words").1;
         assert!(error.detail.contains(words), "{error}");
         assert!(!error.detail.contains("right port"), "{error}");
-        // Lets the thread of the listener end.
-        drop(Client::connect(&format!("redis://{host}/")).await);
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use leasehold::Error;
 use testkit::{RedisServer, eventually};
 
+use crate::common::lost;
 use crate::scene::{
-    LONG, Nemesis, PLENTY, Timed, beside, connect, is_free, joined, kill_connections,
+    LONG, Nemesis, PLENTY, Timed, beside, connect, has_its_turn, is_free, joined, kill_connections,
     kill_until_connected, millis, queue_up, queued, take, within,
 };
 
@@ -45,7 +46,7 @@ async fn the_server_forgets_every_script_between_all_calls() {
                 .expect("an answer")
         );
         forget();
-        assert!(matches!(next.release().await, Err(Error::Lost(_))));
+        lost(next.release().await);
     }
 }
 
@@ -96,9 +97,7 @@ async fn a_waiter_that_missed_its_wake_asks_after_it_reconnects() {
         timed
             .eventually("both listen again", || listening() == 2)
             .await;
-        let next = joined("the waiter's turn", waiter).await;
-        let next = next.expect("it survived");
-        next.release().await.expect("held");
+        has_its_turn(waiter).await;
     }
 }
 

@@ -288,8 +288,7 @@ async fn a_task_that_blocks_its_worker_costs_no_lease() {
     let lease = super::scene::joined("the blocking task", blocking).await;
     let released = timed.passing("the release", lease.release()).await;
     released.expect("held all the time");
-    let next = timed.joined("its turn", waiter).await.expect("its turn");
-    next.release().await.expect("it is held");
+    timed.has_its_turn(waiter).await;
 }
 
 #[test]

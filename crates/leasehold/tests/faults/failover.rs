@@ -1,10 +1,11 @@
 //! A failover to a replica that lags. The failover undoes all changes since the replica was cut off. A client that was granted the lock
 //! since then is a waiter again.
 
-use leasehold::{Client, Error, Lease, LossCause};
+use leasehold::{Client, Lease, LossCause};
 use leasehold_core::CLAIM_WINDOW;
 use testkit::{FaultProxy, RedisServer, eventually};
 
+use crate::common::lost;
 use crate::scene::{
     LONG, PLENTY, beside, connect, is_free, joined, lost_by_verdict, millis, now, patient,
     queue_up, queued, set, take, within,
@@ -53,10 +54,7 @@ async fn who_stands_in_line_again_has_lost_the_lock() {
     let primary = server().virtual_clock().start();
     let lease = failed_over(&primary).await;
     assert_eq!(queued(&primary, "x"), 1);
-    let released = within("an answer", lease.release()).await;
-    let Err(Error::Lost(lost)) = released else {
-        panic!("{released:?}");
-    };
+    let lost = lost(within("an answer", lease.release()).await);
     assert!(
         matches!(lost.cause, LossCause::NotHeld(Some(_))),
         "by the one that held before: {lost}"
@@ -92,10 +90,9 @@ async fn a_token_of_one_that_stands_in_line_again_is_lost() {
     let elsewhere = connect(&primary.url()).await;
     let token = elsewhere.detached("x", &lease.token()).expect("a token");
     for answer in [token.check().await, token.renew(LONG).await] {
-        assert!(matches!(answer, Err(Error::Lost(_))), "{answer:?}");
+        lost(answer);
     }
-    let released = token.release().await;
-    assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+    lost(token.release().await);
     assert_eq!(queued(&primary, "x"), 0);
 }
 
@@ -119,13 +116,9 @@ async fn a_token_of_one_that_was_granted_the_lock_again_is_lost() {
 
         let again = bob.detached("x", &token).expect("a token");
         for answer in [again.check().await, again.renew(LONG).await] {
-            assert!(
-                matches!(answer, Err(Error::Lost(_))),
-                "later: {later}: {answer:?}"
-            );
+            lost(answer);
         }
-        let released = again.release().await;
-        assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+        lost(again.release().await);
         assert!(is_free(&server, "x"), "nobody has it");
     }
 }
@@ -150,10 +143,7 @@ async fn a_loss_is_told_also_if_the_first_release_was_not_answered() {
             eventually(PLENTY, "the answer is lost", || proxy.swallowed() > 0);
             proxy.cut_and_answer();
         }
-        let released = joined("an answer", releasing).await;
-        let Err(Error::Lost(lost)) = released else {
-            panic!("cut off: {cut}: {released:?}");
-        };
+        let lost = lost(joined("an answer", releasing).await);
         assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
     }
 }

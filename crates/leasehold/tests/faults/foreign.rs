@@ -7,9 +7,10 @@ use leasehold::{Client, Error, HolderIdentity, Lease};
 use testkit::{RedisServer, RespConn, eventually};
 use tokio::task::JoinHandle;
 
+use crate::common::lost;
 use crate::scene::{
-    LONG, PLENTY, Timed, beside, connect, is_free, joined, kill_connections, millis, queue_up,
-    queued, take,
+    LONG, PLENTY, Timed, beside, connect, has_its_turn, is_free, joined, kill_connections, millis,
+    queue_up, queued, take,
 };
 
 /// The release script of redlock clients in every language.
@@ -82,9 +83,7 @@ async fn a_foreign_lease_is_waited_for_until_it_ends() {
     timed.pass(millis(29_999));
     tokio::time::sleep(millis(100)).await;
     assert!(!waiter.is_finished(), "never taken");
-    let lease = timed.joined("the end of the foreign lease", waiter).await;
-    let lease = lease.expect("free");
-    lease.release().await.expect("held");
+    timed.has_its_turn(waiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,8 +98,7 @@ async fn a_foreign_lock_without_an_end_is_waited_for_and_never_taken() {
     assert_eq!(server.cli(&["PTTL", "orders"]).int(), -1);
 
     server.cli(&["DEL", "orders"]);
-    let lease = timed.joined("its turn", waiter).await.expect("free");
-    lease.release().await.expect("held");
+    timed.has_its_turn(waiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,8 +164,7 @@ async fn keys_of_any_type_are_busy_and_named_and_left_alone() {
         assert_eq!(server.cli(&["DUMP", "k"]), dump, "{kind}: left alone");
         let waiter = queue_up(server, &client, "k", LONG);
         server.cli(&["DEL", "k"]);
-        let lease = timed.joined("its turn", waiter).await.expect("free");
-        lease.release().await.expect("held");
+        timed.has_its_turn(waiter).await;
     }
 }
 
@@ -187,10 +184,7 @@ async fn foreign_clients_are_excluded_and_read_our_token() {
     lease.extend(LONG).await.expect("held");
     assert_eq!(delete(&lease.token()), 1);
     assert_eq!(theirs().text(), "OK");
-    let verdict = lease.extend(LONG).await;
-    let Err(Error::Lost(lost)) = verdict else {
-        panic!("{verdict:?}");
-    };
+    let lost = lost(lease.extend(LONG).await);
     assert!(
         lost.to_string().contains("foreign lock of type string"),
         "{lost}"
@@ -202,8 +196,7 @@ async fn foreign_clients_are_excluded_and_read_our_token() {
     let waiter = queue_up(&server, &client, "orders", LONG);
     kill_connections(&server);
     assert_eq!(delete("theirs"), 1);
-    let next = joined("its turn", waiter).await.expect("free");
-    next.release().await.expect("held");
+    has_its_turn(waiter).await;
     assert!(is_free(&server, "orders"));
 }
 
@@ -227,25 +220,7 @@ async fn who_is_left_alone_behind_a_foreign_lock_looks_often() {
     eventually(PLENTY, "one waits", || queued(server, "orders") == 1);
     looks_often(&timed, &answers);
     server.cli(&["DEL", "orders"]);
-    let lease = timed.joined("its turn", waiter).await.expect("free");
-    lease.release().await.expect("held");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_behind_the_dead_for_a_foreign_lock_looks_often() {
-    let timed = Timed::start();
-    let server = &*timed.server;
-    server.cli(&["SET", "orders", "somebody"]);
-    play_waiters(server, "orders", 9, "leasehold:wake:of-nobody");
-    let client = timed.client().await;
-    let (answers, waiter) = wait_for(&client, "orders");
-    looks_often(&timed, &answers);
-    timed
-        .eventually("the dead are dropped", || queued(server, "orders") == 1)
-        .await;
-    server.cli(&["DEL", "orders"]);
-    let lease = timed.joined("its turn", waiter).await.expect("free");
-    lease.release().await.expect("held");
+    timed.has_its_turn(waiter).await;
 }
 
 /// The clients before it in the queue die at the moment of the release, so none of them notifies it.
@@ -269,8 +244,7 @@ async fn who_is_left_when_those_before_it_die_has_the_lock_in_100_ms() {
         let mut connection = server.connection();
         kill_and_delete(&mut connection, id, &name);
         timed.pass(millis(100));
-        let lease = joined("its turn", waiter).await.expect("free");
-        lease.release().await.expect("held");
+        has_its_turn(waiter).await;
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use leasehold::{Client, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer, eventually};
 
+use crate::common::lost;
 use crate::scene::{
-    LONG, PLENTY, Timed, beside, connect, is_free, joined, millis, now, queue_up, queued,
-    store_error, take, within,
+    LONG, PLENTY, Timed, beside, connect, has_its_turn, is_free, joined, millis, now, queue_up,
+    queued, store_error, take, within,
 };
 
 /// The limit of a request for a TTL of [`LONG`].
@@ -158,11 +159,7 @@ async fn a_black_hole_longer_than_the_lease_ends_it_on_time() {
     let next = timed.joined("the waiter's turn", waiter).await;
     let next = next.expect("expired");
     proxy.blackhole(false);
-    let verdict = timed.passing("a verdict", lease.release()).await;
-    assert!(
-        matches!(verdict, Err(leasehold::Error::Lost(_))),
-        "{verdict:?}"
-    );
+    lost(timed.passing("a verdict", lease.release()).await);
     assert!(!next.is_lost());
     let extended = timed.passing("a verdict", next.extend(LONG)).await;
     extended.expect("nobody took it away");
@@ -178,10 +175,7 @@ async fn a_waiter_behind_a_black_hole_keeps_or_regains_its_turn() {
     // The store grants the lock to a waiter that does not hear of it. The claim window keeps the lock from others only for a while.
     assert!(!waiter.is_finished());
     proxy.blackhole(false);
-    let next = joined("the waiter's turn", waiter)
-        .await
-        .expect("it survived");
-    next.release().await.expect("held");
+    has_its_turn(waiter).await;
     assert!(is_free(&server, "orders") && queued(&server, "orders") == 0);
 }
 

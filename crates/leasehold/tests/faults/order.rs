@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::Client;
 use testkit::RedisServer;
 
-use crate::scene::{CANARY, LONG, connect, take, within};
+use crate::scene::{LONG, connect, take, user, within};
 
 /// Releases a lease and at once acquires the lock with another note, so that the client asks the store. Calls `before` in each round.
 /// Returns the number of busy replies.
@@ -45,12 +45,8 @@ async fn released_lock_is_not_busy_after_script_flush() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_given_back_is_never_busy_beside_one_that_is_forbidden() {
     let server = RedisServer::start();
-    let password = format!(">{CANARY}");
     let rules = ["~app:*", "~{app:*", "~leasehold:fence", "&*", "+@all"];
-    let user = [&["ACL", "SETUSER", "worker", "on", &password][..], &rules].concat();
-    assert_eq!(server.cli(&user).text(), "OK");
-    let url = format!("redis://worker:{CANARY}@127.0.0.1:{}/", server.port());
-    let client = connect(&url).await;
+    let client = connect(&user(&server, &rules)).await;
     let forbidden = client.mutex("orders");
     let busy = gives_back_and_takes(&client, async |_| {
         // This request is in one batch with the next ones, or close to them.

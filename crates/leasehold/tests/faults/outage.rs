@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use leasehold::{LossCause, StoreErrorKind};
 use testkit::eventually;
 
+use crate::common::lost;
 use crate::scene::{
     LONG, PLENTY, Timed, beside, is_free, millis, queue_up, queued, store_error, take, within,
 };
@@ -61,11 +62,7 @@ async fn holders_learn_loss_by_deadline_and_waiters_go_on_in_order() {
                 .await
                 .expect("the next holder's lease is good");
         }
-        let late_release = timed.passing("a release", lease.release()).await;
-        assert!(
-            matches!(late_release, Err(leasehold::Error::Lost(_))),
-            "{late_release:?}"
-        );
+        lost(timed.passing("a release", lease.release()).await);
     }
 }
 

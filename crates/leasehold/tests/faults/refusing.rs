@@ -1,11 +1,11 @@
 //! A server that is up and refuses writes for a while: replicas are missing, a save failed, or the server was demoted. And a server or
 //! proxy that refuses, for good and in words of its own, what locks can do without.
 
-use leasehold::{Error, Lease, LossCause, StoreErrorKind};
+use leasehold::{Error, Lease, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer, ReservedPort, eventually};
 
 use crate::scene::{
-    LONG, PLENTY, Timed, connect, is_free, joined, queue_up, refused, set, take, within,
+    LONG, PLENTY, connect, has_its_turn, is_free, joined, queue_up, refused, set, take, within,
 };
 
 /// Checks that a renewal fails with `kind`, and that after `set_back` the lease is held as before.
@@ -51,25 +51,7 @@ async fn replicas_are_missing() {
 
     assert!(!waiter.is_finished() && !lease.is_lost());
     lease.release().await.expect("held all the time");
-    let next = joined("the waiter's turn", waiter)
-        .await
-        .expect("it survived");
-    next.release().await.expect("held");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_whose_renewals_are_refused_is_lost_on_time() {
-    let timed = Timed::start();
-    let client = timed.client().await;
-    let lease = take(&client, "orders", LONG).await;
-    set(&timed.server, "min-replicas-to-write", "1");
-    timed.pass(LONG / 2);
-    eventually(PLENTY, "a renewal is refused", || lease.is_doubtful());
-    let lost = timed.lost_at_deadline(&lease).await;
-    assert!(
-        matches!(&lost.cause, LossCause::Deadline(Some(why)) if why.contains("NOREPLICAS")),
-        "{lost}"
-    );
+    has_its_turn(waiter).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,10 +100,7 @@ async fn a_primary_is_demoted_and_promoted_again() {
     .await;
     assert!(!waiter.is_finished());
     lease.release().await.expect("held all the time");
-    let next = joined("the waiter's turn", waiter)
-        .await
-        .expect("it survived");
-    next.release().await.expect("held");
+    has_its_turn(waiter).await;
     assert!(is_free(&server, "orders"));
 }
 

@@ -3,6 +3,7 @@
 use leasehold::{Fence, StoreErrorKind, gate};
 use testkit::{RedisServer, eventually};
 
+use crate::common::lost;
 use crate::scene::{
     LONG, PLENTY, Timed, connect, is_free, joined, lost_by_verdict, queue_up, queued, refused,
     store_error, take, within,
@@ -51,11 +52,7 @@ async fn flushall_under_a_holder() {
         .expect("the lock is free");
     assert!(next.fence() > held.fence(), "the fence survives FLUSHALL");
     // This renewal by hand takes the place of the next one.
-    let verdict = within("a verdict", held.extend(LONG)).await;
-    assert!(
-        matches!(verdict, Err(leasehold::Error::Lost(_))),
-        "{verdict:?}"
-    );
+    lost(within("a verdict", held.extend(LONG)).await);
     lost_by_verdict(&held).await;
     assert!(!next.is_lost());
 

@@ -37,6 +37,14 @@ pub(crate) fn patient() -> ClientBuilder {
     Client::builder().request_timeout(PLENTY)
 }
 
+/// Makes a user who has these `rules`, and whose password is the canary. Returns its URL.
+pub(crate) fn user(server: &RedisServer, rules: &[&str]) -> String {
+    let password = format!(">{CANARY}");
+    let rules = [&["ACL", "SETUSER", "worker", "on", &password][..], rules].concat();
+    assert_eq!(server.cli(&rules).text(), "OK", "{rules:?}");
+    format!("redis://worker:{CANARY}@127.0.0.1:{}/", server.port())
+}
+
 pub(crate) async fn connect(url: &str) -> Client {
     connected(patient(), url).await
 }
@@ -102,6 +110,12 @@ impl Timed {
     pub(crate) async fn joined<T>(&self, what: &str, task: JoinHandle<T>) -> T {
         let output = self.passing(what, task).await;
         output.expect("the task did not panic")
+    }
+
+    /// Waits until this waiter has the lock, and releases it.
+    pub(crate) async fn has_its_turn(&self, waiter: JoinHandle<Result<Lease, Error>>) {
+        let next = self.joined("its turn", waiter).await.expect("granted");
+        next.release().await.expect("held");
     }
 
     /// Sends a request of a client behind the proxy, which is not answered, and lets its limit pass.
@@ -178,6 +192,12 @@ pub(crate) async fn joined<T>(what: &str, task: JoinHandle<T>) -> T {
     within(what, task).await.expect("the task did not panic")
 }
 
+/// Waits until this waiter has the lock, and releases it.
+pub(crate) async fn has_its_turn(waiter: JoinHandle<Result<Lease, Error>>) {
+    let next = joined("its turn", waiter).await.expect("granted");
+    next.release().await.expect("held");
+}
+
 /// Takes a lock that must be free.
 pub(crate) async fn take(client: &Client, name: &str, ttl: Duration) -> Lease {
     let lock = client.mutex(name).ttl(ttl);
@@ -248,13 +268,9 @@ pub(crate) fn set(server: &RedisServer, option: &str, value: &str) {
 /// Returns the store error. Panics for any other result, or if the error shows the password.
 #[track_caller]
 pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
-    match result {
-        Err(Error::Store(error)) => {
-            shows_no_password(&error);
-            error
-        }
-        other => panic!("expected a store error, got {other:?}"),
-    }
+    let error = common::store_error(result);
+    shows_no_password(&error);
+    error
 }
 
 /// Returns the store error, which must be of this kind and name `host`.

@@ -14,9 +14,10 @@ use leasehold::rustls::pki_types::pem::PemObject;
 use leasehold::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use leasehold::rustls::{ClientConfig, RootCertStore};
 use leasehold::{Client, Error, StoreError, StoreErrorKind, Tls};
-use testkit::RedisServer;
+use testkit::{RedisServer, RedisServerBuilder};
 
-use crate::scene::{CANARY, patient, within};
+use crate::common::invalid;
+use crate::scene::{CANARY, kill_connections, patient, store_error, within};
 
 /// The time limit of a server that does not answer. A stall only lets it end later.
 const EXPIRES_SOON: Duration = Duration::from_secs(1);
@@ -34,8 +35,21 @@ fn flash_sale(authority: &Path, url: &str) -> Output {
         .expect("cargo builds the examples with the tests")
 }
 
+fn tls() -> RedisServerBuilder {
+    RedisServer::builder().tls().password(CANARY)
+}
+
 fn tls_server() -> RedisServer {
-    RedisServer::builder().tls().password(CANARY).start()
+    tls().start()
+}
+
+/// A server that wants a certificate of its clients.
+fn strict() -> RedisServerBuilder {
+    tls().arg("--tls-auth-clients").arg("yes")
+}
+
+fn url(server: &RedisServer) -> String {
+    format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port())
 }
 
 #[test]
@@ -92,26 +106,25 @@ async fn connects(url: &str, tls: impl Into<Tls>) -> Result<Client, Error> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_authority_that_the_program_names() {
     let (server, other) = (tls_server(), tls_server());
-    let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+    let url = url(&server);
     let client = connects(&url, config(&server, false))
         .await
         .expect("trusted");
     let lease = client.mutex("a").acquire().await.expect("a lease");
     lease.release().await.expect("held");
-    let refused = crate::scene::store_error(connects(&url, config(&other, false)).await);
+    let refused = store_error(connects(&url, config(&other, false)).await);
     assert!(refused.to_string().contains("certificate"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_wants_a_certificate_of_its_clients() {
-    let builder = RedisServer::builder().tls().password(CANARY);
-    let server = builder.arg("--tls-auth-clients").arg("yes").start();
+    let server = strict().start();
     let url = format!("rediss://:{CANARY}@localhost:{}/", server.tls_port());
     let client = connects(&url, config(&server, true))
         .await
         .expect("it has one");
     assert!(client.mutex("a").try_acquire().await.is_ok());
-    let refused = crate::scene::store_error(connects(&url, config(&server, false)).await);
+    let refused = store_error(connects(&url, config(&server, false)).await);
     assert_eq!(refused.kind, StoreErrorKind::Untrusted, "{refused}");
 }
 
@@ -140,7 +153,7 @@ async fn a_self_signed_certificate_is_trusted_by_its_file_or_its_fingerprint() {
         .self_signed()
         .password(CANARY)
         .start();
-    let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+    let url = url(&server);
     let other = tls_server();
     let stranger = || Tls::new().ca_file(other.ca_path());
     let refused = lock_over(&url, stranger()).await.expect_err("a stranger");
@@ -181,8 +194,7 @@ async fn a_self_signed_certificate_is_trusted_by_its_file_or_its_fingerprint() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn options_of_a_url_are_as_good_as_settings() {
-    let builder = RedisServer::builder().tls().password(CANARY);
-    let server = builder.arg("--tls-auth-clients").arg("yes").start();
+    let server = strict().start();
     let (certificate, key) = server.certificate_paths();
     let url = |host: &str, options: &str| {
         format!(
@@ -206,42 +218,35 @@ async fn options_of_a_url_are_as_good_as_settings() {
         assert!(client.mutex("a").try_acquire().await.is_ok());
     }
     let lacks = within("a verdict", patient().connect(&url("127.0.0.1", ""))).await;
-    let refused = crate::scene::store_error(lacks);
+    let refused = store_error(lacks);
     assert!(
         refused
             .detail
             .contains("wants a certificate of this client"),
         "{refused}"
     );
-    let refused = patient()
-        .tls(Tls::new())
-        .connect(&url("127.0.0.1", &ours))
-        .await;
-    let Err(Error::Invalid(refused)) = refused else {
-        panic!("two sources of settings");
-    };
-    assert!(
-        refused.to_string().contains("leave one of them out"),
-        "{refused}"
-    );
-    let refused = patient()
-        .connect(&url("127.0.0.1", "&tls_cert=/no/such"))
-        .await;
-    let Err(Error::Invalid(refused)) = refused else {
-        panic!("there is no such file");
-    };
-    assert!(refused.to_string().contains("/no/such"), "{refused}");
+    let two_sources = patient().tls(Tls::new());
+    let no_file = url("127.0.0.1", "&tls_cert=/no/such");
+    for (builder, url, says) in [
+        (
+            two_sources,
+            &url("127.0.0.1", &ours),
+            "leave one of them out",
+        ),
+        (patient(), &no_file, "/no/such"),
+    ] {
+        let refused = invalid(builder.connect(url).await).to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
 }
 
 /// The client learns of the refusal after its own handshake: over TLS 1.3 by an alert that comes later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_certificate_of_a_client_is_told_over_each_version() {
     for version in ["TLSv1.2", "TLSv1.3"] {
-        let builder = RedisServer::builder().tls().password(CANARY);
-        let builder = builder.arg("--tls-auth-clients").arg("yes");
-        let server = builder.arg("--tls-protocols").arg(version).start();
+        let server = strict().arg("--tls-protocols").arg(version).start();
         let other = tls_server();
-        let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+        let url = url(&server);
         let trusting = || Tls::new().ca_file(server.ca_path());
         let (certificate, key) = other.certificate_paths();
         for tls in [trusting(), trusting().client_certificate(certificate, key)] {
@@ -273,15 +278,13 @@ async fn certificates_that_change_cost_no_lease() {
     let folder = tempfile::tempdir().expect("a folder");
     let ca = folder.path().join("ca.crt");
     fs::copy(server.ca_path(), &ca).expect("a copy");
-    let url = format!("rediss://:{CANARY}@127.0.0.1:{}/", server.tls_port());
+    let url = url(&server);
     let client = connects(&url, Tls::new().ca_file(&ca))
         .await
         .expect("trusted");
     let lease = client.mutex("a").acquire().await.expect("a lease");
     let again = async || {
-        for kind in ["normal", "pubsub"] {
-            server.cli(&["CLIENT", "KILL", "TYPE", kind]);
-        }
+        kill_connections(&server);
         let another = within("a new connection", client.mutex("b").acquire()).await;
         another.expect("trusted").release().await.expect("held");
     };
@@ -307,10 +310,7 @@ async fn certificates_that_change_cost_no_lease() {
 async fn nothing_is_sent_in_clear_with_tls_configured() {
     let server = tls_server();
     let url = format!("redis://:{CANARY}@127.0.0.1:{}/", server.port());
-    let Err(Error::Invalid(refused)) = connects(&url, config(&server, false)).await else {
-        panic!("it was taken");
-    };
-    let refused = refused.to_string();
+    let refused = invalid(connects(&url, config(&server, false)).await).to_string();
     assert!(refused.contains("rediss://"), "{refused}");
     assert!(!refused.contains(CANARY), "{refused}");
 }
@@ -323,7 +323,7 @@ async fn the_wrong_port() {
         let url = format!("{scheme}://:{CANARY}@127.0.0.1:{port}/");
         let builder = Client::builder().request_timeout(EXPIRES_SOON);
         let asked = within("a verdict", builder.connect(&url)).await;
-        let error = crate::scene::store_error(asked);
+        let error = store_error(asked);
         println!("{error}");
         assert!(error.to_string().contains(&host), "{error}");
         assert!(

@@ -8,8 +8,10 @@ use tokio::task::JoinSet;
 use tracing::subscriber::set_default;
 use tracing::{Instrument, Level, info_span};
 
-use crate::common::{Place, TTL, eventually, on_every_store, passing, stand_in_line, take};
-use crate::listener::{Listener, Said, Span};
+use crate::common::{
+    Place, TTL, eventually, on_every_store, out_of_time, passing, stand_in_line, take,
+};
+use crate::listener::{Fields, Listener, Said, Span, has};
 use crate::millis;
 use crate::scene::Scene;
 
@@ -19,20 +21,8 @@ on_every_store! {
     leases_that_no_store_is_asked_for_have_spans_too
 }
 
-/// Checks that these fields have these values.
 #[track_caller]
-fn has(fields: &crate::listener::Fields, expected: &[(&str, &str)]) {
-    for (name, value) in expected {
-        assert_eq!(
-            fields.get(*name).map(String::as_str),
-            Some(*value),
-            "{name}: {fields:?}"
-        );
-    }
-}
-
-#[track_caller]
-fn number(fields: &crate::listener::Fields, name: &str) -> u64 {
+fn number(fields: &Fields, name: &str) -> u64 {
     fields[name].parse().expect("a number")
 }
 
@@ -101,7 +91,7 @@ async fn who_gets_no_lock_is_told_of_as_well() {
         &[("lock", "x"), ("outcome", "busy")],
     );
 
-    let waited = scene.waits_in_vain(&client.mutex("x"), millis(50)).await;
+    let (_, waited) = out_of_time(client.mutex("x"), millis(50), &scene.time).await;
     assert!(matches!(waited, Err(Error::Timeout(_))), "{waited:?}");
     let timeout = outcome(&listener).fields;
     has(&timeout, &[("outcome", "timeout"), ("waited_ms", "50")]);
@@ -178,7 +168,7 @@ async fn a_loss_that_only_the_release_shows_is_told() {
     let listener = Listener::default();
     let _listening = set_default(listener.clone());
     let place = Place::memory();
-    let (client, operator) = (place.client().await, place.client().await);
+    let (client, operator) = place.two().await;
     let lease = take(&client, "x").await;
     assert!(
         operator

@@ -14,6 +14,15 @@ use tracing_core::span::Current;
 
 pub(crate) type Fields = BTreeMap<String, String>;
 
+/// Checks that these fields have these values.
+#[track_caller]
+pub(crate) fn has(fields: &Fields, expected: &[(&str, &str)]) {
+    for (name, value) in expected {
+        let found = fields.get(*name).map(String::as_str);
+        assert_eq!(found, Some(*value), "{name}: {fields:?}");
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub(crate) level: Level,
@@ -198,5 +207,49 @@ impl Visit for Reader<'_> {
 
     fn record_str(&mut self, field: &Field, value: &str) {
         self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
+
+/// A subscriber that panics at these calls.
+pub(crate) struct Panics(pub(crate) &'static [&'static str]);
+
+impl Panics {
+    fn at(&self, call: &str) {
+        assert!(!self.0.contains(&call), "{call}");
+    }
+}
+
+impl Subscriber for Panics {
+    fn enabled(&self, what: &Metadata<'_>) -> bool {
+        what.target() == "leasehold"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        self.at("span");
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {
+        self.at("record");
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {
+        self.at("follows");
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.at("event");
+    }
+
+    // Never panics, since otherwise the library could not call `exit`.
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {
+        self.at("exit");
+    }
+
+    fn try_close(&self, _: Id) -> bool {
+        self.at("close");
+        false
     }
 }

@@ -118,38 +118,3 @@ fn every_event_and_span_is_on_the_page_as_it_is() {
         .collect();
     assert_eq!(told(&["info_span", "debug_span"]), on_page);
 }
-
-#[cfg(feature = "metrics")]
-#[tokio::test]
-async fn every_number_is_on_the_page_with_its_labels() {
-    use std::collections::BTreeMap;
-
-    use leasehold::Client;
-
-    use crate::common::Place;
-    use crate::recorder::Numbers;
-
-    let numbers = Numbers::default();
-    let builder = Client::builder().metric_names(["declared"]);
-    let _client = numbers.client(&Place::memory(), builder).await;
-    let mut counted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for series in numbers.all() {
-        let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
-        let labels = labels.split(',').filter_map(|label| label.split_once('='));
-        let labels = labels.map(|(label, _)| label.to_owned());
-        counted.entry(name.to_owned()).or_default().extend(labels);
-    }
-    // The tests of `leasehold-cache` compare the others.
-    let is_here = |name: &str| !name.contains("_cache_");
-    let on_page: BTreeMap<String, BTreeSet<String>> = rows("Numbers")
-        .iter()
-        .map(|row| {
-            (
-                quoted(&row[0]).remove(0),
-                quoted(&row[2]).into_iter().collect(),
-            )
-        })
-        .filter(|(name, _)| is_here(name))
-        .collect();
-    assert_eq!(counted, on_page);
-}

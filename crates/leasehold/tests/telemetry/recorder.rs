@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test crate uses its own part of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use leasehold::{Client, ClientBuilder};
@@ -62,9 +62,26 @@ pub(crate) type Description = (Option<Unit>, String);
 pub(crate) struct Numbers {
     series: Arc<Mutex<BTreeMap<String, Arc<Series>>>>,
     described: Arc<Mutex<BTreeMap<String, Description>>>,
+    /// Whether it panics at each measurement of a time.
+    panics_at_times: bool,
+}
+
+struct NoTime;
+
+impl HistogramFn for NoTime {
+    fn record(&self, _: f64) {
+        panic!("time")
+    }
 }
 
 impl Numbers {
+    pub(crate) fn that_panic_at_times() -> Self {
+        Self {
+            panics_at_times: true,
+            ..Self::default()
+        }
+    }
+
     /// A client that records its numbers here.
     pub(crate) async fn client(&self, place: &Place, builder: ClientBuilder) -> Client {
         let _recording = set_default_local_recorder(self);
@@ -109,8 +126,40 @@ impl Numbers {
             .collect()
     }
 
-    pub(crate) fn described(&self) -> BTreeMap<String, Description> {
-        self.described.lock().expect("no panic").clone()
+    /// Checks that these numbers are described, are zero, and are on the page with their labels.
+    pub(crate) fn are_as_on_the_page(&self, is_one: impl Fn(&str) -> bool) {
+        let described = self.described.lock().expect("no panic");
+        let mut counted = BTreeMap::<String, BTreeSet<String>>::new();
+        for series in self.all() {
+            let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
+            assert_eq!(self.sum(&series), 0, "{series}");
+            let labels = labels.split(',').filter_map(|label| label.split_once('='));
+            let labels = labels.map(|(label, _)| label.to_owned());
+            counted.entry(name.to_owned()).or_default().extend(labels);
+        }
+        assert!(described.keys().eq(counted.keys()), "{described:?}");
+        for (name, (unit, text)) in &*described {
+            let seconds = name.ends_with("_seconds");
+            let expected = if seconds { Unit::Seconds } else { Unit::Count };
+            assert_eq!(*unit, Some(expected), "{name}");
+            assert!(!text.is_empty(), "{name}");
+        }
+        let page = include_str!("../../../../docs/reference/telemetry.md");
+        let rows = page
+            .lines()
+            .filter(|line| line.starts_with("| `leasehold_"));
+        let quoted = |cell: &str| -> Vec<String> {
+            let parts = cell.split('`').skip(1).step_by(2);
+            parts.map(str::to_owned).collect()
+        };
+        let on_page = rows.map(|row| {
+            let cells: Vec<&str> = row.split('|').collect();
+            let labels = quoted(cells[3]).into_iter().collect();
+            (quoted(cells[1]).remove(0), labels)
+        });
+        let on_page: BTreeMap<_, _> = on_page.filter(|(name, _)| is_one(name)).collect();
+        counted.retain(|name, _| is_one(name));
+        assert_eq!(counted, on_page);
     }
 
     fn series(&self, key: &Key) -> Arc<Series> {
@@ -155,6 +204,9 @@ impl metrics::Recorder for Numbers {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        if self.panics_at_times {
+            return Histogram::from_arc(Arc::new(NoTime));
+        }
         Histogram::from_arc(self.series(key))
     }
 }

@@ -1,14 +1,9 @@
 //! Stores and clients with one time, which only the test lets pass.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use leasehold::{Client, ClientBuilder, Clock, Error, Lease, Memory, Mutex};
+use leasehold::{Client, ClientBuilder, Clock, Memory};
 use testkit::{RedisServer, TestTime};
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
 
-use crate::common::{LONG, Place, test_time, timed};
+use crate::common::{Place, as_seconds_pass, test_time, timed};
 
 /// A store, and the time of its servers and clients.
 pub(crate) struct Scene {
@@ -56,42 +51,13 @@ impl Scene {
         client.expect("it works")
     }
 
-    /// Asks for a busy lock, and lets this limit pass as soon as the caller waits.
-    pub(crate) async fn waits_in_vain(
-        &self,
-        lock: &Mutex,
-        limit: Duration,
-    ) -> Result<Lease, Error> {
-        let waits = Arc::new(Notify::new());
-        let told = waits.clone();
-        let lock = lock.clone().on_wait(move |_| told.notify_one());
-        let limit_passes = async {
-            waits.notified().await;
-            self.time.pass(limit);
-        };
-        let (waited, ()) = tokio::join!(lock.acquire_within(limit), limit_passes);
-        waited
-    }
-
-    /// The output of `future`, for which a limit or a deadline has to pass: time passes second by second.
+    /// The output of `future`, for which a limit or a deadline has to pass.
     pub(crate) async fn as_seconds_pass<T>(
         &self,
         what: &str,
         future: impl Future<Output = T>,
     ) -> T {
-        let passes = async {
-            loop {
-                sleep(Duration::from_millis(5)).await;
-                self.time.pass(Duration::from_secs(1));
-            }
-        };
-        let first = async {
-            tokio::select! {
-                output = future => output,
-                () = passes => unreachable!("time does not end"),
-            }
-        };
-        timeout(LONG, first).await.expect(what)
+        as_seconds_pass(&self.time, what, future).await
     }
 }
 

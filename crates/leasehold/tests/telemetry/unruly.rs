@@ -3,57 +3,14 @@
 use std::sync::Arc;
 
 use leasehold::{Client, Lease};
-use metrics::{
-    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-};
+use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::set_default;
 
 use crate::common::{Place, TTL, eventually, passing, renewed, take};
+use crate::listener::Panics;
 use crate::millis;
 use crate::recorder::Numbers;
 use crate::scene::Scene;
-
-/// A subscriber that panics at every span and event, or at the end of a span only.
-struct Panics {
-    at_the_end_only: bool,
-}
-
-impl Panics {
-    fn panics(&self, at: &str) {
-        assert!(self.at_the_end_only, "{at}");
-    }
-}
-
-impl tracing::Subscriber for Panics {
-    fn enabled(&self, what: &tracing::Metadata<'_>) -> bool {
-        what.target() == "leasehold"
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        self.panics("span");
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {
-        self.panics("record");
-    }
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {
-        self.panics("follows");
-    }
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.panics("event");
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-
-    fn try_close(&self, _: tracing::span::Id) -> bool {
-        panic!("close")
-    }
-}
 
 /// A panic on the client's own thread would end all renewals, and no holder would learn that its lease is lost.
 async fn costs_no_lease(listener: Panics) {
@@ -75,64 +32,20 @@ async fn costs_no_lease(listener: Panics) {
 
 #[tokio::test]
 async fn a_listener_that_panics_costs_no_lease() {
-    let at_the_end_only = false;
-    costs_no_lease(Panics { at_the_end_only }).await;
+    costs_no_lease(Panics(&["span", "record", "follows", "event", "close"])).await;
 }
 
 #[tokio::test]
 async fn a_listener_that_panics_when_a_span_ends_costs_no_lease() {
-    let at_the_end_only = true;
-    costs_no_lease(Panics { at_the_end_only }).await;
-}
-
-/// Counts, and panics at each measurement of a time.
-struct PanicsAtTimes(Numbers);
-
-impl Recorder for PanicsAtTimes {
-    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
-        self.0.describe_counter(key, unit, text);
-    }
-
-    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
-        self.0.describe_gauge(key, unit, text);
-    }
-
-    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
-        self.0.describe_histogram(key, unit, text);
-    }
-
-    fn register_counter(&self, key: &Key, about: &Metadata<'_>) -> Counter {
-        self.0.register_counter(key, about)
-    }
-
-    fn register_gauge(&self, key: &Key, about: &Metadata<'_>) -> Gauge {
-        self.0.register_gauge(key, about)
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(Arc::new(NoTime))
-    }
-}
-
-struct NoTime;
-
-impl HistogramFn for NoTime {
-    fn record(&self, _: f64) {
-        panic!("time")
-    }
+    costs_no_lease(Panics(&["close"])).await;
 }
 
 /// The other numbers of the same moment are right.
 #[tokio::test]
 async fn a_recorder_that_panics_loses_only_what_it_was_told() {
-    let recorder = PanicsAtTimes(Numbers::default());
-    let place = Place::memory();
-    let client = {
-        let _recording = metrics::set_default_local_recorder(&recorder);
-        let client = place.connect(Client::builder()).await;
-        client.expect("it works")
-    };
-    let held = || recorder.0.sum("leasehold_held");
+    let numbers = Numbers::that_panic_at_times();
+    let client = numbers.client(&Place::memory(), Client::builder()).await;
+    let held = || numbers.sum("leasehold_held");
     let lease = take(&client, "x").await;
     assert_eq!(held(), 1);
     lease.release().await.expect("it is held");
@@ -141,7 +54,7 @@ async fn a_recorder_that_panics_loses_only_what_it_was_told() {
     let broken = client.break_lock("x", lease.fence()).await;
     assert!(broken.expect("the store answers"));
     lease.release().await.expect_err("it was broken");
-    let lost = recorder.0.sum("leasehold_lost_total{cause=\"not_held\"}");
+    let lost = numbers.sum("leasehold_lost_total{cause=\"not_held\"}");
     assert_eq!((held(), lost), (0, 1));
 }
 
@@ -153,31 +66,31 @@ impl tracing::Subscriber for CallsBack {
         what.target() == "leasehold"
     }
 
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
         self.call();
-        tracing::span::Id::from_u64(1)
+        Id::from_u64(1)
     }
 
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {
+    fn record(&self, _: &Id, _: &Record<'_>) {
         self.call();
     }
 
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &tracing::Event<'_>) {
         self.call();
     }
 
-    fn enter(&self, _: &tracing::span::Id) {}
+    fn enter(&self, _: &Id) {}
 
-    fn exit(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &Id) {}
 
-    fn clone_span(&self, id: &tracing::span::Id) -> tracing::span::Id {
+    fn clone_span(&self, id: &Id) -> Id {
         self.call();
         id.clone()
     }
 
-    fn try_close(&self, _: tracing::span::Id) -> bool {
+    fn try_close(&self, _: Id) -> bool {
         self.call();
         false
     }

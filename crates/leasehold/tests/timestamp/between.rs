@@ -1,14 +1,11 @@
 //! Without scripts, another client may change the key between a GET and the next command.
 
-use leasehold::{Error, LossCause, StoreErrorKind};
+use leasehold::timestamp::TimestampLock;
+use leasehold::{LossCause, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer};
 
-use crate::common::eventually;
+use crate::common::{eventually, lost, store_error};
 use crate::{TTL, connect, frozen, take, value};
-
-fn run(server: &RedisServer, deed: &[&str]) {
-    server.cli(deed);
-}
 
 /// Runs commands of another client between the next GET and the command after it, which the proxy holds meanwhile.
 fn after_the_next_look(proxy: &FaultProxy, deed: impl FnOnce()) -> impl Future<Output = ()> {
@@ -21,49 +18,40 @@ fn after_the_next_look(proxy: &FaultProxy, deed: impl FnOnce()) -> impl Future<O
     }
 }
 
-#[tokio::test]
-async fn an_extension_does_not_make_a_lock_that_was_deleted() {
+/// A server, a proxy before it, and a lock behind the proxy.
+async fn without_scripts() -> (RedisServer, FaultProxy, TimestampLock) {
     let server = frozen();
     let proxy = FaultProxy::start(server.port());
     let client = connect(&proxy.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL).without_scripts();
+    (server, proxy, lock)
+}
+
+#[tokio::test]
+async fn what_was_deleted_is_a_loss_and_is_not_made_again() {
+    let (server, proxy, lock) = without_scripts().await;
+    let by_another = || after_the_next_look(&proxy, || drop(server.cli(&["DEL", "k"])));
     let hold = take(&lock).await;
-    let deleted = after_the_next_look(&proxy, || run(&server, &["DEL", "k"]));
-    let (refused, ()) = tokio::join!(hold.extend(TTL), deleted);
-    let Err(Error::Lost(lost)) = refused else {
-        panic!("{refused:?}");
-    };
-    assert_eq!(lost.cause, LossCause::NotHeld(None));
+    let deleted = by_another();
+    let (extended, ()) = tokio::join!(hold.extend(TTL), deleted);
+    let hold = take(&lock).await;
+    let deleted = by_another();
+    let (released, ()) = tokio::join!(hold.release(), deleted);
+    for refused in [extended, released] {
+        assert_eq!(lost(refused).cause, LossCause::NotHeld(None));
+    }
     assert_eq!(value(&server, "k"), None);
 }
 
 #[tokio::test]
-async fn a_release_of_what_was_deleted_is_a_loss() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy.url()).await;
-    let lock = client.timestamp_lock("k").ttl(TTL).without_scripts();
-    let hold = take(&lock).await;
-    let deleted = after_the_next_look(&proxy, || run(&server, &["DEL", "k"]));
-    let (refused, ()) = tokio::join!(hold.release(), deleted);
-    let Err(Error::Lost(lost)) = refused else {
-        panic!("{refused:?}");
-    };
-    assert_eq!(lost.cause, LossCause::NotHeld(None));
-}
-
-#[tokio::test]
 async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let client = connect(&proxy.url()).await;
-    let lock = client.timestamp_lock("k").ttl(TTL).without_scripts();
+    let (server, proxy, lock) = without_scripts().await;
     server.cli(&["SET", "k", "1500000000"]);
-    let written = after_the_next_look(&proxy, || run(&server, &["SET", "k", "a token"]));
+    let written = after_the_next_look(&proxy, || {
+        server.cli(&["SET", "k", "a token"]);
+    });
     let (refused, ()) = tokio::join!(lock.try_acquire(), written);
-    let Err(Error::Store(error)) = refused else {
-        panic!("{refused:?}");
-    };
+    let error = store_error(refused);
     assert_eq!(error.kind, StoreErrorKind::Protocol, "{error}");
     let said = error.to_string();
     assert!(
@@ -78,8 +66,8 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
     // The client does not overwrite a value of another type.
     server.cli(&["SET", "k", "1500000000"]);
     let replaced = after_the_next_look(&proxy, || {
-        run(&server, &["DEL", "k"]);
-        run(&server, &["HSET", "k", "a", "b"]);
+        server.cli(&["DEL", "k"]);
+        server.cli(&["HSET", "k", "a", "b"]);
     });
     let (refused, ()) = tokio::join!(lock.try_acquire(), replaced);
     let said = refused.unwrap_err().to_string();
@@ -91,7 +79,7 @@ async fn what_is_no_time_and_was_overwritten_is_not_called_left_alone() {
 
     // The client takes a lock that another client has freed meanwhile.
     server.cli(&["SET", "k", "1500000000"]);
-    let freed = after_the_next_look(&proxy, || run(&server, &["DEL", "k"]));
+    let freed = after_the_next_look(&proxy, || drop(server.cli(&["DEL", "k"])));
     let (hold, ()) = tokio::join!(lock.try_acquire(), freed);
     hold.unwrap().expect("it is free").release().await.unwrap();
 }

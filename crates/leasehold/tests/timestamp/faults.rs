@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::Error;
 use testkit::{FaultProxy, RedisServer};
 use tokio::time::timeout;
 
-use crate::common::eventually;
-use crate::{LONG, STEP, TTL, connect, connect_in_test_time, frozen, pass_until, take, value};
+use crate::common::{eventually, store_error};
+use crate::{LONG, STEP, TTL, connect, pass_until, proxied_scene, take, value};
 
 /// Waits until the server has carried the request out and its reply is lost, and then cuts the connection that lost it. New ones lose
 /// their replies too, so nothing is known until [`recovers`].
@@ -35,9 +34,7 @@ async fn t7_an_extension_whose_answer_was_lost_is_still_ours() {
     let carried_out = || value(&server, "k") != before;
     let lost = loses_the_reply(&proxy, carried_out);
     let (refused, ()) = tokio::join!(hold.extend(2 * TTL), lost);
-    let Err(Error::Store(error)) = refused else {
-        panic!("{refused:?}");
-    };
+    let error = store_error(refused);
     assert!(error.may_have_taken_effect, "{error}");
     assert!(!hold.is_lost() && hold.doubt().is_some());
     recovers(&proxy);
@@ -64,9 +61,7 @@ async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
     proxy.swallow_replies(true);
     let lost = loses_the_reply(&proxy, || value(&server, "k").is_some());
     let (refused, ()) = tokio::join!(lock.try_acquire(), lost);
-    let Err(Error::Store(error)) = refused else {
-        panic!("{refused:?}");
-    };
+    let error = store_error(refused);
     assert!(error.may_have_taken_effect, "{error}");
     recovers(&proxy);
     let again = async {
@@ -86,7 +81,7 @@ async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
     proxy.swallow_replies(true);
     let lost = loses_the_reply(&proxy, || value(&server, "k").is_none());
     let (refused, ()) = tokio::join!(hold.release(), lost);
-    assert!(matches!(refused, Err(Error::Store(_))), "{refused:?}");
+    store_error(refused);
     // Another client takes the lock in the same second, with the same deadline.
     server.cli(&["SET", "k", &deadline]);
     recovers(&proxy);
@@ -96,9 +91,7 @@ async fn t7_acquire_or_release_with_lost_answer_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unreachable_server_ends_no_hold_before_its_deadline() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let (_server, proxy, time, client) = proxied_scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
     let fails_to_renew = || {
@@ -111,8 +104,7 @@ async fn unreachable_server_ends_no_hold_before_its_deadline() {
     fails_to_renew();
     let asking = tokio::spawn(async move { lock.try_acquire().await });
     pass_until(&time, STEP, "it is told", || asking.is_finished());
-    let refused = asking.await.unwrap();
-    assert!(matches!(refused, Err(Error::Store(_))), "{refused:?}");
+    store_error(asking.await.unwrap());
     proxy.refuse(false);
     pass_until(&time, STEP, "it is renewed", || hold.doubt().is_none());
     assert!(!hold.is_lost(), "{:?}", hold.loss());

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold::Error;
 use leasehold::timestamp::Unit;
-use testkit::{FaultProxy, RedisServer, eventually};
+use testkit::{RedisServer, eventually};
 use tokio::time::timeout;
 
-use crate::{LONG, STEP, TTL, UNITS, connect_in_test_time, frozen, now, pass_until, take, value};
+use crate::common::{lost, store_error};
+use crate::{LONG, STEP, TTL, UNITS, now, pass_until, proxied_scene, scene, take, value};
 
 fn deadline(server: &RedisServer) -> u64 {
     value(server, "k").expect("it is kept").parse().unwrap()
@@ -15,9 +15,7 @@ fn deadline(server: &RedisServer) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_rest_over_a_slow_link_is_no_loss() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let (server, proxy, time, client) = proxied_scene().await;
     let rest = Duration::from_millis(100);
     for unit in UNITS {
         let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
@@ -47,9 +45,7 @@ async fn a_short_rest_over_a_slow_link_is_no_loss() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unreachable_store_is_asked_again_and_lock_is_kept() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let (server, proxy, time, client) = proxied_scene().await;
     for unit in UNITS {
         let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
         let hold = take(&lock).await;
@@ -74,9 +70,7 @@ async fn unreachable_store_is_asked_again_and_lock_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whose_answer_is_lost_is_kept_and_not_freed() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let (_, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let (server, proxy, _, client) = proxied_scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
     // The server knows the script from here on.
@@ -96,9 +90,7 @@ async fn whose_answer_is_lost_is_kept_and_not_freed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_kept_is_left_to_the_deadline_that_it_has() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let (server, proxy, time, client) = proxied_scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
     let (before, until) = (value(&server, "k"), hold.valid_for());
@@ -116,7 +108,7 @@ async fn what_cannot_be_kept_is_left_to_the_deadline_that_it_has() {
     assert!(passed >= until, "{passed:?}");
     let kept = keeping.await.unwrap();
     // This is no loss, since the client held the lock during the work.
-    assert!(matches!(kept, Err(Error::Store(_))), "{kept:?}");
+    store_error(kept);
     proxy.refuse(false);
     client.close().await;
     assert_eq!(value(&server, "k"), before);
@@ -124,12 +116,10 @@ async fn what_cannot_be_kept_is_left_to_the_deadline_that_it_has() {
 
 #[tokio::test]
 async fn what_was_lost_cannot_be_kept() {
-    let server = frozen();
-    let client = crate::connect(&server.url()).await;
+    let (server, client) = scene().await;
     let hold = take(&client.timestamp_lock("k").ttl(TTL)).await;
     let theirs = (now(&server, Unit::Seconds) + 90).to_string();
     server.cli(&["SET", "k", &theirs]);
-    let kept = hold.release_after(TTL).await;
-    assert!(matches!(kept, Err(Error::Lost(_))), "{kept:?}");
+    lost(hold.release_after(TTL).await);
     assert_eq!(value(&server, "k"), Some(theirs));
 }

@@ -16,7 +16,6 @@ mod faults;
 mod keeping;
 mod recipe;
 mod refusing;
-mod replaced;
 mod sharing;
 mod verdicts;
 
@@ -25,7 +24,7 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::timestamp::{TimestampHold, TimestampLock, Unit};
-use testkit::{RedisServer, TestTime, eventually};
+use testkit::{FaultProxy, RedisServer, TestTime, eventually};
 
 pub(crate) use common::{LONG, TTL};
 
@@ -38,6 +37,28 @@ pub(crate) fn frozen() -> RedisServer {
     let now = server.clock().now();
     server.clock().set(now - now % 1_000_000);
     server
+}
+
+/// A [`frozen`] server and a client in real time.
+pub(crate) async fn scene() -> (RedisServer, Client) {
+    let server = frozen();
+    let client = connect(&server.url()).await;
+    (server, client)
+}
+
+/// A [`frozen`] server and a client with one time.
+pub(crate) async fn timed_scene() -> (RedisServer, TestTime, Client) {
+    let server = frozen();
+    let (time, client) = connect_in_test_time(&server, &server.url()).await;
+    (server, time, client)
+}
+
+/// A [`frozen`] server, a proxy before it, and a client behind the proxy with the server's time.
+pub(crate) async fn proxied_scene() -> (RedisServer, FaultProxy, TestTime, Client) {
+    let server = frozen();
+    let proxy = FaultProxy::start(server.port());
+    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
+    (server, proxy, time, client)
 }
 
 /// A client in real time. No request fails by its limit.

@@ -7,8 +7,7 @@ use testkit::{RedisServer, RespConn, ServerClock};
 
 /// The clock of a client.
 enum Time {
-    /// The server's clock, plus this many units.
-    Server(ServerClock, i64),
+    Server(ServerClock),
     Real,
 }
 
@@ -19,18 +18,13 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// A client with a clock that is `ahead` of the server's clock by this many units.
-    pub(crate) fn ahead(server: &RedisServer, unit: Unit, ahead: i64) -> Self {
-        let time = Time::Server(server.clock(), ahead);
+    /// A client with the server's clock.
+    pub(crate) fn new(server: &RedisServer, unit: Unit) -> Self {
         Self {
             connection: server.connection(),
             unit,
-            time,
+            time: Time::Server(server.clock()),
         }
-    }
-
-    pub(crate) fn new(server: &RedisServer, unit: Unit) -> Self {
-        Self::ahead(server, unit, 0)
     }
 
     /// A client with this host's clock.
@@ -44,7 +38,7 @@ impl Plain {
 
     pub(crate) fn now(&self) -> u64 {
         match &self.time {
-            Time::Server(clock, ahead) => self.unit.at(clock.now()).saturating_add_signed(*ahead),
+            Time::Server(clock) => self.unit.at(clock.now()),
             Time::Real => {
                 let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
                 self.unit.at(u64::try_from(passed.as_micros()).unwrap())

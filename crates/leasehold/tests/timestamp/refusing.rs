@@ -4,13 +4,13 @@ use leasehold::timestamp::Unit;
 use leasehold::{Client, Error, LossCause, StoreErrorKind};
 use testkit::{Reply, eventually};
 
+use crate::common::{invalid, lost, store_error};
 use crate::recipe::Plain;
-use crate::{LONG, TTL, connect, frozen, take, value};
+use crate::{LONG, TTL, connect, frozen, scene, take, value};
 
 #[tokio::test]
 async fn t3_a_value_that_is_no_time_is_named_and_left_alone() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
+    let (server, client) = scene().await;
     let mutex = client.mutex("of-ours").ttl(TTL).acquire().await.unwrap();
     let seconds = client.timestamp_lock("k").ttl(TTL);
     let millis = seconds.clone().unit(Unit::Millis);
@@ -30,9 +30,7 @@ async fn t3_a_value_that_is_no_time_is_named_and_left_alone() {
             for lock in [lock.clone(), lock.clone().without_scripts()] {
                 // A waiter does not wait for such a value either.
                 for refused in [lock.try_acquire().await, lock.acquire().await.map(Some)] {
-                    let Err(Error::Store(error)) = refused else {
-                        panic!("{text}: {refused:?}");
-                    };
+                    let error = store_error(refused);
                     assert_eq!(error.kind, StoreErrorKind::Protocol);
                     assert!(!error.may_have_taken_effect);
                     let said = error.to_string();
@@ -52,35 +50,15 @@ async fn t3_a_value_that_is_no_time_is_named_and_left_alone() {
 
 #[tokio::test]
 async fn t3_what_is_written_over_ours_may_be_anything() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
+    let (server, client) = scene().await;
     let hold = take(&client.timestamp_lock("k").ttl(TTL)).await;
     server.cli(&["DEL", "k"]);
     server.cli(&["HSET", "k", "a", "b"]);
-    let refused = hold.extend(TTL).await;
-    let Err(Error::Lost(lost)) = refused else {
-        panic!("{refused:?}");
-    };
+    let lost = lost(hold.extend(TTL).await);
     let LossCause::NotHeld(Some(_)) = lost.cause else {
         panic!("{lost}");
     };
     assert_eq!(server.cli(&["TYPE", "k"]).text(), "hash");
-}
-
-#[tokio::test]
-async fn a_mutex_of_ours_waits_for_a_time_as_for_any_foreign_lock() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
-    let hold = take(&client.timestamp_lock("k").ttl(TTL)).await;
-    assert!(client.mutex("k").try_acquire().await.unwrap().is_none());
-    hold.release().await.unwrap();
-    let lease = client
-        .mutex("k")
-        .try_acquire()
-        .await
-        .unwrap()
-        .expect("free");
-    lease.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -93,11 +71,8 @@ async fn only_a_redis_has_it() {
             client.timestamp_lock("k"),
             client.timestamp_lock("k").without_scripts(),
         ] {
-            let refused = lock.acquire().await;
-            let Err(Error::Invalid(invalid)) = refused else {
-                panic!("{refused:?}");
-            };
-            assert!(invalid.to_string().contains("use a mutex"), "{invalid}");
+            let refused = invalid(lock.acquire().await);
+            assert!(refused.to_string().contains("use a mutex"), "{refused}");
         }
     }
 }
@@ -111,8 +86,7 @@ async fn settings_and_names_are_checked_first_with_namespace() {
         client.timestamp_lock(""),
         client.timestamp_lock("k").ttl(TTL * 10_000),
     ] {
-        let refused = lock.try_acquire().await;
-        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        invalid(lock.try_acquire().await);
     }
     let hold = take(&client.timestamp_lock("k")).await;
     assert_eq!((hold.name(), value(&server, "k")), ("k", None));
@@ -176,5 +150,5 @@ fn without_async_it_is_the_same() {
     server.cli(&["DEL", "k"]);
     assert!(hold.extend(TTL).is_err());
     assert_eq!(hold.wait_lost().cause, LossCause::NotHeld(None));
-    assert!(matches!(hold.release(), Err(Error::Lost(_))));
+    lost(hold.release());
 }

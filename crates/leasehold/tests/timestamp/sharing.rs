@@ -9,13 +9,13 @@ use leasehold::{Error, LossCause};
 use testkit::{RedisServer, RespConn};
 use tokio::time::timeout;
 
+use crate::common::lost;
 use crate::recipe::Plain;
-use crate::{LONG, TTL, UNITS, connect, connect_in_test_time, frozen, now, take, value};
+use crate::{LONG, TTL, UNITS, connect, now, scene, take, timed_scene, value};
 
 #[tokio::test]
 async fn each_keeps_the_other_out_until_it_releases() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
+    let (server, client) = scene().await;
     for (unit, ours) in UNITS.map(|unit| (unit, client.timestamp_lock("k").ttl(TTL).unit(unit))) {
         let mut theirs = Plain::new(&server, unit);
         for lock in [ours.clone(), ours.without_scripts()] {
@@ -39,31 +39,8 @@ async fn each_keeps_the_other_out_until_it_releases() {
 }
 
 #[tokio::test]
-async fn t1_t2_foreign_deadline_is_taken_over_after_its_unit() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
-    for unit in UNITS {
-        let lock = client.timestamp_lock("k").ttl(TTL).unit(unit);
-        server.cli(&["DEL", "k"]);
-        let deadline = Plain::new(&server, unit).lock("k", 5).expect("it is free");
-        for at in [deadline * unit.micros(), (deadline + 1) * unit.micros() - 1] {
-            server.clock().set(at);
-            assert!(lock.try_acquire().await.unwrap().is_none(), "{unit:?} {at}");
-            assert_eq!(value(&server, "k"), Some(deadline.to_string()));
-        }
-        server.clock().advance(Duration::from_micros(1));
-        let hold = take(&lock).await;
-        // A second attempt finds the new hold in the key, and leaves it alone.
-        assert!(lock.try_acquire().await.unwrap().is_none());
-        assert_eq!(value(&server, "k"), Some(hold.deadline().to_string()));
-        hold.release().await.unwrap();
-    }
-}
-
-#[tokio::test]
 async fn t4_passed_deadline_may_be_taken_and_loss_is_noticed() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
+    let (server, client) = scene().await;
     let mut theirs = Plain::new(&server, Unit::Seconds);
     for lock in [
         client.timestamp_lock("k"),
@@ -75,18 +52,14 @@ async fn t4_passed_deadline_may_be_taken_and_loss_is_noticed() {
             take(&lock).await
         }];
         // Another hold of Leasehold has the key now. The first hold neither extends nor frees it.
-        let refused = first.extend(TTL).await;
-        assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
+        lost(first.extend(TTL).await);
         assert!(first.is_lost() && first.valid_for().is_zero());
         drop(first);
         assert_eq!(value(&server, "k"), Some(second.deadline().to_string()));
 
         server.clock().advance(TTL + Duration::from_secs(3));
         let deadline = theirs.lock("k", 30).expect("it has passed");
-        let refused = second.release().await;
-        let Err(Error::Lost(lost)) = refused else {
-            panic!("{refused:?}");
-        };
+        let lost = lost(second.release().await);
         assert!(matches!(lost.cause, LossCause::NotHeld(Some(_))), "{lost}");
         assert_eq!(value(&server, "k"), Some(deadline.to_string()));
         theirs.unlock("k", deadline);
@@ -95,24 +68,19 @@ async fn t4_passed_deadline_may_be_taken_and_loss_is_noticed() {
 
 #[tokio::test]
 async fn t4_ones_own_deadline_that_passed_is_left_alone() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
+    let (server, client) = scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL).auto_renew(false);
     let hold = take(&lock).await;
     server.clock().set(hold.deadline() * 1_000_000);
     let deadline = hold.deadline().to_string();
-    let refused = hold.release().await;
-    let Err(Error::Lost(lost)) = refused else {
-        panic!("{refused:?}");
-    };
+    let lost = lost(hold.release().await);
     assert_eq!(lost.cause, LossCause::Deadline(None));
     assert_eq!(value(&server, "k"), Some(deadline));
 }
 
 #[tokio::test]
 async fn a_foreign_getset_over_our_deadline_is_a_loss() {
-    let server = frozen();
-    let (time, client) = connect_in_test_time(&server, &server.url()).await;
+    let (server, time, client) = timed_scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let hold = take(&lock).await;
     let mut late = Plain::new(&server, Unit::Seconds);
@@ -129,22 +97,8 @@ async fn a_foreign_getset_over_our_deadline_is_a_loss() {
 }
 
 #[tokio::test]
-async fn a_foreign_clock_that_is_ahead_takes_a_living_lock() {
-    // The documents say that no client can prevent this. But the holder must notice it.
-    let server = frozen();
-    let client = connect(&server.url()).await;
-    let hold = take(&client.timestamp_lock("k").ttl(TTL)).await;
-    let mut ahead = Plain::ahead(&server, Unit::Seconds, 40);
-    let deadline = ahead.lock("k", 30).expect("it looks passed");
-    assert!(!hold.is_lost());
-    assert!(matches!(hold.extend(TTL).await, Err(Error::Lost(_))));
-    assert_eq!(value(&server, "k"), Some(deadline.to_string()));
-}
-
-#[tokio::test]
-async fn a_waiter_has_it_soon_after_a_foreign_release() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
+async fn a_waiter_is_told_of_it_and_has_it_soon_after_its_release() {
+    let (server, client) = scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     let mut theirs = Plain::new(&server, Unit::Seconds);
     let deadline = theirs.lock("k", 30).expect("it is free");
@@ -157,11 +111,18 @@ async fn a_waiter_has_it_soon_after_a_foreign_release() {
     let seen = timed_out.holder.expect("somebody holds it");
     assert_eq!(seen.expires_in.map(|left| left.as_secs()), Some(32));
 
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let lock = lock.on_wait(move |waiting| {
+        tell.send(waiting.clone()).unwrap();
+        panic!("it is not called again");
+    });
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(!waiting.is_finished());
+    let heard = timeout(LONG, told.recv()).await.unwrap().unwrap();
+    assert_eq!((heard.name.as_str(), heard.ahead), ("k", 0));
+    assert_eq!(heard.holder.expires_in.map(|left| left.as_secs()), Some(32));
     theirs.unlock("k", deadline);
     let hold = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
+    assert!(told.try_recv().is_err());
     hold.release().await.unwrap();
 }
 

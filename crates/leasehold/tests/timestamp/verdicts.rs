@@ -4,14 +4,16 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::timestamp::Unit;
-use leasehold::{Clock, Error, LossCause, StoreErrorKind};
+use leasehold::{Clock, Error, LossCause, Replaced, StoreErrorKind};
 use testkit::{FaultProxy, RedisServer, block_on, eventually};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use crate::common::{self, timed};
-use crate::recipe::Plain;
-use crate::{LONG, TTL, UNITS, connect, connect_in_test_time, frozen, scripts_run, take, value};
+use crate::common::{self, lost, store_error, timed};
+use crate::{
+    LONG, TTL, UNITS, connect, connect_in_test_time, frozen, proxied_scene, scene, scripts_run,
+    take, value,
+};
 
 /// Makes the server refuse writes, or accept them again.
 fn refuse_writes(server: &RedisServer, refuse: bool) {
@@ -32,8 +34,7 @@ async fn t9_what_is_over_is_not_taken_again_for_nobody() {
     // always.
     clock.suspend(TTL);
     server.clock().advance(TTL);
-    let refused = hold.extend(2 * TTL).await;
-    assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
+    lost(hold.extend(2 * TTL).await);
     // The client sends no request later either.
     client.close().await;
     assert_eq!(value(&server, "k"), written);
@@ -91,9 +92,7 @@ async fn t9_an_extension_that_was_carried_out_too_late_is_given_back() {
         clock.advance(hold.valid_for());
     };
     let (refused, ()) = tokio::join!(hold.extend(2 * TTL), deadline_passes);
-    let Err(Error::Lost(lost)) = refused else {
-        panic!("{refused:?}");
-    };
+    let lost = lost(refused);
     assert_eq!(lost.cause, LossCause::Deadline(None));
     assert!(value(&server, "k").is_some());
     proxy.go_on();
@@ -102,9 +101,7 @@ async fn t9_an_extension_that_was_carried_out_too_late_is_given_back() {
 
 #[tokio::test]
 async fn t5_renewal_in_millis_may_take_longer_than_the_one_before() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let (time, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let (server, proxy, time, client) = proxied_scene().await;
     let lock = client.timestamp_lock("k").ttl(TTL).unit(Unit::Millis);
     let hold = take(&lock).await;
     hold.extend(TTL).await.unwrap();
@@ -125,15 +122,11 @@ async fn t5_renewal_in_millis_may_take_longer_than_the_one_before() {
 
 #[tokio::test]
 async fn a_refused_extension_changes_nothing() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
+    let (server, client) = scene().await;
     let hold = take(&client.timestamp_lock("k").ttl(TTL).auto_renew(false)).await;
     let (until, written) = (hold.valid_until(), value(&server, "k"));
     refuse_writes(&server, true);
-    let refused = hold.extend(TTL / 10).await;
-    let Err(Error::Store(error)) = refused else {
-        panic!("{refused:?}");
-    };
+    let error = store_error(hold.extend(TTL / 10).await);
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     assert!(!error.may_have_taken_effect && hold.doubt().is_some());
     assert_eq!((hold.valid_until(), value(&server, "k")), (until, written));
@@ -147,10 +140,7 @@ async fn who_never_heard_that_it_is_busy_is_told_why() {
     let client = connect(&server.url()).await;
     let lock = client.timestamp_lock("k").ttl(TTL);
     refuse_writes(&server, true);
-    let refused = lock.acquire_within(Duration::from_millis(200)).await;
-    let Err(Error::Store(error)) = refused else {
-        panic!("{refused:?}");
-    };
+    let error = store_error(lock.acquire_within(Duration::from_millis(200)).await);
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     // The error is transient: a waiter with a longer limit gets the lock.
     let waiting = tokio::spawn(async move { lock.acquire_within(LONG).await });
@@ -159,52 +149,6 @@ async fn who_never_heard_that_it_is_busy_is_told_why() {
     refuse_writes(&server, false);
     let hold = waiting.await.unwrap().unwrap();
     hold.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn who_waits_is_told_of_it() {
-    let server = frozen();
-    let client = connect(&server.url()).await;
-    let mut theirs = Plain::new(&server, Unit::Seconds);
-    let deadline = theirs.lock("k", 30).unwrap();
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let lock = client.timestamp_lock("k").ttl(TTL);
-    let lock = lock.on_wait(move |waiting| {
-        tell.send(waiting.clone()).unwrap();
-        panic!("it is not called again");
-    });
-    let waiting = tokio::spawn(async move { lock.acquire().await });
-    let heard = timeout(LONG, told.recv()).await.unwrap().unwrap();
-    assert_eq!((heard.name.as_str(), heard.ahead), ("k", 0));
-    assert_eq!(heard.holder.expires_in.map(|left| left.as_secs()), Some(32));
-    theirs.unlock("k", deadline);
-    let hold = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
-    assert!(told.try_recv().is_err());
-    hold.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn without_renewal_nothing_looks_at_the_key() {
-    let server = frozen();
-    let (time, client) = connect_in_test_time(&server, &server.url()).await;
-    let lock = client.timestamp_lock("k").ttl(TTL);
-    let [renewed, left] = [true, false].map(|renews| lock.clone().auto_renew(renews));
-    let hold = take(&renewed).await;
-    server.cli(&["DEL", "k"]);
-    time.pass(TTL / 3);
-    let lost = timeout(LONG, hold.lost()).await.expect("it is renewed");
-    assert_eq!(lost.cause, LossCause::NotHeld(None));
-
-    let hold = take(&left).await;
-    let before = scripts_run(&server);
-    server.cli(&["DEL", "k"]);
-    time.pass(TTL * 9 / 10);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!hold.is_lost(), "{:?}", hold.loss());
-    time.pass(hold.valid_for());
-    let lost = timeout(LONG, hold.lost()).await.expect("its time passes");
-    assert_eq!(lost.cause, LossCause::Deadline(None));
-    assert_eq!(scripts_run(&server), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -239,9 +183,7 @@ async fn a_demoted_server_is_left() {
 
 #[tokio::test]
 async fn t5_a_server_whose_clock_runs_away_says_so() {
-    let server = frozen();
-    let proxy = FaultProxy::start(server.port());
-    let (_, client) = connect_in_test_time(&server, &proxy.url()).await;
+    let (server, proxy, _, client) = proxied_scene().await;
     for unit in UNITS {
         let hold = take(&client.timestamp_lock("k").ttl(TTL).unit(unit)).await;
         hold.extend(TTL).await.unwrap();
@@ -260,4 +202,32 @@ async fn t5_a_server_whose_clock_runs_away_says_so() {
         hold.extend(TTL).await.unwrap();
         hold.release().await.unwrap();
     }
+}
+
+/// Another server answers a client that has only timestamp locks. The client doubts them, checks them at once, and reports a loss with its
+/// reason: their first renewals are later than any test waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_its_data_is_asked_at_once() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let lock = |name: &str| client.timestamp_lock(name).ttl(240 * TTL);
+    let renewed = take(&lock("renewed")).await;
+    let plain = take(
+        &lock("plain")
+            .unit(Unit::Millis)
+            .without_scripts()
+            .auto_renew(false),
+    )
+    .await;
+    server.restart();
+    for hold in [renewed, plain] {
+        let lost = timeout(LONG, hold.lost()).await.expect("it is told");
+        assert!(matches!(lost.cause, LossCause::NotHeld(_)), "{lost}");
+        assert_eq!(lost.replaced, Some(Replaced::Other), "{lost}");
+        assert!(lost.to_string().contains("the server was replaced"));
+    }
+    // The new server granted this hold itself, so its loss has another reason.
+    let again = take(&lock("renewed")).await;
+    server.cli(&["DEL", "renewed"]);
+    assert_eq!(lost(again.extend(TTL).await).replaced, None);
 }
