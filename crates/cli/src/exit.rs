@@ -324,30 +324,4 @@ mod tests {
         assert_eq!(codes[..8], named);
         assert_eq!(codes[8..], [TIMEOUT, NOT_EXECUTABLE, NOT_FOUND]);
     }
-
-    #[test]
-    fn a_bad_url_is_configuration_and_a_bad_name_is_usage() {
-        assert_eq!(
-            Exit::from(Invalid::new("store URL", "x:...", "unknown scheme")).code,
-            CONFIG
-        );
-        assert_eq!(
-            Exit::from(Invalid::new("lock name", "", "is empty")).code,
-            USAGE
-        );
-    }
-
-    #[test]
-    fn statuses_are_what_a_shell_says() {
-        for (raw, shell) in [
-            (0, 0),
-            (7 << 8, 7),
-            (255 << 8, 255),
-            (9, 137),
-            (2, 130),
-            (64, 192),
-        ] {
-            assert_eq!(Exit::of_command(ExitStatus::from_raw(raw)).code(), shell);
-        }
-    }
 }

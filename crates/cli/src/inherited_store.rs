@@ -386,42 +386,4 @@ mod tests {
         let handed = UrlFile::write("redis://:S3CR3T@h/").unwrap();
         assert!(!at(handed.path()).is_found_again());
     }
-
-    #[test]
-    fn a_password_is_in_no_variable() {
-        let place = |url: &str, whole: &str, file: Option<&Path>| StoreLocation {
-            url: url.into(),
-            whole: whole.into(),
-            files: [None, file.map(Into::into)],
-            settings_file: None,
-            tls: Vec::new(),
-            without: Vec::new(),
-        };
-        let home = tempfile::tempdir().unwrap();
-        let password = home.path().join("password");
-        fs::write(&password, "S3CR3T").unwrap();
-        let (plain, secret) = ("redis://h/", "redis://:S3CR3T@h/");
-        for (place, set) in [
-            (place(plain, plain, None), &["LEASEHOLD_URL"][..]),
-            (place(secret, secret, None), &["LEASEHOLD_URL_FILE"]),
-            (
-                place(plain, secret, Some(&password)),
-                &["LEASEHOLD_URL", "LEASEHOLD_PASSWORD_FILE"],
-            ),
-            // Like a pipe.
-            (
-                place(plain, secret, Some(Path::new("/dev/null"))),
-                &["LEASEHOLD_URL_FILE"],
-            ),
-        ] {
-            let (variables, file) = place.hand_on();
-            assert!(!format!("{variables:?}").contains("S3CR3T"));
-            let named: Vec<&str> = variables
-                .iter()
-                .filter_map(|(name, value)| value.as_ref().map(|_| *name))
-                .collect();
-            assert_eq!(named, set);
-            assert_eq!(file.is_some(), set == ["LEASEHOLD_URL_FILE"]);
-        }
-    }
 }

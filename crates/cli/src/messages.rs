@@ -274,6 +274,8 @@ fn paint(style: Style, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use testkit::rows;
+
     use super::*;
 
     #[test]
@@ -290,18 +292,13 @@ mod tests {
 
     #[test]
     fn passwords_are_left_out_wherever_they_stand() {
-        for (text, shown) in [
-            ("redis://:S3CR3T@host/0", "redis://***@host/0"),
-            (
-                "a redis://u:S3@CR3T@h/ b rediss://u:S3CR3T@h",
-                "a redis://***@h/ b rediss://***@h",
-            ),
-            (
-                "redis://host:6379/ mail me@home",
-                "redis://host:6379/ mail me@home",
-            ),
-            ("nothing", "nothing"),
-        ] {
+        let table = "
+            redis://:S3CR3T@host/0                       | redis://***@host/0
+            a redis://u:S3@CR3T@h/ b rediss://u:S3CR3T@h | a redis://***@h/ b rediss://***@h
+            redis://host:6379/ mail me@home              | redis://host:6379/ mail me@home
+            nothing                                      | nothing
+        ";
+        for [text, shown] in rows(table) {
             assert_eq!(without_passwords(text), shown);
         }
     }
@@ -329,19 +326,11 @@ mod tests {
 
     #[test]
     fn places_have_their_endings() {
-        let places: Vec<String> = [0, 1, 2, 3, 10, 11, 12, 20, 100, 110]
-            .into_iter()
-            .map(place)
-            .collect();
         let words = "1st 2nd 3rd 4th 11th 12th 13th 21st 101st 111th";
-        assert_eq!(
-            places.join(" "),
-            words
-                .split(' ')
-                .map(|word| format!("{word} in line"))
-                .collect::<Vec<_>>()
-                .join(" ")
-        );
+        let ahead = [0, 1, 2, 3, 10, 11, 12, 20, 100, 110];
+        for (ahead, word) in ahead.into_iter().zip(words.split(' ')) {
+            assert_eq!(place(ahead), format!("{word} in line"));
+        }
     }
 
     #[test]
@@ -373,37 +362,30 @@ mod tests {
 
     #[test]
     fn color_option_overrides_environment_which_overrides_terminal() {
-        let xterm = ("TERM", "xterm");
-        for (when, terminal, variables, colour) in [
-            (ColorChoice::Auto, true, [xterm].as_slice(), true),
-            (ColorChoice::Auto, false, &[xterm], false),
-            (ColorChoice::Auto, true, &[], false),
-            (ColorChoice::Auto, true, &[("TERM", "dumb")], false),
-            (ColorChoice::Auto, true, &[xterm, ("NO_COLOR", "1")], false),
-            (ColorChoice::Auto, true, &[xterm, ("NO_COLOR", "")], true),
-            (ColorChoice::Auto, true, &[xterm, ("CLICOLOR", "0")], false),
-            (ColorChoice::Auto, false, &[("CLICOLOR_FORCE", "1")], true),
-            (ColorChoice::Auto, false, &[("CLICOLOR_FORCE", "0")], false),
-            (
-                ColorChoice::Auto,
-                false,
-                &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")],
-                false,
-            ),
-            (ColorChoice::Always, false, &[("NO_COLOR", "1")], true),
-            (
-                ColorChoice::Never,
-                true,
-                &[xterm, ("CLICOLOR_FORCE", "1")],
-                false,
-            ),
-        ] {
+        // The option, where it goes, the variables, and whether there are colours.
+        let table = "
+            auto   | terminal | TERM=xterm                     | yes
+            auto   | pipe     | TERM=xterm                     | no
+            auto   | terminal |                                | no
+            auto   | terminal | TERM=dumb                      | no
+            auto   | terminal | TERM=xterm NO_COLOR=1          | no
+            auto   | terminal | TERM=xterm NO_COLOR=           | yes
+            auto   | terminal | TERM=xterm CLICOLOR=0          | no
+            auto   | pipe     | CLICOLOR_FORCE=1               | yes
+            auto   | pipe     | CLICOLOR_FORCE=0               | no
+            auto   | pipe     | CLICOLOR_FORCE=1 NO_COLOR=1    | no
+            always | pipe     | NO_COLOR=1                     | yes
+            never  | terminal | TERM=xterm CLICOLOR_FORCE=1    | no
+        ";
+        for [when, to, variables, colour] in rows(table) {
+            let choice = ColorChoice::from_str(when, false).unwrap();
             let variable = |name: &str| {
-                let found = variables.iter().find(|(set, _)| *set == name);
-                found.map(|(_, value)| value.into())
+                let mut set = variables.split(' ').filter_map(|set| set.split_once('='));
+                set.find(|(set, _)| *set == name)
+                    .map(|(_, value)| value.into())
             };
-            let decided = decide(when, terminal, variable);
-            assert_eq!(decided, colour, "{when:?} {terminal} {variables:?}");
+            let decided = decide(choice, to == "terminal", variable);
+            assert_eq!(decided, colour == "yes", "{when} {to} {variables}");
         }
     }
 

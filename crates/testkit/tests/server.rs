@@ -18,6 +18,17 @@ fn timed_out(result: std::io::Result<Reply>) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
+#[track_caller]
+fn is_refused(reply: &Reply, why: &str) {
+    let is_it = reply.error().is_some_and(|text| text.starts_with(why));
+    assert!(is_it, "{reply:?}");
+}
+
+/// The value of a setting.
+fn setting(server: &RedisServer, name: &str) -> String {
+    server.cli(&["CONFIG", "GET", name]).array()[1].text()
+}
+
 fn process_state(pid: i64) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -25,30 +36,21 @@ fn process_state(pid: i64) -> Option<char> {
 
 fn pid(server: &RedisServer) -> i64 {
     let info = server.cli(&["INFO", "server"]).text();
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix("process_id:"));
-    line.expect("a process id").parse().expect("a number")
+    let mut lines = info.lines();
+    let pid = lines.find_map(|line| line.strip_prefix("process_id:"));
+    pid.expect("a process id").parse().expect("a number")
 }
 
 #[test]
 fn answers_commands_of_any_bytes() {
     let server = RedisServer::start();
-    assert_eq!(
-        server.url(),
-        format!("redis://127.0.0.1:{}/", server.port())
-    );
+    let url = format!("redis://127.0.0.1:{}/", server.port());
+    assert_eq!(server.url(), url);
     assert_eq!(server.cli(&["SET", "a", "b"]).text(), "OK");
     assert_eq!(server.cli(&["GET", "a"]).text(), "b");
     assert!(server.cli(&["GET", "none"]).is_nil());
     assert_eq!(server.cli(&["INCR", "n"]).int(), 1);
-    let wrong = server.cli(&["INCR", "a"]);
-    assert!(
-        wrong
-            .error()
-            .is_some_and(|text| text.starts_with("ERR value")),
-        "{wrong:?}"
-    );
+    is_refused(&server.cli(&["INCR", "a"]), "ERR value");
     let raw: &[u8] = b"\0\r\n\xff";
     server.cli(&[b"SET".as_slice(), b"raw", raw]);
     assert_eq!(server.cli(&["GET", "raw"]).bytes(), raw);
@@ -58,14 +60,11 @@ fn answers_commands_of_any_bytes() {
 #[test]
 fn keeps_nothing_on_disk() {
     let server = RedisServer::start();
-    assert_eq!(server.cli(&["CONFIG", "GET", "save"]).array()[1].text(), "");
-    let dir = server.cli(&["CONFIG", "GET", "dir"]).array()[1].text();
+    assert_eq!(setting(&server, "save"), "");
+    let dir = setting(&server, "dir");
     assert!(Path::new(&dir).join("log").exists());
-    assert!(
-        server.log().contains("Ready to accept connections"),
-        "{}",
-        server.log()
-    );
+    let log = server.log();
+    assert!(log.contains("Ready to accept connections"), "{log}");
     let pid = pid(&server);
     drop(server);
     assert!(!Path::new(&dir).exists());
@@ -76,18 +75,11 @@ fn keeps_nothing_on_disk() {
 fn cli_survives_its_connection_being_killed() {
     let server = RedisServer::start();
     let id = server.cli(&["CLIENT", "ID"]).int();
-    assert_eq!(
-        server.cli(&["CLIENT", "ID"]).int(),
-        id,
-        "one connection is kept"
-    );
+    let again = server.cli(&["CLIENT", "ID"]).int();
+    assert_eq!(again, id, "one connection is kept");
     let mut other = server.connection();
-    assert_eq!(
-        other
-            .command(&["CLIENT", "KILL", "ID", &id.to_string()])
-            .int(),
-        1
-    );
+    let kills = ["CLIENT", "KILL", "ID", &id.to_string()];
+    assert_eq!(other.command(&kills).int(), 1);
     assert_ne!(server.cli(&["CLIENT", "ID"]).int(), id);
 }
 
@@ -123,15 +115,10 @@ fn pipelines_in_order_on_a_connection_of_ones_own() {
     assert!(replies[3].array()[1].error().is_some());
     assert_eq!(replies[4].int(), 1);
     connection.send(&["SUBSCRIBE", "news"]).expect("sent");
-    assert_eq!(
-        connection.receive().expect("received").array()[0].text(),
-        "subscribe"
-    );
+    let mut heard = |at: usize| connection.receive().expect("received").array()[at].text();
+    assert_eq!(heard(0), "subscribe");
     server.cli(&["PUBLISH", "news", "hello"]);
-    assert_eq!(
-        connection.receive().expect("received").array()[2].text(),
-        "hello"
-    );
+    assert_eq!(heard(2), "hello");
 }
 
 #[test]
@@ -142,14 +129,8 @@ fn options_reach_the_server() {
         .arg("--databases")
         .arg("3")
         .start();
-    assert_eq!(
-        server.cli(&["CONFIG", "GET", "maxmemory"]).array()[1].int(),
-        3 << 20
-    );
-    assert_eq!(
-        server.cli(&["CONFIG", "GET", "databases"]).array()[1].int(),
-        3
-    );
+    assert_eq!(setting(&server, "maxmemory"), (3 << 20).to_string());
+    assert_eq!(setting(&server, "databases"), "3");
 }
 
 #[test]
@@ -163,13 +144,8 @@ fn password_is_required_and_used() {
     let server = RedisServer::builder().password("a secret").start();
     assert_eq!(server.password(), Some("a secret"));
     assert_eq!(server.cli(&["PING"]).text(), "PONG");
-    let refused = RespConn::connect(server.port()).command(&["GET", "a"]);
-    assert!(
-        refused
-            .error()
-            .is_some_and(|text| text.starts_with("NOAUTH")),
-        "{refused:?}"
-    );
+    let mut stranger = RespConn::connect(server.port());
+    is_refused(&stranger.command(&["GET", "a"]), "NOAUTH");
     server.restart();
     assert_eq!(server.cli(&["PING"]).text(), "PONG");
 }
@@ -240,12 +216,8 @@ fn replica_follows_its_master() {
     eventually(SOON, "the replica has the key", || {
         replica.cli(&["GET", "a"]) == Reply::Str(b"b".to_vec())
     });
-    assert!(
-        replica
-            .cli(&["INFO", "replication"])
-            .text()
-            .contains("master_link_status:up")
-    );
+    let info = replica.cli(&["INFO", "replication"]).text();
+    assert!(info.contains("master_link_status:up"), "{info}");
 }
 
 #[test]
@@ -361,11 +333,8 @@ fn start_tries_other_ports_and_says_when_it_gives_up() {
     let squatter = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = squatter.local_addr().expect("bound").port();
     // The option overrides each port that the kit tries.
-    drop(
-        RedisServer::builder()
-            .option("port", &port.to_string())
-            .start(),
-    );
+    let server = RedisServer::builder().option("port", &port.to_string());
+    drop(server.start());
 }
 
 #[test]
@@ -392,11 +361,8 @@ fn a_server_that_ended_by_itself_cannot_be_paused() {
 #[test]
 #[should_panic(expected = "there is no program /nonexistent/redis-server: apt install")]
 fn missing_binary_names_the_remedy() {
-    drop(
-        RedisServer::builder()
-            .binary("/nonexistent/redis-server")
-            .start(),
-    );
+    let missing = RedisServer::builder().binary("/nonexistent/redis-server");
+    drop(missing.start());
 }
 
 /// The test below also runs this test, with another environment.

@@ -258,12 +258,6 @@ mod tests {
     }
 
     #[test]
-    fn a_name_alone_is_refused() {
-        run(&["x"]).command().unwrap_err();
-        run(&["x", "--"]).command().unwrap_err();
-    }
-
-    #[test]
     fn a_ttl_that_a_command_cannot_keep_is_refused() {
         let limits = |ms| run(&["x", "true"]).limits(Duration::from_millis(ms));
         for ms in [10, 30, 49] {
@@ -313,11 +307,5 @@ mod tests {
         ] {
             assert_eq!(OnLost::parse(text).ok(), action, "{text}");
         }
-    }
-
-    #[test]
-    fn skipping_is_not_waiting_unless_a_limit_is_given() {
-        assert!(run(&["--skip", "x", "true"]).waiting().once);
-        assert!(!run(&["--skip", "-w", "5", "x", "true"]).waiting().once);
     }
 }

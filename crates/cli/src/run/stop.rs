@@ -264,91 +264,51 @@ mod tests {
 
     #[test]
     fn the_contract_for_30_seconds() {
+        use StopAction::{Ask, GiveUp, Kill, Rest};
+        use StopPhase::{Asked, Killed, Running};
         let limits = StopLimits::of(MS(30_000), None);
         assert_eq!((limits.grace, limits.margin), (MS(5_000), MS(300)));
-        assert_eq!(
-            limits.act(at(StopPhase::Running, 20_000)),
-            StopAction::Rest(MS(100))
-        );
-        assert_eq!(
-            limits.act(at(StopPhase::Running, 5_310)),
-            StopAction::Rest(MS(10))
-        );
-        assert_eq!(limits.act(at(StopPhase::Running, 5_300)), StopAction::Ask);
-        assert_eq!(
-            limits.act(at(StopPhase::Asked(MS(4_000)), 1_300)),
-            StopAction::Rest(MS(100))
-        );
-        assert_eq!(
-            limits.act(at(StopPhase::Asked(MS(4_990)), 310)),
-            StopAction::Rest(MS(10))
-        );
-        assert_eq!(
-            limits.act(at(StopPhase::Asked(MS(5_000)), 300)),
-            StopAction::Kill
-        );
-        assert_eq!(
-            limits.act(at(StopPhase::Killed(MS(999)), 0)),
-            StopAction::Rest(MS(1))
-        );
-        assert_eq!(
-            limits.act(at(StopPhase::Killed(MS(1_000)), 0)),
-            StopAction::GiveUp
-        );
-    }
-
-    #[test]
-    fn a_loss_asks_at_once_and_kills_after_grace_or_when_time_is_up() {
-        let limits = StopLimits::of(MS(30_000), None);
-        assert_eq!(
-            limits.act(StopState {
+        for (phase, left, action) in [
+            (Running, 20_000, Rest(MS(100))),
+            (Running, 5_310, Rest(MS(10))),
+            (Running, 5_300, Ask),
+            (Asked(MS(4_000)), 1_300, Rest(MS(100))),
+            (Asked(MS(4_990)), 310, Rest(MS(10))),
+            (Asked(MS(5_000)), 300, Kill),
+            // A renewal does not save a command that was asked.
+            (Asked(MS(5_000)), 29_000, Kill),
+            (Killed(MS(999)), 0, Rest(MS(1))),
+            (Killed(MS(1_000)), 0, GiveUp),
+        ] {
+            let state = at(phase, left);
+            assert_eq!(limits.act(state), action, "{state:?}");
+        }
+        // A loss asks at once, and kills after the grace or when the time is up.
+        for (phase, left, action) in [
+            (Running, 25_000, Ask),
+            (Asked(MS(5_000)), 20_000, Kill),
+            (Asked(MS(1_000)), 300, Kill),
+            (Running, 0, Kill),
+        ] {
+            let lost = StopState {
                 lost: true,
-                ..at(StopPhase::Running, 25_000)
-            }),
-            StopAction::Ask
-        );
-        assert_eq!(
-            limits.act(StopState {
-                lost: true,
-                ..at(StopPhase::Asked(MS(5_000)), 20_000)
-            }),
-            StopAction::Kill
-        );
-        assert_eq!(
-            limits.act(StopState {
-                lost: true,
-                ..at(StopPhase::Asked(MS(1_000)), 300)
-            }),
-            StopAction::Kill
-        );
-        assert_eq!(
-            limits.act(StopState {
-                lost: true,
-                ..at(StopPhase::Running, 0)
-            }),
-            StopAction::Kill
-        );
-    }
-
-    #[test]
-    fn a_renewal_does_not_save_a_command_that_was_asked() {
-        assert_eq!(
-            StopLimits::of(MS(30_000), None).act(at(StopPhase::Asked(MS(5_000)), 29_000)),
-            StopAction::Kill
-        );
-    }
-
-    #[test]
-    fn renewals_get_time_after_stall_but_never_past_the_margin() {
-        let limits = StopLimits::of(MS(30_000), None);
-        let stalled = |left, since| StopState {
-            since_stall: Some(MS(since)),
-            ..at(StopPhase::Running, left)
-        };
-        assert_eq!(limits.act(stalled(4_000, 0)), StopAction::Rest(MS(10)));
-        assert_eq!(limits.act(stalled(3_700, 299)), StopAction::Rest(MS(10)));
-        assert_eq!(limits.act(stalled(3_700, 300)), StopAction::Ask);
-        assert_eq!(limits.act(stalled(300, 0)), StopAction::Kill);
+                ..at(phase, left)
+            };
+            assert_eq!(limits.act(lost), action, "{lost:?}");
+        }
+        // After a stall renewals get time, but never past the margin.
+        for (left, since, action) in [
+            (4_000, 0, Rest(MS(10))),
+            (3_700, 299, Rest(MS(10))),
+            (3_700, 300, Ask),
+            (300, 0, Kill),
+        ] {
+            let stalled = StopState {
+                since_stall: Some(MS(since)),
+                ..at(Running, left)
+            };
+            assert_eq!(limits.act(stalled), action, "{stalled:?}");
+        }
     }
 
     #[test]

@@ -2,19 +2,97 @@
 
 // /proc and `setsid --ctty` are Linux'.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use crate::common::pty::Session;
-use crate::common::servers::{
-    LEASEHOLD, Running, ask, command, directories, evaluated, nothing_is_left, output, parent_of,
-    send, servers, surround, text,
-};
-use crate::common::{self, LIMIT, Store};
-use nix::sys::signal::Signal;
+use crate::common::{LEASEHOLD, LIMIT, Run, Running, Store, lives, tool};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use testkit::{RedisServer, eventually, free_port};
+
+/// The servers of this test: each runs in its own directory there.
+fn servers(store: &Store) -> Vec<u64> {
+    let ours = store.file("leasehold-dev-");
+    let ours = ours.to_str().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_ours = |pid: &u64| {
+        let place = fs::read_link(format!("/proc/{pid}/cwd"));
+        place.is_ok_and(|place| place.to_string_lossy().starts_with(ours)) && lives(*pid)
+    };
+    pids.filter(is_ours).collect()
+}
+
+fn has_directory(store: &Store) -> bool {
+    let mut entries = fs::read_dir(store.dir.path()).unwrap().flatten();
+    entries.any(|entry| {
+        entry
+            .file_name()
+            .to_string_lossy()
+            .contains("leasehold-dev-")
+    })
+}
+
+/// Waits until neither a server nor its directory is left.
+#[track_caller]
+pub(crate) fn nothing_is_left(store: &Store) {
+    eventually(LIMIT, "the server is gone", || servers(store).is_empty());
+    eventually(LIMIT, "its directory is gone", || !has_directory(store));
+}
+
+/// Neither is left now.
+#[track_caller]
+fn nothing_is_left_now(store: &Store) {
+    assert!(servers(store).is_empty() && !has_directory(store));
+}
+
+fn parent_of(pid: u64) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let rest = stat.rsplit(") ").next().unwrap();
+    rest.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn send(pid: u64, signal: Signal) {
+    kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+}
+
+/// The answer of the server at `url` to a command.
+fn ask(url: &str, question: &str) -> Vec<String> {
+    let mut server = UnixStream::connect(url.strip_prefix("unix:").unwrap()).unwrap();
+    write!(server, "{question}\r\nPING\r\n").unwrap();
+    let lines = BufReader::new(server).lines().map(Result::unwrap);
+    lines.take_while(|line| line != "+PONG").collect()
+}
+
+/// `leasehold dev -- sh -c SCRIPT`.
+fn dev(store: &Store, script: &str) -> Run {
+    store.program("leasehold dev -- sh -c").words(&[script])
+}
+
+/// A shell that has evaluated the output of `leasehold dev`, and waits.
+fn evaluated(store: &Store, shell: &str, substitution: &str) -> (Running, String) {
+    let script = format!(
+        "eval \"{substitution}\"; leasehold run x true && echo $LEASEHOLD_URL > url.new && mv url.new url; while ! [ -e let-go ]; do sleep 0.02; done"
+    );
+    let running = store.program(&[shell, "-c", &script]).start();
+    store.until("url");
+    let url = fs::read_to_string(store.file("url")).unwrap();
+    (running, url.trim().to_owned())
+}
+
+/// A session with a terminal.
+fn session(store: &Store, words: &[&str]) -> Session {
+    Session::start(words, |command| {
+        store.surround(command);
+        command.current_dir(store.dir.path());
+    })
+}
 
 #[test]
 fn a_command_gets_a_server_which_ends_with_it() {
@@ -22,28 +100,19 @@ fn a_command_gets_a_server_which_ends_with_it() {
     let script = "
         leasehold run x sh -c 'echo fence=$LEASEHOLD_FENCE' && echo $LEASEHOLD_URL $LEASEHOLD_URL_FILE && stat -c %a ${LEASEHOLD_URL#unix:} $(dirname ${LEASEHOLD_URL#unix:})
         exit 3";
-    let done = command(&store, &["leasehold", "dev", "--", "sh", "-c", script])
-        .env("LEASEHOLD_URL_FILE", "/no/such")
-        .output()
-        .unwrap();
-    assert_eq!(done.status.code(), Some(3), "{done:?}");
-    let said = text(&done.stdout);
-    let lines: Vec<&str> = said.lines().collect();
+    let run = dev(&store, script).env("LEASEHOLD_URL_FILE", "/no/such");
+    let done = run.is(3, &[]);
+    let lines: Vec<&str> = done.stdout.lines().collect();
     assert!(lines[0].starts_with("fence="), "{done:?}");
     assert!(lines[1].starts_with("unix:/") && lines[1].ends_with("/redis.sock"));
     assert_eq!(lines[2..], ["600", "700"]);
     // The server and its directory are gone when the command ends.
-    assert!(servers(&store).is_empty() && directories(&store).is_empty());
+    nothing_is_left_now(&store);
 
-    let done = output(&store, &["leasehold", "dev", "--", "no-such-command"]);
-    assert_eq!(done.status.code(), Some(127), "{done:?}");
-    assert!(text(&done.stderr).contains("leasehold: \"no-such-command\""));
-    let done = output(
-        &store,
-        &["leasehold", "dev", "--", "sh", "-c", "kill -KILL $$"],
-    );
-    assert_eq!(done.status.code(), Some(137), "{done:?}");
-    assert!(servers(&store).is_empty() && directories(&store).is_empty());
+    let missing = store.program("leasehold dev -- no-such-command");
+    missing.is(127, &["leasehold: \"no-such-command\""]);
+    dev(&store, "kill -KILL $$").is(137, &[]);
+    nothing_is_left_now(&store);
 }
 
 #[test]
@@ -57,7 +126,7 @@ fn a_server_for_a_shell_ends_with_the_shell() {
         ("bash", "$( (leasehold dev); true)"),
     ] {
         let store = Store::local();
-        let (mut running, url) = evaluated(&store, shell, substitution);
+        let (running, url) = evaluated(&store, shell, substitution);
         assert_eq!(servers(&store).len(), 1, "{shell} {substitution}");
         for (setting, value) in [
             ("maxmemory-policy", "noeviction"),
@@ -70,11 +139,11 @@ fn a_server_for_a_shell_ends_with_the_shell() {
         }
         // The shell ends by itself, or the test kills it.
         if substitution.contains("true") {
-            send(running.pid(), Signal::SIGKILL);
+            drop(running);
         } else {
             store.touch("let-go");
+            running.end();
         }
-        running.end();
         nothing_is_left(&store);
     }
 }
@@ -85,8 +154,8 @@ fn a_server_that_nobody_can_use_is_not_kept() {
     // The reader of the output has ended, so no program can learn the URL.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = command(&store, &["sh", "-c", "leasehold dev; exit $?"]);
-    let done = command.stdout(writer).output().unwrap();
+    let command = store.program(&["sh", "-c", "leasehold dev; exit $?"]);
+    let done = command.stdout(writer).raw();
     assert_eq!(done.status.code(), Some(70), "{done:?}");
     nothing_is_left(&store);
 }
@@ -94,26 +163,15 @@ fn a_server_that_nobody_can_use_is_not_kept() {
 #[test]
 fn no_kill_leaves_a_server_behind() {
     let store = Store::local();
-    let mut started = Running::start(
-        &store,
-        &[
-            "leasehold",
-            "dev",
-            "--",
-            "sh",
-            "-c",
-            "touch on; exec sleep 1000",
-        ],
-    );
+    let started = dev(&store, "touch on; exec sleep 1000").start();
     store.until("on");
     assert_eq!(servers(&store).len(), 1);
-    send(started.pid(), Signal::SIGKILL);
-    started.end();
+    drop(started);
     nothing_is_left(&store);
 
     // The test kills the guardian.
     let store = Store::local();
-    let (mut shell, _) = evaluated(&store, "sh", "$(leasehold dev)");
+    let (shell, _) = evaluated(&store, "sh", "$(leasehold dev)");
     send(parent_of(servers(&store)[0]), Signal::SIGKILL);
     eventually(LIMIT, "the server is gone", || servers(&store).is_empty());
     store.touch("let-go");
@@ -130,11 +188,9 @@ fn no_kill_leaves_a_server_behind() {
     let slow = store.file("slow");
     fs::write(&slow, "#!/bin/sh\ntouch ../started\nexec sleep 1000\n").unwrap();
     fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
-    let words = ["leasehold", "dev", "--server", slow.to_str().unwrap()];
-    let mut started = Running::start(&store, &words);
+    let started = store.program("leasehold dev --server ./slow").start();
     store.until("started");
-    send(started.pid(), Signal::SIGKILL);
-    started.end();
+    drop(started);
     nothing_is_left(&store);
 }
 
@@ -142,10 +198,10 @@ fn no_kill_leaves_a_server_behind() {
 fn a_signal_is_for_the_command() {
     let store = Store::local();
     let script = "trap 'exit 9' TERM; touch on; while :; do sleep 0.02; done";
-    let mut started = Running::start(&store, &["leasehold", "dev", "--", "sh", "-c", script]);
+    let started = dev(&store, script).start();
     store.until("on");
-    send(started.pid(), Signal::SIGTERM);
-    assert_eq!(started.end(), Some(9));
+    started.signal(Signal::SIGTERM);
+    started.ends(9, &[]);
     assert!(servers(&store).is_empty());
 }
 
@@ -154,10 +210,7 @@ fn ctrl_c_is_for_the_command_once() {
     let store = Store::local();
     let at_terminal = |script: &str| {
         let script = format!("leasehold dev -- sh -c '{script}'; echo went on rc=$?");
-        let mut session = Session::start(&["bash", "-c", &script], |command| {
-            surround(&store, command);
-            command.current_dir(store.dir.path());
-        });
+        let mut session = session(&store, &["bash", "-c", &script]);
         store.until("on");
         session.press("\x03");
         session.end();
@@ -167,10 +220,8 @@ fn ctrl_c_is_for_the_command_once() {
     };
     let trap = r#"trap "echo int; exit 9" INT; touch on; while :; do sleep 0.02; done"#;
     let shown = at_terminal(trap);
-    assert!(
-        shown.contains("went on rc=9") && shown.matches("int\r\n").count() == 1,
-        "{shown}"
-    );
+    assert!(shown.contains("went on rc=9"), "{shown}");
+    assert_eq!(shown.matches("int\r\n").count(), 1, "{shown}");
     // Without a trap, the surrounding script ends too.
     let shown = at_terminal("touch on; exec sleep 1000");
     assert!(!shown.contains("went on"), "{shown}");
@@ -181,12 +232,8 @@ fn an_orphan_starts_no_server() {
     let store = Store::local();
     // The parent is in another session, like `init`.
     let script = "setsid --wait leasehold dev; echo $?";
-    let done = output(&store, &["sh", "-c", script]);
-    assert_eq!(text(&done.stdout), "64\n", "{done:?}");
-    assert!(
-        text(&done.stderr).contains("leasehold dev -- CMD"),
-        "{done:?}"
-    );
+    let done = store.program(&["sh", "-c", script]).prints(0, "64\n");
+    assert!(done.stderr.contains("leasehold dev -- CMD"), "{done:?}");
     nothing_is_left(&store);
 }
 
@@ -194,36 +241,30 @@ fn an_orphan_starts_no_server() {
 fn at_a_terminal_it_runs_until_ctrl_c() {
     let store = Store::local();
     let script = "leasehold dev; echo went on; true";
-    let mut session = Session::start(&["bash", "-c", script], |command| {
-        surround(&store, command);
-    });
-    session.until("until Ctrl-C");
-    session.until("export LEASEHOLD_URL=unix:");
-    session.until("/redis.sock");
+    let mut shell = session(&store, &["bash", "-c", script]);
+    for text in ["until Ctrl-C", "export LEASEHOLD_URL=unix:", "/redis.sock"] {
+        shell.until(text);
+    }
     assert_eq!(servers(&store).len(), 1);
-    session.press("\x03");
-    session.end();
+    shell.press("\x03");
+    shell.end();
     // Ctrl-C ends the script, as with any other program.
-    assert!(!session.shown().contains("went on"), "{}", session.shown());
+    assert!(!shell.shown().contains("went on"), "{}", shell.shown());
     nothing_is_left(&store);
 
     // When the server ends, `leasehold dev` ends too.
-    let mut session = Session::start(&["leasehold", "dev"], |command| {
-        surround(&store, command);
-    });
-    session.until("/redis.sock");
+    let mut dev = session(&store, &["leasehold", "dev"]);
+    dev.until("/redis.sock");
     send(servers(&store)[0], Signal::SIGKILL);
-    session.until("the server has ended");
-    assert_eq!(session.end().code(), Some(69));
+    dev.until("the server has ended");
+    assert_eq!(dev.end().code(), Some(69));
     nothing_is_left(&store);
 }
 
 #[test]
 fn ctrl_c_at_the_prompt_does_not_end_a_server_of_the_shell() {
     let store = Store::local();
-    let mut session = Session::start(&["bash", "--norc", "--noprofile", "-i"], |command| {
-        surround(&store, command);
-    });
+    let mut session = session(&store, &["bash", "--norc", "--noprofile", "-i"]);
     session.until("prompt> ");
     session.press("eval \"$(leasehold dev)\"; echo done=$?\n");
     session.until("done=0");
@@ -244,79 +285,58 @@ fn ctrl_c_at_the_prompt_does_not_end_a_server_of_the_shell() {
 #[test]
 fn without_a_server_it_says_what_to_install() {
     let store = Store::local();
-    let done = Command::new(LEASEHOLD)
+    let nothing = Command::new(LEASEHOLD)
         .arg("dev")
         .env("PATH", "/no/such")
-        .output()
-        .unwrap();
-    assert_eq!(done.status.code(), Some(127), "{done:?}");
-    let said = text(&done.stderr);
+        .output();
+    let nothing = nothing.unwrap();
+    assert_eq!(nothing.status.code(), Some(127), "{nothing:?}");
+    let said = String::from_utf8_lossy(&nothing.stderr);
     for words in ["redis-server", "valkey-server", "apt install", "(exit 127)"] {
         assert!(said.contains(words), "{said}");
     }
-    let done = output(&store, &["leasehold", "dev", "--server", "./missing"]);
-    assert_eq!(done.status.code(), Some(127), "{done:?}");
+    let missing = store.program("leasehold dev --server ./missing");
+    missing.is(127, &[]);
 
     let other = RedisServer::start();
-    let port = other.port().to_string();
-    let done = output(&store, &["leasehold", "dev", "--port", &port]);
-    assert_eq!(done.status.code(), Some(69), "{done:?}");
-    assert!(
-        text(&done.stderr).contains("Address already in use"),
-        "{done:?}"
-    );
-    assert_eq!(done.stdout, b"");
+    let taken = store.program(&format!("leasehold dev --port {}", other.port()));
+    let done = taken.is(69, &["Address already in use"]);
+    assert_eq!(done.stdout, "");
     nothing_is_left(&store);
 }
 
 #[test]
 fn another_server_will_do() {
     let store = Store::local();
-    let real = common::tool("sh", &["-c", "command -v redis-server"]);
-    let real = text(&real.stdout);
+    let real = tool("sh", &["-c", "command -v redis-server"]);
+    let real = String::from_utf8(real.stdout).unwrap();
     let programs = store.file("programs");
     fs::create_dir(&programs).unwrap();
     for link in [store.file("my-server"), programs.join("valkey-server")] {
-        std::os::unix::fs::symlink(real.trim(), link).unwrap();
+        symlink(real.trim(), link).unwrap();
     }
-    let lock = [LEASEHOLD, "run", "x", "/bin/true"];
-    let dev = |words: &[&str], path: &str| {
+    for (words, path) in [
+        (&["--server", "./my-server"][..], "/no/such"),
+        (&[], programs.to_str().unwrap()),
+    ] {
         let mut command = Command::new(LEASEHOLD);
-        surround(&store, &mut command);
-        command.arg("dev").args(words).arg("--").args(lock);
-        let done = command
-            .env("PATH", path)
-            .current_dir(store.dir.path())
-            .output()
-            .unwrap();
+        store.surround(&mut command);
+        command.arg("dev").args(words);
+        command.args(["--", LEASEHOLD, "run", "x", "/bin/true"]);
+        let command = command.env("PATH", path).current_dir(store.dir.path());
+        let done = command.output().unwrap();
         assert_eq!(done.status.code(), Some(0), "{done:?}");
         nothing_is_left(&store);
-    };
-    dev(&["--server", "./my-server"], "/no/such");
-    dev(&[], programs.to_str().unwrap());
+    }
 }
 
 #[test]
 fn a_port_is_for_programs_without_sockets() {
     let store = Store::local();
     // Not an ephemeral port: a connection of another test might use it by now.
-    let port = free_port().to_string();
-    let script = "leasehold run x echo $LEASEHOLD_URL";
-    let words = [
-        "leasehold",
-        "dev",
-        "--port",
-        &port,
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
-    let done = output(&store, &words);
-    assert_eq!(
-        text(&done.stdout),
-        format!("redis://127.0.0.1:{port}/\n"),
-        "{done:?}"
-    );
+    let port = free_port();
+    let dev = store.program(&format!("leasehold dev --port {port} -- sh -c"));
+    let dev = dev.words(&["leasehold run x echo $LEASEHOLD_URL"]);
+    dev.prints(0, &format!("redis://127.0.0.1:{port}/\n"));
     nothing_is_left(&store);
 }

@@ -13,33 +13,23 @@ use std::thread;
 
 use testkit::RedisServer;
 
-use crate::common::{Run, Store, tool};
+use crate::common::{LEASEHOLD, Store, rows, tool};
 
 #[test]
 fn no_tip_leads_astray() {
     let store = Store::local();
-    for (words, says) in [
-        (
-            ["-w", "-1", "x", "true"].as_slice(),
-            "'-1' for '--wait <DUR>': write 30s",
-        ),
-        (
-            &["--max-waiters", "-1", "x", "true"],
-            "'-1' for '--max-waiters",
-        ),
-        (
-            &["--lock", "x", "true"],
-            "unexpected argument '--lock' found",
-        ),
-        (&["x"], "leasehold hold LOCK"),
-    ] {
-        let done = store.run(words).output();
-        done.is(64, &[says, "(exit 64)"]);
+    let table = "
+        -w -1 x true            | '-1' for '--wait <DUR>': write 30s
+        --max-waiters -1 x true | '-1' for '--max-waiters
+        --lock x true           | unexpected argument '--lock' found
+        x                       | leasehold hold LOCK
+    ";
+    for [words, says] in rows(table) {
+        let done = store.run(words).is(64, &[says, "(exit 64)"]);
         assert!(!done.stderr.contains("tip:"), "{done:?}");
     }
-    let done = tool(env!("CARGO_BIN_EXE_leasehold"), &["completions", "tcsh"]);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(said.contains("zsh]") && !said.contains("similar"), "{said}");
+    let done = store.leasehold("completions tcsh").is(64, &["zsh]"]);
+    assert!(!done.stderr.contains("similar"), "{done:?}");
 }
 
 /// Only a user can delete this key, and a waiter would wait for ever.
@@ -47,79 +37,57 @@ fn no_tip_leads_astray() {
 fn a_foreign_lock_that_never_ends_is_not_to_be_waited_for() {
     let store = Store::redis();
     store.server().cli(&["SET", "x", "somebody"]);
-    let done = store.run(&["-n", "x", "true"]).output();
-    done.is(
-        75,
-        &["never ends", "next    find the program that set this key"],
-    );
+    let step = "next    find the program that set this key";
+    let done = store.run("-n x true").is(75, &["never ends", step]);
     assert!(!done.stderr.contains("leasehold run"), "{done:?}");
 }
 
 #[test]
 fn a_file_that_is_no_store_is_named_as_such() {
-    let store = Store::local();
-    fs::write(
-        store.file("notes"),
-        "these are no locks, however long they are",
-    )
-    .unwrap();
-    let url = format!("local:{}", store.file("notes").display());
-    let run = Run::new(store.dir.path()).words(&["--url", &url, "x", "true"]);
+    let mut store = Store::local();
+    let text = "these are no locks, however long they are";
+    fs::write(store.file("notes"), text).unwrap();
+    store.url = format!("local:{}", store.file("notes").display());
     let step = "next    name a new file, or a lock file of leasehold";
-    run.output().is(78, &[step]);
-    doctor(&url, 78, &[step]);
+    for line in ["run x true", "doctor --quick"] {
+        store.leasehold(line).is(78, &[step]);
+    }
 }
 
 /// A limit of the size of files stands for a full disk: it binds root too.
 #[test]
 fn a_file_without_writes_is_read_and_says_so() {
     let store = Store::local();
-    let holder = store.hold();
-    let limited = |words: &[&str]| {
-        let script = r#"trap '' XFSZ; ulimit -f 0; exec "$@""#;
-        let mut all = vec!["-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")];
-        all.extend(words);
-        let done = tool("sh", &all);
-        let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
-        (done.status.code(), said.into_owned())
-    };
-    let url = store.url.clone();
-    let kept = store.verb("acquire", &["--ttl", "1h", "kept"]).output();
-    let token = kept.stdout.trim();
-    let (code, said) = limited(&["inspect", "--url", &url]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("kept"), "{said}");
-    let (code, said) = limited(&["check", "--url", &url, "--token", token, "kept"]);
-    assert_eq!(code, Some(0), "{said}");
-    let (code, said) = limited(&["doctor", "--quick", "--url", &url]);
-    assert_eq!(code, Some(78), "{said}");
-    assert!(said.contains("the file cannot be written"), "{said}");
-    let release = &["release", "--url", &url, "--token", token, "kept"][..];
-    for (words, next) in [
+    let _holder = store.hold();
+    let kept = store.leasehold("acquire --ttl 1h kept").output();
+    let url = &store.url;
+    let with_token = format!("--url {url} --token {} kept", kept.stdout.trim());
+    let unwritten = "the file cannot be written";
+    for (line, code, says) in [
+        (format!("inspect --url {url}"), 0, &["kept"][..]),
+        (format!("check {with_token}"), 0, &[]),
+        (format!("doctor --quick --url {url}"), 78, &[unwritten]),
         (
-            &["run", "-n", "--url", &url, "other", "true"][..],
-            "next    check its disk",
+            format!("run -n --url {url} other true"),
+            69,
+            &[unwritten, "next    check its disk"],
         ),
-        (release, "The release is not confirmed: try again"),
+        (
+            format!("release {with_token}"),
+            69,
+            &[unwritten, "The release is not confirmed: try again"],
+        ),
     ] {
-        let (code, said) = limited(words);
-        assert_eq!(code, Some(69), "{said}");
-        for words in ["the file cannot be written", next] {
+        let script = format!("trap '' XFSZ; ulimit -f 0; exec 2>&1; exec {LEASEHOLD} {line}");
+        let done = tool("sh", &["-c", &script]);
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(done.status.code(), Some(code), "{said}");
+        for words in says {
             assert!(said.contains(words), "{said}");
         }
-        assert!(!said.contains("server") && !said.contains("port"), "{said}");
+        let misleads = ["server", "port"].map(|word| said.contains(word));
+        assert!(code != 69 || misleads == [false; 2], "{said}");
     }
-    drop(holder);
-}
-
-/// The doctor has nothing to examine at this URL.
-#[track_caller]
-fn doctor(url: &str, code: i32, says: &[&str]) {
-    let words = ["doctor", "--quick", "--url", url];
-    let done = tool(env!("CARGO_BIN_EXE_leasehold"), &words);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(code), "{said}");
-    assert!(says.iter().all(|words| said.contains(words)), "{said}");
 }
 
 /// A server that says why it closes the connection.
@@ -127,22 +95,19 @@ fn doctor(url: &str, code: i32, says: &[&str]) {
 fn what_a_server_says_before_it_closes_comes_with_a_step_that_fits() {
     let store = Store::local();
     let both = |url: &str, code, says: &[&str]| {
-        let run = Run::new(store.dir.path()).words(&["-n", "--url", url, "x", "true"]);
-        let done = run.output();
-        done.is(code, says);
-        assert!(!done.stderr.contains("right port"), "{done:?}");
-        doctor(url, code, says);
+        for line in ["run -n x true", "doctor --quick"] {
+            let done = store.leasehold(line).env("LEASEHOLD_URL", url);
+            let done = done.is(code, says);
+            assert!(!done.stderr.contains("right port"), "{done:?}");
+        }
     };
     let full = RedisServer::start();
     // The kit's own first connection may not be closed yet, so the limit is set by the one that has to count.
     let mut only = full.connection();
     only.command(&["CONFIG", "SET", "maxclients", "1"]);
     let step = "next    close connections that nobody uses";
-    both(
-        &full.url(),
-        69,
-        &["and said: ERR max number of clients reached", step],
-    );
+    let said = "and said: ERR max number of clients reached";
+    both(&full.url(), 69, &[said, step]);
     for (said, code, step) in [
         (
             "DENIED Redis is running in protected mode because ...",

@@ -11,27 +11,17 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 
-use self::recipes::{Recipe, Workplace, all, each, each_on, recipe, succeeds, unknown};
-use crate::common::{self, Done, Running, Store};
-use testkit::RedisServer;
+use self::recipes::{Recipe, Workplace, all, each, each_on, recipe, succeeds};
+use crate::common::{LIMIT, Store, Words, rows};
+use testkit::{RedisServer, eventually};
 
 #[test]
 fn every_recipe_is_of_a_kind_that_is_run() {
     for recipe in all() {
-        let kinds = [
-            "shell",
-            "held",
-            "script",
-            "crontab",
-            "unit",
-            "entrypoint",
-            "command",
-            "actions",
-            "toml",
-            "redis.conf",
-            "refusals",
-        ];
-        assert!(kinds.contains(&recipe.kind.as_str()), "{recipe:?}");
+        let kinds =
+            "shell held script crontab unit entrypoint command actions toml redis.conf refusals";
+        let is_run = kinds.split(' ').any(|kind| kind == recipe.kind);
+        assert!(is_run, "{recipe:?}");
     }
 }
 
@@ -55,12 +45,9 @@ fn shell_and_github_actions_with_a_password_in_the_url() {
 #[test]
 fn with_a_held_lock() {
     each("held", |workplace, recipe| {
-        let holder = workplace
-            .store
-            .run(&["--ttl=30s", "db-migrate", "sh", "-c"]);
-        let _holder = holder
-            .words(&["echo $LEASEHOLD_FENCE > fence; exec sleep 60"])
-            .start();
+        let script = "echo $LEASEHOLD_FENCE > fence; exec sleep 60";
+        let holder = workplace.store.script("--ttl=30s db-migrate", script);
+        let _holder = holder.start();
         let fence = workplace.store.number("fence").to_string();
         workplace.shell(&recipe.text.replace("41", &fence));
         if recipe.name == "break" {
@@ -104,10 +91,8 @@ fn cron() {
 fn what_units_start() {
     each("unit", |workplace, recipe| {
         let text = workplace.adapted(&recipe.text);
-        let start = text
-            .lines()
-            .find_map(|line| line.strip_prefix("ExecStart="));
-        if let Some(start) = start {
+        let mut lines = text.lines();
+        if let Some(start) = lines.find_map(|line| line.strip_prefix("ExecStart=")) {
             succeeds(workplace.command("env").args(start.split(' ')));
         }
     });
@@ -116,22 +101,16 @@ fn what_units_start() {
 /// `systemd-analyze` reports no problem in the units.
 #[test]
 fn systemd_verifies_the_units() {
-    if Command::new("systemd-analyze")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
+    let mut version = Command::new("systemd-analyze");
+    if version.arg("--version").output().is_err() {
         eprintln!("not verified: systemd-analyze is not installed");
         return;
     }
     let workplace = Workplace::of(&recipe("cron"));
     let units: Vec<_> = all().into_iter().filter(|r| r.kind == "unit").collect();
     for unit in &units {
-        fs::write(
-            workplace.store.file(&unit.name),
-            workplace.adapted(&unit.text),
-        )
-        .expect("write the unit");
+        let text = workplace.adapted(&unit.text);
+        fs::write(workplace.store.file(&unit.name), text).expect("write the unit");
     }
     for unit in &units {
         let mut verify = Command::new("systemd-analyze");
@@ -165,18 +144,10 @@ fn list(text: &str, name: &str) -> Vec<String> {
 }
 
 fn as_first_process(workplace: &Workplace, words: &[String]) {
-    let ways = [
-        &["--pid", "--fork", "--mount-proc"][..],
-        &[
-            "--user",
-            "--map-root-user",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-        ],
-    ];
-    let permitted = ways.into_iter().find(|way| {
-        let tried = Command::new("unshare").args(*way).arg("true").output();
+    let ways = ["", "--user --map-root-user "];
+    let ways = ways.map(|user| format!("{user}--pid --fork --mount-proc"));
+    let permitted = ways.iter().map(Words::list).find(|way| {
+        let tried = Command::new("unshare").args(way).arg("true").output();
         tried.is_ok_and(|tried| tried.status.success())
     });
     if let Some(way) = permitted {
@@ -241,14 +212,8 @@ fn configuration() {
         fs::write(folder.join("config.toml"), workplace.adapted(&recipe.text)).expect("write it");
         let mut run = workplace.command("leasehold");
         run.env_remove("LEASEHOLD_URL");
-        succeeds(run.args([
-            "run",
-            "--try",
-            "x",
-            "sh",
-            "-c",
-            "test -n \"$LEASEHOLD_FENCE\"",
-        ]));
+        let script = "test -n \"$LEASEHOLD_FENCE\"";
+        succeeds(run.args(["run", "--try", "x", "sh", "-c", script]));
     });
 }
 
@@ -262,26 +227,22 @@ fn redis_conf() {
         server = server.option(key, value);
     }
     let store = Store::on(server.start());
-    store.run(&["x", "true"]).output().is(0, &[]);
-    if unknown("leasehold doctor --for").is_none() {
-        let mut doctor = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        succeeds(doctor.args(["doctor", "--for", "correctness", "--url", &store.url]));
-    }
+    store.run("x true").is(0, &[]);
+    let examined = store.verb("doctor", "--for correctness").raw();
+    assert!(examined.status.success(), "{examined:?}");
 }
 
 /// Checks the table of the requests that still work when the server refuses writes.
 #[test]
 fn refusals() {
     let Recipe { text, .. } = recipe("refusals");
-    let rows: Vec<Vec<_>> = text
-        .lines()
-        .skip(2)
-        .map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
-        .collect();
+    let table: Vec<&str> = text.lines().map(|row| row.trim_matches('|')).collect();
+    let table = table[2..].join("\n");
+    let rows = rows(&table);
     assert_eq!(rows.len(), 4);
     thread::scope(|scope| {
-        for row in &rows {
-            scope.spawn(|| refusal(row[0], row[1], row[2]));
+        for [state, new, held] in rows {
+            scope.spawn(move || refusal(state, new, held));
         }
     });
 }
@@ -291,28 +252,23 @@ fn refusal(state: &str, new: &str, held: &str) {
     let server = RedisServer::builder().option("enable-protected-configs", "yes");
     let store = Store::on(server.start());
     let ttl = if held == "79" { "6s" } else { "18s" };
-    let holder: Running = store
-        .run(&["--ttl", ttl, "held", "sh", "-c"])
-        .words(&[HOLD])
-        .start();
+    let script = "echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.05; done";
+    let holder = store.script(&format!("--ttl {ttl} held"), script).start();
     store.number("fence");
     refuse_writes(&store, state);
-    let done = store.run(&["--try", "new", "true"]).output();
+    let done = store.run("--try new true").output();
     assert_eq!(done.code().to_string(), new, "{state}: {done:?}");
     if held == "79" {
-        holder.end().is(79, &["was lost"]);
+        holder.ends(79, &["was lost"]);
         return;
     }
     let expires = || store.server().cli(&["PEXPIRETIME", "held"]).int();
     let before = expires();
-    testkit::eventually(common::LIMIT, state, || expires() > before);
+    eventually(LIMIT, state, || expires() > before);
     store.let_go();
-    let done: Done = holder.end();
-    done.is(0, &[]);
+    let done = holder.ends(0, &[]);
     assert_eq!(done.stderr, "", "{state}: it was given back");
 }
-
-const HOLD: &str = "echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.05; done";
 
 /// Brings the server into the state that a row of the table begins with.
 fn refuse_writes(store: &Store, state: &str) {
@@ -333,7 +289,7 @@ fn refuse_writes(store: &Store, state: &str) {
             fs::remove_dir(&gone).expect("remove it");
             set("save", "3600 1");
             store.server().cli(&["BGSAVE"]);
-            testkit::eventually(common::LIMIT, "the save fails", || {
+            eventually(LIMIT, "the save fails", || {
                 let reply = store.server().cli(&["SET", "probe", "x"]);
                 format!("{reply:?}").contains("MISCONF")
             });

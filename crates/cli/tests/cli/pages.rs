@@ -7,127 +7,105 @@ use std::fs;
 use std::process::Command;
 
 use crate::common::pty::Session;
-use crate::common::tool;
-
-const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+use crate::common::{LEASEHOLD, Words, rows, tool};
 
 /// The codes of the table.
 const CODES: [u8; 11] = [64, 66, 69, 70, 75, 77, 78, 79, 124, 126, 127];
 
-/// The verbs below `cache`.
-#[cfg(feature = "cache")]
-const CACHE: &[&str] = &["get-or-refresh", "get", "invalidate"];
-#[cfg(not(feature = "cache"))]
-const CACHE: &[&str] = &[];
-
-/// The verbs that are below another.
-fn below() -> impl Iterator<Item = [&'static str; 2]> {
-    let of_the_cache = CACHE.iter().map(|verb| ["cache", verb]);
-    of_the_cache.chain([["quorum", "init"]])
-}
-
 /// The output of `leasehold words...`, which must succeed.
 #[track_caller]
-fn printed(words: &[&str]) -> String {
-    let done = tool(LEASEHOLD, words);
-    assert_eq!(
-        (done.status.code(), done.stderr.len()),
-        (Some(0), 0),
-        "{done:?}"
-    );
+fn printed(words: &str) -> String {
+    let done = tool(LEASEHOLD, &words.list());
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(done.stderr.len(), 0, "{done:?}");
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// The verbs that the help names.
+/// What `leasehold words...` says about a mistake (64).
+#[track_caller]
+fn mistake(words: &str) -> String {
+    let done = tool(LEASEHOLD, &words.list());
+    assert_eq!(done.status.code(), Some(64), "{done:?}");
+    String::from_utf8(done.stderr).unwrap()
+}
+
+/// The verbs that the help names, and those below another verb.
 fn verbs() -> Vec<String> {
-    let help = printed(&["help"]);
+    let help = printed("help");
     let (_, list) = help.split_once("Commands:\n").unwrap();
     let (list, _) = list.split_once("\n\n").unwrap();
-    let verb = |line: &str| Some(line.split_whitespace().next()?.to_owned());
-    let verbs: Vec<String> = list
-        .lines()
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(verb)
-        .collect();
+    let lines = list.lines().filter_map(|line| line.strip_prefix("  "));
+    let lines = lines.filter(|line| !line.starts_with(' '));
+    let verbs = lines.filter_map(|line| line.split_whitespace().next());
+    let mut verbs: Vec<String> = verbs.map(str::to_owned).collect();
     assert!(verbs.len() >= 5, "{verbs:?}");
+    let mut below = vec!["quorum init"];
+    if cfg!(feature = "cache") {
+        below.extend(["cache get-or-refresh", "cache get", "cache invalidate"]);
+    }
+    verbs.extend(below.into_iter().map(str::to_owned));
     verbs
 }
 
 #[test]
 fn help_is_there_for_each_verb_and_for_the_exit_codes() {
-    let table = printed(&["help", "exit-codes"]);
+    let version = format!("leasehold {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(printed("--version"), version);
+    assert_eq!(printed("help"), printed("--help"));
+    let (table, run) = (printed("help exit-codes"), printed("run --help"));
     for code in CODES {
-        assert!(table.contains(&format!("\n  {code:<4} ")), "{code}");
+        let row = format!("\n  {code:<4} ");
+        assert!(table.contains(&row), "{code}");
+        // Only other verbs end with this one.
+        assert!(code == 66 || run.contains(&row), "{code}");
     }
     for verb in verbs() {
-        let help = printed(&["help", &verb]);
+        let help = printed(&format!("help {verb}"));
         assert!(help.contains(&format!("leasehold {verb}")), "{help}");
-        assert_eq!(help, printed(&[&verb, "--help"]), "{verb}");
+        assert_eq!(help, printed(&format!("{verb} --help")), "{verb}");
     }
-    for [above, verb] in below() {
-        let help = printed(&["help", above, verb]);
-        assert!(
-            help.contains(&format!("leasehold {above} {verb}")),
-            "{help}"
-        );
-        assert_eq!(help, printed(&[above, verb, "--help"]), "{verb}");
-    }
-    let done = tool(LEASEHOLD, &["help", "quorum", "inti"]);
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert_eq!(done.status.code(), Some(64));
-    assert!(
-        said.contains("there are    init") && !said.contains("exit-codes"),
-        "{said}"
-    );
     // The facts that options cannot express.
-    assert!(printed(&["help", "run"]).contains("leasehold run [OPTIONS] LOCK [--] CMD [ARG...]"));
-    assert!(printed(&["help", "dev"]).contains("leasehold dev [OPTIONS] [-- CMD [ARG...]]"));
-    assert_eq!(printed(&["help"]), printed(&["--help"]));
-    assert!(!printed(&["help", "dev"]).contains("guardian"));
-    let done = tool(LEASEHOLD, &["help", "rnu"]);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(64));
-    assert!(said.contains("no such verb: \"rnu\" (exit 64)") && said.contains("exit-codes"));
-    let done = tool(LEASEHOLD, &["rnu", "x", "true"]);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(64));
-    assert!(
-        said.contains("did you mean    leasehold run\n")
-            && said.contains("there are    run, hold,"),
-        "{said}"
-    );
-    let done = tool(LEASEHOLD, &["lab", "show", "set-ex-del"]);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(64));
-    assert!(said.contains("cargo run -p leasehold-lab"), "{said}");
+    let usage = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
+    assert!(run.contains(usage), "{run}");
+    let dev = printed("help dev");
+    let usage = "leasehold dev [OPTIONS] [-- CMD [ARG...]]";
+    assert!(dev.contains(usage) && !dev.contains("guardian"), "{dev}");
+}
+
+#[test]
+fn mistaken_verbs_are_told_of_those_that_there_are() {
+    for [words, says] in rows(
+        r#"
+                         | Usage: leasehold
+        help quorum inti | there are    init
+        help rnu         | no such verb: "rnu" (exit 64)
+        help rnu         | exit-codes
+        rnu x true       | did you mean    leasehold run
+        rnu x true       | there are    run, hold,
+        lab show set     | cargo run -p leasehold-lab
+    "#,
+    ) {
+        let said = mistake(words);
+        assert!(said.contains(says), "{words}: {said}");
+    }
+    assert_eq!(tool(LEASEHOLD, &[]).stdout.len(), 0);
+    assert!(!mistake("help quorum inti").contains("exit-codes"));
 }
 
 #[test]
 fn the_short_help_of_every_verb_fits_on_a_small_screen() {
-    let below = below().map(|words| words.map(str::to_owned).to_vec());
-    for words in verbs().into_iter().map(|verb| vec![verb]).chain(below) {
-        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-        words.push("-h");
-        let lines = printed(&words).lines().count();
-        assert!(lines <= 25, "{words:?}: {lines} lines");
+    for verb in verbs() {
+        let lines = printed(&format!("{verb} -h")).lines().count();
+        assert!(lines <= 25, "{verb}: {lines} lines");
     }
-    let (short, whole) = (printed(&["run", "-h"]), printed(&["run", "--help"]));
-    for word in [
-        "--try",
-        "--wait",
-        "--skip",
-        "--ttl",
-        "--url ",
-        "leasehold hold LOCK",
-        "79",
-    ] {
+    let (short, whole) = (printed("run -h"), printed("run --help"));
+    let shown = ["--try", "--wait", "--skip", "--ttl", "--url ", "79"];
+    for word in shown.into_iter().chain(["leasehold hold LOCK"]) {
         assert!(short.contains(word), "{word}: {short}");
     }
     for word in ["--grace", "Waiting:", "LEASEHOLD_FENCE", "\n  126 "] {
-        assert!(
-            whole.contains(word) && !short.contains(word.trim()),
-            "{word}: {whole}"
-        );
+        assert!(whole.contains(word), "{word}: {whole}");
+        assert!(!short.contains(word.trim()), "{word}: {short}");
     }
 }
 
@@ -135,10 +113,10 @@ fn the_short_help_of_every_verb_fits_on_a_small_screen() {
 #[test]
 fn a_limit_says_how_long_a_silent_server_takes() {
     let said = "takes up to twice --request-timeout more (4s), and the exit code is 69";
-    for verb in ["run", "hold", "acquire", "wait"] {
-        let (short, whole) = (printed(&[verb, "-h"]), printed(&[verb, "--help"]));
-        let of_options = if verb == "wait" { 1 } else { 2 };
+    for (verb, of_options) in [("run", 2), ("hold", 2), ("acquire", 2), ("wait", 1)] {
+        let whole = printed(&format!("{verb} --help"));
         assert_eq!(whole.matches(said).count(), of_options, "{whole}");
+        let short = printed(&format!("{verb} -h"));
         assert!(!short.contains(said), "{short}");
     }
 }
@@ -147,43 +125,40 @@ fn a_limit_says_how_long_a_silent_server_takes() {
 fn a_closed_pipe_is_no_error() {
     let script = format!("{LEASEHOLD} help exit-codes | true; exit ${{PIPESTATUS[0]}}");
     let done = tool("bash", &["-c", &script]);
-    assert_eq!(
-        (done.status.code(), done.stderr.len()),
-        (Some(0), 0),
-        "{done:?}"
-    );
+    assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
 }
 
 #[test]
 fn bash_completes_verbs_and_options() {
-    let complete = |words: &[&str]| {
+    let complete = |words: &str| {
+        let count = words.split(' ').count() - 1;
         let script = format!(
             "source <({LEASEHOLD} completions bash) || exit 3
-             COMP_WORDS=({}); COMP_CWORD={}
+             COMP_WORDS=({words}); COMP_CWORD={count}
              _leasehold leasehold \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"
-             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            words.join(" "),
-            words.len() - 1
+             printf '%s\\n' \"${{COMPREPLY[@]}}\""
         );
         let done = tool("bash", &["--norc", "--noprofile", "-c", &script]);
         assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
-        let found = String::from_utf8(done.stdout).unwrap();
-        found.lines().map(str::to_owned).collect::<Vec<_>>()
+        String::from_utf8(done.stdout).unwrap()
     };
-    assert_eq!(complete(&["leasehold", "ru"]), ["run"]);
-    assert_eq!(complete(&["leasehold", "run", "--url-f"]), ["--url-file"]);
-    assert_eq!(complete(&["leasehold", "help", "exit"]), ["exit-codes"]);
-    assert_eq!(complete(&["leasehold", "quorum", "in"]), ["init"]);
-    assert_eq!(complete(&["leasehold", "man", "ru"]), ["run"]);
-    assert_eq!(complete(&["leasehold", "--color", "al"]), ["always"]);
-    assert_eq!(complete(&["leasehold", "completions", "fi"]), ["fish"]);
-    assert!(!complete(&["leasehold", "dev", "--"]).contains(&"--guardian".into()));
+    for (typed, completed) in [
+        ("ru", "run"),
+        ("run --url-f", "--url-file"),
+        ("help exit", "exit-codes"),
+        ("quorum in", "init"),
+        ("man ru", "run"),
+        ("--color al", "always"),
+        ("completions fi", "fish"),
+    ] {
+        let found = complete(&format!("leasehold {typed}"));
+        assert_eq!(found, format!("{completed}\n"), "{typed}");
+    }
+    assert!(!complete("leasehold dev --").contains("--guardian"));
     for shell in ["zsh", "fish"] {
-        let script = printed(&["completions", shell]);
-        assert!(
-            script.contains("url-file") && !script.contains("guardian"),
-            "{shell}"
-        );
+        let script = printed(&format!("completions {shell}"));
+        assert!(script.contains("url-file"), "{shell}");
+        assert!(!script.contains("guardian"), "{shell}");
     }
 }
 
@@ -193,60 +168,44 @@ fn rendered(page: &str) -> Option<String> {
     let file = dir.path().join("page.1");
     fs::write(&file, page).unwrap();
     let mut groff = Command::new("groff");
-    groff
-        .args(["-man", "-Tascii", "-ww", "-P-c", "-P-b", "-P-u"])
-        .arg(file);
-    let done = groff.output().ok()?;
-    assert!(
-        done.stderr.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    groff.args(["-man", "-Tascii", "-ww", "-P-c", "-P-b", "-P-u"]);
+    let done = groff.arg(file).output().ok()?;
+    let complaints = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(complaints, "");
     Some(String::from_utf8(done.stdout).unwrap())
 }
 
 #[test]
 fn manual_pages_say_what_help_says() {
     let dir = tempfile::tempdir().unwrap();
-    printed(&["man", "--dir", dir.path().to_str().unwrap()]);
+    printed(&format!("man --dir {}", dir.path().display()));
     let page = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
-    assert_eq!(page("leasehold.1"), printed(&["man"]));
-    let below = below().map(|words| words.map(str::to_owned).to_vec());
-    let verbs = verbs().into_iter().map(|verb| vec![verb]).chain(below);
-    let verbs: Vec<Vec<String>> = verbs.collect();
+    assert_eq!(page("leasehold.1"), printed("man"));
+    let verbs = verbs();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + verbs.len());
     for verb in verbs {
-        let words: Vec<&str> = verb.iter().map(String::as_str).collect();
-        let page = page(&format!("leasehold-{}.1", words.join("-")));
-        assert_eq!(page, printed(&[&["man"], words.as_slice()].concat()));
-        let verb = words.join(" ");
+        let page = page(&format!("leasehold-{}.1", verb.replace(' ', "-")));
+        assert_eq!(page, printed(&format!("man {verb}")));
         for section in [".TH leasehold-", ".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS"] {
             assert!(page.contains(section), "{verb}: {section}");
         }
         assert!(!page.contains("guardian"), "{page}");
         rendered(&page);
     }
-    let run = printed(&["man", "run"]);
-    assert!(
-        run.contains("leasehold run [OPTIONS] LOCK [\\-\\-] CMD [ARG...]"),
-        "{run}"
-    );
+    let run = printed("man run");
+    let usage = "leasehold run [OPTIONS] LOCK [\\-\\-] CMD [ARG...]";
+    assert!(run.contains(usage), "{run}");
     let Some(text) = rendered(&run) else {
         eprintln!("not rendered: no groff here");
         return;
     };
-    assert!(
-        text.contains("leasehold run [OPTIONS] LOCK [--] CMD [ARG...]"),
-        "{text}"
-    );
+    assert!(text.contains(&usage.replace('\\', "")), "{text}");
     // The table is a table.
     for code in CODES {
-        assert!(
-            text.contains(&format!("\n         {code:<4} ")),
-            "{code}: {text}"
-        );
+        let row = format!("\n         {code:<4} ");
+        assert!(text.contains(&row), "{code}: {text}");
     }
-    rendered(&printed(&["man"]));
+    rendered(&printed("man"));
 }
 
 /// The terminal output of a failing run, with these variables.
@@ -272,6 +231,7 @@ fn a_terminal_gets_colour_unless_it_must_not() {
     );
     let help = shown(&["help", "run"], &[]);
     assert!(help.contains('\x1b'), "{help:?}");
+    // How each variable decides is a table of `messages`.
     for words in [
         FAILS.as_slice(),
         &["help", "run"],
@@ -279,19 +239,12 @@ fn a_terminal_gets_colour_unless_it_must_not() {
         &["--tyr"],
         &["help", "exit-codes"],
     ] {
-        for variables in [
-            [("NO_COLOR", "1")].as_slice(),
-            &[("TERM", "dumb")],
-            &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")],
-        ] {
-            let said = shown(words, variables);
-            assert!(!said.contains('\x1b'), "{words:?} {variables:?}: {said:?}");
+        let plain = shown(words, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]);
+        let forced = [("CLICOLOR_FORCE", "1")];
+        let never = shown(&[&["--color", "never"], words].concat(), &forced);
+        for said in [plain, never] {
+            assert!(!said.contains('\x1b'), "{words:?}: {said:?}");
         }
-        let said = shown(
-            &[&["--color", "never"], words].concat(),
-            &[("CLICOLOR_FORCE", "1")],
-        );
-        assert!(!said.contains('\x1b'), "{words:?}: {said:?}");
     }
     let said = shown(
         &[&["--color=always"], FAILS.as_slice()].concat(),
@@ -316,21 +269,14 @@ fn what_is_no_terminal_gets_colour_only_if_it_is_asked_for() {
         &["help", "dev"],
     ] {
         assert!(!said(words, &[]).contains('\x1b'), "{words:?}");
-        assert!(
-            said(words, &[("CLICOLOR_FORCE", "1")]).contains('\x1b'),
-            "{words:?}"
-        );
+        let forced = said(words, &[("CLICOLOR_FORCE", "1")]);
+        assert!(forced.contains('\x1b'), "{words:?}");
         let always = [&["--color", "always"], words].concat();
         assert!(said(&always, &[]).contains('\x1b'), "{words:?}");
     }
     // After the verb too, but not after the lock, where options are the command's.
-    assert!(
-        said(
-            &["run", "--color=always", "--url=memory:", "x", "true"],
-            &[]
-        )
-        .contains('\x1b')
-    );
+    let run = ["run", "--color=always", "--url=memory:", "x", "true"];
+    assert!(said(&run, &[]).contains('\x1b'));
     let echo = ["run", "--url=memory:", "x", "echo", "--color=always"];
     assert!(!said(&echo, &[]).contains('\x1b'));
 }

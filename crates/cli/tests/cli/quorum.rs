@@ -9,46 +9,38 @@ use std::time::Duration;
 use leasehold::Clock;
 use testkit::eventually;
 
-use crate::common::{Done, LIMIT, Run, Store};
+use crate::common::{Done, LIMIT, Store};
 
-fn init(store: &Store, words: &[&str]) -> Done {
-    let init = Run::verb(store.dir.path(), "quorum").words(&["init", "--url", &store.url]);
-    init.words(words).output()
+fn init(store: &Store, words: &str) -> Done {
+    store.leasehold("quorum init").words(words).output()
+}
+
+fn doctor(store: &Store) -> Done {
+    store.leasehold("doctor --quick").output()
 }
 
 fn fence(store: &Store) -> u64 {
-    let done = store
-        .run(&["x", "sh", "-c", "echo $LEASEHOLD_FENCE"])
-        .output();
-    done.is(0, &[]);
+    let done = store.script("x", "echo $LEASEHOLD_FENCE").is(0, &[]);
     done.stdout.trim().parse().expect("a fence")
 }
 
 #[test]
 fn new_servers_vote_after_init_and_not_before() {
     let store = Store::quorum_without_marks();
-    let refused = store.run(&["x", "true"]).output();
-    refused.is(
-        69,
-        &["gives no vote for another", "The command was not run"],
-    );
+    let says = ["gives no vote for another", "The command was not run"];
+    store.run("x true").is(69, &says);
     // The first request has marked them, as servers that may have lost their data.
     eventually(LIMIT, "all are marked", || {
-        init(&store, &[]).stdout.contains("all of them vote in")
+        init(&store, "").stdout.contains("all of them vote in")
     });
 
     let store = Store::quorum_without_marks();
-    let done = init(&store, &["--json"]);
-    assert_eq!(done.code(), 0);
-    let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    let report = init(&store, "--json").json();
     assert_eq!(report["schema"], "leasehold.quorum-init/1");
-    assert_eq!(
-        (&report["outcome"], &report["votes_in_ms"]),
-        (&"new".into(), &0.into())
-    );
+    assert_eq!(report["outcome"], "new");
+    assert_eq!(report["votes_in_ms"], 0);
     let first = fence(&store);
-    let again = init(&store, &[]);
-    assert!(again.stdout.contains("nothing was changed"), "{again:?}");
+    init(&store, "").shows(&["nothing was changed"]);
     assert!(fence(&store) > first);
 }
 
@@ -57,31 +49,15 @@ fn other_terms_are_refused_until_init_again() {
     let store = Store::quorum();
     fence(&store);
     let url = store.url.replace("24h", "40s");
-    let other = || Run::new(store.dir.path()).words(&["--url", &url]);
-    let refused = other().words(&["x", "true"]).output();
-    refused.is(
-        78,
-        &[
-            "leases of at most 86400s",
-            "this client counts 3 nodes with leases of at most 40s",
-        ],
-    );
-    let init = |words: &[&str]| {
-        let init = Run::verb(store.dir.path(), "quorum").words(&["init", "--url", &url]);
-        init.words(words).output()
-    };
-    init(&[]).is(78, &["another longest TTL", "add --again"]);
-    let done = init(&["--again"]);
+    let other = |words: &str| store.leasehold(words).env("LEASEHOLD_URL", &url);
+    let counts = "this client counts 3 nodes with leases of at most 40s";
+    other("run x true").is(78, &["leases of at most 86400s", counts]);
+    other("quorum init").is(78, &["another longest TTL", "add --again"]);
     // The leases of the former terms may last for a day.
-    assert!(done.stdout.contains("vote in 1d00h"), "{done:?}");
-    other()
-        .words(&["x", "true"])
-        .output()
-        .is(69, &["gives no vote for another"]);
-    store
-        .run(&["x", "true"])
-        .output()
-        .is(78, &["leases of at most 40s"]);
+    let again = other("quorum init --again").output();
+    again.shows(&["vote in 1d00h"]);
+    other("run x true").is(69, &["gives no vote for another"]);
+    store.run("x true").is(78, &["leases of at most 40s"]);
 }
 
 #[test]
@@ -95,16 +71,12 @@ fn a_lost_server_is_not_noticed_but_by_the_doctor() {
     let took = clock.now().since(begun);
     // Not after the limit of an outage.
     assert!(took < Duration::from_secs(10), "{took:?}");
-    let done = store.verb("doctor", &["--quick"]).output();
-    assert!(
-        done.stdout
-            .contains("WARN q.nodes       2 of 3 servers answer"),
-        "{done:?}"
-    );
+    doctor(&store).shows(&["WARN q.nodes       2 of 3 servers answer"]);
     store.quorum[2].kill();
-    let refused = store.run(&["x", "true"]).output();
-    refused.is(69, &["no majority (2 of 3 nodes are needed)"]);
-    init(&store, &["--again"]).is(69, &["cannot connect"]);
+    store
+        .run("x true")
+        .is(69, &["no majority (2 of 3 nodes are needed)"]);
+    init(&store, "--again").is(69, &["cannot connect"]);
 }
 
 #[test]
@@ -114,13 +86,10 @@ fn a_server_that_lost_its_data_keeps_out() {
     store.quorum[0].cli(&["FLUSHALL"]);
     // The other two are a majority.
     fence(&store);
-    let done = store.verb("doctor", &["--quick"]).output();
-    assert!(done.stdout.contains("WARN q.marks"), "{done:?}");
+    doctor(&store).shows(&["WARN q.marks"]);
     store.quorum[1].cli(&["FLUSHALL"]);
-    let refused = store.run(&["x", "true"]).output();
-    refused.is(69, &["gives no vote for another"]);
-    let done = init(&store, &[]);
-    assert!(done.stdout.contains("all of them vote in"), "{done:?}");
+    store.run("x true").is(69, &["gives no vote for another"]);
+    init(&store, "").shows(&["all of them vote in"]);
 }
 
 #[test]
@@ -131,41 +100,31 @@ fn one_server_is_no_quorum_and_a_replica_no_node() {
     };
     let port = a.port().to_string();
     let urls = format!("{} redis://localhost:{port}/ {}", a.url(), b.url());
-    let init = |urls: &str| {
-        let init = Run::verb(store.dir.path(), "quorum").words(&["init"]);
-        init.env("LEASEHOLD_URL", urls).output()
-    };
+    let init = |urls: &str| store.leasehold("quorum init").env("LEASEHOLD_URL", urls);
     init(&urls).is(78, &["it is the server of", "a server of its own"]);
     init(&a.url()).is(78, &["is no quorum"]);
     c.cli(&["REPLICAOF", "127.0.0.1", &port]);
     init(&store.url).is(78, &["it is no primary"]);
     fence(&store);
-    let done = store.verb("doctor", &["--quick"]).output();
-    assert!(done.stdout.contains("FAIL q.alone"), "{done:?}");
+    doctor(&store).shows(&["FAIL q.alone"]);
 }
 
 #[test]
 fn what_a_quorum_cannot_have_is_refused_with_a_sentence() {
     let store = Store::quorum();
-    let timestamp = store
-        .run(&["--protocol", "timestamp", "x", "true"])
-        .output();
+    let timestamp = store.run("--protocol timestamp x true");
     timestamp.is(64, &["is for keys shared with other programs in a Redis"]);
     let url = store.url.replace("24h", "40s");
     for (option, says) in [
         ("--ttl", "is longer than the longest TTL of quorum of 3"),
-        (
-            "--at-least",
-            "--at-least 41s is longer than a lock of quorum of 3",
-        ),
+        ("--at-least", "41s is longer than a lock of quorum of 3"),
     ] {
-        let long = Run::new(store.dir.path()).words(&["--url", &url, option, "41s"]);
-        long.words(&["x", "touch", "ran"]).output().is(64, &[says]);
+        let long = store.leasehold(&["run", option, "41s", "x", "touch", "ran"]);
+        long.env("LEASEHOLD_URL", &url).is(64, &[says]);
         assert!(!store.file("ran").exists());
     }
     if cfg!(feature = "cache") {
-        let cache = Run::verb(store.dir.path(), "cache");
-        let refused = cache.words(&["get", "--url", &store.url, "x"]).output();
+        let refused = store.leasehold("cache get x");
         refused.is(78, &["it keeps no cache entries"]);
     }
 }

@@ -6,9 +6,7 @@
 
 use std::process::{Command, Output};
 
-use crate::common::{Store, on_each_store, tool};
-
-const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+use crate::common::{LEASEHOLD, Store, on_each_store, tool};
 
 on_each_store! {
     too_few_files_are_70_or_enough,

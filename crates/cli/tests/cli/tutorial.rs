@@ -1,9 +1,10 @@
 //! The console blocks of `docs/tutorial.md`, run in one shell. Their output must be that of the page.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test and its helpers")]
 
 use crate::common::Store;
-use crate::common::servers::{nothing_is_left, output, text};
+use crate::dev::nothing_is_left;
 
 const PAGE: &str = include_str!("../../../../docs/tutorial.md");
 
@@ -64,8 +65,8 @@ fn tutorial_prints_what_its_page_shows() {
     let script = format!("exec 2>&1\n{}", lines.collect::<String>());
     // Only the directory of this store is used, since the page starts a server.
     let store = Store::local();
-    let done = output(&store, &["sh", "-c", &script]);
-    let printed = text(&done.stdout);
+    let printed = store.program(&["sh", "-c", &script]).raw().stdout;
+    let printed = String::from_utf8_lossy(&printed);
     let outputs: Vec<&str> = printed.split_terminator(&format!("{MARK}\n")).collect();
     assert_eq!(outputs.len(), commands.len(), "{printed}");
     for ((command, shown), printed) in commands.iter().zip(outputs) {

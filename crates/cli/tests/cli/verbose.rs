@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use crate::common::pty::Session;
-use crate::common::{Run, Store, on_each_store};
+use crate::common::{LEASEHOLD, Store, on_each_store};
 use testkit::{RedisServer, ReservedPort};
 
 const CANARY: &str = "C4N4RY-s3cr3t";
@@ -27,10 +27,8 @@ fn events(stderr: &str) -> Vec<&str> {
 }
 
 fn once_shows_the_way_to_the_lock_and_back(store: &Store) {
-    for words in [["-v", "x"], ["--verbose", "x"]] {
-        let script = ["sh", "-c", "echo $LEASEHOLD_FENCE"];
-        let done = store.run(&[&words[..], &script].concat()).output();
-        done.is(0, &[]);
+    for words in ["-v x", "--verbose x"] {
+        let done = store.script(words, "echo $LEASEHOLD_FENCE").is(0, &[]);
         let fence = done.stdout.trim();
         let events = events(&done.stderr);
         let starts = [
@@ -49,63 +47,58 @@ fn once_shows_the_way_to_the_lock_and_back(store: &Store) {
 
 /// The name of the store.
 fn shown(store: &Store) -> String {
+    let plain = |url: &str| url.trim_end_matches('/').to_owned();
     if store.quorum.is_empty() {
-        return store.url.trim_end_matches('/').to_owned();
+        return plain(&store.url);
     }
-    let servers = store.quorum.iter().map(testkit::RedisServer::url);
-    let servers: Vec<String> = servers
-        .map(|url| url.trim_end_matches('/').to_owned())
-        .collect();
-    format!("quorum of 3: {}", servers.join(", "))
+    let servers = store.quorum.iter().map(|server| plain(&server.url()));
+    format!("quorum of 3: {}", servers.collect::<Vec<_>>().join(", "))
 }
 
 fn twice_shows_renewals(store: &Store) {
     let script = "touch ready; while ! [ -e let-go ]; do sleep 0.02; done";
-    let words = ["-vv", "--ttl", "6s", "x", "sh", "-c", script];
-    let running = store.run(&words).start();
+    let running = store.script("-vv --ttl 6s x", script).start();
     running.until_it_says(" renewed \"x\", fence ");
     store.let_go();
-    running.end().is(0, &[" released \"x\""]);
+    running.ends(0, &[" released \"x\""]);
 }
 
 fn shows_who_is_waited_for(store: &Store) {
     let holder = store.hold();
-    let waiter = store.run(&["-v", "x", "true"]).start();
+    let waiter = store.run("-v x true").start();
     let holder_is = format!("(pid {}: sh)", holder.pid());
     waiter.until_it_says(" in line \"x\", ahead 0, holder ");
     store.let_go();
-    let done = waiter.end();
-    done.is(0, &[&holder_is, " acquired \"x\", fence "]);
-    holder.end().is(0, &[]);
+    waiter.ends(0, &[&holder_is, " acquired \"x\", fence "]);
+    holder.ends(0, &[]);
 }
 
 #[test]
 fn verbose_off_is_silent_and_after_lock_belongs_to_command() {
     let store = Store::local();
-    let done = store.run(&["x", "echo", "-v"]).output();
-    assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("-v\n", ""));
+    assert_eq!(store.run("x echo -v").prints(0, "-v\n").stderr, "");
     // The option may also stand before the verb.
-    let done = Run::before("-v", store.dir.path())
-        .words(&["--url", &store.url, "x", "true"])
-        .output();
-    done.is(0, &[" acquired \"x\""]);
+    let before = store.leasehold("-v run x true");
+    before.is(0, &[" acquired \"x\""]);
 }
 
 #[test]
 fn a_loss_and_a_server_that_goes_are_warnings() {
     let store = Store::redis();
-    let words = ["-v", "--ttl", "6s", "x", "sleep", "1000"];
-    let running = store.run(&words).start();
-    running.until_it_says(" acquired \"x\"");
+    let start = || {
+        let running = store.run("-v --ttl 6s x sleep 1000").start();
+        running.until_it_says(" acquired \"x\"");
+        running
+    };
+    let running = start();
     store.server().cli(&["DEL", "x"]);
-    running.end().is(79, &[" WARNING lease lost \"x\", fence "]);
+    running.ends(79, &[" WARNING lease lost \"x\", fence "]);
 
-    let running = store.run(&words).start();
-    running.until_it_says(" acquired \"x\"");
+    let running = start();
     store.server().kill();
     running.until_it_says(" WARNING connection lost ");
     running.until_it_says(" WARNING renewal failed \"x\", fence ");
-    running.end().is(79, &[]);
+    running.ends(79, &[]);
 }
 
 #[test]
@@ -119,10 +112,9 @@ fn no_password_is_shown_whatever_goes_wrong() {
         (open.port(), 0),
     ] {
         let url = format!("redis://:{CANARY}@127.0.0.1:{port}/");
-        let words = ["-vv", "--url", &url, "-w", "20s", "x", "env"];
-        let done = Run::new(store.dir.path()).words(&words).output();
+        let run = store.leasehold("run -vv -w 20s x env");
         let connecting = format!(" connecting redis://127.0.0.1:{port}");
-        done.is(code, &[&connecting]);
+        let done = run.env("LEASEHOLD_URL", &url).is(code, &[&connecting]);
         assert!(!done.stderr.contains(CANARY), "{done:?}");
     }
 }
@@ -132,8 +124,7 @@ fn no_password_is_shown_whatever_goes_wrong() {
 fn at_a_terminal_every_line_is_whole() {
     let store = Store::local();
     let holder = store.hold();
-    let leasehold = env!("CARGO_BIN_EXE_leasehold");
-    let words = [leasehold, "run", "-v", "--url", &store.url, "x", "true"];
+    let words = [LEASEHOLD, "run", "-v", "--url", &store.url, "x", "true"];
     let mut session = Session::start(&words, |command| {
         command.current_dir(store.dir.path());
     });
@@ -142,7 +133,7 @@ fn at_a_terminal_every_line_is_whole() {
     store.let_go();
     session.until("leasehold: got \"x\"");
     assert_eq!(session.end().code(), Some(0));
-    holder.end().is(0, &[]);
+    holder.ends(0, &[]);
     let shown = session.shown();
     assert!(!shown.contains('\x1b'), "{shown:?}");
     for line in shown.lines().filter(|line| !line.is_empty()) {

@@ -1,31 +1,11 @@
 //! The command line, compatible with cargo's own test harness. Unknown words are errors.
 
+use crate::Tale;
+
 /// Options of that harness with and without a value. Their meaning is the same here, or they have no effect.
-const WITH_VALUE: [&str; 7] = [
-    "--skip",
-    "--test-threads",
-    "--color",
-    "--format",
-    "--logfile",
-    "--shuffle-seed",
-    "-Z",
-];
-const ALONE: [&str; 14] = [
-    "--list",
-    "--exact",
-    "--ignored",
-    "--include-ignored",
-    "--nocapture",
-    "--no-capture",
-    "--show-output",
-    "--quiet",
-    "-q",
-    "--test",
-    "--bench",
-    "--shuffle",
-    "--report-time",
-    "--ensure-time",
-];
+const WITH_VALUE: &str = "--skip --test-threads --color --format --logfile --shuffle-seed -Z";
+const ALONE: &str = "--list --exact --ignored --include-ignored --nocapture --no-capture --show-output \
+                     --quiet -q --test --bench --shuffle --report-time --ensure-time";
 
 /// The number of clients tested in parallel, unless `--test-threads` is given.
 const AT_ONCE: usize = 5;
@@ -41,6 +21,10 @@ pub(crate) struct Args {
     /// Print the titles only.
     pub(crate) list: bool,
     pub(crate) at_once: usize,
+}
+
+fn is_in(options: &str, word: &str) -> bool {
+    options.split(' ').any(|option| option == word)
 }
 
 impl Args {
@@ -60,11 +44,11 @@ impl Args {
                 Some((option, value)) if word.starts_with('-') => (option, Some(value.to_owned())),
                 _ => (word.as_str(), None),
             };
-            if WITH_VALUE.contains(&option) {
+            if is_in(WITH_VALUE, option) {
                 value = value.or_else(|| words.next());
                 let value = value.ok_or_else(|| format!("{option} needs a value"))?;
                 args.set(option, value)?;
-            } else if ALONE.contains(&word.as_str()) {
+            } else if is_in(ALONE, &word) {
                 args.exact |= word == "--exact";
                 args.list |= word == "--list";
                 args.ignored |= word == "--ignored";
@@ -104,7 +88,12 @@ impl Args {
 }
 
 /// The test of this module, as a story: this harness has no other place for it.
-pub(crate) fn words_choose_and_leave_out_as_in_cargos_harness() -> String {
+pub(crate) const STORIES: &[Tale] = &[(
+    "arguments words_choose_and_leave_out_as_in_cargos_harness",
+    words_choose_and_leave_out_as_in_cargos_harness,
+)];
+
+fn words_choose_and_leave_out_as_in_cargos_harness() -> String {
     let read = |line: &str| Args::read(line.split_whitespace().map(str::to_owned));
     for (line, wanted) in [
         ("", true),
@@ -120,11 +109,8 @@ pub(crate) fn words_choose_and_leave_out_as_in_cargos_harness() -> String {
         ("--ignored", false),
         ("--include-ignored --nocapture", true),
     ] {
-        assert_eq!(
-            read(line).unwrap().want("redis-py counter"),
-            wanted,
-            "{line}"
-        );
+        let args = read(line).unwrap();
+        assert_eq!(args.want("redis-py counter"), wanted, "{line}");
     }
     assert_eq!(read("--test-threads=7").unwrap().at_once, 7);
     assert!(read("--list").unwrap().list);

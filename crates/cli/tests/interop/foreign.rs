@@ -24,7 +24,7 @@ pub(crate) struct Foreign {
     /// True if its waiters sleep until a release by the same library, or for the TTL of the lock they want.
     pub(crate) sleeps: bool,
     /// True if its release reports a lost lock.
-    pub(crate) knows_loss: bool,
+    knows_loss: bool,
     runs: Runs,
 }
 
@@ -185,6 +185,11 @@ impl Foreign {
         } else {
             Duration::from_millis(20)
         }
+    }
+
+    /// The answer to a release of a lost lock.
+    pub(crate) fn after_a_loss(&self) -> &'static str {
+        if self.knows_loss { "lost" } else { "released" }
     }
 
     /// The key of a lock of this name.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::scene::{SLACK, millis, now};
+use crate::peer::Peer;
+use crate::scene::{EXPIRES_SOON, NAME, SLACK, millis, now};
 
 /// The usual limit between a foreign release and the grant to a Leasehold waiter, which polls each 50 ms.
 pub(crate) const SOON: Duration = Duration::from_millis(100);
@@ -26,4 +27,17 @@ pub(crate) fn seen_soon(again: impl FnMut() -> Duration) -> String {
         millis(median),
         millis(worst)
     )
+}
+
+/// How long after the end of a dead client's lease, which `expire_soon` sets, the heir has the lock.
+pub(crate) fn after_the_end(expire_soon: impl FnOnce(), heir: &mut Peer, ttl: &str) -> Duration {
+    let before = now();
+    expire_soon();
+    let set = now();
+    assert_eq!(heir.ask(&format!("wait {NAME} {ttl}")), "held");
+    let taken = now();
+    // The end was set between the two times, and a server counts whole milliseconds.
+    let at_least = taken.since(before) + Duration::from_millis(2);
+    assert!(at_least >= EXPIRES_SOON, "not before its end");
+    taken.since(set).saturating_sub(EXPIRES_SOON)
 }

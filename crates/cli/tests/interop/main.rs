@@ -29,28 +29,63 @@ use std::thread;
 use leasehold::Clock;
 
 use crate::args::Args;
-use crate::foreign::Foreign;
-use crate::scene::Scene;
 use crate::servers::Servers;
-use crate::stories::Story;
 
 /// A title, and a story that returns its measurements and panics on failure.
 type Tale = (&'static str, fn() -> String);
 
-/// The stories without a client of [`foreign::ALL`], and the program they need.
+/// The same with a client.
+type Story = (String, Box<dyn Fn() -> String + Sync>);
+
+/// Stories that run one after the other, in parallel with other jobs.
+struct Job {
+    who: String,
+    /// The reason why they cannot run here, if so.
+    missing: Box<dyn Fn() -> Option<String> + Sync>,
+    stories: Vec<Story>,
+}
+
+/// The stories without a client, and the program they need.
 const TALES: &[(Option<&str>, &[Tale])] = &[
     (Some("flock"), migrating::STORIES),
     (None, types::STORIES),
     (Some("setpriv"), peer::STORIES),
     (None, timestamp::TALES),
-    (
-        None,
-        &[(
-            "arguments words_choose_and_leave_out_as_in_cargos_harness",
-            args::words_choose_and_leave_out_as_in_cargos_harness,
-        )],
-    ),
+    (None, args::STORIES),
 ];
+
+fn jobs() -> Vec<Job> {
+    let tales = TALES.iter().flat_map(|(needs, tales)| {
+        tales.iter().map(move |(title, tell)| Job {
+            who: (*title).to_owned(),
+            missing: Box::new(move || {
+                let missing = needs.filter(|program| !foreign::works(program, &["--version"]));
+                missing.map(|program| format!("{program} is not installed"))
+            }),
+            stories: vec![((*title).to_owned(), Box::new(tell))],
+        })
+    });
+    let with = |kind: &str, stories: fn(&'static foreign::Foreign) -> Vec<Story>| {
+        let kind = kind.to_owned();
+        foreign::ALL.iter().map(move |foreign| Job {
+            who: format!("{}{kind}", foreign.name),
+            missing: Box::new(move || foreign.missing()),
+            stories: stories(foreign),
+        })
+    };
+    // The migrations take longest and mostly wait.
+    tales
+        .chain(with(" quorum", quorum::stories))
+        .chain(with("", stories::of))
+        .chain(timestamp::jobs())
+        .collect()
+}
+
+/// Functions with their names.
+macro_rules! named {
+    ($($story:ident),* $(,)?) => { [$((stringify!($story), $story)),*] };
+}
+pub(crate) use named;
 
 /// The results of all stories.
 #[derive(Default)]
@@ -60,13 +95,6 @@ struct Tally {
     /// The client, the reason and the number of stories.
     skipped: Mutex<Vec<(String, String, usize)>>,
     left_out: AtomicUsize,
-}
-
-impl Tally {
-    fn skip(&self, who: &str, why: String, stories: usize) {
-        let mut skipped = self.skipped.lock().unwrap();
-        skipped.push((who.to_owned(), why, stories));
-    }
 }
 
 fn main() -> ExitCode {
@@ -90,108 +118,43 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let jobs = jobs();
     if args.list {
-        list(&args);
+        let titles = jobs.iter().flat_map(|job| &job.stories);
+        for (title, _) in titles.filter(|(title, _)| args.want(title)) {
+            println!("{title}: test");
+        }
         return ExitCode::SUCCESS;
     }
 
     let began = Clock::system().now();
     let tally = Tally::default();
-    let (next, jobs) = (AtomicUsize::new(0), jobs());
+    let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..args.at_once {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    job(&args, &tally);
+                    run(job, &args, &tally);
                 }
             });
         }
     });
-    summary(
-        &tally,
-        &format!("{:.1?}", Clock::system().now().since(began)),
-    )
+    let took = Clock::system().now().since(began);
+    summary(&tally, &format!("{took:.1?}"))
 }
 
-/// Stories that run one after the other, in parallel with other jobs.
-type Job = Box<dyn Fn(&Args, &Tally) + Sync>;
-
-fn jobs() -> Vec<Job> {
-    let clients = foreign::ALL
-        .iter()
-        .map(|foreign| -> Job { Box::new(move |args, tally| try_one(foreign, args, tally)) });
-    let timestamps = timestamp::FOREIGN.iter().map(|foreign| -> Job {
-        Box::new(move |args, tally| timestamp::try_one(*foreign, args, tally))
-    });
-    let tales = TALES.iter().flat_map(|(needs, tales)| {
-        tales.iter().map(move |tale| -> Job {
-            Box::new(move |args, tally| tell_tale(*needs, tale, args, tally))
-        })
-    });
-    let quorums = (foreign::ALL.iter()).map(|foreign| -> Job {
-        Box::new(move |args, tally| quorum::try_one(foreign, args, tally))
-    });
-    // The migrations take longest and mostly wait.
-    tales
-        .chain(quorums)
-        .chain(clients)
-        .chain(timestamps)
-        .collect()
-}
-
-fn title(foreign: &Foreign, story: &Story) -> String {
-    format!("{} {}", foreign.name, story.title)
-}
-
-/// The stories of a client.
-fn stories_of(foreign: &'static Foreign) -> impl Iterator<Item = &'static Story> {
-    stories::ALL
-        .iter()
-        .filter(move |story| (story.concerns)(foreign))
-}
-
-/// Prints the titles of the chosen stories.
-fn list(args: &Args) {
-    let of_clients = foreign::ALL
-        .iter()
-        .flat_map(|foreign| stories_of(foreign).map(|story| title(foreign, story)));
-    let tales = TALES.iter().flat_map(|(_, tales)| *tales);
-    let titles = of_clients
-        .chain(foreign::ALL.iter().flat_map(quorum::titles))
-        .chain(timestamp::titles())
-        .chain(tales.map(|(title, _)| (*title).to_owned()));
-    for title in titles.filter(|title| args.want(title)) {
-        println!("{title}: test");
-    }
-}
-
-/// Runs all stories with one client.
-fn try_one(foreign: &'static Foreign, args: &Args, tally: &Tally) {
-    let (wanted, left_out): (Vec<_>, Vec<_>) =
-        stories_of(foreign).partition(|story| args.want(&title(foreign, story)));
+fn run(job: &Job, args: &Args, tally: &Tally) {
+    let stories = job.stories.iter();
+    let (wanted, left_out): (Vec<_>, Vec<_>) = stories.partition(|(title, _)| args.want(title));
     tally.left_out.fetch_add(left_out.len(), Ordering::SeqCst);
     if wanted.is_empty() {
         return;
     }
-    if let Some(why) = foreign.missing() {
-        tally.skip(foreign.name, why, wanted.len());
-        return;
+    if let Some(why) = (job.missing)() {
+        let mut skipped = tally.skipped.lock().unwrap();
+        return skipped.push((job.who.clone(), why, wanted.len()));
     }
-    for story in wanted {
-        tell(&title(foreign, story), tally, || {
-            (story.tell)(&Scene::new(foreign))
-        });
-    }
-}
-
-/// Runs a story without a client, which may need a program.
-fn tell_tale(needs: Option<&str>, (title, story): &Tale, args: &Args, tally: &Tally) {
-    let missing = needs.filter(|program| !foreign::works(program, &["--version"]));
-    if !args.want(title) {
-        tally.left_out.fetch_add(1, Ordering::SeqCst);
-    } else if let Some(program) = missing {
-        tally.skip(title, format!("{program} is not installed"), 1);
-    } else {
+    for (title, story) in wanted {
         tell(title, tally, story);
     }
 }

@@ -27,3 +27,13 @@ pub use resp::{Reply, RespConn};
 pub use server::RedisServer;
 pub use shared::Hole;
 pub use wait::{block_on, eventually};
+
+/// The rows of a table: a line each, with `|` between the cells. A panic names a row with another number of cells.
+pub fn rows<const N: usize>(table: &str) -> Vec<[&str; N]> {
+    let lines = table.lines().filter(|line| !line.trim().is_empty());
+    let rows = lines.map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        <[&str; N]>::try_from(cells).unwrap_or_else(|row| panic!("not {N} cells: {row:?}"))
+    });
+    rows.collect()
+}

@@ -49,36 +49,38 @@ pub(crate) struct Certificates {
 pub(crate) fn generate(dir: &Path, signed: Signed) -> Certificates {
     fs::write(dir.join("openssl.cnf"), CONFIG).expect("write openssl.cnf");
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -config openssl.cnf";
-    if signed == Signed::ByItself {
-        openssl(
-            dir,
-            &format!(
-                "req -x509 {key} -keyout server.key -out server.crt -days 3650 -subj /CN=localhost -extensions own"
-            ),
-        );
-        return Certificates {
-            ca: dir.join("server.crt"),
-            cert: dir.join("server.crt"),
-            key: dir.join("server.key"),
-        };
-    }
-    openssl(
-        dir,
-        &format!(
-            "req -x509 {key} -keyout ca.key -out ca.crt -days 3650 -subj /CN=testkit-ca -extensions ca"
-        ),
-    );
-    openssl(
-        dir,
-        &format!("req -new {key} -keyout server.key -out server.csr -subj /CN=localhost"),
-    );
-    openssl(
-        dir,
-        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 2 -days 3650 \
-         -extfile openssl.cnf -extensions leaf -out server.crt",
-    );
+    let own = format!("{key} -keyout server.key");
+    let authority = match signed {
+        Signed::ByItself => {
+            openssl(
+                dir,
+                &format!(
+                    "req -x509 {own} -out server.crt -days 3650 -subj /CN=localhost -extensions own"
+                ),
+            );
+            "server.crt"
+        }
+        Signed::ByAuthority => {
+            openssl(
+                dir,
+                &format!(
+                    "req -x509 {key} -keyout ca.key -out ca.crt -days 3650 -subj /CN=testkit-ca -extensions ca"
+                ),
+            );
+            openssl(
+                dir,
+                &format!("req -new {own} -out server.csr -subj /CN=localhost"),
+            );
+            openssl(
+                dir,
+                "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 2 -days 3650 \
+                 -extfile openssl.cnf -extensions leaf -out server.crt",
+            );
+            "ca.crt"
+        }
+    };
     Certificates {
-        ca: dir.join("ca.crt"),
+        ca: dir.join(authority),
         cert: dir.join("server.crt"),
         key: dir.join("server.key"),
     }

@@ -55,13 +55,19 @@ fn says(facts: &QuorumFacts, id: &str, worst: State, text: &str) {
     assert_eq!(finding.remedy.is_none(), worst < State::Warn, "{finding:?}");
 }
 
+#[track_caller]
+fn fails(facts: &QuorumFacts, id: &str, text: &str) {
+    says(facts, id, State::Fail, text);
+}
+
+#[track_caller]
+fn warns(facts: &QuorumFacts, id: &str, text: &str) {
+    says(facts, id, State::Warn, text);
+}
+
 fn silent(node: &mut NodeFacts) {
-    let error = || {
-        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        refused.to_string()
-    };
-    let mut gone = StoreError::clone(&example());
-    (gone.store, gone.detail) = (node.server.clone(), error());
+    let mut gone = example();
+    (gone.store, gone.detail) = (node.server.clone(), "connection refused".into());
     node.facts = Err(gone);
     (node.mark, node.clock) = (None, None);
 }
@@ -94,29 +100,23 @@ fn a_good_quorum_has_no_fault() {
 #[test]
 fn servers_that_do_not_answer_are_named() {
     let one = quorum(|nodes| silent(&mut nodes[1]));
-    says(&one, "q.nodes", State::Warn, "redis://n2:6379");
+    warns(&one, "q.nodes", "redis://n2:6379");
     let two = quorum(|nodes| nodes[1..].iter_mut().for_each(silent));
-    says(&two, "q.nodes", State::Fail, "1 of 3 servers answer");
+    fails(&two, "q.nodes", "1 of 3 servers answer");
 }
 
 #[test]
 fn marks_tell_new_lost_and_other_servers() {
     let unmarked = quorum(|nodes| nodes.iter_mut().for_each(|node| node.mark = None));
-    says(&unmarked, "q.marks", State::Fail, "no server has a mark");
+    fails(&unmarked, "q.marks", "no server has a mark");
     let lost = quorum(|nodes| nodes[2].mark = None);
-    says(
-        &lost,
-        "q.marks",
-        State::Warn,
-        "redis://n3:6379: without a mark",
-    );
+    warns(&lost, "q.marks", "redis://n3:6379: without a mark");
     let out = quorum(|nodes| {
         nodes[0].mark.as_mut().unwrap().votes_in = Duration::from_secs(9);
     });
-    says(
+    warns(
         &out,
         "q.marks",
-        State::Warn,
         "redis://n1:6379: lost its data, and keeps out",
     );
     // Every request fails (69) until one of them votes again.
@@ -125,18 +125,13 @@ fn marks_tell_new_lost_and_other_servers() {
         nodes[1].mark.as_mut().unwrap().votes_in = Duration::from_secs(8);
     });
     let needs = "keeps out for another 9.0s: 1 of 3 vote, and a lock needs 2";
-    says(&few, "q.marks", State::Fail, needs);
+    fails(&few, "q.marks", needs);
     for change in [
         |mark: &mut MarkFacts| mark.nodes = 5,
         |mark: &mut MarkFacts| mark.longest_ttl = Duration::from_secs(9),
     ] {
         let other = quorum(|nodes| change(nodes[1].mark.as_mut().unwrap()));
-        says(
-            &other,
-            "q.marks",
-            State::Fail,
-            "redis://n2:6379: marked for a quorum of",
-        );
+        fails(&other, "q.marks", "redis://n2:6379: marked for a quorum of");
     }
 }
 
@@ -144,16 +139,14 @@ fn marks_tell_new_lost_and_other_servers() {
 fn clocks_far_apart_are_named() {
     let apart = |ahead_us| quorum(|nodes| nodes[1].clock.as_mut().unwrap().ahead_us = ahead_us);
     says(&apart(500_000), "q.clocks", State::Ok, "apart");
-    says(
+    warns(
         &apart(2_000_000),
         "q.clocks",
-        State::Warn,
         "redis://n2:6379 is the first",
     );
-    says(
+    fails(
         &apart(-20_000_000),
         "q.clocks",
-        State::Fail,
         "redis://n2:6379 is the last",
     );
 }
@@ -161,42 +154,22 @@ fn clocks_far_apart_are_named() {
 #[test]
 fn servers_of_a_quorum_are_independent() {
     let with = |node: &mut NodeFacts, change: &str| {
-        let facts = node.facts.as_mut().unwrap();
-        facts
-            .info
-            .as_mut()
-            .unwrap()
-            .0
-            .extend(Fields::of_info(change).0);
+        let info = node.facts.as_mut().unwrap().info.as_mut();
+        info.unwrap().0.extend(Fields::of_info(change).0);
     };
     let twice = quorum(|nodes| with(&mut nodes[1], "run_id:run-1\n"));
-    says(&twice, "q.alone", State::Fail, "are one server");
+    fails(&twice, "q.alone", "are one server");
     let replica = quorum(|nodes| nodes[1].facts.as_mut().unwrap().role = Some("slave".into()));
-    says(
-        &replica,
-        "q.alone",
-        State::Fail,
-        "redis://n2:6379: a replica",
-    );
+    fails(&replica, "q.alone", "redis://n2:6379: a replica");
     let followed = quorum(|nodes| with(&mut nodes[1], "connected_slaves:1\n"));
-    says(
-        &followed,
-        "q.alone",
-        State::Warn,
-        "redis://n2:6379: has replicas",
-    );
+    warns(&followed, "q.alone", "redis://n2:6379: has replicas");
 }
 
 #[test]
 fn durable_servers_write_always() {
     let mut facts = quorum(|_| {});
     facts.durable = true;
-    says(
-        &facts,
-        "q.restart",
-        State::Fail,
-        "redis://n1:6379, redis://n2:6379",
-    );
+    fails(&facts, "q.restart", "redis://n1:6379, redis://n2:6379");
     let mut safe = quorum(|nodes| {
         for node in nodes {
             let fields = Fields::of_info("appendonly:yes\nappendfsync:always\n");
@@ -211,28 +184,17 @@ fn durable_servers_write_always() {
 #[test]
 fn a_finding_of_all_servers_stands_there_once() {
     let facts = quorum(|_| {});
-    let all = findings(&facts);
-    let role: Vec<_> = all
-        .iter()
-        .filter(|finding| finding.id == "reach.role")
-        .collect();
-    assert_eq!(role.len(), 1);
-    assert!(
-        role[0].text.starts_with("each server: "),
-        "{}",
-        role[0].text
-    );
-    assert!(all.iter().all(|finding| finding.id != "rep.count"));
+    let texts = |facts: &QuorumFacts, id: &str| -> Vec<String> {
+        let found = findings(facts).into_iter();
+        let found = found.filter(|finding| finding.id == id);
+        found.map(|finding| finding.text).collect()
+    };
+    let roles = texts(&facts, "reach.role");
+    assert_eq!(roles.len(), 1);
+    assert!(roles[0].starts_with("each server: "), "{roles:?}");
+    assert!(texts(&facts, "rep.count").is_empty());
     let one = quorum(|nodes| nodes[1].facts.as_mut().unwrap().role = Some("slave".into()));
-    let of_two = findings(&one);
-    let of_two: Vec<_> = of_two
-        .iter()
-        .filter(|finding| finding.id == "reach.role")
-        .collect();
-    assert_eq!(of_two.len(), 3);
-    assert!(
-        of_two[1].text.starts_with("redis://n2:6379: "),
-        "{}",
-        of_two[1].text
-    );
+    let roles = texts(&one, "reach.role");
+    assert_eq!(roles.len(), 3);
+    assert!(roles[1].starts_with("redis://n2:6379: "), "{roles:?}");
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use testkit::rows;
+
 use crate::diagnosis::{
     FILE, Finding, MEMORY, NOT_OF_A_NODE, Purpose, QUORUM, SERVER, State, findings,
 };
@@ -21,6 +23,13 @@ const WELL: &str = "redis_version:7.0.15\nredis_mode:standalone\nrole:master\nup
 
 const SETTINGS: &str = "appendfsync:always\ntimeout:0\nbusy-reply-threshold:5000\n\
     latency-monitor-threshold:100\nmin-replicas-to-write:1\nsave:\n";
+
+/// A password in clear text, which others can read on the way.
+const ON_THE_WAY: Transport = Transport {
+    is_private: false,
+    is_loopback: false,
+    has_password: true,
+};
 
 fn well() -> ServerFacts {
     let mut facts = ServerFacts::default();
@@ -66,18 +75,22 @@ fn found(facts: &ServerFacts, id: &str) -> Finding {
     finding.unwrap_or_else(|| panic!("{id} says nothing"))
 }
 
-fn states(facts: &ServerFacts, id: &str) -> (State, State) {
+/// The two states of a finding: `efficiency/correctness`.
+fn states(facts: &ServerFacts, id: &str) -> String {
     let finding = found(facts, id);
-    let bad = finding.efficiency.max(finding.correctness);
-    assert!(bad < State::Warn || finding.remedy.is_some(), "{finding:?}");
-    (finding.efficiency, finding.correctness)
+    let states = [finding.efficiency, finding.correctness];
+    let is_bad = states.iter().any(|state| *state >= Warn);
+    assert!(!is_bad || finding.remedy.is_some(), "{finding:?}");
+    states
+        .map(|state| format!("{state:?}").to_lowercase())
+        .join("/")
 }
 
 fn text(facts: &ServerFacts, id: &str) -> String {
     found(facts, id).text
 }
 
-use State::{Fail, Info, Ok, Unknown, Warn};
+use State::{Fail, Info, Unknown, Warn};
 
 #[test]
 fn a_good_server_has_nothing_against_it() {
@@ -92,147 +105,100 @@ fn a_good_server_has_nothing_against_it() {
 
 #[test]
 fn each_field_is_judged() {
-    for (change, id, expected) in [
-        (
-            "maxmemory_policy:volatile-lru\nmaxmemory:5000",
-            "mem.policy",
-            (Warn, Fail),
-        ),
-        (
-            "maxmemory_policy:allkeys-random\nmaxmemory:5000",
-            "mem.policy",
-            (Warn, Fail),
-        ),
-        ("maxmemory_policy:allkeys-lru", "mem.policy", (Info, Warn)),
-        // Redis Enterprise and others say nothing here.
-        ("maxmemory_policy:", "mem.policy", (Unknown, Unknown)),
-        ("used_memory:86\nmaxmemory:100", "mem.full", (Warn, Warn)),
-        ("used_memory:96\nmaxmemory:100", "mem.full", (Warn, Fail)),
-        ("used_memory:85\nmaxmemory:100", "mem.full", (Ok, Ok)),
-        ("aof_enabled:0", "dur.mode", (Warn, Fail)),
-        ("appendfsync:everysec", "dur.mode", (Info, Warn)),
-        ("appendfsync:no", "dur.mode", (Warn, Fail)),
-        ("rdb_last_bgsave_status:err", "dur.health", (Warn, Fail)),
-        ("aof_last_write_status:err", "dur.health", (Warn, Fail)),
-        ("latest_fork_usec:150000", "fork.stall", (Warn, Warn)),
-        ("latency-monitor-threshold:0", "lat.monitor", (Info, Info)),
-        ("busy-reply-threshold:10000", "lat.script", (Warn, Warn)),
-        ("connected_slaves:0", "rep.count", (Info, Warn)),
-        (
-            "slave0:ip=1,port=1,state=wait_bgsave",
-            "rep.count",
-            (Info, Warn),
-        ),
-        ("min_slaves_good_slaves:", "rep.ack", (Info, Warn)),
-        ("min_slaves_good_slaves:0", "rep.short", (Fail, Fail)),
-        ("timeout:9", "net.timeout", (Warn, Warn)),
-        ("timeout:10", "net.timeout", (Ok, Ok)),
-        ("connected_clients:8001", "net.clients", (Warn, Warn)),
-        ("rejected_connections:1", "net.clients", (Warn, Warn)),
-        ("loading:1", "reach.loading", (Fail, Fail)),
-        ("async_loading:1", "reach.loading", (Fail, Fail)),
-        ("redis_mode:sentinel", "id.mode", (Fail, Fail)),
-        ("cluster_enabled:1", "id.mode", (Fail, Fail)),
-        (
-            "uptime_in_seconds:29\naof_enabled:0",
-            "id.restart",
-            (Warn, Fail),
-        ),
-        ("uptime_in_seconds:29", "id.restart", (Ok, Ok)),
-        (
-            "db0:keys=100001,expires=5,avg_ttl=0",
-            "key.shared",
-            (Info, Info),
-        ),
-    ] {
-        assert_eq!(states(&with(change), id), expected, "{change}");
+    // Redis Enterprise and others name no policy.
+    let table = "
+        maxmemory_policy:volatile-lru maxmemory:5000   | mem.policy    | warn/fail
+        maxmemory_policy:allkeys-random maxmemory:5000 | mem.policy    | warn/fail
+        maxmemory_policy:allkeys-lru                   | mem.policy    | info/warn
+        maxmemory_policy:                              | mem.policy    | unknown/unknown
+        used_memory:86 maxmemory:100                   | mem.full      | warn/warn
+        used_memory:96 maxmemory:100                   | mem.full      | warn/fail
+        used_memory:85 maxmemory:100                   | mem.full      | ok/ok
+        aof_enabled:0                                  | dur.mode      | warn/fail
+        appendfsync:everysec                           | dur.mode      | info/warn
+        appendfsync:no                                 | dur.mode      | warn/fail
+        rdb_last_bgsave_status:err                     | dur.health    | warn/fail
+        aof_last_write_status:err                      | dur.health    | warn/fail
+        latest_fork_usec:150000                        | fork.stall    | warn/warn
+        latency-monitor-threshold:0                    | lat.monitor   | info/info
+        busy-reply-threshold:10000                     | lat.script    | warn/warn
+        connected_slaves:0                             | rep.count     | info/warn
+        slave0:ip=1,port=1,state=wait_bgsave           | rep.count     | info/warn
+        min_slaves_good_slaves:                        | rep.ack       | info/warn
+        min_slaves_good_slaves:0                       | rep.short     | fail/fail
+        timeout:9                                      | net.timeout   | warn/warn
+        timeout:10                                     | net.timeout   | ok/ok
+        connected_clients:8001                         | net.clients   | warn/warn
+        rejected_connections:1                         | net.clients   | warn/warn
+        loading:1                                      | reach.loading | fail/fail
+        async_loading:1                                | reach.loading | fail/fail
+        redis_mode:sentinel                            | id.mode       | fail/fail
+        cluster_enabled:1                              | id.mode       | fail/fail
+        uptime_in_seconds:29 aof_enabled:0             | id.restart    | warn/fail
+        uptime_in_seconds:29                           | id.restart    | ok/ok
+        db0:keys=100001,expires=5,avg_ttl=0            | key.shared    | info/info
+    ";
+    for [change, id, expected] in rows(table) {
+        let facts = with(&change.replace(' ', "\n"));
+        assert_eq!(states(&facts, id), expected, "{change}");
     }
 }
 
 #[test]
 fn what_rises_is_judged_by_its_rise() {
     for (change, id, expected) in [
-        ("evicted_keys:3", "mem.evicted", (Warn, Fail)),
-        ("aof_delayed_fsync:1", "dur.fsync", (Warn, Warn)),
-        ("expired_time_cap_reached_count:4", "hz", (Info, Info)),
+        ("evicted_keys:3", "mem.evicted", "warn/fail"),
+        ("aof_delayed_fsync:1", "dur.fsync", "warn/warn"),
+        ("expired_time_cap_reached_count:4", "hz", "info/info"),
     ] {
         let mut facts = well();
-        facts
-            .later
-            .as_mut()
-            .unwrap()
-            .0
-            .extend(Fields::of_info(change).0);
+        let later = facts.later.as_mut().unwrap();
+        later.0.extend(Fields::of_info(change).0);
         assert_eq!(states(&facts, id), expected, "{change}");
         // High for long is no news.
         let mut high = with(change);
         high.later.clone_from(&high.info);
-        assert_eq!(states(&high, id), (Ok, Ok), "{change}");
+        assert_eq!(states(&high, id), "ok/ok", "{change}");
     }
 }
 
 #[test]
 fn what_was_measured_is_judged_by_the_ttl() {
+    const MS: fn(u64) -> Duration = Duration::from_millis;
     type Change = fn(&mut ServerFacts);
-    let millis = Duration::from_millis;
-    let cases: [(Change, &str, (State, State)); 12] = [
+    let cases: [(Change, &str, &str); 12] = [
+        (|it| it.ping = Some(MS(3_001)), "reach.ping", "warn/warn"),
+        (|it| it.ping = Some(MS(10_001)), "reach.ping", "warn/fail"),
+        (|it| it.ping = None, "reach.ping", "unknown/unknown"),
         (
-            |facts| facts.ping = Some(Duration::from_millis(3_001)),
-            "reach.ping",
-            (Warn, Warn),
-        ),
-        (
-            |facts| facts.ping = Some(Duration::from_millis(10_001)),
-            "reach.ping",
-            (Warn, Fail),
-        ),
-        (|facts| facts.ping = None, "reach.ping", (Unknown, Unknown)),
-        (
-            |facts| facts.offset = Some((Duration::from_secs(9), Duration::ZERO)),
+            |it| it.offset = Some((MS(9_000), MS(0))),
             "clk.offset",
-            (Info, Warn),
+            "info/warn",
         ),
         (
-            |facts| facts.offset = Some((Duration::from_secs(9), Duration::from_secs(9))),
+            |it| it.offset = Some((MS(9_000), MS(9_000))),
             "clk.offset",
-            (Ok, Ok),
+            "ok/ok",
         ),
+        (|it| it.step = Some(MS(51)), "clk.step", "warn/fail"),
+        (|it| it.stall = Some(MS(1_501)), "clk.self", "warn/warn"),
         (
-            |facts| facts.step = Some(Duration::from_millis(51)),
-            "clk.step",
-            (Warn, Fail),
-        ),
-        (
-            |facts| facts.stall = Some(Duration::from_millis(1_501)),
-            "clk.self",
-            (Warn, Warn),
-        ),
-        (
-            |facts| facts.latency = Some(vec![("command".into(), 3_001)]),
+            |it| it.latency = Some(vec![("command".into(), 3_001)]),
             "lat.monitor",
-            (Warn, Warn),
+            "warn/warn",
         ),
         (
-            |facts| facts.role = Some("slave".into()),
+            |it| it.role = Some("slave".into()),
             "reach.role",
-            (Fail, Fail),
+            "fail/fail",
         ),
         (
-            |facts| facts.user = Some("default".into()),
+            |it| it.user = Some("default".into()),
             "acl.wide",
-            (Info, Warn),
+            "info/warn",
         ),
-        (|facts| facts.probe.heard = false, "acl.probe", (Warn, Warn)),
-        (
-            |facts| {
-                facts.transport = Transport {
-                    has_password: true,
-                    ..Transport::default()
-                }
-            },
-            "sec.tls",
-            (Warn, Warn),
-        ),
+        (|it| it.probe.heard = false, "acl.probe", "warn/warn"),
+        (|it| it.transport = ON_THE_WAY, "sec.tls", "warn/warn"),
     ];
     for (change, id, expected) in cases {
         let mut facts = well();
@@ -240,8 +206,8 @@ fn what_was_measured_is_judged_by_the_ttl() {
         assert_eq!(states(&facts, id), expected, "{id}");
     }
     let mut short = well();
-    (short.ttl, short.ping) = (millis(100), Some(millis(11)));
-    assert_eq!(states(&short, "reach.ping"), (Warn, Warn));
+    (short.ttl, short.ping) = (MS(100), Some(MS(11)));
+    assert_eq!(states(&short, "reach.ping"), "warn/warn");
 }
 
 #[test]
@@ -260,7 +226,7 @@ fn what_the_lock_was_refused_by_is_told_once_and_by_its_name() {
         if id == "acl.probe" {
             facts.probe.failed[0].1 = StoreErrorKind::Denied;
         }
-        assert_eq!(states(&facts, id), (Fail, Fail), "{said}");
+        assert_eq!(states(&facts, id), "fail/fail", "{said}");
         let fails = judge(&facts)
             .into_iter()
             .filter(|finding| finding.efficiency == Fail);
@@ -273,7 +239,7 @@ fn what_the_lock_was_refused_by_is_told_once_and_by_its_name() {
         .probe
         .failed
         .push(("acquire", StoreErrorKind::ReadOnly, "READONLY".into()));
-    assert_eq!(states(&facts, "reach.role"), (Fail, Fail));
+    assert_eq!(states(&facts, "reach.role"), "fail/fail");
 }
 
 fn part(name: &'static str, without: Without) -> Part {
@@ -284,28 +250,28 @@ fn part(name: &'static str, without: Without) -> Part {
 fn what_a_user_lacks_is_named() {
     let mut facts = well();
     facts.probe.denied.push(part("publish", Without::Worse));
-    assert_eq!(states(&facts, "acl.probe"), (Warn, Warn));
+    assert_eq!(states(&facts, "acl.probe"), "warn/warn");
     facts.probe.denied.push(part("hset", Without::NoLocks));
-    assert_eq!(states(&facts, "acl.probe"), (Fail, Fail));
+    assert_eq!(states(&facts, "acl.probe"), "fail/fail");
     facts.probe.denied = vec![part("~leasehold:fence", Without::NoLocks)];
     assert!(text(&facts, "acl.probe").contains("lacks ~leasehold:fence: no locks"));
     facts.probe.denied.clear();
     facts.probe.barred = Some("jobs:*".into());
-    assert_eq!(states(&facts, "acl.probe"), (Fail, Fail));
+    assert_eq!(states(&facts, "acl.probe"), "fail/fail");
     assert!(text(&facts, "acl.probe").contains("~jobs:*"));
     facts.probe.barred = None;
     facts.probe.refused = vec![(part("script|load", Without::Worse), "ERR not here".into())];
-    assert_eq!(states(&facts, "acl.probe"), (Warn, Warn));
+    assert_eq!(states(&facts, "acl.probe"), "warn/warn");
     let told = text(&facts, "acl.probe");
     assert!(
         told.contains("SCRIPT LOAD is refused (\"ERR not here\"): scripts are sent"),
         "{told}"
     );
     facts.probe.denied = vec![part("eval", Without::NoLocks)];
-    assert_eq!(states(&facts, "cap.lua"), (Unknown, Unknown));
+    assert_eq!(states(&facts, "cap.lua"), "unknown/unknown");
     facts.probe.denied.clear();
     facts.probe.missing = vec![part("eval", Without::NoLocks)];
-    assert_eq!(states(&facts, "cap.lua"), (Fail, Fail));
+    assert_eq!(states(&facts, "cap.lua"), "fail/fail");
 }
 
 #[test]
@@ -317,12 +283,12 @@ fn locks_of_other_programs() {
     };
     let mut facts = well();
     facts.locks = Some(vec![lock("string", 5), lock("zset", 5)]);
-    assert_eq!(states(&facts, "key.type"), (Warn, Warn));
-    assert_eq!(states(&facts, "key.immortal"), (Ok, Ok));
+    assert_eq!(states(&facts, "key.type"), "warn/warn");
+    assert_eq!(states(&facts, "key.immortal"), "ok/ok");
     facts.locks = Some(vec![lock("string", -1)]);
-    assert_eq!(states(&facts, "key.immortal"), (Fail, Fail));
+    assert_eq!(states(&facts, "key.immortal"), "fail/fail");
     facts.locks = None;
-    assert_eq!(states(&facts, "key.immortal"), (Unknown, Unknown));
+    assert_eq!(states(&facts, "key.immortal"), "unknown/unknown");
 }
 
 #[test]

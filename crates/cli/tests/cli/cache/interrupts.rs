@@ -5,7 +5,7 @@ use testkit::eventually;
 
 use super::{cache, load, runs, shell};
 use crate::common::pty::Session;
-use crate::common::{LIMIT, Store, lives, on_each_store_of_entries};
+use crate::common::{LEASEHOLD, LIMIT, Store, lives, on_each_store_of_entries};
 
 on_each_store_of_entries! {
     who_waits_takes_over_from_a_loader_that_was_killed,
@@ -20,12 +20,11 @@ on_each_store_of_entries! {
 const HANG: &str = "if mkdir once 2>/dev/null; then echo $$ > first; exec sleep 600; fi; echo v";
 
 fn who_waits_takes_over_from_a_loader_that_was_killed(store: &Store) {
-    let first = load(store, &[], HANG).start();
+    let first = load(store, "", HANG).start();
     let command = store.number("first");
-    let second = load(store, &[], HANG).start();
+    let second = load(store, "", HANG).start();
     first.signal(Signal::SIGKILL);
-    let done = second.end();
-    assert_eq!((done.code(), &*done.stdout), (0, "v\n"), "{done:?}");
+    second.prints(0, "v\n");
     eventually(LIMIT, "the command has died with it", || !lives(command));
 }
 
@@ -37,21 +36,13 @@ fn a_signal_ends_the_command_and_says_nothing_about_it(store: &Store) {
     ] {
         std::fs::remove_dir(store.file("once")).ok();
         std::fs::remove_file(store.file("first")).ok();
-        let loader = load(store, &["--back-off", "1h"], HANG).start();
+        let loader = load(store, "--back-off 1h", HANG).start();
         let command = store.number("first");
         loader.signal(signal);
-        let done = loader.end();
-        assert_eq!(
-            (done.code(), &*done.stdout, &*done.stderr),
-            (code, "", ""),
-            "{signal}"
-        );
+        assert_eq!(loader.prints(code, "").stderr, "", "{signal}");
         assert!(!lives(command), "{signal}");
-        let next = load(store, &["--back-off", "1h"], HANG).output();
-        assert_eq!((next.code(), &*next.stdout), (0, "v\n"), "{next:?}");
-        cache(store, "invalidate", &["--remove", "k"])
-            .output()
-            .is(0, &[]);
+        load(store, "--back-off 1h", HANG).prints(0, "v\n");
+        cache(store, "invalidate", "--remove k").is(0, &[]);
     }
 }
 
@@ -59,31 +50,27 @@ fn what_a_command_printed_that_was_told_to_end_is_no_value(store: &Store) {
     let script = "trap 'echo v; exit 0' TERM USR1; echo run >> runs; while :; do sleep 0.02; done";
     for (signal, code, value) in [(Signal::SIGTERM, 143, ""), (Signal::SIGUSR1, 0, "v\n")] {
         let before = runs(store);
-        let loader = load(store, &[], script).start();
+        let loader = load(store, "", script).start();
         eventually(LIMIT, "it runs", || runs(store) > before);
         loader.signal(signal);
-        let done = loader.end();
         // After SIGTERM the output may be only a part, so leasehold does not use it as the value.
-        assert_eq!((done.code(), &*done.stdout), (code, value), "{done:?}");
-        assert_eq!(cache(store, "get", &["k"]).output().stdout, value);
-        cache(store, "invalidate", &["--remove", "k"])
-            .output()
-            .is(0, &[]);
+        loader.prints(code, value);
+        assert_eq!(cache(store, "get", "k").output().stdout, value);
+        cache(store, "invalidate", "--remove k").is(0, &[]);
     }
 }
 
 fn a_command_that_is_stopped_hears_a_signal(store: &Store) {
-    let loader = load(store, &[], "echo run >> runs; kill -STOP $$; echo v").start();
+    let loader = load(store, "", "echo run >> runs; kill -STOP $$; echo v").start();
     eventually(LIMIT, "it runs", || runs(store) > 0);
     loader.signal(Signal::SIGTERM);
-    let done = loader.end();
-    assert_eq!((done.code(), &*done.stdout), (143, ""), "{done:?}");
+    loader.prints(143, "");
 }
 
 fn a_signal_ends_the_waiting_for_another(store: &Store) {
-    let loader = load(store, &[], HANG).start();
+    let loader = load(store, "", HANG).start();
     store.number("first");
-    let mut waiting = load(store, &["--wait", "1h"], "echo run >> runs").start();
+    let mut waiting = load(store, "--wait 1h", "echo run >> runs").start();
     // A process without a handler would die of the signal, without an exit code.
     eventually(LIMIT, "it waits", || {
         !waiting.has_ended() && catches(waiting.child.id())
@@ -91,7 +78,7 @@ fn a_signal_ends_the_waiting_for_another(store: &Store) {
     waiting.signal(Signal::SIGTERM);
     assert_eq!((waiting.end().code(), runs(store)), (143, 0));
     loader.signal(Signal::SIGTERM);
-    assert_eq!(loader.end().code(), 143);
+    loader.ends(143, &[]);
 }
 
 #[test]
@@ -99,8 +86,7 @@ fn ctrl_c_ends_command_or_waiting_and_the_calling_script() {
     let store = Store::local();
     let line = format!(
         "{} -v cache get-or-refresh --url {} k -- sh -c 'touch ready; exec sleep 600'; echo went on",
-        env!("CARGO_BIN_EXE_leasehold"),
-        store.url
+        LEASEHOLD, store.url
     );
     let script = || {
         Session::start(&["bash", "-c", &line], |command| {
@@ -128,7 +114,7 @@ fn catches(pid: u32) -> bool {
 
 fn a_reader_that_does_not_read_does_not_keep_us(store: &Store) {
     let large = "head -c 1000000 /dev/zero";
-    load(store, &[], large).output().is(0, &[]);
+    load(store, "", large).is(0, &[]);
     // The first byte shows that it writes; the rest does not fit into the pipe.
     let script = "mkfifo pipe; leasehold cache get --url $0 k > pipe & exec 5< pipe; head -c 1 <&5 > /dev/null
         kill -TERM $!; wait $!; echo $?";

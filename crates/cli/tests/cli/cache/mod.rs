@@ -11,10 +11,9 @@ use std::fs;
 use std::process::{Output, Stdio};
 
 use serde_json::Value;
-use testkit::{RedisServer, eventually};
+use testkit::eventually;
 
-use crate::common::servers::{output, text};
-use crate::common::{LIMIT, Run, Store, lives, on_each_store_of_entries};
+use crate::common::{LIMIT, Run, Store, Words, lives, on_each_store_of_entries};
 
 on_each_store_of_entries! {
     a_fresh_value_is_printed_as_it_is_and_nothing_runs,
@@ -27,26 +26,31 @@ on_each_store_of_entries! {
 }
 
 /// `leasehold cache VERB --url URL words...`, in the directory of the test.
-fn cache(store: &Store, verb: &str, words: &[&str]) -> Run {
+fn cache(store: &Store, verb: &str, words: &(impl Words + ?Sized)) -> Run {
     Run::verb(store.dir.path(), "cache")
         .words(&[verb, "--url", &store.url])
         .words(words)
 }
 
 /// `get-or-refresh words... k -- sh -c SCRIPT`.
-fn load(store: &Store, words: &[&str], script: &str) -> Run {
+fn load(store: &Store, words: &(impl Words + ?Sized), script: &str) -> Run {
     cache(store, "get-or-refresh", words).words(&["k", "--", "sh", "-c", script])
 }
 
 /// A shell script, with `leasehold` on its path and the URL as `$0`.
 fn shell(store: &Store, script: &str) -> Output {
     // A left process with an open pipe would block the test.
-    output(store, &["timeout", "30", "bash", "-c", script, &store.url])
+    let bash = store.program("timeout 30 bash -c");
+    bash.words(&[script, &store.url]).raw()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The output of `get --json`.
 fn about(store: &Store) -> Value {
-    serde_json::from_str(&cache(store, "get", &["--json", "k"]).output().stdout).unwrap()
+    cache(store, "get", "--json k").output().json()
 }
 
 /// The number of recorded runs of the test's script.
@@ -73,86 +77,66 @@ fn a_fresh_value_is_printed_as_it_is_and_nothing_runs(store: &Store) {
     let script = r"leasehold cache get-or-refresh --url $0 k -- sh -c 'echo run >> runs; printf ''\\000\\377\\n\\n'''";
     for _ in 0..3 {
         let done = shell(store, script);
-        assert_eq!(
-            (
-                done.status.code(),
-                done.stdout.as_slice(),
-                text(&done.stderr)
-            ),
-            (Some(0), b"\0\xff\n\n".as_slice(), String::new())
-        );
+        assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+        assert_eq!(done.stdout, b"\0\xff\n\n");
     }
     assert_eq!(runs(store), 1);
     let got = shell(store, "leasehold cache get --url $0 k");
     assert_eq!(got.stdout, b"\0\xff\n\n");
     let about = about(store);
-    assert_eq!(
-        (&about["state"], &about["bytes"], &about["key"]),
-        (&"fresh".into(), &4.into(), &"k".into())
-    );
+    assert_eq!(about["state"], "fresh");
+    assert_eq!(about["bytes"], 4);
+    assert_eq!(about["key"], "k");
 }
 
 fn twenty_that_miss_it_run_the_command_once(store: &Store) {
     let script = "echo run >> runs; while ! [ -e go ]; do sleep 0.02; done; echo v";
-    let all: Vec<_> = (0..20).map(|_| load(store, &[], script).start()).collect();
+    let all: Vec<_> = (0..20).map(|_| load(store, "", script).start()).collect();
     store.until("runs");
     store.touch("go");
     for one in all {
-        let done = one.end();
-        assert_eq!((done.code(), &*done.stdout), (0, "v\n"), "{done:?}");
+        one.prints(0, "v\n");
     }
     assert_eq!(runs(store), 1);
 }
 
 fn a_stale_value_is_printed_while_one_refreshes_it(store: &Store) {
-    load(store, &[], "echo old").output().is(0, &[]);
-    cache(store, "invalidate", &["k"]).output().is(0, &[]);
+    load(store, "", "echo old").is(0, &[]);
+    cache(store, "invalidate", "k").is(0, &[]);
     assert_eq!(about(store)["state"], "stale");
     // The command substitution ends when no process has its pipe open, under any descriptor.
     let script = r#"x=$(exec 3>&1; leasehold cache get-or-refresh --url $0 --refresh-log log k -- sh -c '
         echo run >> runs; echo said >&2; while ! [ -e go ]; do sleep 0.02; done; echo new'); echo "got $x""#;
     for _ in 0..4 {
         let done = shell(store, script);
-        assert_eq!(
-            (text(&done.stdout), text(&done.stderr)),
-            ("got old\n".into(), String::new())
-        );
+        assert_eq!(text(&done.stdout), "got old\n");
+        assert_eq!(text(&done.stderr), "");
     }
     // The first process refreshes; the others have noticed that and ended.
     store.until("runs");
     eventually(LIMIT, "one refresher is left", || refreshers(store) == 1);
     store.touch("go");
     eventually(LIMIT, "the new value", || {
-        cache(store, "get", &["k"]).output().stdout == "new\n"
+        cache(store, "get", "k").output().stdout == "new\n"
     });
     eventually(LIMIT, "no refresher is left", || refreshers(store) == 0);
-    assert_eq!(
-        (runs(store), about(store)["state"].as_str()),
-        (1, Some("fresh"))
-    );
+    assert_eq!(about(store)["state"], "fresh");
+    assert_eq!(runs(store), 1);
     assert_eq!(fs::read_to_string(store.file("log")).unwrap(), "said\n");
 }
 
 fn inline_waits_for_the_new_value(store: &Store) {
-    load(store, &[], "echo old").output().is(0, &[]);
+    load(store, "", "echo old").is(0, &[]);
     for (word, value) in [("--must-be-fresh", "new"), ("--refresh=inline", "newer")] {
-        cache(store, "invalidate", &["k"]).output().is(0, &[]);
-        let done = load(store, &[word], &format!("echo {value}")).output();
-        assert_eq!((done.code(), done.stdout), (0, format!("{value}\n")));
+        cache(store, "invalidate", "k").is(0, &[]);
+        load(store, word, &format!("echo {value}")).prints(0, &format!("{value}\n"));
     }
-    cache(store, "invalidate", &["k"]).output().is(0, &[]);
-    let done = cache(store, "get", &["--must-be-fresh", "k"]).output();
-    done.is(66, &["\"k\": the value is stale"]);
-    cache(store, "invalidate", &["--remove", "k", "other"])
-        .output()
-        .is(0, &[]);
-    cache(store, "get", &["k"])
-        .output()
-        .is(66, &["\"k\": there is no value"]);
-    assert_eq!(
-        (&about(store)["state"], refreshers(store)),
-        (&"none".into(), 0)
-    );
+    cache(store, "invalidate", "k").is(0, &[]);
+    cache(store, "get", "--must-be-fresh k").is(66, &["\"k\": the value is stale"]);
+    cache(store, "invalidate", "--remove k other").is(0, &[]);
+    cache(store, "get", "k").is(66, &["\"k\": there is no value"]);
+    assert_eq!(about(store)["state"], "none");
+    assert_eq!(refreshers(store), 0);
 }
 
 fn a_large_value_is_stored_before_the_process_ends(store: &Store) {
@@ -163,24 +147,18 @@ fn a_large_value_is_stored_before_the_process_ends(store: &Store) {
 }
 
 fn a_store_that_is_named_by_a_pipe_is_asked_inline(store: &Store) {
-    load(store, &[], "echo old").output().is(0, &[]);
-    cache(store, "invalidate", &["k"]).output().is(0, &[]);
+    load(store, "", "echo old").is(0, &[]);
+    cache(store, "invalidate", "k").is(0, &[]);
     let script = "leasehold cache get-or-refresh --url-file <(echo $0) k -- echo new";
-    let done = shell(store, script);
-    assert_eq!(
-        (text(&done.stdout), refreshers(store)),
-        ("new\n".into(), 0),
-        "{done:?}"
-    );
+    assert_eq!(text(&shell(store, script).stdout), "new\n");
+    assert_eq!(refreshers(store), 0);
 }
 
 #[test]
 fn the_command_has_no_stdin() {
     let store = &Store::local();
-    let done = load(store, &[], "cat; echo end")
-        .stdin(Stdio::piped())
-        .output();
-    assert_eq!((done.code(), &*done.stdout), (0, "end\n"));
+    let reads = load(store, "", "cat; echo end");
+    reads.stdin(Stdio::piped()).prints(0, "end\n");
 }
 
 fn what_a_program_has_stored_is_printed_and_never_replaced(store: &Store) {
@@ -196,107 +174,81 @@ fn what_a_program_has_stored_is_printed_and_never_replaced(store: &Store) {
         cache.get_or_refresh("k", loader).await.unwrap();
         client.close().await;
     });
-    assert_eq!(cache(store, "get", &["k"]).output().stdout, "[1,2]");
-    let done = load(store, &[], "echo run >> runs").output();
-    done.is(78, &["is written as Json", "choose another key"]);
+    cache(store, "get", "k").prints(0, "[1,2]");
+    load(store, "", "echo run >> runs").is(78, &["is written as Json", "choose another key"]);
     assert_eq!(runs(store), 0);
-    assert_eq!(cache(store, "get", &["k"]).output().stdout, "[1,2]");
+    cache(store, "get", "k").prints(0, "[1,2]");
 }
 
 #[test]
 fn of_several_keys_none_is_invalidated_if_one_can_be_no_key() {
     let store = &Store::local();
-    load(store, &[], "echo v").output().is(0, &[]);
-    let done = cache(store, "invalidate", &["k", ""]).output();
-    done.is(64, &["invalid cache key", "is empty"]);
+    load(store, "", "echo v").is(0, &[]);
+    cache(store, "invalidate", &["k", ""]).is(64, &["invalid cache key", "is empty"]);
     assert_eq!(about(store)["state"], "fresh");
 }
 
 #[test]
 fn invalidate_names_the_key_that_failed_among_several() {
     let store = Store::redis();
-    load(&store, &[], "echo v").output().is(0, &[]);
+    load(&store, "", "echo v").is(0, &[]);
     store.server().cli(&["RPUSH", "list", "x"]);
-    let done = cache(&store, "get", &["list"]).output();
-    done.is(66, &["\"list\": there is no value"]);
-    let done = cache(&store, "invalidate", &["k", "list", "other"]).output();
-    done.is(78, &["of type list", "at \"list\", 2 of 3 keys"]);
+    cache(&store, "get", "list").is(66, &["\"list\": there is no value"]);
+    cache(&store, "invalidate", "k list other")
+        .is(78, &["of type list", "at \"list\", 2 of 3 keys"]);
     assert_eq!(about(&store)["state"], "stale");
 }
 
 #[test]
 fn without_a_store_each_verb_says_how_it_goes_without_a_server() {
     let dir = tempfile::tempdir().unwrap();
-    for (words, told) in [
+    for (words, line) in [
         (
-            &["get-or-refresh", "k", "--", "true"][..],
-            "leasehold cache get-or-refresh --url local: KEY -- CMD",
+            "get-or-refresh k -- true",
+            "get-or-refresh --url local: KEY -- CMD",
         ),
-        (&["get", "k"][..], "leasehold cache get --url local: KEY\n"),
-        (
-            &["invalidate", "k"][..],
-            "leasehold cache invalidate --url local: KEY\n",
-        ),
+        ("get k", "get --url local: KEY\n"),
+        ("invalidate k", "invalidate --url local: KEY\n"),
     ] {
-        let done = Run::verb(dir.path(), "cache").words(words).output();
-        done.is(78, &["no store given: where are the values kept?", told]);
+        let none = "no store given: where are the values kept?";
+        let run = Run::verb(dir.path(), "cache").words(words);
+        run.is(78, &[none, &format!("leasehold cache {line}")]);
     }
 }
 
 #[test]
 fn the_command_sees_no_password_of_ours() {
-    let server = RedisServer::builder().password("S3CR3T").start();
-    let dir = tempfile::tempdir().unwrap();
-    let url = format!("redis://:S3CR3T@127.0.0.1:{}/", server.port());
-    let print = |words: &[&str]| {
-        let run = Run::verb(dir.path(), "cache")
-            .words(&["get-or-refresh"])
-            .words(words)
-            .words(&["k", "--", "env"])
-            .env("LEASEHOLD_URL", &url);
-        let done = run.output();
-        assert_eq!(done.code(), 0, "{done:?}");
-        done.stdout
+    let store = Store::with_password();
+    let print = |words: &str| {
+        let run = store.leasehold("cache get-or-refresh").words(words);
+        run.words("k -- env").is(0, &[]).stdout
     };
-    let plain = print(&[]);
+    let plain = print("");
     assert!(
         plain.contains("PATH=") && !plain.contains("S3CR3T"),
         "{plain}"
     );
     // The namespace also applies to a nested command.
-    assert!(print(&["--namespace", "n"]).contains("LEASEHOLD_NAMESPACE=n"));
+    assert!(print("--namespace n").contains("LEASEHOLD_NAMESPACE=n"));
 }
 
 #[test]
 fn an_entry_in_the_way_of_a_lock_is_called_one() {
     let store = Store::redis();
-    let words = [
-        "get-or-refresh",
-        "k",
-        "--url",
-        &store.url,
-        "--",
-        "echo",
-        "v",
-    ];
-    let done = Run::verb(store.dir.path(), "cache").words(&words).output();
-    assert_eq!(done.code(), 0, "{done:?}");
-    let done = store.run(&["--try", "k", "true"]).output();
-    done.is(75, &["cache entry of leasehold"]);
-    let inspect = |words: &[&str]| {
-        let done = store.verb("inspect", words).output();
-        assert_eq!(done.code(), 0, "{done:?}");
-        done.stdout
-    };
-    let said = inspect(&["k"]);
+    cache(&store, "get-or-refresh", "k -- echo v").is(0, &[]);
+    store
+        .run("--try k true")
+        .is(75, &["cache entry of leasehold"]);
+    let inspect = |words: &str| store.verb("inspect", words).is(0, &[]).stdout;
+    let said = inspect("k");
     assert!(said.contains("cache entry of leasehold"), "{said}");
     assert!(!said.contains("foreign"), "{said}");
-    let said = inspect(&["k", "j"]);
+    let said = inspect("k j");
     assert!(said.contains("(a cache entry)"), "{said}");
-    let json: serde_json::Value = serde_json::from_str(&inspect(&["--json", "k"])).unwrap();
+    let json = store.json("inspect", "k", 0);
     assert_eq!(json["locks"][0]["holder"]["format"], "leasehold cache");
-    let done = store.verb("break", &["--if-fence", "1", "k"]).output();
-    done.is(78, &["name of a cache entry of leasehold", "locks only"]);
+    let broken = store.verb("break", "--if-fence 1 k");
+    broken.is(78, &["name of a cache entry of leasehold", "locks only"]);
 }
 
 /// Runs the script of `docs/reference/cache.md`, and checks the effects that its comments promise.
@@ -307,11 +259,8 @@ fn the_documented_script_runs() {
     let (_, section) = document.split_once("## Command line").unwrap();
     let (_, script) = section.split_once("```sh\n").unwrap();
     let (script, _) = script.split_once("```").unwrap();
-    fs::write(
-        store.file("report.sh"),
-        "#!/bin/sh\necho run >> runs\necho a report\n",
-    )
-    .unwrap();
+    let report = "#!/bin/sh\necho run >> runs\necho a report\n";
+    fs::write(store.file("report.sh"), report).unwrap();
     let script = script.replace("redis://cache.internal:6379/", "$0");
     let prepared = format!("chmod +x report.sh; set -eu\n{script}");
     let done = shell(&store, &prepared);

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -15,11 +16,17 @@ pub(super) struct Collected(Arc<Collector>);
 struct Collector {
     pipe: File,
     read: Mutex<Vec<u8>>,
+    has_ended: AtomicBool,
 }
 
 impl Collected {
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.read.lock().expect("not poisoned")).into_owned()
+    }
+
+    /// True if no process has the other end open, and all has been read.
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Ordering::SeqCst)
     }
 
     /// True if all that was written has been read.
@@ -62,8 +69,12 @@ pub(super) fn collect(pipe: impl Into<OwnedFd>) -> Collected {
     let collected = Collected(Arc::new(Collector {
         pipe: File::from(pipe.into()),
         read: Mutex::default(),
+        has_ended: AtomicBool::new(false),
     }));
     let collector = collected.0.clone();
-    thread::spawn(move || while collector.read_on() {});
+    thread::spawn(move || {
+        while collector.read_on() {}
+        collector.has_ended.store(true, Ordering::SeqCst);
+    });
     collected
 }

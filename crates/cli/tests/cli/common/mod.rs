@@ -12,7 +12,6 @@
 mod collected;
 #[cfg(target_os = "linux")]
 pub(crate) mod pty;
-pub(crate) mod servers;
 #[cfg(target_os = "linux")]
 pub(crate) mod users;
 
@@ -25,10 +24,15 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use serde_json::Value;
 use tempfile::TempDir;
+pub(crate) use testkit::rows;
 use testkit::{RedisServer, Reply, eventually};
 
 use self::collected::{Collected, collect};
+
+/// The command.
+pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
 /// A time limit that only a fault reaches.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -99,8 +103,7 @@ impl Store {
     /// Three servers that vote at once.
     pub(crate) fn quorum() -> Self {
         let store = Self::quorum_without_marks();
-        let init = Run::verb(store.dir.path(), "quorum").words(&["init", "--url", &store.url]);
-        assert_eq!(init.output().code(), 0);
+        store.leasehold("quorum init").is(0, &[]);
         store
     }
 
@@ -159,19 +162,72 @@ impl Store {
     }
 
     /// `leasehold run --url URL words...`, in the directory of the test.
-    pub(crate) fn run(&self, words: &[&str]) -> Run {
-        Run::new(self.dir.path())
+    pub(crate) fn run(&self, words: &(impl Words + ?Sized)) -> Run {
+        self.verb("run", words)
+    }
+
+    /// `leasehold run --url URL words... sh -c SCRIPT`.
+    pub(crate) fn script(&self, words: &str, script: &str) -> Run {
+        self.run(words).words(&["sh", "-c", script])
+    }
+
+    /// `leasehold VERB --url URL words...`, in the directory of the test.
+    pub(crate) fn verb(&self, verb: &str, words: &(impl Words + ?Sized)) -> Run {
+        Run::verb(self.dir.path(), verb)
             .words(&["--url", &self.url])
             .env("LEASEHOLD_REQUEST_TIMEOUT", self.request_timeout)
             .words(words)
     }
 
-    /// `leasehold VERB --url URL words...`, in the directory of the test.
-    pub(crate) fn verb(&self, verb: &str, words: &[&str]) -> Run {
-        Run::verb(self.dir.path(), verb)
-            .words(&["--url", &self.url])
+    /// `leasehold words...`, with the store in its environment.
+    pub(crate) fn leasehold(&self, words: &(impl Words + ?Sized)) -> Run {
+        let run = Run::of(self.dir.path(), &words.list());
+        run.env("LEASEHOLD_URL", &self.url)
             .env("LEASEHOLD_REQUEST_TIMEOUT", self.request_timeout)
-            .words(words)
+    }
+
+    /// A program in the directory of the test, with `leasehold` on its path and nothing set.
+    pub(crate) fn program(&self, words: &(impl Words + ?Sized)) -> Run {
+        let mut run = Run::program(self.dir.path(), &words.list());
+        self.surround(&mut run.command);
+        run
+    }
+
+    /// Gives a command the environment of [`Store::program`].
+    pub(crate) fn surround(&self, command: &mut Command) {
+        let programs = Path::new(LEASEHOLD).parent().expect("a folder");
+        let path = std::env::var("PATH").expect("a path");
+        without_settings(command);
+        command
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .env("TMPDIR", self.dir.path())
+            .env("XDG_CONFIG_HOME", self.file("config"))
+            .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED);
+    }
+
+    /// What `leasehold VERB --json words...` writes. It ends with `code`.
+    #[track_caller]
+    pub(crate) fn json(&self, verb: &str, words: &(impl Words + ?Sized), code: i32) -> Value {
+        let run = self.verb(verb, "--json").words(words);
+        run.is(code, &[]).json()
+    }
+
+    /// The lock "x" can be taken at once.
+    #[track_caller]
+    pub(crate) fn is_free(&self) {
+        self.run("-n x true").is(0, &[]);
+    }
+
+    /// The lock "x" cannot be taken at once.
+    #[track_caller]
+    pub(crate) fn is_busy(&self) {
+        self.run("-n x true").is(75, &["is busy"]);
+    }
+
+    /// The JSON in a file of the test.
+    #[track_caller]
+    pub(crate) fn document(&self, name: &str) -> Value {
+        json(&fs::read_to_string(self.file(name)).expect("a document"))
     }
 
     /// True if the locks are in a file, where the lock of a dead process is free at once.
@@ -227,9 +283,9 @@ impl Store {
     /// Waits until the holder of "x" has renewed its lease: more of it is left than a moment ago.
     pub(crate) fn until_renewed(&self) {
         let left = || {
-            let done = self.verb("inspect", &["--json", "x"]).output();
+            let done = self.verb("inspect", "--json x").output();
             // On a busy machine the store may answer later than a request may take: then there is no report.
-            let report: serde_json::Value = serde_json::from_str(&done.stdout).ok()?;
+            let report: Value = serde_json::from_str(&done.stdout).ok()?;
             Some(report["locks"][0]["lease_ms"].as_u64().unwrap_or(0))
         };
         let mut least = u64::MAX;
@@ -243,14 +299,8 @@ impl Store {
 
     /// A command that holds the lock "x" until [`Store::let_go`], with its fence in the file `fence`.
     pub(crate) fn hold(&self) -> Running {
-        let holder = self
-            .run(&[
-                "x",
-                "sh",
-                "-c",
-                "echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.02; done",
-            ])
-            .start();
+        let script = "echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.02; done";
+        let holder = self.script("x", script).start();
         self.number("fence");
         holder
     }
@@ -287,6 +337,46 @@ pub(crate) fn without_settings(command: &mut Command) {
     }
 }
 
+/// The words of a command line: as typed, where no word has a space, or one by one.
+pub(crate) trait Words {
+    fn list(&self) -> Vec<&str>;
+}
+
+impl Words for str {
+    fn list(&self) -> Vec<&str> {
+        self.split_whitespace().collect()
+    }
+}
+
+impl Words for String {
+    fn list(&self) -> Vec<&str> {
+        self.as_str().list()
+    }
+}
+
+impl Words for [&str] {
+    fn list(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl<const N: usize> Words for [&str; N] {
+    fn list(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl Words for Vec<&str> {
+    fn list(&self) -> Vec<&str> {
+        self.clone()
+    }
+}
+
+#[track_caller]
+pub(crate) fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
+}
+
 /// A `leasehold run` before its start.
 pub(crate) struct Run {
     command: Command,
@@ -296,7 +386,7 @@ impl Run {
     /// Without a terminal, and with default signal actions, so that the tests behave alike wherever they are
     /// started.
     pub(crate) fn new(directory: &Path) -> Self {
-        Self::of(directory, &["run"])
+        Self::verb(directory, "run")
     }
 
     /// A command with another verb.
@@ -304,20 +394,14 @@ impl Run {
         Self::of(directory, &[verb])
     }
 
-    /// With an option before the verb.
-    pub(crate) fn before(option: &str, directory: &Path) -> Self {
-        Self::of(directory, &[option, "run"])
+    fn of(directory: &Path, words: &[&str]) -> Self {
+        Self::program(directory, &[&[LEASEHOLD], words].concat())
     }
 
-    fn of(directory: &Path, words: &[&str]) -> Self {
+    fn program(directory: &Path, words: &[&str]) -> Self {
         let mut command = Command::new("env");
-        command
-            .args([
-                "--default-signal=HUP,INT,QUIT,TERM,TSTP,USR1,USR2",
-                "setsid",
-                env!("CARGO_BIN_EXE_leasehold"),
-            ])
-            .args(words);
+        let signals = "--default-signal=HUP,INT,QUIT,TERM,TSTP,USR1,USR2";
+        command.args([signals, "setsid"]).args(words);
         without_settings(&mut command);
         command
             .env("XDG_CONFIG_HOME", directory.join("config"))
@@ -329,8 +413,8 @@ impl Run {
         Self { command }
     }
 
-    pub(crate) fn words(mut self, words: &[&str]) -> Self {
-        self.command.args(words);
+    pub(crate) fn words(mut self, words: &(impl Words + ?Sized)) -> Self {
+        self.command.args(words.list());
         self
     }
 
@@ -344,8 +428,24 @@ impl Run {
         self
     }
 
-    pub(crate) fn start(mut self) -> Running {
-        let mut child = self.command.spawn().expect("start leasehold");
+    /// With its output to another place, where [`Run::spawn`] leaves it.
+    pub(crate) fn stdout(mut self, stdout: impl Into<Stdio>) -> Self {
+        self.command.stdout(stdout);
+        self
+    }
+
+    /// Starts it, and reads none of its output.
+    pub(crate) fn spawn(mut self) -> Child {
+        self.command.spawn().expect("it starts")
+    }
+
+    /// Its output as bytes.
+    pub(crate) fn raw(self) -> Output {
+        self.spawn().wait_with_output().expect("its output")
+    }
+
+    pub(crate) fn start(self) -> Running {
+        let mut child = self.spawn();
         let stdout = collect(child.stdout.take().expect("stdout"));
         let stderr = collect(child.stderr.take().expect("stderr"));
         Running {
@@ -358,6 +458,26 @@ impl Run {
     /// Runs the command to its end.
     pub(crate) fn output(self) -> Done {
         self.start().end()
+    }
+
+    /// Runs the command to its end, and checks it as [`Done::is`] does.
+    #[track_caller]
+    pub(crate) fn is(self, code: i32, words: &[&str]) -> Done {
+        self.start().ends(code, words)
+    }
+
+    /// Runs the command to its end, which is this code and this stdout.
+    #[track_caller]
+    pub(crate) fn prints(self, code: i32, stdout: &str) -> Done {
+        self.start().prints(code, stdout)
+    }
+
+    /// Runs the command to its end. It says nothing on stderr.
+    #[track_caller]
+    pub(crate) fn says_nothing(self, code: i32) -> Done {
+        let done = self.is(code, &[]);
+        assert_eq!(done.stderr, "", "{done:?}");
+        done
     }
 }
 
@@ -425,6 +545,22 @@ impl Running {
         self.child.try_wait().expect("ask for the state").is_some()
     }
 
+    /// Waits for the end, and checks it as [`Done::is`] does.
+    #[track_caller]
+    pub(crate) fn ends(self, code: i32, words: &[&str]) -> Done {
+        let done = self.end();
+        done.is(code, words);
+        done
+    }
+
+    /// Waits for the end, which is this code and this stdout.
+    #[track_caller]
+    pub(crate) fn prints(self, code: i32, stdout: &str) -> Done {
+        let done = self.ends(code, &[]);
+        assert_eq!(done.stdout, stdout, "{done:?}");
+        done
+    }
+
     /// Waits for the end of the process.
     pub(crate) fn end(mut self) -> Done {
         eventually(LIMIT, "leasehold ends", || self.has_ended());
@@ -486,6 +622,20 @@ impl Done {
             words.is_empty() || self.stderr.contains("leasehold: "),
             "{self:?}"
         );
+    }
+
+    /// Checks that stdout contains these words.
+    #[track_caller]
+    pub(crate) fn shows(&self, words: &[&str]) {
+        for word in words {
+            assert!(self.stdout.contains(word), "{word:?} is missing: {self:?}");
+        }
+    }
+
+    /// The document in its stdout.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        json(&self.stdout)
     }
 
     /// The duration, below a minute, after these words in stderr.

@@ -1,18 +1,18 @@
 //! A terminal with a simulated user.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use testkit::eventually;
 
+use super::collected::{Collected, collect};
 use super::{LIMIT, UNHURRIED};
 
 /// The time for which other processes than the session leader may hold a terminal.
@@ -37,9 +37,7 @@ fn terminal() -> std::io::Result<(OwnedFd, File)> {
 pub(crate) struct Session {
     child: Child,
     keyboard: File,
-    screen: Arc<Mutex<Vec<u8>>>,
-    /// Ends when no process has the terminal open.
-    reader: JoinHandle<()>,
+    screen: Collected,
     /// How much of the screen has been read by [`Session::until`].
     read: usize,
 }
@@ -51,13 +49,8 @@ impl Session {
         let screen = || slave.try_clone().expect("duplicate");
         let mut command = Command::new("env");
         // `setsid --ctty` makes its stdin the controlling terminal, and becomes the command without a fork.
-        command
-            .args([
-                "--default-signal=HUP,INT,QUIT,TERM,TSTP",
-                "setsid",
-                "--ctty",
-            ])
-            .args(words);
+        let signals = "--default-signal=HUP,INT,QUIT,TERM,TSTP";
+        command.args([signals, "setsid", "--ctty"]).args(words);
         command.stdin(screen()).stdout(screen()).stderr(screen());
         command
             .env("TERM", "xterm")
@@ -70,22 +63,10 @@ impl Session {
         let child = command.spawn().expect("start a session");
         drop((slave, command));
         let keyboard = File::from(master);
-        let mut output = keyboard.try_clone().expect("duplicate");
-        let screen = Arc::new(Mutex::new(Vec::new()));
-        let into = screen.clone();
-        let reader = thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(length @ 1..) = output.read(&mut buffer) {
-                into.lock()
-                    .expect("not poisoned")
-                    .extend_from_slice(&buffer[..length]);
-            }
-        });
         Self {
             child,
+            screen: collect(keyboard.try_clone().expect("duplicate")),
             keyboard,
-            screen,
-            reader,
             read: 0,
         }
     }
@@ -97,25 +78,17 @@ impl Session {
 
     /// The whole output.
     pub(crate) fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.screen.lock().expect("not poisoned")).into_owned()
+        self.screen.text()
     }
 
     /// Waits until `text` appears after the previously expected text.
     #[track_caller]
     pub(crate) fn until(&mut self, text: &str) {
         let mut found = None;
-        let (screen, from) = (self.screen.clone(), self.read);
-        let find = || {
-            let shown = screen.lock().expect("not poisoned")[from..].to_vec();
-            found = shown
-                .windows(text.len())
-                .position(|window| window == text.as_bytes());
+        eventually(LIMIT, &format!("shows {text:?}"), || {
+            found = self.shown()[self.read..].find(text);
             found.is_some()
-        };
-        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(LIMIT, text, find);
-        }));
-        assert!(shown.is_ok(), "{text:?} is not shown:\n{}", self.shown());
+        });
         self.read += found.expect("found") + text.len();
     }
 
@@ -126,7 +99,7 @@ impl Session {
         });
         // The last output may be delayed; but other processes may hold the terminal for good.
         let begun = Instant::now();
-        while !self.reader.is_finished() && begun.elapsed() < LAST_WORDS {
+        while !self.screen.has_ended() && begun.elapsed() < LAST_WORDS {
             thread::sleep(Duration::from_millis(1));
         }
         self.child.wait().expect("the status")
@@ -135,6 +108,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the screen shows:\n{}", self.shown());
+        }
         if matches!(self.child.try_wait(), Ok(None)) {
             self.child.kill().ok();
             self.child.wait().ok();

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use testkit::RedisServer;
 
-use super::{LEASEHOLD, SECRET, run, write};
-use crate::common::{Done, Run, Store, tool};
+use super::{SECRET, run, write};
+use crate::common::{Done, LEASEHOLD, Run, Store, rows};
 
 fn text(path: &Path) -> String {
     path.to_str().expect("UTF-8").to_owned()
@@ -54,10 +54,11 @@ impl Scene {
 #[test]
 fn settings_of_encryption_come_from_each_source() {
     let scene = Scene::new();
-    let typed = || run(&scene.store).words(&["--url", &scene.url]);
+    let (store, url) = (&scene.store, &scene.url);
+    let typed = || run(store).words(&["--url", url]);
     let options = |run: Run| {
         scene.settings().iter().fold(run, |run, (name, value)| {
-            run.words(&[&format!("--{}", name.replace('_', "-")), value])
+            run.words(&[&*format!("--{}", name.replace('_', "-")), value])
         })
     };
     let variables = |run: Run| {
@@ -65,24 +66,25 @@ fn settings_of_encryption_come_from_each_source() {
             run.env(&format!("LEASEHOLD_{}", name.to_uppercase()), value)
         })
     };
-    let in_file: Vec<String> = (scene.settings().iter())
-        .map(|(name, value)| format!("{name} = \"{value}\""))
-        .collect();
-    let in_url: Vec<String> = (scene.settings().iter())
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    let in_url = format!("{}?{}", scene.url, in_url.join("&"));
-    let config = format!("url = \"{}\"\n{}\n", scene.url, in_file.join("\n"));
-    let config = write(&scene.store, "c.toml", &config);
-    let url_file = write(&scene.store, "url", &scene.url);
+    let joined = |quote: &str, between: &str| {
+        let settings = scene.settings();
+        let settings = settings
+            .iter()
+            .map(|(name, value)| format!("{name}={quote}{value}{quote}"));
+        settings.collect::<Vec<_>>().join(between)
+    };
+    let in_url = format!("{url}?{}", joined("", "&"));
+    let config = format!("url = \"{url}\"\n{}\n", joined("\"", "\n"));
+    let config = write(store, "c.toml", &config);
+    let url_file = write(store, "url", url);
     for run in [
         options(typed()),
         variables(typed()),
-        options(run(&scene.store)).env("LEASEHOLD_URL", &scene.url),
-        options(run(&scene.store)).words(&["--url-file", &url_file]),
-        variables(run(&scene.store)).words(&["--config", &config]),
-        run(&scene.store).words(&["--config", &config]),
-        run(&scene.store).words(&["--url", &in_url]),
+        options(run(store)).env("LEASEHOLD_URL", url),
+        options(run(store)).words(&["--url-file", &url_file]),
+        variables(run(store)).words(&["--config", &config]),
+        run(store).words(&["--config", &config]),
+        run(store).words(&["--url", &in_url]),
     ] {
         scene.lock(run).is(0, &[]);
     }
@@ -90,18 +92,13 @@ fn settings_of_encryption_come_from_each_source() {
     let foreign = typed().words(&["--config", &config]);
     scene.lock(foreign).is(78, &["signed by no authority"]);
     // They do not count for another store, unless it was meant.
-    let local = super::store_url(&scene.store);
-    let elsewhere = || run(&scene.store).words(&["--url", &local]);
-    let done = variables(elsewhere()).words(&["x", "true"]).output();
-    done.is(0, &[]);
-    let done = options(elsewhere()).words(&["x", "true"]).output();
+    let elsewhere = || run(store).words(&["--url", &super::store_url(store)]);
+    variables(elsewhere()).words("x true").is(0, &[]);
     let why = "--tls-ca: the URL from --url is not encrypted; write rediss://";
-    done.is(64, &[why]);
-    let done = run(&scene.store).words(&["--url", &in_url, "--tls-name", "a", "x", "true"]);
-    done.output().is(
-        64,
-        &["--tls-name: the URL from --url has options of TLS already"],
-    );
+    options(elsewhere()).words("x true").is(64, &[why]);
+    let twice = run(store).words(&["--url", &in_url, "--tls-name", "a", "x", "true"]);
+    let why = "--tls-name: the URL from --url has options of TLS already";
+    twice.is(64, &[why]);
 }
 
 /// A script within a run may name another store: the settings of the run are not for that.
@@ -118,19 +115,12 @@ fn settings_of_a_run_are_for_its_store() {
         own.ca_path().display(),
     );
     let with_file = || run(&scene.store).words(&["--url-file", &url_file]);
-    let options = [
-        "--tls-ca",
-        &ca,
-        "--tls-cert",
-        &certificate,
-        "--tls-key",
-        &key,
-    ];
+    let options = format!("--tls-ca {ca} --tls-cert {certificate} --tls-key {key}");
     let variables = (with_file().env("LEASEHOLD_TLS_CA", &ca))
         .env("LEASEHOLD_TLS_CERT", &certificate)
         .env("LEASEHOLD_TLS_KEY", &key);
     for run in [with_file().words(&options), variables] {
-        run.words(&["x", "sh", "-c", &script]).output().is(0, &[]);
+        run.words(&["x", "sh", "-c", &script]).is(0, &[]);
     }
 }
 
@@ -145,79 +135,33 @@ fn a_refused_certificate_is_told_with_the_next_step() {
     let zeros = "0".repeat(64);
     let not_private = write(&scene.store, "not-private", "these are no certificates");
     let own_key = text(own.certificate_paths().1);
-    let certificates = "--tls-cert FILE --tls-key FILE";
-    let of = |certificate: &str, key: &str| {
-        format!("--tls-ca {ca} --tls-cert {certificate} --tls-key {key}")
-    };
-    for (url, options, why, step) in [
-        (
-            &own_url,
-            String::new(),
-            "is signed by no authority",
-            "--tls-ca FILE",
-        ),
-        (
-            &own_url,
-            format!("--tls-pin {zeros}"),
-            "is not the pinned one",
-            "--tls-pin sha256:",
-        ),
-        (
-            &own_url,
-            format!("--tls-ca {own_ca} --tls-name db.internal"),
-            "not for db.internal",
-            "--tls-name NAME",
-        ),
-        (
-            &scene.url,
-            format!("--tls-ca {ca}"),
-            "it wants a certificate of this client",
-            certificates,
-        ),
-        (
-            &scene.url,
-            of(&own_ca, &own_key),
-            "certificate of this client",
-            certificates,
-        ),
-        (
-            &scene.url,
-            "--tls-ca /no/such".into(),
-            "\"/no/such\": No such file",
-            "",
-        ),
-        (
-            &scene.url,
-            format!("--tls-ca {not_private}"),
-            "holds no certificate",
-            "",
-        ),
-        (
-            &scene.url,
-            of(&certificate, &not_private),
-            "no private key",
-            "",
-        ),
-        (&scene.url, of(&own_ca, &key), "do not fit", ""),
-        (
-            &scene.url,
-            "--tls-pin ,".into(),
-            "64 hexadecimal digits",
-            "",
-        ),
-    ] {
-        let options: Vec<&str> = options.split_whitespace().collect();
-        let all = [&["--url", url], &options[..]].concat();
-        let done = run(&scene.store)
-            .words(&all)
-            .words(&["--wait", "60", "x", "true"])
-            .output();
-        done.is(78, &[why, step, "(exit 78)"]);
+    let pair = "--tls-cert FILE --tls-key FILE";
+    let table = format!(
+        "
+        own |                                      | is signed by no authority | --tls-ca FILE
+        own | --tls-pin {zeros}                    | is not the pinned one     | --tls-pin sha256:
+        own | --tls-ca {own_ca} --tls-name db.internal | not for db.internal   | --tls-name NAME
+        its | --tls-ca {ca}                        | it wants a certificate of this client | {pair}
+        its | --tls-ca {ca} --tls-cert {own_ca} --tls-key {own_key} | certificate of this client | {pair}
+        its | --tls-ca /no/such                    | \"/no/such\": No such file |
+        its | --tls-ca {not_private}               | holds no certificate      |
+        its | --tls-ca {ca} --tls-cert {certificate} --tls-key {not_private} | no private key |
+        its | --tls-ca {ca} --tls-cert {own_ca} --tls-key {key} | do not fit |
+        its | --tls-pin ,                          | 64 hexadecimal digits     |
+    "
+    );
+    for [server, options, why, step] in rows(&table) {
+        let url = if server == "own" {
+            &own_url
+        } else {
+            &scene.url
+        };
+        let line = format!("--url {url} {options}");
+        let waits = run(&scene.store).words(&line).words("--wait 60 x true");
+        let done = waits.is(78, &[why, step, "(exit 78)"]);
         assert!(!done.stderr.contains(SECRET), "{done:?}");
-        let examined = tool(LEASEHOLD, &[&["doctor", "--quick"], &all[..]].concat());
-        let said = String::from_utf8_lossy(&examined.stderr).into_owned();
-        assert_eq!(examined.status.code(), Some(78), "{said}");
-        assert!(said.contains(why) && said.contains(step), "{said}");
+        let doctor = Run::verb(scene.store.dir.path(), "doctor");
+        doctor.words("--quick").words(&line).is(78, &[why, step]);
     }
 }
 
@@ -230,7 +174,7 @@ fn the_fingerprint_of_the_message_can_be_pinned() {
     let at = refused.stderr.find("sha256:").expect("a fingerprint");
     let pin = &refused.stderr[at..at + "sha256:".len() + 64];
     let pinned = ["--url", &url, "--tls-pin", pin, "x", "true"];
-    run(&store).words(&pinned).output().is(0, &[]);
+    run(&store).words(&pinned).is(0, &[]);
 }
 
 #[test]
@@ -240,23 +184,11 @@ fn a_key_that_everyone_can_read_is_used_with_a_warning() {
     let open = write(&scene.store, "key", &fs::read_to_string(key).unwrap());
     fs::set_permissions(scene.store.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
-    let options = [
-        "--tls-ca",
-        &ca,
-        "--tls-cert",
-        &certificate,
-        "--tls-key",
-        &open,
+    let options = format!("--tls-ca {ca} --tls-cert {certificate} --tls-key {open}");
+    let with_key = run(&scene.store).words(&["--url", &scene.url]);
+    let says = [
+        "holds a private key, and any user of this host",
+        "chmod o-r -- ",
     ];
-    let with_key = run(&scene.store)
-        .words(&["--url", &scene.url])
-        .words(&options);
-    let done = with_key.words(&["x", "true"]).output();
-    done.is(
-        0,
-        &[
-            "holds a private key, and any user of this host",
-            "chmod o-r -- ",
-        ],
-    );
+    with_key.words(&options).words("x true").is(0, &says);
 }

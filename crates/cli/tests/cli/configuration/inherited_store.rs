@@ -8,9 +8,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testkit::{RedisServer, eventually};
 
-use super::{LEASEHOLD, SECRET, run, store_url, write};
+use super::{SECRET, run, store_url, write};
 use crate::common::users::everybodys_leasehold;
-use crate::common::{LIMIT, Run, Store};
+use crate::common::{LEASEHOLD, LIMIT, Run, Store};
+
+const NOT_ALONE: [&str; 2] = ["cannot use the file", "for its own user only"];
 
 /// A server with a password, its URL, and an environment in which all other settings name another store.
 struct Scene {
@@ -36,8 +38,14 @@ impl Scene {
             .env("REDIS_URL", &store_url(&self.store))
             .env(
                 "XDG_RUNTIME_DIR",
-                self.store.file("runtime").to_str().expect("UTF-8"),
+                &self.store.file("runtime").to_string_lossy(),
             )
+    }
+
+    /// `leasehold run --url URL words... sh -c SCRIPT`.
+    fn script(&self, words: &str, script: &str) -> Run {
+        let run = self.run().words(&["--url", &self.url]);
+        run.words(words).words(&["sh", "-c", script])
     }
 
     fn run(&self) -> Run {
@@ -57,12 +65,8 @@ impl Scene {
 #[test]
 fn nested_leasehold_uses_same_store_for_each_url_source() {
     let scene = Scene::new();
-    let held = ["--url", &scene.url, "held", "sh", "-c"];
-    let holder = scene
-        .run()
-        .words(&held)
-        .words(&["echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.02; done"]);
-    let _holder = holder.start();
+    let script = "echo $LEASEHOLD_FENCE > fence; while ! [ -e let-go ]; do sleep 0.02; done";
+    let _holder = scene.script("held", script).start();
     scene.store.number("fence");
 
     let script = format!(
@@ -74,11 +78,10 @@ fn nested_leasehold_uses_same_store_for_each_url_source() {
         scene.run().env("LEASEHOLD_URL", &scene.url),
         scene.run().words(&["--config", &config]),
     ] {
-        let done = run.words(&["x", "sh", "-c", &script]).output();
-        assert_eq!(done.code(), 75, "{done:?}");
+        let run = run.words(&["x", "sh", "-c", &script]);
+        let done = run.is(75, &["\"held\" is busy"]);
         assert!(done.stdout.contains("\n600\n"), "{done:?}");
         assert!(!done.stdout.contains(SECRET), "{done:?}");
-        assert!(done.stderr.contains("\"held\" is busy"), "{done:?}");
     }
     // The file of the killed holder is left.
     assert_eq!(scene.files().len(), 1, "{:?}", scene.files());
@@ -102,22 +105,16 @@ fn a_url_from_pipes_or_from_redis_url_is_handed_on_too() {
     }
     let empty = write(&scene.store, "empty.toml", "");
     let script = format!("unset REDIS_URL; exec {LEASEHOLD} check");
-    let done = run(&scene.store)
-        .env("REDIS_URL", &scene.url)
-        .words(&["--config", &empty, "x", "sh", "-c", &script])
-        .output();
-    assert_eq!(done.code(), 0, "{done:?}");
+    let by_redis_url = run(&scene.store).env("REDIS_URL", &scene.url);
+    let words = ["--config", &empty, "x", "sh", "-c", &script];
+    by_redis_url.words(&words).is(0, &[]);
 }
 
 #[test]
 fn a_command_that_names_another_store_gets_that_one() {
     let scene = Scene::new();
     let script = format!("LEASEHOLD_URL={} {LEASEHOLD} run x true", scene.store.url);
-    let done = scene
-        .run()
-        .words(&["--url", &scene.url, "x", "sh", "-c", &script])
-        .output();
-    assert_eq!(done.code(), 0, "{done:?}");
+    scene.script("x", &script).is(0, &[]);
     assert!(scene.store.file("locks.db").exists());
 }
 
@@ -126,8 +123,7 @@ fn the_url_of_a_killed_run_does_not_stay() {
     let scene = Scene::new();
     let start = |name: &str| {
         let script = format!("echo $$ > {name}; exec sleep 60");
-        let run = scene.run().words(&["--url", &scene.url, "--ttl", "1h"]);
-        let running = run.words(&[name, "sh", "-c", &script]).start();
+        let running = scene.script(&format!("--ttl 1h {name}"), &script).start();
         scene.store.number(name);
         running
     };
@@ -164,37 +160,31 @@ fn the_url_of_a_killed_run_does_not_stay() {
 fn what_outlives_its_run_is_refused_and_told_why() {
     let scene = Scene::new();
     let script = "echo $LEASEHOLD_URL_FILE > name";
-    let done = scene
-        .run()
-        .words(&["--url", &scene.url, "x", "sh", "-c", script])
-        .output();
-    assert_eq!(done.code(), 0, "{done:?}");
+    scene.script("x", script).is(0, &[]);
     let name = fs::read_to_string(scene.store.file("name")).unwrap();
     let later = scene.run().env("LEASEHOLD_URL_FILE", name.trim());
-    let done = later.words(&["x", "true"]).output();
     let says = [name.trim(), "removed it when its command ended"];
-    done.is(78, &says);
+    later.words("x true").is(78, &says);
 }
 
 #[test]
 fn where_no_file_can_be_written_a_nested_leasehold_is_refused() {
     let scene = Scene::new();
-    let nowhere = |run: Run| {
+    let nowhere = |script: &str| {
+        let run = scene.script("x", script);
         run.env("XDG_RUNTIME_DIR", "/no/such")
             .env("TMPDIR", "/no/such")
-            .words(&["--url", &scene.url, "x", "sh", "-c"])
     };
     let script = format!("env; exec {LEASEHOLD} check");
-    let done = nowhere(scene.run()).words(&[&script]).output();
-    done.is(78, &["is not known here", "/no/such", "--url-file FILE"]);
+    let says = ["is not known here", "/no/such", "--url-file FILE"];
+    let done = nowhere(&script).is(78, &says);
     assert!(!done.stdout.contains(SECRET), "{done:?}");
     // This does not affect a run with its own store.
     let script = format!(
         "{LEASEHOLD} run --url {} a {LEASEHOLD} check",
         scene.store.url
     );
-    let done = nowhere(scene.run()).words(&[&script]).output();
-    assert_eq!((done.code(), done.stderr.as_str()), (0, ""), "{done:?}");
+    nowhere(&script).says_nothing(0);
 }
 
 #[test]
@@ -208,12 +198,7 @@ fn another_user_is_refused_and_told_why() {
         "cd / && exec setpriv --reuid 65534 --regid 65534 --clear-groups {} inspect --config /dev/null x",
         leasehold.display()
     );
-    let done = scene
-        .run()
-        .words(&["--url", &scene.url, "x", "sh", "-c", &script])
-        .output();
-    let says = ["cannot use the file", "for its own user only"];
-    done.is(78, &says);
+    scene.script("x", &script).is(78, &NOT_ALONE);
 }
 
 #[test]
@@ -221,12 +206,11 @@ fn a_loader_of_the_cache_asks_the_same_store() {
     let scene = Scene::new();
     let script = format!("env; exec {LEASEHOLD} cache get --must-be-fresh other");
     let put = scene.verb("cache").env("LEASEHOLD_URL", &scene.url);
-    let put = put.words(&["get-or-refresh", "other", "--", "echo", "its-value"]);
-    assert_eq!(put.output().code(), 0);
+    let put = put.words("get-or-refresh other -- echo its-value");
+    put.is(0, &[]);
     let load = scene.verb("cache").env("LEASEHOLD_URL", &scene.url);
     let load = load.words(&["get-or-refresh", "k", "--", "sh", "-c", &script]);
-    let done = load.output();
-    assert_eq!(done.code(), 0, "{done:?}");
+    let done = load.is(0, &[]);
     assert!(done.stdout.contains("its-value"), "{done:?}");
     assert!(!done.stdout.contains(SECRET), "{done:?}");
     assert!(scene.files().is_empty());
@@ -237,19 +221,17 @@ fn a_file_of_this_users_own_is_none_of_a_run() {
     let scene = Scene::new();
     let own = write(&scene.store, "runtime/leasehold/url-prod", &scene.url);
     let done = scene.run().words(&["--url", &scene.url, "x", "true"]);
-    done.output().is(0, &[]);
+    done.is(0, &[]);
     assert_eq!(scene.files(), ["url-prod"]);
     let both = scene.run().env("LEASEHOLD_URL_FILE", &own);
     let both = both.env("LEASEHOLD_URL", &scene.store.url);
     let says = ["LEASEHOLD_URL: LEASEHOLD_URL_FILE", "(exit 64)"];
-    both.words(&["x", "true"]).output().is(64, &says);
+    both.words("x true").is(64, &says);
 }
 
 #[test]
 fn a_file_that_is_not_this_users_alone_is_refused() {
     let scene = Scene::new();
     let script = format!("chmod 640 $LEASEHOLD_URL_FILE && exec {LEASEHOLD} check");
-    let words = ["--url", &scene.url, "x", "sh", "-c", &script];
-    let done = scene.run().words(&words).output();
-    done.is(78, &["cannot use the file", "for its own user only"]);
+    scene.script("x", &script).is(78, &NOT_ALONE);
 }

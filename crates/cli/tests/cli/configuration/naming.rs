@@ -12,10 +12,9 @@ fn key_template_shapes_the_key_and_passes_to_the_command() {
         env!("CARGO_BIN_EXE_leasehold")
     );
     let done = store
-        .run(&["--key-template", "lock:{}", "--namespace", "prod"])
+        .run("--key-template lock:{} --namespace prod")
         .words(&["x", "sh", "-c", &script])
-        .output();
-    done.is(0, &[]);
+        .is(0, &[]);
     let lines: Vec<&str> = done.stdout.lines().collect();
     let [said, key, seen] = lines[..] else {
         panic!("{done:?}")
@@ -30,8 +29,7 @@ fn key_template_from_variable_or_file_hides_keys_of_others() {
     let file = write(&store, "c.toml", "key_template = \"mutex:{}:lock\"");
     let held = |script: &str| {
         let run = store.run(&["--config", &file, "x", "sh", "-c", script]);
-        let done = run.output();
-        done.is(0, &[]);
+        let done = run.is(0, &[]);
         done.stdout
     };
     let port = store.server().port();
@@ -43,9 +41,8 @@ fn key_template_from_variable_or_file_hides_keys_of_others() {
     let index = ["ZADD", "leasehold:index", "9e15", "mutex:x:lock"];
     store.server().cli(&index);
     let all = |template: &str| {
-        let inspect = store.verb("inspect", &["--json"]);
-        let done = inspect.env("LEASEHOLD_KEY_TEMPLATE", template).output();
-        done.is(0, &[]);
+        let inspect = store.verb("inspect", "--json");
+        let done = inspect.env("LEASEHOLD_KEY_TEMPLATE", template).is(0, &[]);
         done.stdout
     };
     assert!(all("mutex:{}:lock").contains("\"name\":\"x\""));
@@ -59,13 +56,12 @@ fn invalid_key_template_is_refused_with_its_source() {
     for bad in ["lock:", "{a}:{}", "{}{}", "{}:lh-fence"] {
         let words = ["--key-template", bad, "x", "touch", "ran"];
         let says = ["--key-template: invalid key template", "(exit 64)"];
-        store.run(&words).output().is(64, &says);
+        store.run(&words).is(64, &says);
     }
     let file = write(&store, "c.toml", "key_template = \"lock\"");
-    let done = store
+    store
         .run(&["--config", &file, "x", "touch", "ran"])
-        .output();
-    done.is(78, &["c.toml, line 1, key_template: invalid key template"]);
+        .is(78, &["c.toml, line 1, key_template: invalid key template"]);
     assert!(!store.file("ran").exists());
 }
 
@@ -80,8 +76,7 @@ fn command_finds_outer_lock_despite_a_different_config_file() {
     );
     let inspect = [env!("CARGO_BIN_EXE_leasehold"), "inspect", "--json", "x"];
     let run = store.run(&["--config", &chosen, "x"]).words(&inspect);
-    let done = run.output();
-    done.is(0, &[]);
+    let done = run.is(0, &[]);
     assert!(done.stdout.contains("\"state\":\"held\""), "{done:?}");
 }
 
@@ -97,8 +92,7 @@ fn command_with_another_store_or_config_uses_those_names() {
     let key = |nested: &str| {
         let script = format!("{nested} sh -c 'echo $LEASEHOLD_KEY_TEMPLATE $LEASEHOLD_NAMESPACE'");
         let run = store.run(&["--config", &chosen, "outer", "sh", "-c", &script]);
-        let done = run.output();
-        done.is(0, &[]);
+        let done = run.is(0, &[]);
         done.stdout.trim().to_owned()
     };
     let url = &other.url;

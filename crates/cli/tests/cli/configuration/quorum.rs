@@ -22,8 +22,7 @@ const TAKEN: &str = "no majority (";
 const TWO: &str = "no majority of two is less than both: name 3 to 9 servers";
 
 fn refused(run: Run, code: i32, says: &[&str]) -> Done {
-    let done = run.words(&["x", "true"]).output();
-    done.is(code, says);
+    let done = run.words("x true").is(code, says);
     assert!(!done.stderr.contains(SECRET), "{done:?}");
     done
 }
@@ -70,11 +69,8 @@ fn files_may_hold_the_urls_of_a_quorum() {
     let urls = [A, B, C].join(" ");
     let config = write(&store, "c.toml", &format!("url = \"{urls}\"\n"));
     let came = "c.toml, line 1, url: redis://127.0.0.1:1/ redis://127.0.0.1:2/ valkey://";
-    refused(
-        run(&store).words(&["--config", &config]),
-        69,
-        &[TAKEN, came],
-    );
+    let by_config = run(&store).words(&["--config", &config]);
+    refused(by_config, 69, &[TAKEN, came]);
     let file = write(&store, "url", &format!("{urls}\n"));
     refused(run(&store).words(&["--url-file", &file]), 69, &[TAKEN]);
 
@@ -97,7 +93,7 @@ fn path_of_a_local_file_may_hold_a_space() {
         run(&store).env("LEASEHOLD_URL", &url),
         run(&store).words(&["--url", &url]),
     ] {
-        run.words(&["x", "true"]).output().is(0, &[]);
+        run.words("x true").is(0, &[]);
     }
     assert!(used(&store, "a b.db"));
 }
@@ -105,11 +101,10 @@ fn path_of_a_local_file_may_hold_a_space() {
 #[test]
 fn doctor_examines_all_servers() {
     let store = Store::local();
-    let doctor = || Run::verb(store.dir.path(), "doctor").words(&["--quick"]);
+    let doctor = || Run::verb(store.dir.path(), "doctor").words("--quick");
     let several = doctor().words(&["--url", A, "--url", B, "--url", C]);
     for doctor in [several, doctor().words(&["--url", ALL])] {
-        let done = doctor.output();
-        done.is(69, &["redis://127.0.0.1:1: cannot connect"]);
+        let done = doctor.is(69, &["redis://127.0.0.1:1: cannot connect"]);
         assert!(!done.stderr.contains(SECRET), "{done:?}");
     }
 }

@@ -3,13 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
 use std::thread;
 
 use testkit::{RedisServer, eventually};
 
-use super::{LEASEHOLD, SECRET, run, store_url, write};
-use crate::common::{Done, LIMIT, Run, Store, tool};
+use super::{SECRET, run, store_url, write};
+use crate::common::{Done, LEASEHOLD, LIMIT, Run, Store, tool};
 
 #[test]
 fn a_password_comes_from_a_file() {
@@ -18,7 +17,7 @@ fn a_password_comes_from_a_file() {
     let mut store = Store::local();
     store.url = format!("redis://127.0.0.1:{}/", server.port());
     let file = write(&store, "password", &format!("{password}\n"));
-    let lock = |run: Run| run.words(&["x", "true"]).output();
+    let lock = |run: Run| run.words("x true").output();
     let typed = || run(&store).words(&["--url", &store.url]);
     lock(typed()).is(77, &["(exit 77)"]);
     lock(typed().words(&["--password-file", &file])).is(0, &[]);
@@ -60,25 +59,19 @@ fn a_rotated_secret_costs_no_lease() {
     let in_url = |password: &str| url(&password.replace(' ', "%20"));
     let in_settings = |password: &str| format!("url = \"{}\"\n", in_url(password));
     let plain = format!("redis://{host}/");
-    let sources: [(&[&str], Text<'_>); 3] = [
-        (&["--url", &plain, "--password-file"], &|password| {
-            password.to_owned()
-        }),
-        (&["--url-file"], &in_url),
-        (&["--config"], &in_settings),
+    let by_file = format!("--url {plain} --password-file");
+    let sources: [(&str, Text<'_>); 3] = [
+        (&by_file, &str::to_owned),
+        ("--url-file", &in_url),
+        ("--config", &in_settings),
     ];
     for (options, text) in sources {
         let store = Store::local();
         server.cli(&["CONFIG", "SET", "requirepass", "of today"]);
         let file = write(&store, "secret", &text("of today"));
-        let mut job = run(&store)
-            .words(&[options, &[file.as_str(), "--ttl", "1h", "x"]].concat())
-            .words(&[
-                "sh",
-                "-c",
-                "touch begun; until [ -e end ]; do sleep 0.05; done",
-            ])
-            .start();
+        let script = "touch begun; until [ -e end ]; do sleep 0.05; done";
+        let job = run(&store).words(options).words(&[file.as_str()]);
+        let mut job = job.words(&["--ttl", "1h", "x", "sh", "-c", script]).start();
         store.until("begun");
         server.cli(&["CONFIG", "SET", "requirepass", "of tomorrow"]);
         let rotated = write(&store, "rotated", &text("of tomorrow"));
@@ -92,7 +85,7 @@ fn a_rotated_secret_costs_no_lease() {
         });
         assert!(!job.has_ended());
         store.touch("end");
-        job.end().is(0, &[]);
+        job.ends(0, &[]);
         assert_eq!(server.cli(&["EXISTS", "x"]).int(), 0, "{options:?}");
     }
 }
@@ -153,7 +146,7 @@ fn silent(what: &str, done: &Done) {
 fn fails_without(url: &str) {
     let store = Store::local();
     let file = |name: &str, text: &str| write(&store, name, text);
-    let words = ["-w", "1", "x", "true"];
+    let words = "-w 1 x true";
     let in_file = file("url", url);
     let toml = file("c.toml", &format!("url = '{url}'\n"));
     let broken = file("b.toml", &format!("url = \"{url}\nttl = \"50s\"\n"));
@@ -161,7 +154,7 @@ fn fails_without(url: &str) {
     let name = file("n.toml", &format!("'a' = 1\nttl = '{url}'\n"));
     let late = file("l.toml", &format!("ttl = '{url}'\nurl = '{url}'\n"));
     for config in [&toml, &broken, &wrong, &name, &late] {
-        let run = run(&store).words(&["--config", config]).words(&words);
+        let run = run(&store).words(&["--config", config]).words(words);
         silent(&format!("{config} {url}"), &run.output());
     }
     // A word that is not a URL is recognized as a secret only where a URL belongs.
@@ -177,41 +170,28 @@ fn fails_without(url: &str) {
         if quoted && !is_url {
             continue;
         }
-        let run = run(&store).words(&[option, value]).words(&words);
-        silent(&format!("{option} {url}"), &run.output());
-        let run = Run::new(store.dir.path())
-            .words(&[&format!("{option}={value}")])
-            .words(&words);
+        let apart = run(&store).words(&[option, value]).words(words);
+        silent(&format!("{option} {url}"), &apart.output());
+        let joined = format!("{option}={value}");
+        let run = run(&store).words(&[joined.as_str()]).words(words);
         silent(&format!("{option}={url}"), &run.output());
     }
     for variable in ["LEASEHOLD_URL", "REDIS_URL", "LEASEHOLD_TTL"] {
-        let run = run(&store).env(variable, url).words(&words);
+        let run = run(&store).env(variable, url).words(words);
         silent(&format!("{variable}={url}"), &run.output());
     }
+    let help = run(&store).env("LEASEHOLD_URL", url).words("--help");
+    assert!(!help.is(0, &[]).stdout.contains(SECRET));
+    if !is_url {
+        return;
+    }
     for verb in ["", "help", "dev", "completions", "man", "no-such-verb"] {
-        if !is_url {
-            continue;
-        }
         // In place of the verb, after it, and as a value.
-        for words in [
-            vec![verb, url],
-            vec![verb, "--port", url],
-            vec![verb, "--color", url],
-        ] {
-            let output = std::process::Command::new(LEASEHOLD)
-                .args(words.iter().filter(|word| !word.is_empty()))
-                .env("LEASEHOLD_URL", url)
-                .env("XDG_CONFIG_HOME", store.file("none"))
-                .stdin(Stdio::null())
-                .output()
-                .expect("run leasehold");
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let done = Done {
-                status: output.status,
-                stdout: text(&output.stdout),
-                stderr: text(&output.stderr),
-            };
-            silent(&format!("{words:?}"), &done);
+        for option in ["", "--port", "--color"] {
+            let mut words = vec![verb, option, url];
+            words.retain(|word| !word.is_empty());
+            let run = store.leasehold(&words).env("LEASEHOLD_URL", url);
+            silent(&format!("{words:?}"), &run.output());
         }
     }
 }
@@ -224,10 +204,6 @@ fn a_secret_may_come_through_a_pipe() {
         store.url
     );
     let output = tool("bash", &["-c", &script]);
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "41000\n",
-        "{output:?}"
-    );
+    assert_eq!(output.stdout, b"41000\n", "{output:?}");
     assert!(Path::new(&store.file("locks.db")).exists());
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use testkit::eventually;
 
@@ -33,16 +33,17 @@ fn run_as(user: &str, leasehold: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn code(output: &Output) -> Option<i32> {
-    output.status.code()
+/// The end of a command, and what it says.
+fn end(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
 }
 
 #[test]
 fn two_users_share_a_file_that_was_made_for_their_group() {
     let Some((folder, leasehold)) = everybodys_leasehold() else {
-        eprintln!(
-            "skipped: two_users_share_a_file_that_was_made_for_their_group needs root and setpriv"
-        );
+        eprintln!("skipped: two_users_share_a_file needs root and setpriv");
         return;
     };
     let locks = folder.path().join("locks");
@@ -55,41 +56,39 @@ fn two_users_share_a_file_that_was_made_for_their_group() {
         "touch {0}/begun; while ! [ -e {0}/over ]; do sleep 0.02; done",
         locks.display()
     );
-    let mut first = run_as(
-        "65534",
-        &leasehold,
-        &["--url", &shared, "x", "sh", "-c", &script],
-    )
-    .spawn()
-    .unwrap();
-    eventually(LIMIT, "the first user holds", || {
-        locks.join("begun").exists()
-    });
+    let holds = ["--url", &shared, "x", "sh", "-c", &script];
+    let mut first = run_as("65534", &leasehold, &holds).spawn().unwrap();
+    let begun = locks.join("begun");
+    eventually(LIMIT, "the first user holds", || begun.exists());
     for name in ["shared.db", "shared.db-wal", "shared.db-shm"] {
         let mode = fs::metadata(locks.join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o660, "{name}");
     }
-    let second = |words: &[&str]| run_as("65533", &leasehold, words).output().unwrap();
-    let busy = second(&["--url", &shared, "--try", "x", "true"]);
-    assert_eq!(code(&busy), Some(75), "{busy:?}");
+    let takes = |user: &str, url: &str| {
+        end(&mut run_as(
+            user,
+            &leasehold,
+            &["--url", url, "--try", "x", "true"],
+        ))
+    };
+    let (code, said) = takes("65533", &shared);
+    assert_eq!(code, Some(75), "{said}");
     fs::write(locks.join("over"), "").unwrap();
     assert_eq!(first.wait().unwrap().code(), Some(0));
-    for _ in 0..2 {
-        let done = second(&["--url", &shared, "x", "true"]);
-        assert_eq!(code(&done), Some(0), "{done:?}");
-    }
-    let done = run_as("65534", &leasehold, &["--url", &shared, "x", "true"]).output();
-    assert_eq!(code(&done.unwrap()), Some(0));
-
-    // A file without a mode is for its user only, and the other user gets advice.
+    // A file without a mode is for its user only.
     let own = url("own.db");
-    let done = second(&["--url", &own, "x", "true"]);
-    assert_eq!(code(&done), Some(0), "{done:?}");
-    let denied = run_as("65534", &leasehold, &["--url", &own, "x", "true"])
-        .output()
-        .unwrap();
-    assert_eq!(code(&denied), Some(77), "{denied:?}");
-    let said = String::from_utf8_lossy(&denied.stderr).into_owned();
+    for (user, url) in [
+        ("65533", &shared),
+        ("65533", &shared),
+        ("65534", &shared),
+        ("65533", &own),
+    ] {
+        let (code, said) = takes(user, url);
+        assert_eq!(code, Some(0), "{user} {url}: {said}");
+    }
+    // The other user gets advice.
+    let (code, said) = takes("65534", &own);
+    assert_eq!(code, Some(77), "{said}");
     assert!(
         said.contains("?mode=0660") && !said.contains("ACL"),
         "{said}"
@@ -109,13 +108,9 @@ fn a_configuration_of_another_user_is_not_passed_over() {
     fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
     let url = format!("local:{}/locks.db", folder.path().display());
     let mut command = as_user("65534", &leasehold);
-    let done = command
-        .env("HOME", folder.path())
-        .args(["run", "--url", &url, "x", "true"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert_eq!(code(&done), Some(78), "{said}");
+    command.env("HOME", folder.path());
+    let (code, said) = end(command.args(["run", "--url", &url, "x", "true"]));
+    assert_eq!(code, Some(78), "{said}");
     for words in [
         "cannot read the configuration",
         "Permission denied",

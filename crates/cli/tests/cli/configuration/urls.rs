@@ -4,8 +4,8 @@ use std::fs;
 
 use testkit::RedisServer;
 
-use super::{LEASEHOLD, run, write};
-use crate::common::{Run, Store};
+use super::{run, write};
+use crate::common::{LEASEHOLD, Store, rows};
 
 #[test]
 fn the_database_of_a_url_is_the_one_that_is_used() {
@@ -17,43 +17,43 @@ fn the_database_of_a_url_is_the_one_that_is_used() {
         format!("valkey://127.0.0.1:{port}/3"),
     ] {
         let words = ["--url", &url, "q", "sh", "-c", &exists];
-        let done = run(&store).words(&words).output();
-        assert_eq!((done.code(), done.stdout.as_str()), (0, "1\n"), "{done:?}");
+        run(&store).words(&words).prints(0, "1\n");
     }
     let beyond = format!("redis://127.0.0.1:{port}/99");
-    let done = run(&store).words(&["--url", &beyond, "q", "true"]).output();
-    done.is(78, &["choose a database that the server has"]);
+    run(&store)
+        .words(&["--url", &beyond, "q", "true"])
+        .is(78, &["choose a database that the server has"]);
 }
 
 #[test]
 fn what_is_not_understood_in_a_url_is_78() {
     let store = Store::local();
-    for (url, why) in [
-        ("redis://127.0.0.1:1/?nonsense=S3CR3T", "option after ?"),
-        ("redis://127.0.0.1:1/#3", "after #"),
-        ("redis://127.0.0.1:99999/", "from 1 to 65535"),
-        (
-            "rediss://127.0.0.1:1/#insecure",
-            "certificates are always checked",
-        ),
-        ("local:/tmp/x?mode=0777", "mode=0660"),
-    ] {
-        let done = run(&store).words(&["--url", url, "x", "true"]).output();
-        done.is(78, &[why]);
+    let table = "
+        redis://127.0.0.1:1/?nonsense=S3CR3T | option after ?
+        redis://127.0.0.1:1/#3               | after #
+        redis://127.0.0.1:99999/             | from 1 to 65535
+        redis://user:S3CR3T@host:port/       | write redis://host[:port][/db]
+        rediss://127.0.0.1:1/#insecure       | certificates are always checked
+        local:/tmp/x?mode=0777               | mode=0660
+        etcd://user:S3CR3T@host/             | unknown scheme
+        host-S3CR3T                          | no scheme
+        memory:                              | exclude no other process
+    ";
+    for [url, why] in rows(table) {
+        let run = run(&store).words(&["--url", url, "x", "true"]);
+        let done = run.is(78, &[why, "(exit 78)"]);
         assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
     }
 }
 
 #[test]
 fn a_valkey_url_with_an_ipv6_address_is_shown_as_it_was() {
-    let server = RedisServer::builder()
-        .option("bind", "127.0.0.1 ::1")
-        .start();
-    let store = Store::local();
-    let url = format!("valkey://[::1]:{}", server.port());
-    let inspect = Run::verb(store.dir.path(), "inspect");
-    let done = inspect.words(&["--json", "--url", &url, "x"]).output();
-    assert!(done.stdout.contains(&format!("\"{url}\"")), "{done:?}");
+    let server = RedisServer::builder().option("bind", "127.0.0.1 ::1");
+    let mut store = Store::on(server.start());
+    store.url = format!("valkey://[::1]:{}", store.server().port());
+    let done = store.verb("inspect", "--json x").output();
+    let shown = format!("\"{}\"", store.url);
+    assert!(done.stdout.contains(&shown), "{done:?}");
 }
 
 #[test]
@@ -64,41 +64,32 @@ fn a_relative_local_path_is_absolute_or_refused() {
     let script = format!("cd / && echo $LEASEHOLD_URL && exec {LEASEHOLD} check");
     let words = ["x", "sh", "-c", &script];
     let by_variable = run(&store).env("LEASEHOLD_URL", "local:here.db");
-    let by_option = run(&store).words(&["--url", "local:./here.db"]);
+    let by_option = run(&store).words("--url local:./here.db");
     for run in [by_variable, by_option] {
-        let done = run.words(&words).output();
-        assert_eq!(done.code(), 0, "{done:?}");
-        assert_eq!(done.stdout, format!("local:{path}\n"));
+        run.words(&words).prints(0, &format!("local:{path}\n"));
     }
     let nowhere = run(&store).env("LEASEHOLD_URL", "local:no/such/file");
-    let done = nowhere.words(&["x", "true"]).output();
     let absolute = format!("local:{}/no/such/file", store.dir.path().display());
-    done.is(78, &[&absolute]);
+    nowhere.words("x true").is(78, &[&absolute]);
 
     let relative = "a relative path means another file";
     let config = write(&store, "c.toml", "url = \"local:here.db\"");
     let done = run(&store).words(&["--config", &config, "x", "true"]);
-    done.output().is(78, &["c.toml, line 1", relative]);
+    done.is(78, &["c.toml, line 1", relative]);
     let file = write(&store, "url", "local:here.db\n");
     let done = run(&store).words(&["--url-file", &file, "x", "true"]);
-    done.output().is(78, &["--url-file", relative]);
+    done.is(78, &["--url-file", relative]);
 }
 
 #[test]
 fn the_name_of_a_file_gives_a_terminal_no_orders() {
     let store = Store::local();
     for option in ["--config", "--url-file", "--password-file"] {
-        let words = [
-            option,
-            "/no\u{1b}[31m\u{202e}",
-            "--url",
-            "redis://127.0.0.1:1/",
-        ];
-        let done = run(&store).words(&words).words(&["x", "true"]).output();
+        let named = run(&store).words(&[option, "/no\u{1b}[31m\u{202e}"]);
+        let done = named.words("--url redis://127.0.0.1:1/ x true").output();
         assert_ne!(done.code(), 0);
         assert!(!done.stderr.contains(['\u{1b}', '\u{202e}']), "{done:?}");
     }
     let words = ["--config", "/no\u{1b}[31m", "x", "true"];
-    let done = run(&store).words(&words).output();
-    done.is(78, &["/no\\u{1b}[31m"]);
+    run(&store).words(&words).is(78, &["/no\\u{1b}[31m"]);
 }

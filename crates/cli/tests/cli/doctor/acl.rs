@@ -267,7 +267,7 @@ fn is_used(part: &str, all: &[&str]) {
     let fewer: Vec<&str> = all.iter().copied().filter(|rule| *rule != part).collect();
     let url = with_user(&server, &fewer);
     let refused = use_it_all(&url, &server, "");
-    let report = Report::quick(&url, &[]);
+    let report = Report::quick(&url, "");
     match part {
         // Only the doctor uses these two commands. Without them it reports the check as unknown.
         "+ping" => report.has("reach.ping", "unknown/unknown", &[]),

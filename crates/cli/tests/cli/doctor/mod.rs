@@ -11,7 +11,6 @@
 mod acl;
 mod telling;
 
-use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,34 +19,23 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{FaultProxy, RedisServer, eventually};
 
-use crate::common::{UNHURRIED, without_settings};
+use crate::common::{LEASEHOLD, LIMIT, UNHURRIED, Words, json, rows, without_settings};
 
-const LIMIT: Duration = Duration::from_secs(30);
 const CANARY: &str = "S3CR3T-canary";
 
-/// Leaves out the findings of every new server without persistence for `--for correctness`.
-const PLAIN: [&str; 4] = ["--ignore", "dur.mode", "--ignore", "id.restart"];
-
-fn run(url: &str, words: &[&str]) -> Output {
-    run_trusting(url, words, None)
+/// Runs the doctor.
+fn run(url: &str, words: &(impl Words + ?Sized)) -> Output {
+    output(url, Command::new("timeout"), &words.list())
 }
 
-/// Runs the doctor. The doctor trusts only the certificates of `authority`, if it is given.
-fn run_trusting(url: &str, words: &[&str], authority: Option<&Path>) -> Output {
-    let mut command = Command::new("timeout");
-    if let Some(authority) = authority {
-        command
-            .env("SSL_CERT_FILE", authority)
-            .env_remove("SSL_CERT_DIR");
-    }
-    command.args(["60", env!("CARGO_BIN_EXE_leasehold"), "doctor"]);
-    without_settings(&mut command);
-    command
+/// Runs the doctor by `timeout`, which may have an environment.
+fn output(url: &str, mut timeout: Command, words: &[&str]) -> Output {
+    timeout.args(["60", LEASEHOLD, "doctor"]).args(words);
+    without_settings(&mut timeout);
+    timeout
         .env("LEASEHOLD_URL", url)
-        .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)
-        .args(words);
-    let output = command.output();
-    let output = output.expect("run leasehold");
+        .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED);
+    let output = timeout.output().expect("run leasehold");
     for text in [&output.stdout, &output.stderr] {
         let text = String::from_utf8_lossy(text);
         assert!(!text.contains(CANARY), "{words:?}: {text}");
@@ -63,37 +51,35 @@ struct Report {
 }
 
 impl Report {
-    fn of(url: &str, words: &[&str]) -> Self {
-        let output = run(url, &[&["--json"], words].concat());
-        let text = String::from_utf8_lossy(&output.stdout);
-        let document = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{output:?}"));
-        let code = output.status.code().expect("a code");
-        Self { code, document }
+    fn of(url: &str, words: &(impl Words + ?Sized)) -> Self {
+        let output = run(url, &[&["--json"], &words.list()[..]].concat());
+        Self {
+            code: output.status.code().expect("a code"),
+            document: json(&String::from_utf8_lossy(&output.stdout)),
+        }
     }
 
-    fn quick(url: &str, words: &[&str]) -> Self {
-        Self::of(url, &[&["--quick"], words].concat())
+    fn quick(url: &str, words: &(impl Words + ?Sized)) -> Self {
+        Self::of(url, &[&["--quick"], &words.list()[..]].concat())
+    }
+
+    fn findings(&self) -> std::slice::Iter<'_, Value> {
+        self.document["findings"].as_array().expect("a list").iter()
     }
 
     #[track_caller]
     fn finding(&self, id: &str) -> &Value {
-        let mut findings = self.document["findings"].as_array().expect("a list").iter();
-        let found = findings.find(|finding| finding["id"] == id);
+        let found = self.findings().find(|finding| finding["id"] == id);
         found.unwrap_or_else(|| panic!("no {id}: {:#}", self.document))
     }
 
-    /// The two states of a finding: `efficiency/correctness`.
-    #[track_caller]
-    fn states(&self, id: &str) -> String {
-        let finding = self.finding(id);
-        let word = |field: &str| finding[field].as_str().expect("a word").to_owned();
-        format!("{}/{}", word("efficiency"), word("correctness"))
-    }
-
+    /// Checks the two states of a finding, `efficiency/correctness`, and the words in it.
     #[track_caller]
     fn has(&self, id: &str, states: &str, words: &[&str]) {
         let finding = self.finding(id);
-        assert_eq!(self.states(id), states, "{finding:#}");
+        let word = |field: &str| finding[field].as_str().expect("a word").to_owned();
+        let found = format!("{}/{}", word("efficiency"), word("correctness"));
+        assert_eq!(found, states, "{finding:#}");
         let text = finding.to_string();
         for word in words {
             assert!(text.contains(word), "{word:?} is missing: {finding:#}");
@@ -103,12 +89,13 @@ impl Report {
         }
     }
 
-    fn ids(&self, state: &str) -> Vec<String> {
-        let findings = self.document["findings"].as_array().expect("a list").iter();
-        findings
-            .filter(|finding| finding["state"] == state)
-            .map(|finding| finding["id"].as_str().expect("an id").to_owned())
-            .collect()
+    /// Checks the exit code, and which checks have one of these states.
+    #[track_caller]
+    fn ends(&self, code: i32, states: &[&str], ids: &[&str]) {
+        let has_one = |finding: &&Value| states.iter().any(|state| finding["state"] == *state);
+        let found = self.findings().filter(has_one);
+        let found: Vec<&str> = found.filter_map(|it| it["id"].as_str()).collect();
+        assert_eq!((self.code, &found[..]), (code, ids), "{:#}", self.document);
     }
 }
 
@@ -118,10 +105,11 @@ fn set(server: &RedisServer, name: &str, value: &str) {
 }
 
 /// Adds a user with these rules to the server. Returns the URL for that user.
-fn with_user(server: &RedisServer, rules: &[&str]) -> String {
+fn with_user(server: &RedisServer, rules: &(impl Words + ?Sized)) -> String {
+    let rules = rules.list();
     let secret = format!(">{CANARY}");
     let words = ["ACL", "SETUSER", "leasehold", "reset", "on", &secret];
-    let answer = server.cli(&[&words, rules].concat());
+    let answer = server.cli(&[&words, &rules[..]].concat());
     assert!(answer.error().is_none(), "{rules:?}: {answer:?}");
     format!("redis://leasehold:{CANARY}@127.0.0.1:{}/", server.port())
 }
@@ -129,30 +117,27 @@ fn with_user(server: &RedisServer, rules: &[&str]) -> String {
 #[test]
 fn each_eviction_policy_is_judged_and_only_noeviction_is_right() {
     let server = RedisServer::builder().option("maxmemory", "100mb").start();
-    for (policy, word) in [
-        ("volatile-lru", "locks may be the only ones"),
-        ("volatile-lfu", "locks may be the only ones"),
-        ("volatile-random", "locks may be the only ones"),
-        ("volatile-ttl", "locks may be the only ones"),
-        ("allkeys-lru", "seldom"),
-        ("allkeys-lfu", "seldom"),
-        ("allkeys-random", "any key"),
-    ] {
+    // Without the findings of every new server without persistence.
+    let strict = "--for correctness --ignore dur.mode --ignore id.restart";
+    let table = "
+        volatile-lru    | locks may be the only ones
+        volatile-lfu    | locks may be the only ones
+        volatile-random | locks may be the only ones
+        volatile-ttl    | locks may be the only ones
+        allkeys-lru     | seldom
+        allkeys-lfu     | seldom
+        allkeys-random  | any key
+    ";
+    for [policy, word] in rows(table) {
         set(&server, "maxmemory-policy", policy);
-        let report = Report::quick(
-            &server.url(),
-            &[&["--for", "correctness"][..], &PLAIN].concat(),
-        );
+        let report = Report::quick(&server.url(), strict);
         report.has("mem.policy", "warn/fail", &[policy, word, "noeviction"]);
         assert_eq!(report.code, 78, "{policy}");
     }
     set(&server, "maxmemory", "0");
-    Report::quick(&server.url(), &[]).has("mem.policy", "info/warn", &["it is 0 now"]);
+    Report::quick(&server.url(), "").has("mem.policy", "info/warn", &["it is 0 now"]);
     set(&server, "maxmemory-policy", "noeviction");
-    let report = Report::quick(
-        &server.url(),
-        &[&["--for", "correctness"][..], &PLAIN].concat(),
-    );
+    let report = Report::quick(&server.url(), strict);
     report.has("mem.policy", "ok/ok", &[]);
     assert_eq!(report.code, 0, "{report:#?}");
 }
@@ -160,28 +145,25 @@ fn each_eviction_policy_is_judged_and_only_noeviction_is_right() {
 #[test]
 fn what_a_restart_forgets_is_told() {
     let server = RedisServer::start();
-    let judged = || Report::quick(&server.url(), &[]);
+    let judged = || Report::quick(&server.url(), "");
     judged().has("dur.mode", "warn/fail", &["nothing is written"]);
     judged().has("id.restart", "warn/fail", &["restarted"]);
-    set(&server, "save", "3600 1");
-    judged().has("dur.mode", "warn/fail", &["snapshot"]);
-    set(&server, "appendonly", "yes");
-    for (fsync, states) in [
-        ("no", "warn/fail"),
-        ("everysec", "info/warn"),
-        ("always", "ok/ok"),
+    for (setting, value, states, word) in [
+        ("save", "3600 1", "warn/fail", "snapshot"),
+        ("appendonly", "yes", "info/warn", "everysec"),
+        ("appendfsync", "no", "warn/fail", "no"),
+        ("appendfsync", "always", "ok/ok", "always"),
     ] {
-        set(&server, "appendfsync", fsync);
-        judged().has("dur.mode", states, &[fsync]);
+        set(&server, setting, value);
+        judged().has("dur.mode", states, &[word]);
     }
     judged().has("id.restart", "ok/ok", &[]);
 }
 
 #[test]
 fn a_save_that_failed_stops_locks() {
-    let server = RedisServer::builder()
-        .option("enable-protected-configs", "yes")
-        .start();
+    let server = RedisServer::builder().option("enable-protected-configs", "yes");
+    let server = server.start();
     let dir = tempfile::tempdir().expect("a directory");
     set(&server, "dir", dir.path().to_str().expect("text"));
     drop(dir);
@@ -191,55 +173,47 @@ fn a_save_that_failed_stops_locks() {
         let info = server.cli(&["INFO", "persistence"]).text();
         info.contains("rdb_last_bgsave_status:err")
     });
-    let report = Report::quick(&server.url(), &[]);
+    let report = Report::quick(&server.url(), "");
     report.has("dur.health", "fail/fail", &["MISCONF", "refuses"]);
     assert_eq!(report.code, 78);
     set(&server, "stop-writes-on-bgsave-error", "no");
-    Report::quick(&server.url(), &[]).has("dur.health", "warn/fail", &["rdb_last_bgsave_status"]);
+    Report::quick(&server.url(), "").has("dur.health", "warn/fail", &["rdb_last_bgsave_status"]);
 }
 
 #[test]
 fn replicas_missing_unneeded_or_used_as_primary() {
     let server = RedisServer::start();
-    Report::quick(&server.url(), &[]).has("rep.count", "info/warn", &["no replica"]);
+    let judged = || Report::quick(&server.url(), "");
+    judged().has("rep.count", "info/warn", &["no replica"]);
     set(&server, "min-replicas-to-write", "1");
-    let report = Report::quick(&server.url(), &[]);
+    let report = judged();
     report.has("rep.short", "fail/fail", &["NOREPLICAS"]);
-    assert_eq!(
-        (report.code, report.ids("fail")),
-        (78, vec!["rep.short".into()])
-    );
+    report.ends(78, &["fail"], &["rep.short"]);
 
     let replica = RedisServer::builder().replica_of(server.port()).start();
     eventually(LIMIT, "the replica is in step", || {
         let info = server.cli(&["INFO", "replication"]).text();
         info.contains("min_slaves_good_slaves:1")
     });
-    let report = Report::quick(&server.url(), &[]);
-    report.has("rep.short", "ok/ok", &[]);
-    report.has("rep.ack", "ok/ok", &[]);
-    report.has("rep.count", "ok/ok", &[]);
+    let report = judged();
+    for id in ["rep.short", "rep.ack", "rep.count"] {
+        report.has(id, "ok/ok", &[]);
+    }
     set(&server, "min-replicas-to-write", "0");
-    Report::quick(&server.url(), &[]).has("rep.ack", "info/warn", &["min-replicas-to-write 1"]);
+    judged().has("rep.ack", "info/warn", &["min-replicas-to-write 1"]);
 
-    let report = Report::quick(&replica.url(), &[]);
+    let report = Report::quick(&replica.url(), "");
     let primary = format!("127.0.0.1:{}", server.port());
     report.has("reach.role", "fail/fail", &["READONLY", &primary]);
-    assert_eq!(
-        (report.code, report.ids("fail")),
-        (78, vec!["reach.role".into()])
-    );
+    report.ends(78, &["fail"], &["reach.role"]);
 }
 
 #[test]
 fn a_server_without_scripts() {
     for (command, states, code) in [("EVAL", "fail/fail", 78), ("EVALSHA", "warn/warn", 0)] {
-        let server = RedisServer::builder()
-            .arg("--rename-command")
-            .arg(command)
-            .arg("")
-            .start();
-        let report = Report::quick(&server.url(), &[]);
+        let server = RedisServer::builder().args(["--rename-command", command, ""]);
+        let server = server.start();
+        let report = Report::quick(&server.url(), "");
         report.has("cap.lua", states, &[command]);
         assert_eq!(report.code, code);
         // Without EVAL, locks work until the server forgets the loaded scripts.
@@ -247,41 +221,50 @@ fn a_server_without_scripts() {
     }
     // The server has these commands, but this user may not use them.
     let server = RedisServer::start();
-    let url = with_user(&server, &["~*", "&*", "+@all", "-eval", "-evalsha"]);
-    let report = Report::quick(&url, &[]);
-    report.has("cap.lua", "unknown/unknown", &[]);
-    report.has(
-        "acl.probe",
-        "fail/fail",
-        &["+eval: no locks", "ACL SETUSER leasehold"],
-    );
-    // This user may use the commands, but not all keys.
-    let own = ["~jobs:*", "~{jobs:*}:lh-*", "&*", "+@all"];
-    let url = with_user(&server, &own);
-    let lacks = "lacks ~leasehold:doctor:* ~{leasehold:doctor:*}:lh-* ~leasehold:fence: no locks";
-    Report::quick(&url, &[]).has("acl.probe", "fail/fail", &[lacks, "ACL SETUSER leasehold"]);
-    let url = with_user(
-        &server,
-        &[&own[..], &["~leasehold:fence", "~leasehold:index"]].concat(),
-    );
-    Report::quick(&url, &["--keys", "jobs:*"]).has("acl.probe", "ok/ok", &[]);
-    Report::quick(&url, &["--keys", "jobs:a"]).has("acl.probe", "fail/fail", &["doctor"]);
-    let report = Report::quick(&url, &["--keys", "other:*"]);
-    report.has("acl.probe", "fail/fail", &["may not", "~other:*"]);
-    // The name of one lock, and the scratch lock besides.
-    let scratch = ["~leasehold:doctor:*", "~{leasehold:doctor:*}:lh-*"];
-    let url = with_user(&server, &[&own[..], &["~leasehold:*"], &scratch].concat());
-    Report::quick(&url, &["--keys", "jobs:a"]).has("acl.probe", "ok/ok", &[]);
-    let report = Report::quick(&url, &["--keys", "other"]);
-    report.has("acl.probe", "fail/fail", &["may not", "~other "]);
-    let url = with_user(&server, &["~*", "resetchannels", "+@all"]);
-    let lacks = "lacks &leasehold:wake:*: waiters poll";
-    Report::quick(&url, &[]).has("acl.probe", "warn/warn", &[lacks]);
+    let url = with_user(&server, "~* &* +@all -eval -evalsha");
+    Report::quick(&url, "").has("cap.lua", "unknown/unknown", &[]);
+}
+
+/// What a user may not do, and what it costs.
+#[test]
+fn rights_of_the_user_are_judged_by_what_locks_need() {
+    let server = RedisServer::start();
+    // These users may use all commands, but not all keys. The last ones may use the scratch lock besides the locks.
+    let some = "~jobs:* ~{jobs:*}:lh-* &* +@all";
+    let counted = &format!("{some} ~leasehold:fence ~leasehold:index");
+    let scratch = &format!("{some} ~leasehold:* ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*");
+    let keys = "lacks ~leasehold:doctor:* ~{leasehold:doctor:*}:lh-* ~leasehold:fence: no locks";
+    for (rules, words, states, says) in [
+        (
+            "~* &* +@all -eval -evalsha",
+            "",
+            "fail/fail",
+            "+eval: no locks",
+        ),
+        (some, "", "fail/fail", keys),
+        (counted, "--keys jobs:*", "ok/ok", ""),
+        (counted, "--keys jobs:a", "fail/fail", "doctor"),
+        (counted, "--keys other:*", "fail/fail", "~other:*"),
+        (scratch, "--keys jobs:a", "ok/ok", ""),
+        (scratch, "--keys other", "fail/fail", "~other "),
+        (
+            "~* resetchannels +@all",
+            "",
+            "warn/warn",
+            "lacks &leasehold:wake:*: waiters poll",
+        ),
+    ] {
+        let report = Report::quick(&with_user(&server, rules), words);
+        report.has("acl.probe", states, &[says]);
+        if states == "fail/fail" && words.is_empty() {
+            report.has("acl.probe", states, &["ACL SETUSER leasehold"]);
+        }
+    }
 }
 
 /// The exit code of `leasehold run` for a free lock.
 fn runs(url: &str) -> Option<i32> {
-    let mut run = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let mut run = Command::new(LEASEHOLD);
     run.args(["run", "--try", "--url", url, "doctored", "--", "true"]);
     run.output().expect("run leasehold").status.code()
 }
@@ -289,6 +272,7 @@ fn runs(url: &str) -> Option<i32> {
 #[test]
 fn what_a_service_refuses_in_its_own_words_is_told_with_its_price() {
     let server = RedisServer::start();
+    let refused = |command: &str| format!("ERR command '{command}' not support for your account");
     for (command, price) in [
         ("INFO", "counts as one to another server"),
         ("ROLE", "a replica is known only by"),
@@ -298,9 +282,9 @@ fn what_a_service_refuses_in_its_own_words_is_told_with_its_price() {
         ("CLIENT TRACKING", "stay until they are too old"),
     ] {
         let proxy = FaultProxy::start(server.port());
-        let words = format!("ERR command '{command}' not support for your account");
+        let words = refused(command);
         proxy.deny(command, &words);
-        let report = Report::quick(&proxy.url(), &[]);
+        let report = Report::quick(&proxy.url(), "");
         let (states, said) = match command {
             "INFO" => ("info/info", "INFO is refused"),
             _ => ("warn/warn", words.as_str()),
@@ -309,12 +293,10 @@ fn what_a_service_refuses_in_its_own_words_is_told_with_its_price() {
         assert_eq!((report.code, runs(&proxy.url())), (0, Some(0)), "{command}");
     }
     let proxy = FaultProxy::start(server.port());
-    proxy.deny("EVAL", "ERR command 'EVAL' not support for your account");
-    proxy.deny(
-        "EVALSHA",
-        "ERR command 'EVALSHA' not support for your account",
-    );
-    let report = Report::quick(&proxy.url(), &[]);
+    for command in ["EVAL", "EVALSHA"] {
+        proxy.deny(command, &refused(command));
+    }
+    let report = Report::quick(&proxy.url(), "");
     report.has("acl.probe", "fail/fail", &["not support for your account"]);
     assert_eq!((report.code, runs(&proxy.url())), (78, Some(78)));
 }
@@ -322,39 +304,34 @@ fn what_a_service_refuses_in_its_own_words_is_told_with_its_price() {
 #[test]
 fn a_full_server_a_cluster_and_one_that_drops_clients() {
     let server = RedisServer::builder().option("maxclients", "10").start();
-    let report = Report::quick(&server.url(), &[]);
-    report.has("net.timeout", "ok/ok", &[]);
-    report.has("net.clients", "ok/ok", &[]);
-    report.has("mem.full", "ok/ok", &[]);
+    let judged = |words: &str| Report::quick(&server.url(), words);
+    let report = judged("");
+    for id in ["net.timeout", "net.clients", "mem.full"] {
+        report.has(id, "ok/ok", &[]);
+    }
 
     set(&server, "timeout", "5");
-    let report = Report::quick(&server.url(), &[]);
+    let report = judged("");
     report.has("net.timeout", "warn/warn", &["timeout=5"]);
-    Report::quick(&server.url(), &["--ttl", "12s"]).has("net.timeout", "ok/ok", &[]);
-    let code = |words: &[&str]| run(&server.url(), words).status.code();
-    assert_eq!(code(&["--quick"]), Some(0), "warnings are no failures");
-    assert_eq!(code(&["--quick", "--strict"]), Some(78));
+    assert_eq!(report.code, 0, "warnings are no failures");
+    assert_eq!(judged("--strict").code, 78);
+    judged("--ttl 12s").has("net.timeout", "ok/ok", &[]);
     set(&server, "timeout", "0");
 
     let mut open: Vec<_> = (0..7).map(|_| server.connection()).collect();
     for connection in &mut open {
         connection.command(&["PING"]);
     }
-    Report::quick(&server.url(), &[]).has("net.clients", "warn/warn", &["of 10"]);
+    judged("").has("net.clients", "warn/warn", &["of 10"]);
     drop(open);
 
     set(&server, "maxmemory", "1");
-    let report = Report::quick(&server.url(), &[]);
+    let report = judged("");
     report.has("mem.full", "fail/fail", &["OOM"]);
-    assert_eq!(
-        (report.code, report.ids("fail")),
-        (78, vec!["mem.full".into()])
-    );
+    report.ends(78, &["fail"], &["mem.full"]);
 
-    let cluster = RedisServer::builder()
-        .option("cluster-enabled", "yes")
-        .start();
-    let report = Report::quick(&cluster.url(), &[]);
+    let cluster = RedisServer::builder().option("cluster-enabled", "yes");
+    let report = Report::quick(&cluster.start().url(), "");
     report.has("id.mode", "fail/fail", &["cluster"]);
     assert_eq!(report.code, 78);
 }
@@ -362,9 +339,10 @@ fn a_full_server_a_cluster_and_one_that_drops_clients() {
 #[test]
 fn locks_that_never_end_and_those_of_other_programs() {
     let server = RedisServer::start();
-    let report = Report::quick(&server.url(), &[]);
-    report.has("key.immortal", "ok/ok", &[]);
-    report.has("key.type", "ok/ok", &[]);
+    let report = Report::quick(&server.url(), "");
+    for id in ["key.immortal", "key.type"] {
+        report.has(id, "ok/ok", &[]);
+    }
     server.cli(&["SET", "for ever", "someone"]);
     server.cli(&["HSET", "redisson", "someone", "1"]);
     server.cli(&["PEXPIRE", "redisson", "60000"]);
@@ -374,60 +352,43 @@ fn locks_that_never_end_and_those_of_other_programs() {
     // A name that is not UTF-8 must not hide the other names.
     let odd = r"return redis.call('ZADD', 'leasehold:index', 2, 'odd\255')";
     server.cli(&["EVAL", odd, "0"]);
-    let report = Report::quick(&server.url(), &[]);
+    let report = Report::quick(&server.url(), "");
     report.has("key.immortal", "fail/fail", &["for ever", "--if-fence"]);
     report.has("key.type", "warn/warn", &["redisson", "hash"]);
-    assert_eq!(
-        (report.code, report.ids("fail")),
-        (78, vec!["key.immortal".into()])
-    );
+    report.ends(78, &["fail"], &["key.immortal"]);
     // The doctor changed nothing: the database has the two keys, the index and the fence counter.
-    let keys = server.cli(&["DBSIZE"]).int();
-    assert_eq!(keys, 4);
-    assert_eq!(server.cli(&["EXISTS", "leasehold:fence"]).int(), 1);
-    assert_eq!(server.cli(&["ZCARD", "leasehold:index"]).int(), 4);
+    for (question, answer) in [
+        (&["DBSIZE"][..], 4),
+        (&["EXISTS", "leasehold:fence"], 1),
+        (&["ZCARD", "leasehold:index"], 4),
+    ] {
+        assert_eq!(server.cli(question).int(), answer, "{question:?}");
+    }
 }
 
 #[test]
 fn a_server_that_does_not_tell_is_not_failed_for_it() {
-    let silent = [
-        "config", "acl", "command", "info", "latency", "cluster", "client",
-    ];
     let server = RedisServer::start();
-    let minus: Vec<String> = silent.iter().map(|word| format!("-{word}")).collect();
-    let minus: Vec<&str> = minus.iter().map(String::as_str).collect();
-    let url = with_user(&server, &[&["~*", "&*", "+@all"], &minus[..]].concat());
-    let mut renamed = RedisServer::builder();
-    for command in ["CONFIG", "ACL", "COMMAND", "LATENCY"] {
-        renamed = renamed.arg("--rename-command").arg(command).arg("");
-    }
-    let renamed = renamed.start();
+    let silent = "~* &* +@all -config -acl -command -info -latency -cluster -client";
+    let url = with_user(&server, silent);
+    let unknown = "mem.policy mem.full dur.mode dur.health id.engine id.mode id.restart acl.wide \
+                   cap.cas net.timeout lat.script";
     for purpose in ["efficiency", "correctness"] {
         let report = Report::quick(&url, &["--for", purpose]);
-        assert_eq!(report.code, 0, "{:#}", report.document);
-        assert_eq!(report.ids("fail"), Vec::<String>::new());
-        assert_eq!(report.ids("warn"), Vec::<String>::new());
-        for id in [
-            "mem.policy",
-            "mem.full",
-            "dur.mode",
-            "dur.health",
-            "id.engine",
-            "id.mode",
-            "id.restart",
-            "acl.wide",
-            "cap.cas",
-            "net.timeout",
-            "lat.script",
-        ] {
+        report.ends(0, &["fail", "warn"], &[]);
+        for id in unknown.split(' ') {
             report.has(id, "unknown/unknown", &[]);
         }
         // This user may not use CLIENT. A cache needs it to be notified of changes.
         let words = ["wakes arrive", "+client|tracking", "INFO is refused"];
         report.has("acl.probe", "info/info", &words);
     }
-    let report = Report::quick(&renamed.url(), &[]);
-    assert_eq!((report.code, report.ids("fail")), (0, Vec::new()));
+    let renamed = ["CONFIG", "ACL", "COMMAND", "LATENCY"].into_iter();
+    let renamed = renamed.fold(RedisServer::builder(), |server, command| {
+        server.args(["--rename-command", command, ""])
+    });
+    let report = Report::quick(&renamed.start().url(), "");
+    report.ends(0, &["fail"], &[]);
     report.has("net.timeout", "unknown/unknown", &[]);
 }
 
@@ -435,10 +396,8 @@ fn a_server_that_does_not_tell_is_not_failed_for_it() {
 fn clocks_that_jump_and_evictions_going_on_are_seen() {
     let clock = RedisServer::builder().virtual_clock().start();
     clock.clock().advance(Duration::from_secs(60));
-    let server = RedisServer::builder()
-        .option("maxmemory", "4mb")
-        .option("maxmemory-policy", "allkeys-lru")
-        .start();
+    let small = RedisServer::builder().option("maxmemory", "4mb");
+    let server = small.option("maxmemory-policy", "allkeys-lru").start();
     let done = AtomicBool::new(false);
     let (standing, evicting) = thread::scope(|scope| {
         let filling = scope.spawn(|| {
@@ -450,8 +409,8 @@ fn clocks_that_jump_and_evictions_going_on_are_seen() {
                 connection.command(&["SET", &key, &value]);
             }
         });
-        let clock = scope.spawn(|| Report::of(&clock.url(), &[]));
-        let evicting = Report::of(&server.url(), &[]);
+        let clock = scope.spawn(|| Report::of(&clock.url(), ""));
+        let evicting = Report::of(&server.url(), "");
         done.store(true, Ordering::SeqCst);
         filling.join().expect("it fills");
         (clock.join().expect("a report"), evicting)

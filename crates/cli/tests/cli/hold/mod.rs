@@ -5,15 +5,13 @@
 
 mod wrappers;
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{ChildStdin, Stdio};
 use std::thread;
 
-use crate::common::{LIMIT, Store, UNHURRIED, on_each_store, without_settings};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use crate::common::{LIMIT, Running, Store, Words, json, on_each_store};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use testkit::eventually;
 
@@ -26,56 +24,52 @@ on_each_store! {
     the_end_is_told_whatever_it_is,
 }
 
-/// A running `leasehold hold`, and its events.
+/// A running `leasehold hold`.
 struct Held {
-    child: Child,
+    running: Running,
     stdin: Option<ChildStdin>,
-    events: Receiver<Value>,
+    /// How many of its events have been read.
+    read: Cell<usize>,
 }
 
 impl Held {
-    fn start(store: &Store, words: &[&str]) -> Self {
-        let mut child = leasehold(store, &[&["hold"], words].concat())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("start leasehold");
-        let stdout = BufReader::new(child.stdout.take().expect("stdout"));
-        let (tell, events) = channel();
-        thread::Builder::new()
-            .spawn(move || {
-                for line in stdout.lines().map_while(Result::ok) {
-                    drop(tell.send(serde_json::from_str(&line).expect("JSON")));
-                }
-            })
-            .expect("a thread");
-        let stdin = child.stdin.take();
+    fn start(store: &Store, words: &(impl Words + ?Sized)) -> Self {
+        let hold = store.leasehold("hold").words(words);
+        let mut running = hold.stdin(Stdio::piped()).start();
+        let stdin = running.child.stdin.take();
+        let read = Cell::new(0);
         Self {
-            child,
+            running,
             stdin,
-            events,
+            read,
         }
+    }
+
+    /// Of "x", for so long that the lease does not end.
+    fn long(store: &Store) -> Self {
+        Self::start(store, "x --ttl 1h")
     }
 
     /// The next event, which must be this one.
     #[track_caller]
     fn tells(&self, event: &str) -> Value {
-        self.tells_after(&[], event)
+        let told = self.next();
+        assert_eq!(told["event"], event, "{told}");
+        told
     }
 
-    /// The next event, which must be this one, except for events that may come before.
     #[track_caller]
-    fn tells_after(&self, before: &[&str], event: &str) -> Value {
-        let mut events = std::iter::repeat_with(|| self.events.recv_timeout(LIMIT));
-        let told = events.find(|told| {
-            !told
-                .as_ref()
-                .is_ok_and(|told: &Value| before.iter().any(|event| told["event"] == *event))
+    fn next(&self) -> Value {
+        let mut line = None;
+        eventually(LIMIT, "an event", || {
+            let written = self.running.written();
+            let (whole, _) = written.rsplit_once('\n').unwrap_or_default();
+            line = whole.lines().nth(self.read.get()).map(str::to_owned);
+            line.is_some()
         });
-        let told = told.and_then(Result::ok).expect("an event");
+        self.read.set(self.read.get() + 1);
+        let told = json(&line.expect("an event"));
         assert_eq!(told["schema"], "leasehold.hold/1");
-        assert_eq!(told["event"], event, "{told}");
         told
     }
 
@@ -87,60 +81,27 @@ impl Held {
         self.stdin = None;
     }
 
+    /// Nothing comes after the last event.
     #[track_caller]
-    fn ends(mut self, code: i32) {
-        eventually(LIMIT, "it ends", || {
-            self.child.try_wait().expect("a state").is_some()
-        });
-        let status = self.child.wait().expect("it has ended");
-        assert_eq!(status.code(), Some(code));
-        assert!(
-            self.events.recv_timeout(LIMIT).is_err(),
-            "nothing after the last"
-        );
+    fn ends(self, code: i32) {
+        let done = self.running.ends(code, &[]);
+        assert_eq!(done.stdout.lines().count(), self.read.get(), "{done:?}");
     }
-}
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+    /// The program lets it go.
+    #[track_caller]
+    fn lets_go(mut self) -> Value {
+        self.close();
+        let released = self.tells("released");
+        self.ends(0);
+        released
     }
-}
-
-fn leasehold(store: &Store, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(words);
-    at_home(&mut command, store);
-    command
-}
-
-/// A command in the test's directory with its store, and with `leasehold` on the path.
-fn at_home(command: &mut Command, store: &Store) {
-    without_settings(command);
-    let binaries = Path::new(env!("CARGO_BIN_EXE_leasehold"))
-        .parent()
-        .expect("a folder");
-    let path = std::env::var("PATH").unwrap_or_default();
-    command
-        .env("PATH", format!("{}:{path}", binaries.display()))
-        .env("LEASEHOLD_URL", &store.url)
-        .env("LEASEHOLD_REQUEST_TIMEOUT", UNHURRIED)
-        .current_dir(store.dir.path());
 }
 
 /// Takes "x" for a moment. Waits far less than any TTL here.
 #[track_caller]
 fn is_free(store: &Store) {
-    store.run(&["-w", "30s", "x", "true"]).output().is(0, &[]);
-}
-
-#[track_caller]
-fn is_busy(store: &Store) {
-    store
-        .run(&["-n", "x", "true"])
-        .output()
-        .is(75, &["is busy"]);
+    store.run("-w 30s x true").is(0, &[]);
 }
 
 /// It hears its program meanwhile.
@@ -148,11 +109,11 @@ fn is_busy(store: &Store) {
 fn an_outage_at_the_first_contact_is_part_of_the_wait() {
     let store = Store::redis();
     store.server().kill();
-    let now = Held::start(&store, &["x"]);
+    let now = Held::start(&store, "x");
     assert_eq!(now.tells("error")["code"], 69);
     now.ends(69);
     let waits = || {
-        let mut held = Held::start(&store, &["-w", "1h", "x", "--ttl", "1h"]);
+        let mut held = Held::start(&store, "-w 1h x --ttl 1h");
         held.say("{\"do\":\"check\"}");
         assert_eq!(held.tells("state")["held"], false);
         held
@@ -161,81 +122,53 @@ fn an_outage_at_the_first_contact_is_part_of_the_wait() {
     leaves.close();
     assert_eq!(leaves.tells("cancelled")["code"], 75);
     leaves.ends(75);
-    let mut stays = waits();
+    let stays = waits();
     store.server().restart();
     stays.tells("acquired");
-    stays.close();
-    stays.tells("released");
-    stays.ends(0);
+    stays.lets_go();
 }
 
 fn it_is_held_until_stdin_is_closed(store: &Store) {
-    let mut first = Held::start(store, &["x", "--ttl", "1h", "--note", "the first"]);
+    let note = ["x", "--ttl", "1h", "--note", "the first"];
+    let first = Held::start(store, &note);
     let acquired = first.tells("acquired");
-    assert_eq!(
-        (&acquired["lock"], &acquired["ttl_ms"]),
-        (&"x".into(), &3_600_000.into())
-    );
-    assert!(
-        acquired["token"]
-            .as_str()
-            .expect("a text")
-            .starts_with("lh1.")
-    );
-    is_busy(store);
+    assert_eq!(acquired["lock"], "x");
+    assert_eq!(acquired["ttl_ms"], 3_600_000);
+    let token = acquired["token"].as_str();
+    assert!(token.is_some_and(|token| token.starts_with("lh1.")));
+    store.is_busy();
     store.all_vote("x", acquired["fence"].as_u64().expect("a fence"));
 
-    let mut second = Held::start(store, &["x", "--ttl", "1h"]);
+    let second = Held::long(store);
     let waiting = second.tells("waiting");
-    assert_eq!(
-        (&waiting["ahead"], &waiting["holder_fence"]),
-        (&0.into(), &acquired["fence"])
-    );
-    assert!(
-        waiting["holder"]
-            .as_str()
-            .expect("a text")
-            .contains("the first")
-    );
-    first.close();
-    assert_eq!(first.tells("released")["confirmed"], true);
-    first.ends(0);
+    assert_eq!(waiting["ahead"], 0);
+    assert_eq!(waiting["holder_fence"], acquired["fence"]);
+    assert!(waiting["holder"].to_string().contains("the first"));
+    assert_eq!(first.lets_go()["confirmed"], true);
     let next = second.tells("acquired");
     assert!(next["fence"].as_u64() > acquired["fence"].as_u64());
-    second.close();
-    second.tells("released");
-    second.ends(0);
+    second.lets_go();
     is_free(store);
 }
 
 fn commands_are_answered_and_nonsense_ends_nothing(store: &Store) {
-    let mut held = Held::start(store, &["x", "--ttl", "1h"]);
+    let mut held = Held::long(store);
     let acquired = held.tells("acquired");
     held.say("{\"do\":\"check\"}");
     let state = held.tells("state");
-    assert_eq!(
-        (&state["held"], &state["fence"]),
-        (&true.into(), &acquired["fence"])
-    );
+    assert_eq!(state["held"], true);
+    assert_eq!(state["fence"], acquired["fence"]);
     assert!(state["valid_for_ms"].as_u64() > Some(3_000_000));
     for nonsense in ["release", "{\"do\":\"dance\"}", "[]"] {
         held.say(nonsense);
         let error = held.tells("error");
-        assert!(
-            error["code"].is_null()
-                && error["message"]
-                    .as_str()
-                    .expect("a text")
-                    .contains("not understood")
-        );
+        assert!(error["code"].is_null());
+        assert!(error["message"].to_string().contains("not understood"));
     }
     // The other verbs accept the token.
-    let mut check = leasehold(store, &["check", "x"]);
-    check.env(
-        "LEASEHOLD_TOKEN",
-        acquired["token"].as_str().expect("a text"),
-    );
-    assert!(check.status().expect("it runs").success());
+    let token = acquired["token"].as_str().expect("a text");
+    let check = store.leasehold("check x").env("LEASEHOLD_TOKEN", token);
+    check.is(0, &[]);
     held.say("{\"do\":\"release\"}");
     held.tells("released");
     held.ends(0);
@@ -243,27 +176,24 @@ fn commands_are_answered_and_nonsense_ends_nothing(store: &Store) {
 }
 
 fn who_closes_stdin_while_waiting_leaves_the_line(store: &Store) {
-    let mut first = Held::start(store, &["x", "--ttl", "1h"]);
+    let first = Held::long(store);
     first.tells("acquired");
-    let mut second = Held::start(store, &["x", "--ttl", "1h"]);
+    let mut second = Held::long(store);
     second.tells("waiting");
     second.say("{\"do\":\"check\"}");
     assert_eq!(second.tells("state")["held"], false);
     second.close();
     assert_eq!(second.tells("cancelled")["code"], 75);
     second.ends(75);
-    first.close();
-    first.tells("released");
-    first.ends(0);
-    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    first.lets_go();
+    store.is_free();
 }
 
 fn a_signal_releases_it(store: &Store) {
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
-        let held = Held::start(store, &["x", "--ttl", "1h"]);
+        let held = Held::long(store);
         held.tells("acquired");
-        let pid = Pid::from_raw(i32::try_from(held.child.id()).expect("a process id"));
-        kill(pid, signal).expect("it lives");
+        held.running.signal(signal);
         held.tells("released");
         held.ends(code);
         is_free(store);
@@ -271,12 +201,8 @@ fn a_signal_releases_it(store: &Store) {
 }
 
 fn a_parent_that_reads_no_more_has_gone(store: &Store) {
-    let mut child = leasehold(store, &["hold", "x", "--ttl", "1h"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("start leasehold");
+    let hold = store.leasehold("hold x --ttl 1h").stdin(Stdio::piped());
+    let mut child = hold.spawn();
     let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
     let mut line = String::new();
     stdout.read_line(&mut line).expect("an event");
@@ -296,13 +222,11 @@ fn a_launcher_that_ends_ends_no_hold() {
     nix::unistd::mkfifo(&store.file("stdin"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     let launch =
         "leasehold hold x --ttl 1h < stdin > events & until [ -s events ]; do sleep 0.02; done";
-    let mut launcher = Command::new("sh");
-    launcher.args(["-c", launch]);
-    at_home(&mut launcher, &store);
-    let mut stdin = std::thread::scope(|scope| {
+    let launcher = store.program(&["sh", "-c", launch]);
+    let mut stdin = thread::scope(|scope| {
         // The other end opens with it.
         let stdin = scope.spawn(|| std::fs::File::create(store.file("stdin")).expect("a pipe"));
-        assert!(launcher.status().expect("it runs").success());
+        launcher.env("LEASEHOLD_URL", &store.url).is(0, &[]);
         stdin.join().expect("it is open")
     });
     let events = || std::fs::read_to_string(store.file("events")).unwrap_or_default();
@@ -321,59 +245,52 @@ fn a_launcher_that_ends_ends_no_hold() {
 #[test]
 fn a_lost_lease_is_told_and_ends_it() {
     let store = Store::redis();
-    let held = Held::start(&store, &["x", "--ttl", "6s"]);
+    let held = Held::start(&store, "x --ttl 6s");
     held.tells("acquired");
     store.server().cli(&["SET", "x", "somebody"]);
     let lost = held.tells("lost");
     assert_eq!(lost["code"], 79);
-    assert!(
-        lost["cause"].as_str().expect("a text").contains("foreign"),
-        "{lost}"
-    );
+    assert!(lost["cause"].to_string().contains("foreign"), "{lost}");
     held.ends(79);
 }
 
 #[test]
 fn failed_renewal_is_reported_and_so_is_the_next_success() {
     let store = Store::redis();
-    let mut held = Held::start(&store, &["x", "--ttl", "15s"]);
+    let held = Held::start(&store, "x --ttl 15s");
     held.tells("acquired");
+    let writes = |replicas: &str| {
+        let server = store.server();
+        server.cli(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+    };
     // Well within the TTL, also on a busy machine.
-    store
-        .server()
-        .cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    writes("1");
     let doubtful = held.tells("doubtful");
     assert!(doubtful["valid_for_ms"].as_u64() > Some(0), "{doubtful}");
-    store
-        .server()
-        .cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    writes("0");
     held.tells("renewed");
-    held.close();
-    held.tells("released");
-    held.ends(0);
+    held.lets_go();
 }
 
 fn the_end_is_told_whatever_it_is(store: &Store) {
-    let mut first = Held::start(store, &["x", "--ttl", "1h"]);
+    let first = Held::long(store);
     first.tells("acquired");
-    let busy = Held::start(store, &["-n", "x"]);
-    assert_eq!(busy.tells("busy")["code"], 75);
-    busy.ends(75);
-    let timeout = Held::start(store, &["-w", "1", "x"]);
-    assert_eq!(timeout.tells_after(&["waiting"], "timeout")["code"], 124);
-    timeout.ends(124);
-    for (words, code) in [
-        (["a{b"].as_slice(), 64),
-        (&["x", "--url", "nonsense:"], 78),
-        (&["x", "--url", "redis://:S3CR3T@127.0.0.1:1/"], 69),
+    for (words, event, code) in [
+        ("-n x", "busy", 75),
+        ("-w 1 x", "timeout", 124),
+        ("a{b", "error", 64),
+        ("x --url nonsense:", "error", 78),
+        ("x --url redis://:S3CR3T@127.0.0.1:1/", "error", 69),
     ] {
-        let refused = Held::start(store, words);
-        let error = refused.tells("error");
-        assert_eq!(error["code"], code);
-        assert!(!error.to_string().contains("S3CR3T"), "{error}");
-        refused.ends(code);
+        let held = Held::start(store, words);
+        let mut told = held.next();
+        while told["event"] == "waiting" {
+            told = held.next();
+        }
+        assert_eq!(told["event"], event, "{told}");
+        assert_eq!(told["code"], code);
+        assert!(!told.to_string().contains("S3CR3T"), "{told}");
+        held.ends(code);
     }
-    first.close();
-    first.tells("released");
-    first.ends(0);
+    first.lets_go();
 }

@@ -1,18 +1,16 @@
 //! Programs that use the wrappers of `docs/cli.md`, exactly as printed there.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
 
 use testkit::eventually;
 
-use super::{at_home, is_busy, is_free};
-use crate::common::{LIMIT, Store, lives, on_each_store};
+use super::is_free;
+use crate::common::{LIMIT, Running, Store, lives, on_each_store};
 
 on_each_store! {
     a_forked_child_keeps_no_lock_of_a_killed_program,
     a_parent_that_is_killed_holds_nothing,
-    the_python_of_the_docs_works,
-    the_node_of_the_docs_works,
+    the_wrappers_of_the_docs_work,
 }
 
 /// The fenced blocks of this language in the page.
@@ -25,19 +23,19 @@ fn blocks(language: &str) -> Vec<String> {
         .collect()
 }
 
-/// Runs a script of the docs' wrapper and `body`, until it has ended or made the file `held`.
-fn script(store: &Store, language: &str, program: &[&str], body: &str) -> Child {
+/// Runs a script of the docs' wrapper and `body`.
+fn script(store: &Store, (language, program, name): Language, body: &str) -> Running {
     let wrapper = &blocks(language)[0];
-    fs::write(store.file(program[1]), format!("{wrapper}\n{body}")).expect("write a script");
-    let mut command = Command::new(program[0]);
-    command.args(&program[1..]);
-    at_home(&mut command, store);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    command.spawn().expect("it is installed")
+    fs::write(store.file(name), format!("{wrapper}\n{body}")).expect("write a script");
+    let run = store.program(&[program, name]);
+    run.env("LEASEHOLD_URL", &store.url).start()
 }
 
-const PYTHON: [&str; 2] = ["python3", "program.py"];
-const NODE: [&str; 2] = ["node", "program.mjs"];
+/// The name of a language in the page, its program, and that of a script.
+type Language = (&'static str, &'static str, &'static str);
+
+const PYTHON: Language = ("python", "python3", "program.py");
+const NODE: Language = ("js", "node", "program.mjs");
 
 /// Holds "x" until the file `let-go` is there.
 const IN_PYTHON: &str = r#"
@@ -88,11 +86,11 @@ while os.path.exists("program.py") and not os.path.exists("let-go"): time.sleep(
 
 fn a_forked_child_keeps_no_lock_of_a_killed_program(store: &Store) {
     for body in [FORKING, FORKING_SOCKETS] {
-        let mut parent = script(store, "python", &PYTHON, body);
+        let parent = script(store, PYTHON, body);
         let worker = store.number("worker");
-        is_busy(store);
-        parent.kill().expect("it lives");
-        parent.wait().expect("it has died");
+        store.is_busy();
+        // Kills it.
+        drop(parent);
         is_free(store);
         assert!(lives(worker));
         store.let_go();
@@ -106,11 +104,11 @@ fn a_forked_child_keeps_no_lock_of_a_killed_program(store: &Store) {
 #[test]
 fn the_python_of_the_docs_does_not_wait_for_a_forked_child() {
     let store = Store::local();
-    let parent = script(&store, "python", &PYTHON, FORKING);
+    let parent = script(&store, PYTHON, FORKING);
     let worker = store.number("worker");
-    is_busy(&store);
+    store.is_busy();
     store.touch("leave");
-    assert_eq!(ends(parent, Some(0)), "done\n");
+    parent.prints(0, "done\n");
     assert!(lives(worker));
     is_free(&store);
     store.let_go();
@@ -130,71 +128,56 @@ with hold("x", "--ttl", "1h"):
     while not pathlib.Path("let-go").exists(): time.sleep(0.02)
 print("done")
 "#;
-    let parent = script(&store, "python", &PYTHON, body);
+    let parent = script(&store, PYTHON, body);
     store.number("forked");
-    is_busy(&store);
+    store.is_busy();
     store.let_go();
-    assert_eq!(ends(parent, Some(0)), "done\n");
+    parent.prints(0, "done\n");
     is_free(&store);
 }
 
-#[track_caller]
-fn ends(mut child: Child, code: Option<i32>) -> String {
-    eventually(LIMIT, "it ends", || {
-        child.try_wait().expect("a state").is_some()
-    });
-    let output = child.wait_with_output().expect("it has ended");
-    assert_eq!(output.status.code(), code);
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 fn a_parent_that_is_killed_holds_nothing(store: &Store) {
-    for (language, program, body) in [("python", PYTHON, IN_PYTHON), ("js", NODE, IN_NODE)] {
-        let mut parent = script(store, language, &program, body);
+    for (language, body) in [(PYTHON, IN_PYTHON), (NODE, IN_NODE)] {
+        let parent = script(store, language, body);
         store.number("held");
-        is_busy(store);
-        parent.kill().expect("it lives");
-        parent.wait().expect("it has died");
+        store.is_busy();
+        drop(parent);
         is_free(store);
         fs::remove_file(store.file("held")).expect("it is there");
     }
 }
 
-fn the_python_of_the_docs_works(store: &Store) {
-    works(store, "python", &PYTHON, IN_PYTHON);
-}
-
-fn the_node_of_the_docs_works(store: &Store) {
-    works(store, "js", &NODE, IN_NODE);
-}
-
-fn works(store: &Store, language: &str, program: &[&str], body: &str) {
-    let blocks = blocks(language);
-    assert!(
-        blocks[0].trim().lines().count() <= 20,
-        "it is said to be short"
-    );
-    let parent = script(store, language, program, body);
-    assert!(store.number("held") > 0);
-    is_busy(store);
-    store.let_go();
-    assert_eq!(ends(parent, Some(0)), "done\n");
-    is_free(store);
-    // The example below it.
-    let parent = script(store, language, program, &blocks[1]);
-    assert!(ends(parent, Some(0)).starts_with("working with fence "));
+fn the_wrappers_of_the_docs_work(store: &Store) {
+    for (language, body) in [(PYTHON, IN_PYTHON), (NODE, IN_NODE)] {
+        let blocks = blocks(language.0);
+        let lines = blocks[0].trim().lines().count();
+        assert!(lines <= 20, "it is said to be short");
+        let parent = script(store, language, body);
+        assert!(store.number("held") > 0);
+        store.is_busy();
+        store.let_go();
+        parent.prints(0, "done\n");
+        is_free(store);
+        // The example below it.
+        let example = script(store, language, &blocks[1]).ends(0, &[]);
+        assert!(example.stdout.starts_with("working with fence "));
+        for name in ["held", "let-go"] {
+            fs::remove_file(store.file(name)).expect("it is there");
+        }
+    }
 }
 
 #[test]
 fn a_lost_lease_ends_the_program_by_default() {
     std::thread::scope(|scope| {
-        for (language, program, body) in [("python", PYTHON, IN_PYTHON), ("js", NODE, IN_NODE)] {
+        for (language, body) in [(PYTHON, IN_PYTHON), (NODE, IN_NODE)] {
             scope.spawn(move || {
                 let store = Store::redis();
-                let parent = script(&store, language, &program, &body.replace("1h", "6s"));
+                let parent = script(&store, language, &body.replace("1h", "6s"));
                 store.number("held");
                 store.server().cli(&["DEL", "x"]);
-                assert_eq!(ends(parent, Some(79)), "", "by the wrapper's default");
+                // By the wrapper's default.
+                parent.prints(79, "");
             });
         }
     });

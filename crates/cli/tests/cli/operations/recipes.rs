@@ -15,7 +15,7 @@ use crate::common::Store;
 
 const DOCUMENT: &str = include_str!("../../../../../docs/operations.md");
 
-/// A block of the document that can be run: `<!-- recipe:NAME KIND [with=SCRIPT] [ran=PROGRAM,...] [needs=OPTION] -->`.
+/// A block of the document that can be run: `<!-- recipe:NAME KIND [with=SCRIPT] [ran=PROGRAM,...] -->`.
 #[derive(Debug, Clone)]
 pub(crate) struct Recipe {
     pub(crate) name: String,
@@ -32,54 +32,6 @@ impl Recipe {
             .map(|(_, value)| value.split(',').collect())
             .unwrap_or_default()
     }
-
-    /// An option that it needs and that the command does not have yet.
-    fn lacks(&self) -> Option<String> {
-        let mut text = self.text.clone();
-        for script in self.note("with") {
-            text += &recipe(script).text;
-        }
-        let needs = self.note("needs");
-        let needs = needs.iter().map(|need| format!("leasehold run {need}"));
-        text.lines()
-            .map(ToOwned::to_owned)
-            .chain(needs)
-            .find_map(|line| unknown(&line))
-    }
-}
-
-/// The first unknown verb or option of `leasehold` in a line.
-pub(crate) fn unknown(line: &str) -> Option<String> {
-    let line = line.replace(['[', ']', '"', ','], " ");
-    let line = line.split(" #").next().unwrap_or_default();
-    let mut words = line.split_whitespace();
-    if line.starts_with('#') {
-        return None;
-    }
-    while let Some(word) = words.next() {
-        if word != "leasehold" && !word.ends_with("/leasehold") {
-            continue;
-        }
-        let verb = words.next().unwrap_or_default();
-        let help = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-            .args([verb, "--help"])
-            .output()
-            .expect("run leasehold");
-        if !help.status.success() {
-            return Some(verb.into());
-        }
-        let help = String::from_utf8_lossy(&help.stdout).into_owned();
-        let options = words
-            .by_ref()
-            .take_while(|word| !["--", "|", "||", "&&", ">", ">>"].contains(word));
-        if let Some(option) = options
-            .filter(|word| word.starts_with('-'))
-            .find(|option| !help.contains(option))
-        {
-            return Some(option.into());
-        }
-    }
-    None
 }
 
 /// All recipes, in the order of the document.
@@ -133,9 +85,6 @@ pub(crate) fn each_on(kind: &str, store: fn() -> Store, test: impl Fn(&Workplace
     let recipes: Vec<_> = all().into_iter().filter(|r| r.kind == kind).collect();
     assert!(!recipes.is_empty(), "a recipe of kind {kind}");
     for recipe in recipes {
-        if let Some(word) = recipe.lacks() {
-            panic!("{} says {word}, which leasehold does not know", recipe.name);
-        }
         eprintln!("{}:", recipe.name);
         let workplace = Workplace::on(store(), &recipe);
         test(&workplace, &recipe);
@@ -231,7 +180,7 @@ impl Workplace {
 
     /// Checks that the lock is free.
     pub(crate) fn assert_free(&self, lock: &str) {
-        self.store.run(&["--try", lock, "true"]).output().is(0, &[]);
+        self.store.run(&["--try", lock, "true"]).is(0, &[]);
     }
 }
 

@@ -1,13 +1,11 @@
 //! Compares `docs/reference/json.md` with the written documents.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::json;
-use crate::common::{Run, Store, on_each_store};
+use crate::common::{Store, json, on_each_store};
 
 on_each_store! {
     the_documented_json_is_what_is_written,
@@ -16,46 +14,38 @@ on_each_store! {
 /// The samples in `docs/reference/json.md` have exactly the fields that are written for each schema.
 fn the_documented_json_is_what_is_written(store: &Store) {
     let mut written = Vec::new();
-    let watching = store
-        .verb("watch", &["--json", "--interval", "50ms", "x"])
-        .start();
+    let watching = store.verb("watch", "--json --interval 50ms x").start();
     watching.until_it_writes("\"event\":\"free\"");
     let holder = store.hold();
     watching.until_it_writes("\"event\":\"acquired\"");
     let waiter = store.queue_up();
-    written.push(store.json("inspect", &["x", "y"], 0));
-    written.push(store.json("wait", &["-w", "0", "x"], 124));
-    let wrong = ["--if-fence", "1", "x"];
-    written.push(store.json("break", &wrong, 75));
+    written.push(store.json("inspect", "x y", 0));
+    written.push(store.json("wait", "-w 0 x", 124));
+    written.push(store.json("break", "--if-fence 1 x", 75));
     for server in store.redis.iter().chain(&store.quorum) {
         server.cli(&["SET", "py", "d2f1c9a08c3b11ef9d3c0242ac120002"]);
         server.cli(&["SET", "{odd}:lh-queue", "7"]);
     }
-    let is_local = store.redis.is_none() && store.quorum.is_empty();
+    let is_local = store.is_local();
     if !is_local {
-        written.push(store.json("inspect", &["py"], 0));
-        written.push(store.json("inspect", &["odd"], 78));
+        written.push(store.json("inspect", "py", 0));
+        written.push(store.json("inspect", "odd", 78));
     }
     store.let_go();
-    holder.end().is(0, &[]);
-    waiter.end().is(0, &[]);
+    holder.ends(0, &[]);
+    waiter.ends(0, &[]);
     watching.until_it_writes("\"event\":\"released\"");
     watching.signal(Signal::SIGTERM);
     let watched = watching.end().stdout;
     written.extend(watched.lines().map(json));
     let mut schemas = vec!["inspect", "wait", "watch", "break"];
     if cfg!(feature = "cache") && store.quorum.is_empty() {
-        let get = Run::verb(store.dir.path(), "cache")
-            .words(&["get", "--url", &store.url, "--json", "x"]);
-        written.push(json(&get.output().stdout));
+        let get = store.leasehold("cache get --json x").output();
+        written.push(get.json());
         schemas.push("cache-get");
     }
 
-    let text = fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/reference/json.md"
-    ))
-    .expect("docs/reference/json.md");
+    let text = include_str!("../../../../../docs/reference/json.md");
     let blocks = text.split("```json\n").skip(1);
     let samples: Vec<Value> = blocks
         .flat_map(|block| {

@@ -14,24 +14,11 @@ mod wait;
 mod watch;
 
 use crate::common::{Running, Store};
-use serde_json::Value;
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
-}
 
 impl Store {
-    /// `leasehold VERB --json words...`, which ends with `code`.
-    #[track_caller]
-    fn json(&self, verb: &str, words: &[&str], code: i32) -> Value {
-        let done = self.verb(verb, &[&["--json"], words].concat()).output();
-        assert_eq!(done.code(), code, "{done:?}");
-        json(&done.stdout)
-    }
-
     /// Starts a waiter for "x", and returns when it is in the queue.
     fn queue_up(&self) -> Running {
-        let waiter = self.run(&["--note", "next", "x", "true"]).start();
+        let waiter = self.run("--note next x true").start();
         waiter.until_it_says("1st in line");
         waiter
     }

@@ -5,25 +5,22 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{Done, Run, Running, Store};
+use crate::common::{Done, Running, Store};
 
-/// A verb with the store in its environment, as in a script.
-fn leasehold(store: &Store, verb: &str, words: &[&str], token: &str) -> Done {
-    let run = Run::verb(store.dir.path(), verb).words(words);
-    let run = run.env("LEASEHOLD_URL", &store.url);
-    run.env("LEASEHOLD_TOKEN", token).output()
+/// A verb, with a token in its environment as in a script.
+fn leasehold(store: &Store, verb: &str, token: &str) -> Done {
+    let run = store.leasehold(verb).env("LEASEHOLD_TOKEN", token);
+    run.output()
 }
 
 fn nodes(store: &Store) -> Vec<Value> {
-    let done = store.verb("inspect", &["--json", "x"]).output();
-    assert_eq!(done.code(), 0, "{done:?}");
-    let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let report = store.json("inspect", "x", 0);
     let nodes = report["locks"][0]["nodes"].as_array();
     nodes.expect("the views of the nodes").clone()
 }
 
 fn watch(store: &Store) -> Running {
-    let watching = store.verb("watch", &["--interval", "50ms", "x"]).start();
+    let watching = store.verb("watch", "--interval 50ms x").start();
     watching.until_it_writes("free");
     watching
 }
@@ -33,11 +30,9 @@ fn inspect_shows_equal_fences_and_where_nodes_differ() {
     let store = Store::quorum();
     let holder = store.hold();
     let fence = store.number("fence");
-    testkit::eventually(crate::common::LIMIT, "all votes", || {
-        nodes(&store).iter().all(|node| node["fence"] == fence)
-    });
-    let done = store.verb("inspect", &["x"]).output();
-    assert!(done.stdout.contains("votes   3 of 3\n"), "{done:?}");
+    store.all_vote("x", fence);
+    let done = store.verb("inspect", "x").output();
+    done.shows(&["votes   3 of 3\n"]);
     assert!(!done.stdout.contains("nodes  "), "{done:?}");
 
     // Its vote for this lock is gone; the mark and the counter are not.
@@ -50,110 +45,103 @@ fn inspect_shows_equal_fences_and_where_nodes_differ() {
     assert_eq!(views[0]["node"], address(0));
     assert_eq!(views[0]["fence"], fence);
     assert_eq!(views[0]["holder"]["pid"], holder.pid().as_raw());
-    assert_eq!(
-        (&views[1]["queue"], &views[2]["queue"]),
-        (&0.into(), &Value::Null)
-    );
+    assert_eq!(views[1]["queue"], 0);
+    assert_eq!(views[2]["queue"], Value::Null);
     let error = views[2]["error"].as_str().expect("an error");
     assert!(error.starts_with(&address(2)), "{error}");
 
     // No majority names one holder, so it counts as free.
-    let done = store.verb("inspect", &["x"]).output();
-    assert_eq!(done.code(), 0);
-    for line in [
+    store.verb("inspect", "x").is(0, &[]).shows(&[
         "\"x\" is free\n",
         &format!("    nodes   {}: ", address(0)),
         &format!(", fence {fence}\n"),
         &format!("            {}: cannot connect", address(2)),
-    ] {
-        assert!(done.stdout.contains(line), "{line:?}: {done:?}");
-    }
-    drop(holder);
+    ]);
 }
 
 #[test]
 fn each_verb_works_without_any_one_server() {
     for killed in 0..3 {
         let store = Store::quorum();
-        let is = |verb: &str, words: &[&str], token: &str, code: i32| {
-            let done = leasehold(&store, verb, words, token);
-            assert_eq!(done.code(), code, "{verb} {words:?}, {killed}: {done:?}");
+        let with = |token: &str, line: &str, code: i32| {
+            let done = leasehold(&store, line, token);
+            assert_eq!(done.code(), code, "{line}, {killed}: {done:?}");
             done.stdout.trim().to_owned()
         };
+        let is = |line: &str, code: i32| with("", line, code);
         let watching = watch(&store);
         let holder = store.hold();
         let fence = store.number("fence");
         store.quorum[killed].kill();
 
         watching.until_it_writes("acquired");
-        let seen = is("inspect", &["x"], "", 0);
+        let seen = is("inspect x", 0);
         assert!(seen.contains(&format!("fence   {fence}\n")), "{seen}");
         assert!(seen.contains("votes   2 of 3\n"), "{seen}");
-        is("inspect", &["x", "y"], "", 0);
-        is("run", &["-n", "x", "true"], "", 75);
-        is("wait", &["-w", "200ms", "x"], "", 124);
-        is("break", &["x", "--if-fence", "1"], "", 75);
-        is("doctor", &["--quick"], "", 0);
+        for (line, code) in [
+            ("inspect x y", 0),
+            ("run -n x true", 75),
+            ("wait -w 200ms x", 124),
+            ("break x --if-fence 1", 75),
+            ("doctor --quick", 0),
+        ] {
+            is(line, code);
+        }
         store.let_go();
-        holder.end().is(0, &[]);
+        holder.ends(0, &[]);
         watching.until_it_writes("released");
         watching.signal(Signal::SIGTERM);
         watching.end();
-        is("wait", &["x"], "", 0);
-        let holding = store.verb("hold", &["x"]).stdin(Stdio::piped());
-        let mut holding = holding.start();
+        is("wait x", 0);
+        let mut holding = store.verb("hold", "x").stdin(Stdio::piped()).start();
         holding.until_it_writes("\"acquired\"");
         drop(holding.child.stdin.take());
-        assert_eq!(holding.end().code(), 0);
-        is("run", &["--at-least", "300ms", "x", "true"], "", 0);
+        holding.ends(0, &[]);
+        is("run --at-least 300ms x true", 0);
 
-        let token = is("acquire", &["--ttl", "30s", "x"], "", 0);
-        is("check", &["x"], &token, 0);
-        is("renew", &["--ttl", "30s", "x"], &token, 0);
-        is("release", &["x"], &token, 0);
-        is("check", &["x"], &token, 79);
-        let token = is("acquire", &["--ttl", "30s", "x"], "", 0);
+        let token = is("acquire --ttl 30s x", 0);
+        for (line, code) in [
+            ("check x", 0),
+            ("renew --ttl 30s x", 0),
+            ("release x", 0),
+            ("check x", 79),
+        ] {
+            with(&token, line, code);
+        }
+        let token = is("acquire --ttl 30s x", 0);
         let (_, fence) = token.rsplit_once('#').expect("a fence");
-        is("break", &["x", "--if-fence", fence], "", 0);
-        is("renew", &["--ttl", "30s", "x"], &token, 79);
-        is("run", &["-n", "x", "true"], "", 0);
-        assert_eq!(is("inspect", &[], "", 0), "", "{killed}");
+        is(&format!("break x --if-fence {fence}"), 0);
+        with(&token, "renew --ttl 30s x", 79);
+        is("run -n x true", 0);
+        assert_eq!(is("inspect", 0), "", "{killed}");
     }
 }
 
 #[test]
 fn each_verb_says_69_without_two_servers() {
     let store = Store::quorum();
-    let done = leasehold(&store, "acquire", &["--ttl", "30s", "x"], "");
-    assert_eq!(done.code(), 0, "{done:?}");
-    let token = done.stdout.trim().to_owned();
+    let taken = store.leasehold("acquire --ttl 30s x").is(0, &[]);
     store.quorum[0].kill();
     store.quorum[2].kill();
-    for (verb, words) in [
-        ("run", &["-n", "y", "true"][..]),
-        ("acquire", &["-n", "--ttl", "30s", "y"]),
-        ("check", &["x"]),
-        ("renew", &["--ttl", "30s", "x"]),
-        ("release", &["x"]),
-        ("inspect", &["x"]),
-        ("inspect", &[]),
-        ("wait", &["-w", "0", "x"]),
-        ("watch", &["x"]),
-        ("break", &["x", "--if-fence", "1"]),
+    let why = "no majority (2 of 3 nodes are needed)";
+    for line in [
+        "run -n y true",
+        "acquire -n --ttl 30s y",
+        "check x",
+        "renew --ttl 30s x",
+        "release x",
+        "inspect x",
+        "inspect",
+        "wait -w 0 x",
+        "watch x",
+        "break x --if-fence 1",
     ] {
-        let done = leasehold(&store, verb, words, &token);
-        assert_eq!(done.code(), 69, "{verb} {words:?}: {done:?}");
-        let why = "no majority (2 of 3 nodes are needed)";
-        assert!(done.stderr.contains(why), "{verb}: {done:?}");
+        leasehold(&store, line, taken.stdout.trim()).is(69, &[why]);
     }
     // Its program is there until it ends.
-    let holding = store.verb("hold", &["-n", "y"]).stdin(Stdio::piped());
-    holding
-        .start()
-        .end()
-        .is(69, &["no majority (2 of 3 nodes are needed)"]);
+    let holding = store.verb("hold", "-n y").stdin(Stdio::piped());
+    holding.is(69, &[why]);
     // As each failed check.
-    let done = leasehold(&store, "doctor", &["--quick"], "");
-    assert_eq!(done.code(), 78, "{done:?}");
-    assert!(done.stdout.contains("1 of 3 servers answer"), "{done:?}");
+    let done = store.leasehold("doctor --quick").is(78, &[]);
+    done.shows(&["1 of 3 servers answer"]);
 }

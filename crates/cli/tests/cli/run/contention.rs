@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "real processes in real time")]
 
 use std::fs;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::common::{Done, Running, Store, on_each_store};
@@ -16,6 +16,8 @@ use nix::sys::signal::Signal;
 const COUNT: &str =
     "begin=$(date +%s%N); n=$(cat counter); sleep 0.00$((5 + n % 5)); echo $((n + 1)) > counter
     echo $LEASEHOLD_FENCE $begin $(date +%s%N) >> log";
+
+const UNTIL_GO: &str = "touch held; while ! [ -e go ]; do sleep 0.01; done";
 
 const WORKERS: usize = 6;
 const ROUNDS: usize = 6;
@@ -29,10 +31,7 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
     fs::write(store.file("counter"), "0").expect("write the counter");
 
     // All eight run before the first one ends: a holder that counts too, six workers, and one that dies waiting.
-    let first = count(
-        store,
-        &format!("touch held; while ! [ -e go ]; do sleep 0.01; done; {COUNT}"),
-    );
+    let first = count(store, &format!("{UNTIL_GO}; {COUNT}"));
     store.until("held");
     let killed_waiting = contend(store, "echo died waiting >> log");
     killed_waiting.until_it_says("1st in line");
@@ -44,10 +43,12 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
     store.touch("go");
 
     let (ends, killed_at) = thread::scope(|scope| {
-        let rounds: Vec<_> = workers
-            .into_iter()
-            .map(|first_run| scope.spawn(|| work(store, first_run)))
-            .collect();
+        let rounds = workers.into_iter().map(|first_run| {
+            let later = (1..ROUNDS).map(move |_| count(store, COUNT));
+            let all = std::iter::once(first_run).chain(later);
+            scope.spawn(|| all.map(Running::end).collect::<Vec<Done>>())
+        });
+        let rounds: Vec<_> = rounds.collect();
         // Among them, one that dies while it holds.
         let holder = contend(store, "touch holding; exec sleep 1000");
         store.until("holding");
@@ -55,11 +56,10 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
         holder.signal(Signal::SIGKILL);
         // No worker's lease ends, and that of the dead one only now.
         store.ends_in("counter", 1);
-        let ends: Vec<Done> = rounds
-            .into_iter()
-            .flat_map(|rounds| rounds.join().expect("a worker that ends well"))
-            .chain([first.end()])
-            .collect();
+        let done =
+            |rounds: ScopedJoinHandle<'_, _>| rounds.join().expect("a worker that ends well");
+        let ends = rounds.into_iter().flat_map(done);
+        let ends: Vec<Done> = ends.chain([first.end()]).collect();
         (ends, killed_at)
     });
 
@@ -74,16 +74,13 @@ fn a_counter_loses_nothing_when_processes_are_killed(store: &Store) {
         let ([fence, _, end], [next_fence, next_begin, _]) = (pair[0], pair[1]);
         assert!(fence < next_fence && end <= next_begin, "{pair:?}");
     }
-    let next = holds
-        .iter()
-        .map(|[_, begin, _]| *begin)
-        .find(|begin| *begin > killed_at)
-        .expect("someone went on");
-    let waited = Duration::from_nanos(next - killed_at);
+    let mut begins = holds.iter().map(|[_, begin, _]| *begin);
+    let next = begins.find(|begin| *begin > killed_at);
+    let waited = Duration::from_nanos(next.expect("someone went on") - killed_at);
     // The next one looks each second, and not only after the lease of which it knows.
     assert!(
         waited <= Duration::from_secs(15),
-        "waited {waited:?} for a dead holder"
+        "{waited:?} for a dead holder"
     );
 }
 
@@ -95,10 +92,8 @@ fn nobody_waits_for_a_dead_waiter(store: &Store) {
     while gaps.len() < 4 && gaps.last().is_none_or(|gap| *gap > soon) {
         gaps.push(gap_after_a_dead_waiter(store));
     }
-    assert!(
-        gaps.last().is_some_and(|gap| *gap <= soon),
-        "waited {gaps:?} for a dead waiter"
-    );
+    let is_soon = gaps.last().is_some_and(|gap| *gap <= soon);
+    assert!(is_soon, "waited {gaps:?} for a dead waiter");
 }
 
 /// The time between two holds, with a killed waiter between them.
@@ -107,10 +102,7 @@ fn gap_after_a_dead_waiter(store: &Store) -> Duration {
         fs::remove_file(store.file(file)).ok();
     }
     let stamp = "echo 1 $(date +%s%N) $(date +%s%N) >> log";
-    let holder = contend(
-        store,
-        &format!("touch held; while ! [ -e go ]; do sleep 0.01; done; {stamp}"),
-    );
+    let holder = contend(store, &format!("{UNTIL_GO}; {stamp}"));
     store.until("held");
     let dead = contend(store, "true");
     dead.until_it_says("1st in line");
@@ -121,8 +113,8 @@ fn gap_after_a_dead_waiter(store: &Store) -> Duration {
     dead.signal(Signal::SIGKILL);
     drop(dead);
     store.touch("go");
-    holder.end().is(0, &[]);
-    next.end().is(0, &[]);
+    holder.ends(0, &[]);
+    next.ends(0, &[]);
     let [[_, _, end], [_, begin, _]] = log(store)[..] else {
         panic!("two holds were to be logged")
     };
@@ -131,7 +123,7 @@ fn gap_after_a_dead_waiter(store: &Store) -> Duration {
 
 /// `script` under the lock. Its lease is long, so that it does not end.
 fn contend(store: &Store, script: &str) -> Running {
-    store.run(&["counter", "sh", "-c", script]).start()
+    store.script("counter", script).start()
 }
 
 /// The command for a script that counts.
@@ -139,22 +131,14 @@ fn count(store: &Store, script: &str) -> Running {
     contend(store, &format!("set -e; {script}"))
 }
 
-/// One worker: counts again and again.
-fn work(store: &Store, first: Running) -> Vec<Done> {
-    std::iter::once(first)
-        .chain((1..ROUNDS).map(|_| count(store, COUNT)))
-        .map(Running::end)
-        .collect()
-}
-
 /// Fence, begin and end of each hold, in the order of their begins.
 fn log(store: &Store) -> Vec<[u64; 3]> {
     let log = fs::read_to_string(store.file("log")).expect("the log");
     let read = |line: &str| -> [u64; 3] {
-        let numbers: Vec<u64> = line
+        let numbers = line
             .split(' ')
-            .map(|number| number.parse().expect("a number"))
-            .collect();
+            .map(|number| number.parse().expect("a number"));
+        let numbers: Vec<u64> = numbers.collect();
         numbers.try_into().expect("three numbers")
     };
     let mut holds: Vec<[u64; 3]> = log.lines().map(read).collect();

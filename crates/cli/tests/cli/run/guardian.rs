@@ -8,7 +8,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::common::{LIMIT, Running, Store, lives, on_each_store, tool};
+use crate::common::{LEASEHOLD, LIMIT, Running, Store, lives, on_each_store, tool};
 use nix::sys::signal::Signal;
 use testkit::eventually;
 
@@ -24,10 +24,14 @@ on_each_store! {
 
 /// The guardian of the run `wrapper`, once it has its name and has closed the inherited files.
 fn guardian(wrapper: &Running) -> u64 {
+    let pid = wrapper.pid();
     let mut found = None;
     eventually(LIMIT, "there is a guardian", || {
-        found = children(wrapper.pid().as_raw().unsigned_abs().into())
-            .into_iter()
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        found = children
+            .split_whitespace()
+            .map(|pid| pid.parse().expect("a process id"))
             .find(|pid| name(*pid) == "lease-guardian" && open(*pid) == ["0"]);
         found.is_some()
     });
@@ -36,45 +40,35 @@ fn guardian(wrapper: &Running) -> u64 {
 
 /// The files that a process has open.
 fn open(pid: u64) -> Vec<String> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"));
+    let names = entries.into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.collect()
 }
 
-fn children(parent: u64) -> Vec<u64> {
-    fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
-        .unwrap_or_default()
-        .split_whitespace()
-        .map(|pid| pid.parse().expect("a process id"))
-        .collect()
+fn name(pid: impl std::fmt::Display) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.unwrap_or_default().trim().to_owned()
 }
 
-fn name(pid: u64) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm"))
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+fn kill_hard(pid: u64) {
+    tool("kill", &["-KILL", &pid.to_string()]);
+    eventually(LIMIT, "it is dead", || !lives(pid));
 }
 
-/// The guardian kills a command, long before its lease ends. After that another client gets the lock "x".
+/// The guardian kills a command, before its lease ends for the servers. After that another client gets the lock "x".
 fn is_dead_before_the_next_holder(store: &Store, pid: u64) {
     eventually(LIMIT, "the guardian kills it", || !lives(pid));
     // A local store gives away the lock of a dead process at once.
     if !store.is_local() {
-        let busy = store.run(&["-n", "x", "true"]).output();
-        busy.is(75, &["is busy"]);
+        store.is_busy();
     }
     store.ends_in("x", 1);
-    let next = store.run(&["-w", "30", "x", "true"]).output();
-    next.is(0, &[]);
+    store.run("-w 30 x true").is(0, &[]);
 }
 
 fn a_killed_wrapper_takes_all_of_its_command_along(store: &Store) {
-    let running = store.run(&["--ttl", "1h", "x", "sh", "-c", FAMILY]).start();
+    let running = store.script("--ttl 1h x", FAMILY).start();
     let grandchild = store.number("pid");
     let guardian = guardian(&running);
     running.signal(Signal::SIGKILL);
@@ -83,32 +77,23 @@ fn a_killed_wrapper_takes_all_of_its_command_along(store: &Store) {
 }
 
 fn a_stopped_wrapper_does_not_keep_its_command_alive(store: &Store) {
-    let running = store.run(&["--ttl", "6s", "x", "sh", "-c", FAMILY]).start();
+    let running = store.script("--ttl 6s x", FAMILY).start();
     let grandchild = store.number("pid");
     running.stop();
     // The guardian has 2 % of the TTL to kill the command, and the machine may delay it for longer. So the servers keep the
     // lock; only the wrapper and its guardian count with the TTL.
     store.ends_in("x", 3_600_000);
-    eventually(LIMIT, "the guardian kills it", || !lives(grandchild));
-    if !store.is_local() {
-        let busy = store.run(&["-n", "x", "true"]).output();
-        busy.is(75, &["is busy"]);
-    }
-    store.ends_in("x", 1);
-    let next = store.run(&["-w", "30", "x", "true"]).output();
-    next.is(0, &[]);
+    is_dead_before_the_next_holder(store, grandchild);
     running.signal(Signal::SIGCONT);
-    running.end().is(79, &["was lost", "(exit 79)"]);
+    running.ends(79, &["was lost", "(exit 79)"]);
 }
 
 /// Killing several guardians and then the wrapper does not leave the command alive.
 fn a_killed_guardian_is_replaced(store: &Store) {
-    let running = store.run(&["--ttl", "1h", "x", "sh", "-c", FAMILY]).start();
+    let running = store.script("--ttl 1h x", FAMILY).start();
     let grandchild = store.number("pid");
     for _ in 0..3 {
-        let killed = guardian(&running);
-        tool("kill", &["-KILL", &killed.to_string()]);
-        eventually(LIMIT, "it is dead", || !lives(killed));
+        kill_hard(guardian(&running));
     }
     let last = guardian(&running);
     running.until_it_says("lease-guardian was killed; a new one replaces it");
@@ -117,22 +102,25 @@ fn a_killed_guardian_is_replaced(store: &Store) {
     eventually(LIMIT, "the guardian has gone too", || !lives(last));
 }
 
+/// Before the command begins, and while it runs. The run goes on.
 #[test]
-fn guardian_killed_before_command_starts_is_replaced() {
+fn guardian_killed_at_any_time_is_replaced() {
     let store = Store::local();
     let holder = store.hold();
     let script = "touch ready; while ! [ -e end ]; do sleep 0.02; done; exit 5";
-    let waiter = store.run(&["x", "sh", "-c", script]).start();
+    let waiter = store.script("x", script).start();
     waiter.until_it_says("1st in line");
     let killed = guardian(&waiter);
-    tool("kill", &["-KILL", &killed.to_string()]);
-    eventually(LIMIT, "it is dead", || !lives(killed));
+    kill_hard(killed);
     store.let_go();
-    holder.end().is(0, &[]);
+    holder.ends(0, &[]);
     store.until("ready");
-    assert_ne!(guardian(&waiter), killed);
+    let second = guardian(&waiter);
+    assert_ne!(second, killed);
+    kill_hard(second);
+    waiter.until_it_says("lease-guardian was killed; a new one replaces it");
     store.touch("end");
-    waiter.end().is(5, &[]);
+    waiter.ends(5, &[]);
 }
 
 /// The kill comes before the lock, between lock and command, and just after.
@@ -145,16 +133,13 @@ fn a_wrapper_can_be_killed_at_any_moment() {
         let script = format!(
             "echo $$ >> {pids}; (trap '' TERM; echo $$ >> {pids}; while :; do sleep 0.01; done) & wait"
         );
-        let running = store
-            .run(&["-q", "--ttl", "1h", &lock, "sh", "-c", &script])
-            .start();
+        let running = store.script(&format!("-q --ttl 1h {lock}"), &script).start();
         std::thread::sleep(std::time::Duration::from_millis(delay * 4));
         running.signal(Signal::SIGKILL);
-        let words = ["-q", "-w", "30", &lock, "true"];
-        (pids, store.run(&words).start())
+        (pids, store.run(&format!("-q -w 30 {lock} true")).start())
     });
     for (pids, next) in next.collect::<Vec<_>>() {
-        next.end().is(0, &[]);
+        next.ends(0, &[]);
         // The guardian may be later than the next holder on a local store, which frees the lock of a dead process at once.
         eventually(LIMIT, &format!("nobody lives of {pids}"), || {
             let pids = fs::read_to_string(store.file(&pids)).unwrap_or_default();
@@ -168,33 +153,33 @@ fn a_wrapper_can_be_killed_at_any_moment() {
 fn wrapper_resumed_before_key_expires_reports_the_kill() {
     // If the test is late, the wrapper goes on after its key, and reports it as well.
     let store = Store::local();
-    let running = store.run(&["--ttl", "6s", "x", "sh", "-c", FAMILY]).start();
+    let running = store.script("--ttl 6s x", FAMILY).start();
     let grandchild = store.number("pid");
     running.stop();
     eventually(LIMIT, "the guardian kills it", || !lives(grandchild));
     running.signal(Signal::SIGCONT);
-    running.end().is(79, &["was lost", "(exit 79)"]);
-    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    running.ends(79, &["was lost", "(exit 79)"]);
+    store.is_free();
 }
 
 #[test]
 fn a_killed_wrapper_that_waits_leaves_nobody() {
     let store = Store::local();
     let holder = store.hold();
-    let waiter = store.run(&["x", "touch", "ran"]).start();
+    let waiter = store.run("x touch ran").start();
     waiter.until_it_says("1st in line");
     let guardian = guardian(&waiter);
     waiter.signal(Signal::SIGKILL);
     eventually(LIMIT, "the guardian has gone too", || !lives(guardian));
     store.let_go();
-    holder.end().is(0, &[]);
+    holder.ends(0, &[]);
     assert!(!store.file("ran").exists());
 }
 
 #[test]
 fn killall_leaves_the_guardian_which_cleans_up() {
     let store = Store::local();
-    let running = store.run(&["--ttl", "1h", "x", "sh", "-c", FAMILY]).start();
+    let running = store.script("--ttl 1h x", FAMILY).start();
     let grandchild = store.number("pid");
     let guardian = guardian(&running);
     // The guardian ignores these signals. The test sends them to it directly.
@@ -210,17 +195,15 @@ fn killall_leaves_the_guardian_which_cleans_up() {
 fn the_guardian_holds_nothing_of_the_callers() {
     let store = Store::local();
     let script = "echo $$ > pid; while ! [ -e let-go ]; do sleep 0.02; done";
-    let running = store.run(&["x", "sh", "-c", script]).start();
+    let running = store.script("x", script).start();
     store.number("pid");
     let guardian = guardian(&running);
     // The only open file is the connection to the wrapper.
     assert_eq!(open(guardian), ["0"]);
-    assert_eq!(
-        fs::read_link(format!("/proc/{guardian}/cwd")).unwrap(),
-        std::path::Path::new("/")
-    );
+    let place = fs::read_link(format!("/proc/{guardian}/cwd"));
+    assert_eq!(place.unwrap(), std::path::Path::new("/"));
     store.let_go();
-    running.end().is(0, &[]);
+    running.ends(0, &[]);
     assert!(!lives(guardian), "the wrapper waits for its end");
 }
 
@@ -228,32 +211,17 @@ fn the_guardian_holds_nothing_of_the_callers() {
 #[test]
 fn a_pipeline_ends_with_the_command() {
     let store = Store::local();
-    let mut pipeline = Command::new("sh")
-        .args([
-            "-c",
-            &format!(
-                "{} run --url {} x sh -c 'echo one; kill -9 $PPID; sleep 1000' | cat; touch ended",
-                env!("CARGO_BIN_EXE_leasehold"),
-                store.url
-            ),
-        ])
+    let script = format!(
+        "{} run --url {} x sh -c 'echo one; kill -9 $PPID; sleep 1000' | cat; touch ended",
+        LEASEHOLD, store.url
+    );
+    let mut sh = Command::new("sh");
+    let pipeline = sh
+        .args(["-c", &script])
         .current_dir(store.dir.path())
-        .spawn()
-        .unwrap();
+        .spawn();
     store.until("ended");
-    pipeline.wait().unwrap();
-}
-
-#[test]
-fn a_run_whose_guardian_was_killed_says_so_and_goes_on() {
-    let store = Store::local();
-    let script = "touch ready; while ! [ -e let-go ]; do sleep 0.02; done; exit 5";
-    let running = store.run(&["--ttl", "1h", "x", "sh", "-c", script]).start();
-    store.until("ready");
-    tool("kill", &["-KILL", &guardian(&running).to_string()]);
-    running.until_it_says("lease-guardian was killed");
-    store.let_go();
-    running.end().is(5, &[]);
+    pipeline.unwrap().wait().unwrap();
 }
 
 /// After the end of the command, the system may reuse the number of its group. The confirmation of the release may
@@ -266,14 +234,9 @@ fn the_guardian_ends_with_the_command_and_not_with_the_release() {
     store.server().pause();
     store.let_go();
     eventually(LIMIT, "the guardian ends", || !lives(guardian));
-    assert_eq!(
-        fs::read_to_string(format!("/proc/{}/comm", running.pid()))
-            .unwrap_or_default()
-            .trim(),
-        "leasehold",
-        "the release is still under way"
-    );
-    running.end().is(0, &["may not have been released"]);
+    let release = name(running.pid());
+    assert_eq!(release, "leasehold", "it is still under way");
+    running.ends(0, &["may not have been released"]);
     store.server().resume();
 }
 
@@ -296,9 +259,9 @@ fn a_lock_is_not_given_away_under_a_command_that_does_not_die() {
     let pid = store.number("pid");
     eventually(LIMIT, "leasehold ends", || running.has_ended());
     // For one more TTL.
-    store.run(&["-n", "x", "true"]).output().is(75, &[]);
+    store.is_busy();
     tool("kill", &["-KILL", &pid.to_string()]);
-    running.end().is(79, &["MAY STILL BE RUNNING", "(exit 79)"]);
+    running.ends(79, &["MAY STILL BE RUNNING", "(exit 79)"]);
 }
 
 /// The guardian kills the whole group. The wrapper may notice the death of the command before the other deaths.
@@ -312,12 +275,11 @@ fn what_the_guardian_kills_is_not_said_to_run_on() {
         let pid = store.number("pid");
         running.stop();
         // The lease has ended, so the wrapper does not wait for the other processes without end.
-        store.run(&["-w", "30", "x", "true"]).output().is(0, &[]);
+        store.run("-w 30 x true").is(0, &[]);
         running.signal(Signal::SIGCONT);
         eventually(LIMIT, "leasehold ends", || running.has_ended());
         tool("kill", &["-KILL", &pid.to_string()]);
-        let done = running.end();
-        done.is(79, &["MAY STILL BE RUNNING", "(exit 79)"]);
+        let done = running.ends(79, &["MAY STILL BE RUNNING", "(exit 79)"]);
         assert!(!done.stderr.contains("are still running"), "{done:?}");
     };
     std::thread::scope(|scope| {

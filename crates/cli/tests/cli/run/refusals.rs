@@ -7,9 +7,10 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
-use crate::common::{Run, Store, on_each_store};
+use crate::common::{Run, Store, on_each_store, rows};
 use testkit::RedisServer;
 
 on_each_store! {
@@ -19,163 +20,123 @@ on_each_store! {
 
 fn a_busy_lock_is_75_at_once(store: &Store) {
     let holder = store.hold();
+    let held_by = format!("(pid {}: sh), held ", holder.pid());
     let fence = format!("fence {}", store.number("fence"));
-    store.run(&["-n", "x", "touch", "ran"]).output().is(
-        75,
-        &[
-            "\"x\" is busy (exit 75)",
-            &format!("(pid {}: sh), held ", holder.pid()),
-            &fence,
-            "left",
-            "0 waiting",
-            &format!("leasehold run -w 5m --url {} x -- ...", store.pasted_url()),
-        ],
-    );
-    assert_eq!(
-        store
-            .run(&["-q", "-n", "x", "touch", "ran"])
-            .output()
-            .stderr,
-        ""
-    );
+    let url = store.pasted_url();
+    let next = format!("leasehold run -w 5m --url {url} x -- ...");
+    let says = ["\"x\" is busy (exit 75)", &held_by, &fence, &next];
+    store.run("-n x touch ran").is(75, &says);
+    store.run("-q -n x touch ran").says_nothing(75);
     assert!(!store.file("ran").exists());
 }
 
 fn a_lock_that_stays_busy_is_124(store: &Store) {
     let holder = store.hold();
-    let done = store.run(&["-w", "1", "x", "touch", "ran"]).output();
-    done.is(
-        124,
-        &[
-            "\"x\" is still busy after ",
-            "(exit 124)",
-            &format!("(pid {}: sh)", holder.pid()),
-            &format!("leasehold run --url {} x -- ...", store.pasted_url()),
-        ],
-    );
+    let held_by = format!("(pid {}: sh)", holder.pid());
+    let next = format!("leasehold run --url {} x -- ...", store.pasted_url());
+    let says = ["\"x\" is still busy after ", "(exit 124)", &held_by, &next];
+    let done = store.run("-w 1 x touch ran").is(124, &says);
     assert!((1.0..20.0).contains(&done.seconds_after("still busy after ")));
     assert!(!store.file("ran").exists());
     // A limit that is not reached has no effect.
     store.let_go();
-    store.run(&["-w", "1h", "x", "true"]).output().is(0, &[]);
+    store.run("-w 1h x true").is(0, &[]);
 }
 
 #[test]
 fn input_that_breaks_a_rule_is_64_and_named() {
     let store = Store::local();
     let long = "n".repeat(513);
-    let bad: [(&[&str], &str); 17] = [
+    let unusual: [(&[&str], &str); 5] = [
         (&["", "true"], "invalid lock name \"\": is empty"),
         (&[&long, "true"], "must be at most 512 bytes, is 513"),
         (
             &["a\nb\x1b[31m", "true"],
             r#"invalid lock name "a\nb\u{1b}[31m": must not hold control characters"#,
         ),
-        (&["a{b", "true"], "invalid lock name \"a{b\": braces"),
-        (&["x"], "no command after the lock \"x\""),
-        (&["x", "--"], "no command after the lock \"x\""),
-        (&["-c", "true"], "no lock: its name comes after -c STRING"),
-        (&[], "no lock and no command"),
-        (&["--ttl", "0", "x", "true"], "'0' for '--ttl"),
-        (&["--ttl", "10years", "x", "true"], "'10years' for '--ttl"),
-        (&["--ttl", "soon", "x", "true"], "'soon' for '--ttl"),
-        (&["-w", "nonsense", "x", "true"], "'nonsense' for '--wait"),
-        (
-            &["-n", "-w", "5", "x", "true"],
-            "'--try' cannot be used with '--wait",
-        ),
-        (&["--tyr", "x", "true"], "'--tyr'"),
-        (
-            &["--note", &long, "x", "true"],
-            "must be at most 128 bytes, is 513",
-        ),
+        (&["--note", &long, "x", "true"], "at most 128 bytes, is 513"),
         (&["--namespace", "", "x", "true"], "invalid namespace \"\""),
-        (
-            &["--namespace", "a{", "x", "true"],
-            "invalid namespace \"a{\"",
-        ),
     ];
-    for (words, says) in bad {
-        store.run(words).output().is(64, &[says, "(exit 64)"]);
+    for (words, says) in unusual {
+        store.run(words).is(64, &[says, "(exit 64)"]);
+    }
+    let plain = r#"
+        a{b true                           | invalid lock name "a{b": braces
+        x                                  | no command after the lock "x"
+        x --                               | no command after the lock "x"
+        -c true                            | no lock: its name comes after -c STRING
+                                           | no lock and no command
+        -c true x true                     | give either a command or -c
+        --namespace a{ x true              | invalid namespace "a{"
+        --ttl 0 x true                     | '0' for '--ttl
+        --ttl 10years x true               | '10years' for '--ttl
+        --ttl soon x true                  | 'soon' for '--ttl
+        -w nonsense x true                 | 'nonsense' for '--wait
+        -n -w 5 x true                     | '--try' cannot be used with '--wait
+        --tyr x true                       | '--tyr'
+        --skip -E 3 x true                 | cannot be used with
+        -E 256 x true                      | 256
+        -E -1 x true                       | -1
+        --ttl 30s --grace 10s x true       | less than a third
+        --max-hold 4s --grace 5s x true    | less than --max-hold
+        --max-hold 1ms x true              | --max-hold
+        --at-least 25h x true              | --at-least
+        --on-lost pray x true              | signal:NAME
+        --on-lost signal:NONE x true       | signal:NAME
+        --max-waiters many x true          | --max-waiters
+        --progress loud x true             | --progress
+        --timestamp-unit ms x true         | --timestamp-unit cannot be used
+        --timestamp-without-scripts x true | --timestamp-without-scripts cannot be used
+        --protocol redlock x true          | redlock
+        --protocol timestamp x true        | use a mutex
+        --protocol timestamp --max-waiters 3 x true | there is no queue
+        --protocol timestamp --note n x true | no other client would see it
+    "#;
+    for [words, says] in rows(plain) {
+        store.run(words).is(64, &[says, "(exit 64)"]);
     }
 }
 
 #[test]
 fn without_a_store_it_is_78_and_shows_the_choices() {
     let store = Store::local();
-    for url in [None, Some("")] {
-        let run = Run::new(store.dir.path()).words(&["x", "touch", "ran"]);
-        let run = url
-            .into_iter()
-            .fold(run, |run, url| run.env("LEASEHOLD_URL", url));
-        run.output().is(
-            78,
-            &[
-                "--url local:",
-                "export LEASEHOLD_URL=redis://host:6379/",
-                "(exit 78)",
-            ],
-        );
+    let run = || Run::new(store.dir.path()).words("x touch ran");
+    let export = "export LEASEHOLD_URL=redis://host:6379/";
+    for run in [run(), run().env("LEASEHOLD_URL", "")] {
+        run.is(78, &["--url local:", export, "(exit 78)"]);
     }
-    Run::new(store.dir.path())
-        .words(&["x", "true"])
-        .env("LEASEHOLD_URL", &store.url)
-        .output()
-        .is(0, &[]);
     assert!(!store.file("ran").exists());
+    run().env("LEASEHOLD_URL", &store.url).is(0, &[]);
 }
 
+/// No server is there: a request would end with 69.
 #[test]
-fn a_url_that_names_no_store_is_78_and_never_shown() {
+fn a_command_that_cannot_run_is_told_before_any_request() {
     let store = Store::local();
-    for (url, says) in [
-        ("etcd://user:S3CR3T@host/", "unknown scheme"),
-        (
-            "redis://user:S3CR3T@host:port/",
-            "write redis://host[:port][/db]",
-        ),
-        ("host-S3CR3T", "no scheme"),
-        ("memory:", "exclude no other process"),
-    ] {
-        let done = Run::new(store.dir.path())
-            .words(&["--url", url, "x", "true"])
-            .output();
-        done.is(78, &[says, "(exit 78)"]);
-        assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
-    }
-    // The URL stands in the wrong place.
-    for words in [
-        ["--Url=redis://u:S3CR3T@h/", "x", "true"],
-        [
-            "--url=redis://u:S3CR3T@h/",
-            "--url=redis://u:S3CR3T@h/",
-            "x",
-        ],
-    ] {
-        let done = Run::new(store.dir.path()).words(&words).output();
-        done.is(64, &[]);
-        assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
-    }
-    let help = Run::new(store.dir.path())
-        .words(&["--help"])
-        .env("LEASEHOLD_URL", "redis://u:S3CR3T@h/")
-        .output();
-    assert!(
-        help.code() == 0 && !help.stdout.contains("S3CR3T"),
-        "{help:?}"
-    );
-}
-
-#[test]
-fn script_without_interpreter_is_127_before_any_request() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = dir.path().join("script");
-    std::fs::write(&script, "#!/no/such/interpreter -x\n").unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // No server is there: a request would end with 69.
-    let words = ["--url", "redis://127.0.0.1:1/", "x", "./script"];
-    let done = Run::new(dir.path()).words(&words).output();
-    done.is(127, &["(exit 127)", "/no/such/interpreter", "first line"]);
+    store.touch("data");
+    fs::create_dir(store.file("folder")).unwrap();
+    let program = |name: &str, text: &str| {
+        fs::write(store.file(name), text).unwrap();
+        fs::set_permissions(store.file(name), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("orphan", "#!/no/such/interpreter -x\n");
+    let run = |command: &str, code: i32, says: &[&str]| {
+        let run = Run::new(store.dir.path()).words("--url redis://127.0.0.1:1/ x --");
+        run.words(&[command]).is(code, says);
+    };
+    let missing = "\"no-such-command\": command not found";
+    run("no-such-command", 127, &[missing, "(exit 127)", "next"]);
+    run("./missing", 127, &["\"./missing\": no such file", "next"]);
+    run("-n", 127, &["options stand before the lock"]);
+    run("", 127, &["(exit 127)"]);
+    run("./orphan", 127, &["/no/such/interpreter", "first line"]);
+    let mode = ["\"./data\": is not executable", "chmod +x ./data"];
+    run("./data", 126, &mode);
+    run("./folder", 126, &["\"./folder\": is a directory"]);
+    // A file without `#!` is a script for `sh`, as for every shell.
+    program("script", "exit 5\n");
+    store.run("x ./script").is(5, &[]);
+    store.is_free();
 }
 
 #[test]
@@ -183,139 +144,66 @@ fn a_store_that_cannot_be_reached_is_69_and_no_busy_lock() {
     let store = Store::local();
     // No server is there.
     let url = "redis://user:S3CR3T@127.0.0.1:1/";
-    let words = [vec!["-n"], vec!["-w", "5"], vec![]];
-    let runs = words.map(|words| {
-        let run = Run::new(store.dir.path()).words(&words);
+    let runs = ["-n", "-w 5", ""].map(|words| {
+        let run = Run::new(store.dir.path()).words(words);
         run.words(&["--url", url, "x", "true"]).start()
     });
     for run in runs {
-        let done = run.end();
-        done.is(69, &["(exit 69)", "127.0.0.1:1", "may be free or held"]);
-        assert!(
-            !done.stderr.contains("busy") && !done.stderr.contains("S3CR3T"),
-            "{done:?}"
-        );
+        let done = run.ends(69, &["(exit 69)", "127.0.0.1:1", "may be free or held"]);
+        assert!(!done.stderr.contains("busy"), "{done:?}");
     }
     let store = Store::silent_at_times();
     store.server().pause();
-    store.run(&["x", "true"]).output().is(69, &["(exit 69)"]);
-}
-
-#[test]
-fn a_store_that_refuses_is_told_with_its_reason() {
-    let dir = tempfile::tempdir().unwrap();
-    let primary = RedisServer::builder().password("S3CR3T").start();
-    let at = |user: &str| format!("redis://{user}@127.0.0.1:{}/", primary.port());
-    for url in [at(":S3CR3T-WR0NG"), at("nobody:S3CR3T"), primary.url()] {
-        let done = Run::new(dir.path())
-            .words(&["--url", &url, "x", "true"])
-            .output();
-        done.is(
-            77,
-            &[
-                "access denied",
-                "(exit 77)",
-                &format!("127.0.0.1:{}", primary.port()),
-            ],
-        );
-        assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
-    }
-    Run::new(dir.path())
-        .words(&["--url", &at(":S3CR3T"), "x", "true"])
-        .output()
-        .is(0, &[]);
-
-    let replica = RedisServer::builder()
-        .password("S3CR3T")
-        .replica_of(primary.port())
-        .start();
-    let url = format!("redis://:S3CR3T@127.0.0.1:{}/", replica.port());
-    let done = Run::new(dir.path())
-        .words(&["--url", &url, "x", "true"])
-        .output();
-    done.is(
-        69,
-        &[
-            "replica",
-            "(exit 69)",
-            &format!("127.0.0.1:{}", replica.port()),
-        ],
-    );
-    assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
+    store.run("x true").is(69, &["(exit 69)"]);
 }
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a server of the test's own")]
-fn what_is_no_redis_is_78() {
-    let dir = tempfile::tempdir().unwrap();
+fn a_store_that_refuses_is_told_with_its_reason_and_no_secret() {
+    let store = Store::with_password();
+    let (primary, dir) = (store.server(), store.dir.path());
+    let replica = RedisServer::builder().password("S3CR3T");
+    let replica = replica.replica_of(primary.port()).start();
     let web = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://:S3CR3T@{}/", web.local_addr().unwrap());
+    let http = web.local_addr().unwrap().port();
     thread::spawn(move || {
         for mut visitor in web.incoming().flatten() {
             visitor.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
         }
     });
-    let done = Run::new(dir.path())
-        .words(&["--url", &url, "x", "true"])
-        .output();
-    done.is(78, &["(exit 78)", "127.0.0.1"]);
-    assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
-}
-
-#[test]
-fn a_command_that_cannot_run_is_told_before_the_lock_is_touched() {
-    let store = Store::local();
-    store.touch("data");
-    fs::create_dir(store.file("folder")).unwrap();
-    // An unreachable store, which gets no request.
-    let run = |command: &str| {
-        Run::new(store.dir.path())
-            .words(&["--url", "redis://127.0.0.1:1/", "x", "--", command])
-            .output()
-    };
-    run("no-such-command").is(
-        127,
-        &[
-            "\"no-such-command\": command not found",
-            "(exit 127)",
-            "next",
-        ],
-    );
-    run("./missing").is(127, &["\"./missing\": no such file", "(exit 127)", "next"]);
-    run("-n").is(127, &["options stand before the lock"]);
-    run("").is(127, &["(exit 127)"]);
-    run("./data").is(126, &["\"./data\": is not executable", "chmod +x ./data"]);
-    run("./folder").is(126, &["\"./folder\": is a directory", "(exit 126)"]);
+    for (user, port, code, why) in [
+        (":S3CR3T-WR0NG@", primary.port(), 77, "access denied"),
+        ("nobody:S3CR3T@", primary.port(), 77, "access denied"),
+        ("", primary.port(), 77, "access denied"),
+        (":S3CR3T@", replica.port(), 69, "replica"),
+        (":S3CR3T@", http, 78, "(exit 78)"),
+    ] {
+        let url = format!("redis://{user}127.0.0.1:{port}/");
+        let run = Run::new(dir).words(&["--url", &url, "x", "true"]);
+        let done = run.is(code, &[why, &format!("127.0.0.1:{port}")]);
+        assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
+    }
+    store.run("x true").is(0, &[]);
 }
 
 /// A server that answers but refuses writes, for any reason, is not a busy lock.
 #[test]
 fn a_store_that_takes_no_writes_is_69_and_no_busy_lock() {
     let store = Store::redis();
-    let server = store.server();
-    let refused = |why: &str| {
-        let words = [["-n", "x"], ["-w9", "x"], ["--skip", "x"]];
-        for run in words.map(|words| store.run(&words).words(&["touch", "ran"]).start()) {
-            let done = run.end();
-            done.is(69, &["(exit 69)", "may be free or held"]);
-            assert!(!done.stderr.contains("busy"), "{why}: {done:?}");
+    for (name, value) in [("maxmemory", "1"), ("min-replicas-to-write", "1")] {
+        let set = |value: &str| {
+            let reply = store.server().cli(&["CONFIG", "SET", name, value]);
+            assert_eq!(reply.text(), "OK", "{name} {value}");
+        };
+        set(value);
+        let runs =
+            ["-n", "-w9", "--skip"].map(|words| store.run(words).words("x touch ran").start());
+        for run in runs {
+            let done = run.ends(69, &["(exit 69)", "may be free or held"]);
+            assert!(!done.stderr.contains("busy"), "{name}: {done:?}");
         }
-    };
-    let set = |name: &str, value: &str| {
-        assert!(
-            server
-                .cli(&["CONFIG", "SET", name, value])
-                .error()
-                .is_none(),
-            "{name} {value}"
-        );
-    };
-    set("maxmemory", "1");
-    refused("OOM");
-    set("maxmemory", "0");
-    set("min-replicas-to-write", "1");
-    refused("NOREPLICAS");
-    set("min-replicas-to-write", "0");
+        set("0");
+    }
     assert!(!store.file("ran").exists());
-    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    store.is_free();
 }

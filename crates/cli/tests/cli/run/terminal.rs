@@ -10,20 +10,23 @@ use nix::unistd::mkfifo;
 use testkit::eventually;
 
 use crate::common::pty::Session;
-use crate::common::{LIMIT, Store, lives};
-
-const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+use crate::common::{LEASEHOLD, LIMIT, Store, lives, rows};
 
 /// A command after `leasehold run URL`, as typed.
 fn typed(store: &Store, words: &str) -> String {
     format!("{LEASEHOLD} run --url {} {words}", store.url)
 }
 
-/// `words` run by a shell that leads a session, in the directory of the test.
+/// A shell that leads a session, in the directory of the test.
 fn shell(store: &Store, words: &[&str]) -> Session {
     Session::start(words, |command| {
         command.current_dir(store.dir.path());
     })
+}
+
+/// A shell that runs a line.
+fn at_terminal(store: &Store, shell_name: &str, line: &str) -> Session {
+    shell(store, &[shell_name, "-c", line])
 }
 
 /// A shell with job control that waits for commands.
@@ -36,13 +39,10 @@ fn interactive(store: &Store) -> Session {
 #[test]
 fn the_command_reads_from_the_terminal_at_once() {
     let store = Store::local();
-    let mut session = shell(
+    let mut session = at_terminal(
         &store,
-        &[
-            "sh",
-            "-c",
-            &typed(&store, "x sh -c 'read line; echo got=$line'"),
-        ],
+        "sh",
+        &typed(&store, "x sh -c 'read line; echo got=$line'"),
     );
     session.press("hello\n");
     session.until("got=hello");
@@ -53,23 +53,17 @@ fn the_command_reads_from_the_terminal_at_once() {
 fn ctrl_c_reaches_the_command_alone_which_decides() {
     let store = Store::local();
     let script = "x sh -c 'trap \"exit 9\" INT; touch ready; while :; do sleep 0.02; done'";
-    let mut session = shell(
+    let mut session = at_terminal(
         &store,
-        &[
-            "sh",
-            "-c",
-            &format!("{}; echo rc=$?", typed(&store, script)),
-        ],
+        "sh",
+        &format!("{}; echo rc=$?", typed(&store, script)),
     );
     store.until("ready");
     session.press("\x03");
     session.until("rc=9");
     assert_eq!(session.end().code(), Some(0));
-    assert!(
-        !session.shown().contains("leasehold:"),
-        "{}",
-        session.shown()
-    );
+    let shown = session.shown();
+    assert!(!shown.contains("leasehold:"), "{shown}");
 }
 
 #[test]
@@ -77,19 +71,13 @@ fn ctrl_c_that_ends_the_command_ends_the_script_around_it() {
     for shell_name in ["sh", "bash"] {
         let store = Store::local();
         let line = typed(&store, "x sh -c 'touch ready; exec sleep 1000'");
-        let mut session = shell(
-            &store,
-            &[shell_name, "-c", &format!("{line}; echo went on; true")],
-        );
+        let mut session = at_terminal(&store, shell_name, &format!("{line}; echo went on; true"));
         store.until("ready");
         session.press("\x03");
         session.end();
-        assert!(
-            !session.shown().contains("went on"),
-            "{shell_name}: {}",
-            session.shown()
-        );
-        store.run(&["-n", "x", "true"]).output().is(0, &[]);
+        let shown = session.shown();
+        assert!(!shown.contains("went on"), "{shell_name}: {shown}");
+        store.is_free();
     }
 }
 
@@ -98,52 +86,36 @@ fn ctrl_c_while_waiting_ends_the_script_around_it() {
     let store = Store::local();
     let _holder = store.hold();
     let line = typed(&store, "x touch ran");
-    let mut session = shell(
-        &store,
-        &["bash", "-c", &format!("{line}; echo went on; true")],
-    );
+    let mut session = at_terminal(&store, "bash", &format!("{line}; echo went on; true"));
     session.until("1st in line");
     session.press("\x03");
     session.end();
-    assert!(
-        !session.shown().contains("went on") && !store.file("ran").exists(),
-        "{}",
-        session.shown()
-    );
-    store
-        .run(&["-n", "x", "true"])
-        .output()
-        .is(75, &["0 waiting"]);
+    let shown = session.shown();
+    assert!(!shown.contains("went on"), "{shown}");
+    assert!(!store.file("ran").exists());
+    store.run("-n x true").is(75, &["0 waiting"]);
 }
 
 #[test]
 fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
     let store = Store::local();
     let mut session = interactive(&store);
-    session.press(&format!(
-        "{}\n",
-        typed(
-            &store,
-            "x sh -c 'echo rea''dy; read line; echo got=$line; exit 3'"
-        )
-    ));
+    let script = "x sh -c 'echo rea''dy; read line; echo got=$line; exit 3'";
+    session.press(&format!("{}\n", typed(&store, script)));
     session.until("ready");
     session.press("\x1a");
     session.until("leasehold: stopped; \"x\" is kept for ");
     session.until("s: continue within that time (fg), or the command is killed");
     session.until("Stopped");
     session.until("prompt> ");
-    store
-        .run(&["-n", "x", "true"])
-        .output()
-        .is(75, &["is busy"]);
+    store.is_busy();
     session.press("fg\n");
     session.press("hello\n");
     session.until("got=hello");
     session.until("prompt> ");
     session.press("echo rc=$?\n");
     session.until("rc=3");
-    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    store.is_free();
 }
 
 #[test]
@@ -153,13 +125,11 @@ fn ctrl_z_promises_no_lock_that_is_lost_or_will_be() {
     // Without other programs: a shell that is stopped while it starts one (vfork) stops only after that start.
     let script = "x sh -c ': > ready; read line < let-go'";
     mkfifo(&store.file("let-go"), Mode::S_IRWXU).expect("make a pipe");
-    for (ttl, says) in [
-        (
-            "1h",
-            "or the lock becomes free and the command goes on WITHOUT it",
-        ),
-        ("6s", "stopped; \"x\" was lost before"),
-    ] {
+    let table = r#"
+        1h | or the lock becomes free and the command goes on WITHOUT it
+        6s | stopped; "x" was lost before
+    "#;
+    for [ttl, says] in rows(table) {
         let words = format!("--ttl {ttl} --on-lost warn {script}\n");
         session.press(&typed(&store, &words));
         store.until("ready");
@@ -172,10 +142,8 @@ fn ctrl_z_promises_no_lock_that_is_lost_or_will_be() {
         session.until("prompt> ");
         session.press("fg\n");
         // For reading as well: a pipe that is opened for writing alone waits for its reader.
-        let pipe = File::options()
-            .read(true)
-            .write(true)
-            .open(store.file("let-go"));
+        let mut open = File::options();
+        let pipe = open.read(true).write(true).open(store.file("let-go"));
         let mut pipe = pipe.expect("open the pipe");
         pipe.write_all(b"go on\n").expect("write to the pipe");
         session.until("prompt> ");
@@ -187,10 +155,8 @@ fn ctrl_z_promises_no_lock_that_is_lost_or_will_be() {
 fn in_the_background_it_stops_when_it_wants_to_read() {
     let store = Store::local();
     let mut session = interactive(&store);
-    session.press(&format!(
-        "{} &\n",
-        typed(&store, "x sh -c 'read line; echo got=$line'")
-    ));
+    let script = typed(&store, "x sh -c 'read line; echo got=$line'");
+    session.press(&format!("{script} &\n"));
     session.until("leasehold: stopped");
     // The shell reports it at its next prompt.
     eventually(LIMIT, "the job is stopped", || {
@@ -202,7 +168,7 @@ fn in_the_background_it_stops_when_it_wants_to_read() {
     session.press("hello\n");
     session.until("got=hello");
     session.until("prompt> ");
-    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    store.is_free();
 }
 
 #[test]
@@ -217,10 +183,7 @@ fn stopped_for_too_long_it_is_killed_and_not_continued() {
     session.until("Stopped");
     session.until("prompt> ");
     // Another client gets the lock: the lease has ended.
-    store
-        .run(&["-w", "20", "x", "rm", "-f", "beat"])
-        .output()
-        .is(0, &[]);
+    store.run("-w 20 x rm -f beat").is(0, &[]);
     session.press("fg\n");
     session.until("was lost");
     session.until("prompt> ");
@@ -233,10 +196,8 @@ fn stopped_for_too_long_it_is_killed_and_not_continued() {
 fn others_in_a_pipeline_can_use_the_terminal() {
     let store = Store::local();
     let mut session = interactive(&store);
-    let line = typed(
-        &store,
-        "x sh -c 'echo from command; touch runs; while ! [ -e go ]; do sleep 0.02; done'",
-    );
+    let script = "x sh -c 'echo from command; touch runs; while ! [ -e go ]; do sleep 0.02; done'";
+    let line = typed(&store, script);
     session.press(&format!(
         "{line} | sh -c 'while ! [ -e runs ]; do sleep 0.02; done; read key < /dev/tty; echo key=$key; touch go; cat'\n"
     ));
@@ -256,7 +217,7 @@ fn others_in_a_pipeline_can_use_the_terminal() {
     store.until("ready");
     session.press("\x03");
     session.until("prompt> ");
-    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    store.is_free();
 }
 
 /// Ctrl-C then reaches the processes that the command left, and the second Ctrl-C kills them.
@@ -279,14 +240,14 @@ fn ctrl_c_reaches_what_the_command_left_behind() {
     session.until("prompt> ");
     session.press("echo rc=$?\n");
     session.until("rc=");
-    store.run(&["-n", "x", "true"]).output().is(0, &[]);
+    store.is_free();
 }
 
 #[test]
 fn one_line_is_rewritten_while_waiting() {
     let store = Store::local();
     let holder = store.hold();
-    let mut session = shell(&store, &["sh", "-c", &typed(&store, "-w 10m x echo ran")]);
+    let mut session = at_terminal(&store, "sh", &typed(&store, "-w 10m x echo ran"));
     session.until("\r\x1b[2K");
     session.until("leasehold: waiting for \"x\", 1st in line: held ");
     session.until("/10m00s]");
@@ -295,7 +256,7 @@ fn one_line_is_rewritten_while_waiting() {
     session.until("\r\x1b[2Kleasehold: got \"x\" after ");
     session.until("ran");
     assert_eq!(session.end().code(), Some(0));
-    holder.end().is(0, &[]);
+    holder.ends(0, &[]);
 }
 
 /// With `stty tostop` the system stops background writers, which would stop the wrapper's renewals.
@@ -304,15 +265,13 @@ fn tostop_terminal_does_not_stop_wrapper_and_is_restored() {
     let store = Store::redis();
     let script = "--ttl 6s x sh -c 'stty tostop -echo; trap : TERM; touch ready; while :; do sleep 0.02; done'";
     let line = format!("{}; echo rc=$?; stty -a", typed(&store, script));
-    let mut session = shell(&store, &["sh", "-c", &line]);
+    let mut session = at_terminal(&store, "sh", &line);
     store.until("ready");
     store.server().cli(&["DEL", "x"]);
     session.until("stopping the command");
     session.until("rc=79");
     assert_eq!(session.end().code(), Some(0));
     let shown = session.shown();
-    assert!(
-        shown.contains("-tostop") && !shown.contains("-echo "),
-        "{shown}"
-    );
+    let is_restored = shown.contains("-tostop") && !shown.contains("-echo ");
+    assert!(is_restored, "{shown}");
 }

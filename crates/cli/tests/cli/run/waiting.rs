@@ -5,7 +5,7 @@
 
 use std::process::Stdio;
 
-use crate::common::{self, Store, on_each_store};
+use crate::common::{LIMIT, Store, on_each_store};
 use nix::sys::signal::Signal;
 
 on_each_store! {
@@ -17,26 +17,17 @@ on_each_store! {
 
 fn says_who_holds_and_the_place_in_line_and_runs_in_turn(store: &Store) {
     let holder = store.hold();
-    let held_by = format!(
-        "(pid {}: sh), fence {}",
-        holder.pid(),
-        store.number("fence")
-    );
+    let (pid, fence) = (holder.pid(), store.number("fence"));
+    let held_by = format!("(pid {pid}: sh), fence {fence}");
 
-    let script = "echo $LEASEHOLD_FENCE > second; cat let-go-second 2>/dev/null; while ! [ -e let-go-second ]; do sleep 0.02; done";
-    let second = store
-        .run(&["--note", "the second", "x", "sh", "-c", script])
-        .start();
+    let script =
+        "echo $LEASEHOLD_FENCE > second; while ! [ -e let-go-second ]; do sleep 0.02; done";
+    let noted = store.run(&["--note", "the second"]);
+    let second = noted.words(&["x", "sh", "-c", script]).start();
     second.until_it_says("waiting for \"x\", 1st in line: held ");
     second.until_it_says(&held_by);
-    let third = store
-        .run(&[
-            "x",
-            "sh",
-            "-c",
-            "echo $LEASEHOLD_FENCE $LEASEHOLD_WAITED_MS",
-        ])
-        .start();
+    let script = "echo $LEASEHOLD_FENCE > third; echo $LEASEHOLD_WAITED_MS > waited";
+    let third = store.script("x", script).start();
     third.until_it_says("waiting for \"x\", 2nd in line: held ");
     third.until_it_says(&held_by);
     assert!(!store.file("second").exists());
@@ -45,25 +36,15 @@ fn says_who_holds_and_the_place_in_line_and_runs_in_turn(store: &Store) {
     let fence = store.number("second");
     second.until_it_says(&format!("fence {fence}\n"));
     third.until_it_says("waiting for \"x\", 1st in line: held ");
-    third.until_it_says(&format!(
-        "(pid {}: the second), fence {fence}",
-        second.pid()
-    ));
-    holder.end().is(0, &[]);
+    let held_by = format!("(pid {}: the second), fence {fence}", second.pid());
+    third.until_it_says(&held_by);
+    holder.ends(0, &[]);
 
     store.touch("let-go-second");
-    second.end().is(0, &["got \"x\" after "]);
-    let third = third.end();
-    third.is(0, &["got \"x\" after "]);
-    let numbers: Vec<u64> = third
-        .stdout
-        .split_whitespace()
-        .map(|number| number.parse().expect("a number"))
-        .collect();
-    let [own_fence, waited] = numbers[..] else {
-        panic!("{third:?}")
-    };
-    assert!(own_fence > fence && waited > 0, "{third:?}");
+    for waited in [second, third] {
+        waited.ends(0, &["got \"x\" after "]);
+    }
+    assert!(store.number("third") > fence && store.number("waited") > 0);
 }
 
 fn a_signal_leaves_the_line(store: &Store) {
@@ -74,14 +55,11 @@ fn a_signal_leaves_the_line(store: &Store) {
         (Signal::SIGHUP, 129),
         (Signal::SIGQUIT, 131),
     ] {
-        let waiter = store.run(&["x", "touch", "ran"]).start();
+        let waiter = store.run("x touch ran").start();
         waiter.until_it_says("1st in line");
         waiter.signal(signal);
-        assert_eq!(waiter.end().code(), code);
-        store
-            .run(&["-n", "x", "true"])
-            .output()
-            .is(75, &["0 waiting"]);
+        waiter.ends(code, &[]);
+        store.run("-n x true").is(75, &["0 waiting"]);
     }
     assert!(!store.file("ran").exists());
 }
@@ -89,94 +67,68 @@ fn a_signal_leaves_the_line(store: &Store) {
 /// A waiter that is stopped finds both when it goes on: the lock, which was granted meanwhile, and the signal.
 fn a_signal_that_arrives_with_the_lock_starts_nothing(store: &Store) {
     let holder = store.hold();
-    let waiter = store.run(&["x", "touch", "ran"]).start();
+    let waiter = store.run("x touch ran").start();
     waiter.until_it_says("1st in line");
     waiter.stop();
     store.let_go();
-    holder.end().is(0, &[]);
+    holder.ends(0, &[]);
     waiter.signal(Signal::SIGTERM);
     waiter.signal(Signal::SIGCONT);
-    assert_eq!(waiter.end().code(), 143);
+    waiter.ends(143, &[]);
     assert!(!store.file("ran").exists());
-    store.run(&["-w", "20", "x", "true"]).output().is(0, &[]);
+    store.run("-w 20 x true").is(0, &[]);
 }
 
 fn other_signals_do_not_end_the_waiting(store: &Store) {
     let holder = store.hold();
-    let waiter = store.run(&["x", "true"]).start();
+    let waiter = store.run("x true").start();
     waiter.until_it_says("1st in line");
     waiter.signal(Signal::SIGUSR1);
     waiter.signal(Signal::SIGUSR2);
     store.let_go();
-    waiter.end().is(0, &["got \"x\""]);
-    holder.end().is(0, &[]);
+    waiter.ends(0, &["got \"x\""]);
+    holder.ends(0, &[]);
 }
 
 #[test]
 fn quiet_says_nothing() {
     let store = &Store::local();
     let holder = store.hold();
-    let noisy = store.run(&["x", "true"]).start();
+    let noisy = store.run("x true").start();
     noisy.until_it_says("1st in line");
-    let quiet = store.run(&["-q", "x", "true"]).start();
+    let quiet = store.run("-q x true").start();
     // Only its place in the queue shows that the quiet run waits.
-    testkit::eventually(common::LIMIT, "it waits", || {
-        store
-            .run(&["-n", "x", "true"])
-            .output()
-            .stderr
-            .contains("2 waiting")
+    testkit::eventually(LIMIT, "it waits", || {
+        let busy = store.run("-n x true").output();
+        busy.stderr.contains("2 waiting")
     });
     store.let_go();
     assert_eq!(quiet.end().stderr, "");
-    for done in [noisy.end(), holder.end()] {
-        done.is(0, &[]);
-    }
-}
-
-#[test]
-fn a_lock_is_not_waited_for_inside_itself() {
-    let store = &Store::local();
-    let wrapper = env!("CARGO_BIN_EXE_leasehold");
-    let done = store
-        .run(&["x", wrapper, "run", "--url", &store.url, "x", "true"])
-        .output();
-    done.is(
-        64,
-        &[
-            "\"x\" is held by an outer `leasehold run`",
-            "waiting for it would never end",
-        ],
-    );
-    let done = store
-        .run(&[
-            "x", wrapper, "run", "--url", &store.url, "y", "echo", "other",
-        ])
-        .output();
-    assert_eq!((done.code(), done.stdout.as_str()), (0, "other\n"));
+    noisy.ends(0, &[]);
+    holder.ends(0, &[]);
 }
 
 #[test]
 fn a_store_that_stopped_answering_is_not_a_busy_lock() {
     let store = Store::silent_at_times();
     let _holder = store.hold();
-    let waits = |verb: &str, words: &[&str]| {
-        let waiting = store.verb(verb, &[&["-w", "10", "x"], words].concat());
+    let waits = |verb: &str, words: &str| {
+        let waiting = store.verb(verb, words);
         waiting.stdin(Stdio::piped()).start()
     };
     // A client far back in the queue seldom sends requests, so it does not notice by itself that the store is
     // silent.
-    let ahead: Vec<_> = (0..4).map(|_| waits("run", &["true"])).collect();
+    let ahead: Vec<_> = (0..4).map(|_| waits("run", "-w 10 x true")).collect();
     for waiting in &ahead {
         waiting.until_it_says("waiting for");
     }
-    let skipping = store.run(&["--skip", "-w", "10", "x", "true"]).start();
-    let (last, holding) = (waits("run", &["true"]), waits("hold", &[]));
+    let skipping = store.run("--skip -w 10 x true").start();
+    let (last, holding) = (waits("run", "-w 10 x true"), waits("hold", "-w 10 x"));
     last.until_it_says("in line");
     holding.until_it_writes("waiting");
     store.server().pause();
     for waiting in ahead.into_iter().chain([skipping, last, holding]) {
-        waiting.end().is(69, &["(exit 69)"]);
+        waiting.ends(69, &["(exit 69)"]);
     }
     store.server().resume();
 }
@@ -187,21 +139,18 @@ fn an_outage_at_the_first_contact_is_part_of_the_wait() {
     let store = Store::redis();
     store.server().kill();
     for (verb, words) in [
-        ("run", &["x", "--", "true"][..]),
-        ("acquire", &["--ttl", "6s", "y"]),
-        ("wait", &["z"]),
+        ("run", "x -- true"),
+        ("acquire", "--ttl 6s y"),
+        ("wait", "z"),
     ] {
-        let now = store.verb(verb, words).output();
-        assert_eq!(now.code(), 69, "{now:?}");
-        let limit = [&["-w", "300ms"], words].concat();
-        let over = store.verb(verb, &limit).output();
+        store.verb(verb, words).is(69, &[]);
+        let over = store.verb(verb, "-w 300ms").words(words);
         over.is(69, &["refused", "(exit 69)"]);
-        let waits = store.verb(verb, &[&["-w", "1h"], words].concat()).start();
+        let waits = store.verb(verb, "-w 1h").words(words).start();
         waits.until_it_says("waiting for the store: ");
         store.server().restart();
-        assert_eq!(waits.end().code(), 0, "{verb}");
+        waits.ends(0, &[]);
         store.server().kill();
     }
-    let words = ["--try", "x", "--", "true"];
-    store.verb("run", &words).output().is(69, &["(exit 69)"]);
+    store.run("--try x -- true").is(69, &["(exit 69)"]);
 }

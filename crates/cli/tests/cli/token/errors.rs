@@ -1,16 +1,15 @@
 //! `acquire` without success, and invalid tokens.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testkit::eventually;
 
-use super::{acquired, command, is, is_free, leasehold, stdout};
-use crate::common::{LIMIT, Store, on_each_store, without_settings};
+use super::{acquired, with_token};
+use crate::common::{LIMIT, Store, on_each_store};
 
 on_each_store! {
     what_nobody_can_be_told_of_is_given_back,
@@ -20,69 +19,31 @@ on_each_store! {
 }
 
 fn what_nobody_can_be_told_of_is_given_back(store: &Store) {
-    let mut full = command(store, &["acquire", "x", "--ttl", "1h"], &[]);
-    let device = File::options()
-        .write(true)
-        .open("/dev/full")
-        .expect("it is there");
-    let full = full
-        .stdout(device)
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let output = full.wait_with_output().expect("it ends");
-    is(
-        &output,
-        70,
-        &["cannot be written to stdout", "was released again"],
-    );
-    is_free(store);
+    let device = File::options().write(true).open("/dev/full");
+    let full = store.leasehold("acquire x --ttl 1h");
+    let output = full.stdout(device.expect("it is there")).raw();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(70), "{said}");
+    for words in ["cannot be written to stdout", "was released again"] {
+        assert!(said.contains(words), "{said}");
+    }
+    store.is_free();
 
-    let mut shell = Command::new("sh");
-    without_settings(&mut shell);
-    let output = shell
-        .args([
-            "-c",
-            "exec \"$0\" acquire x --ttl 1h >&-",
-            env!("CARGO_BIN_EXE_leasehold"),
-        ])
-        .env("LEASEHOLD_URL", &store.url)
-        .output()
-        .expect("a shell");
-    is(&output, 64, &["stdout is closed", "was not taken"]);
-    is_free(store);
+    let script = "exec leasehold acquire x --ttl 1h >&-";
+    let closed = store.program(&["sh", "-c", script]);
+    let closed = closed.env("LEASEHOLD_URL", &store.url);
+    closed.is(64, &["stdout is closed", "was not taken"]);
+    store.is_free();
 }
 
 fn a_signal_while_waiting_leaves_nothing_behind(store: &Store) {
-    let token = acquired(store, "1h");
-    // Not under `timeout`, which would get the signal.
-    let mut waiting = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    without_settings(&mut waiting);
-    let said = File::create(store.file("said")).expect("a file");
-    let mut waiting = waiting
-        .args(["acquire", "x", "--ttl", "1h"])
-        .env("LEASEHOLD_URL", &store.url)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(said)
-        .spawn()
-        .expect("it runs");
-    eventually(LIMIT, "it waits", || {
-        fs::read_to_string(store.file("said")).is_ok_and(|said| said.contains("waiting for \"x\""))
-    });
-    let pid = Pid::from_raw(i32::try_from(waiting.id()).expect("a process id"));
-    kill(pid, Signal::SIGTERM).expect("it lives");
-    eventually(LIMIT, "it ends", || {
-        waiting.try_wait().expect("a state").is_some()
-    });
-    let output = waiting.wait_with_output().expect("it has ended");
-    assert_eq!(
-        (output.status.code(), stdout(&output)),
-        (Some(143), String::new())
-    );
-    let released = leasehold(store, &["release", "x"], &[("LEASEHOLD_TOKEN", &token)]);
-    is(&released, 0, &[]);
-    is_free(store);
+    let token = acquired(store);
+    let waiting = store.leasehold("acquire x --ttl 1h").start();
+    waiting.until_it_says("waiting for \"x\"");
+    waiting.signal(Signal::SIGTERM);
+    waiting.prints(143, "");
+    with_token(store, &token, "release").says_nothing(0);
+    store.is_free();
 }
 
 fn a_signal_before_the_token_is_written_gives_the_lock_back(store: &Store) {
@@ -92,21 +53,9 @@ fn a_signal_before_the_token_is_written_gives_the_lock_back(store: &Store) {
     while full.write(&[b'x'; 4096]).is_ok() {}
     while full.write(b"x").is_ok() {}
     fcntl(&full, FcntlArg::F_SETFL(OFlag::empty())).expect("a pipe");
-    let mut stuck = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    without_settings(&mut stuck);
-    let mut stuck = stuck
-        .args(["acquire", "x", "--ttl", "1h"])
-        .env("LEASEHOLD_URL", &store.url)
-        .stdin(Stdio::null())
-        .stdout(full)
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it runs");
+    let mut stuck = store.leasehold("acquire x --ttl 1h").stdout(full).spawn();
     eventually(LIMIT, "it has the lock", || {
-        leasehold(store, &["run", "-n", "x", "true"], &[])
-            .status
-            .code()
-            == Some(75)
+        store.run("-n x true").output().code() == 75
     });
     let pid = Pid::from_raw(i32::try_from(stuck.id()).expect("a process id"));
     kill(pid, Signal::SIGTERM).expect("it lives");
@@ -115,131 +64,84 @@ fn a_signal_before_the_token_is_written_gives_the_lock_back(store: &Store) {
     });
     assert_eq!(stuck.wait().expect("it has ended").code(), Some(143));
     drop(unread);
-    is_free(store);
+    store.is_free();
 }
 
 fn a_busy_lock_is_75_or_124(store: &Store) {
-    acquired(store, "1h");
-    for (words, code, next) in [
-        (
-            ["-n"].as_slice(),
-            75,
-            "leasehold acquire --ttl 1h30m -w 5m x\n",
-        ),
-        (&["-w", "1"], 124, "leasehold acquire --ttl 1h30m x\n"),
+    acquired(store);
+    for (option, code, next) in [
+        ("-n", 75, "leasehold acquire --ttl 1h30m -w 5m x\n"),
+        ("-w 1", 124, "leasehold acquire --ttl 1h30m x\n"),
     ] {
-        let words = [&["acquire", "x", "--ttl", "90m"], words].concat();
-        let output = leasehold(store, &words, &[]);
-        is(&output, code, &["\"x\" is ", "busy", next]);
-        assert_eq!(stdout(&output), "");
+        let run = store.leasehold("acquire x --ttl 90m").words(option);
+        let done = run.is(code, &["\"x\" is ", "busy", next]);
+        assert_eq!(done.stdout, "");
     }
 }
 
 #[test]
 fn what_is_missing_or_wrong_is_64() {
     let store = &Store::local();
-    let output = leasehold(store, &["acquire", "x"], &[]);
-    is(
-        &output,
-        64,
-        &[
-            "--ttl is required",
-            "nothing renews the lease",
-            "leasehold run",
-        ],
-    );
-    for verb in [
-        ["check"].as_slice(),
-        &["release"],
-        &["renew", "--ttl", "1h"],
-    ] {
-        is(
-            &leasehold(store, verb, &[]),
-            64,
-            &[
-                "no lock given",
-                "LEASEHOLD_LOCK is not set",
-                "counts only if it is exported",
-            ],
-        );
-        let lock = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", "")];
-        is(
-            &leasehold(store, verb, &lock),
-            64,
-            &["no token given", "LEASEHOLD_TOKEN is not set"],
-        );
-        let wrong = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", "S3CR3T")];
-        let output = leasehold(store, verb, &wrong);
-        is(&output, 64, &["invalid token", "is not one of ours"]);
-        assert!(!format!("{output:?}").contains("S3CR3T"), "{output:?}");
+    let why = [
+        "--ttl is required",
+        "nothing renews the lease",
+        "leasehold run",
+    ];
+    store.leasehold("acquire x").is(64, &why);
+    let verbs = ["check", "release", "renew --ttl 1h"];
+    for verb in verbs {
+        let no_lock = ["LEASEHOLD_LOCK is not set", "counts only if it is exported"];
+        store.leasehold(verb).is(64, &no_lock);
+        let no_token = ["no token given", "LEASEHOLD_TOKEN is not set"];
+        with_token(store, "", verb).is(64, &no_token);
+        let wrong = ["invalid token", "is not one of ours"];
+        let done = with_token(store, "S3CR3T", verb).is(64, &wrong);
+        assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
     }
-    is_free(store);
+    store.is_free();
 
     // Simulates a file format that takes `#` as the start of a comment, and so cuts off the fence.
-    let token = acquired(store, "1h");
+    let token = acquired(store);
     let owner = token.split('#').next().expect("it has a fence");
-    let cut_off = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", owner)];
-    for verb in [
-        ["check"].as_slice(),
-        &["release", "--if-held"],
-        &["renew", "--ttl", "1h"],
-    ] {
-        let output = leasehold(store, verb, &cut_off);
-        is(
-            &output,
-            64,
-            &[
-                "invalid token",
-                "has no fence at its end",
-                "<token>#<fence>",
-            ],
-        );
+    for verb in verbs {
+        let says = [
+            "invalid token",
+            "has no fence at its end",
+            "<token>#<fence>",
+        ];
+        with_token(store, owner, verb).is(64, &says);
     }
-    is(
-        &leasehold(store, &["release", "x"], &[("LEASEHOLD_TOKEN", &token)]),
-        0,
-        &[],
-    );
+    with_token(store, &token, "release").says_nothing(0);
 }
 
 #[test]
 fn a_store_that_does_not_answer_is_69_and_never_79() {
     let store = Store::redis();
-    let token = acquired(&store, "1h");
-    let set = [
-        ("LEASEHOLD_LOCK", "x"),
-        ("LEASEHOLD_TOKEN", token.as_str()),
+    let token = acquired(&store);
+    for verb in ["check", "release", "release --if-held", "renew --ttl 1h"] {
+        let run = with_token(&store, &token, verb);
         // No server is there.
-        ("LEASEHOLD_URL", "redis://:S3CR3T@127.0.0.1:1/"),
-    ];
-    for verb in [
-        ["check"].as_slice(),
-        &["release"],
-        &["release", "--if-held"],
-        &["renew", "--ttl", "1h"],
-    ] {
-        let output = leasehold(&store, verb, &set);
-        is(&output, 69, &["(exit 69)"]);
-        assert!(!format!("{output:?}").contains("S3CR3T"), "{output:?}");
+        let run = run.env("LEASEHOLD_URL", "redis://:S3CR3T@127.0.0.1:1/");
+        let done = run.is(69, &["(exit 69)"]);
+        assert!(!done.stderr.contains("S3CR3T"), "{done:?}");
     }
-    let full = store.server();
-    full.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    let output = leasehold(&store, &["renew", "--ttl", "1h"], &set[..2]);
-    is(&output, 69, &["The renewal is not confirmed"]);
-    full.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    is(&leasehold(&store, &["release"], &set[..2]), 0, &[]);
+    let writes = |replicas: &str| {
+        let server = store.server();
+        server.cli(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+    };
+    writes("1");
+    let renew = with_token(&store, &token, "renew --ttl 1h");
+    renew.is(69, &["The renewal is not confirmed"]);
+    writes("0");
+    with_token(&store, &token, "release").says_nothing(0);
 }
 
 #[test]
 fn a_pipeline_does_not_wait_for_its_own_lease() {
     let store = &Store::local();
-    let token = acquired(store, "1h");
-    let set = [("LEASEHOLD_LOCK", "x"), ("LEASEHOLD_TOKEN", token.as_str())];
-    for verb in [
-        ["run", "x", "true"].as_slice(),
-        &["acquire", "--ttl", "1h", "x"],
-    ] {
-        let output = leasehold(store, verb, &set);
-        is(&output, 64, &["you already hold this lock"]);
+    let token = acquired(store);
+    for words in ["run x true", "acquire --ttl 1h x"] {
+        let run = with_token(store, &token, words);
+        run.is(64, &["you already hold this lock"]);
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::scene::{LONG, QuorumScene, is_foreign};
 use crate::foreign::Foreign;
-use crate::late::{SOON, seen_soon, timed};
+use crate::late::{self, SOON, seen_soon, timed};
 use crate::peer::Peer;
-use crate::scene::{EXPIRES_SOON, NAME, SLACK, millis, now};
+use crate::scene::{NAME, SLACK, millis, now};
 
 pub(super) fn each_excludes_the_other(foreign: &'static Foreign) -> String {
     let mut version = String::new();
@@ -40,11 +40,9 @@ pub(super) fn each_excludes_the_other(foreign: &'static Foreign) -> String {
 fn is_seen(scene: &QuorumScene) {
     let seen = scene.inspect();
     let holder = &seen["holder"];
-    assert_eq!(
-        (&seen["state"], &holder["kind"], &holder["type"]),
-        (&"held".into(), &"foreign".into(), &"string".into()),
-        "{seen}"
-    );
+    assert_eq!(seen["state"], "held", "{seen}");
+    assert_eq!(holder["kind"], "foreign", "{seen}");
+    assert_eq!(holder["type"], "string", "{seen}");
     let format = holder["format"].as_str().expect("it guesses");
     assert!(scene.foreign.formats.contains(&format), "{seen}");
     let left = seen["lease_ms"].as_u64();
@@ -121,15 +119,5 @@ fn after_the_end_of(mut holder: Peer, heir: &mut Peer, expire_soon: impl FnOnce(
     // A busy machine may need a second attempt.
     assert_eq!(holder.ask(&format!("wait {NAME} {LONG}")), "held");
     holder.kill();
-    let before = now();
-    expire_soon();
-    let set = now();
-    assert_eq!(heir.ask(&format!("wait {NAME} {LONG}")), "held");
-    let taken = now();
-    // The ends were set between the two times, and a server counts whole milliseconds.
-    assert!(
-        taken.since(before) + Duration::from_millis(2) >= EXPIRES_SOON,
-        "not before its end"
-    );
-    taken.since(set).saturating_sub(EXPIRES_SOON)
+    late::after_the_end(expire_soon, heir, LONG)
 }

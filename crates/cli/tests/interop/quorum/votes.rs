@@ -14,6 +14,12 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A TTL of Leasehold whose renewals come soon.
 const RENEWED: &str = "6000";
 
+/// Whether a foreign client has the vote of this node. All are up.
+fn has_foreign_vote(scene: &QuorumScene, node: usize) -> bool {
+    let vote = &scene.votes()[node];
+    vote.as_deref().is_some_and(is_foreign)
+}
+
 pub(super) fn nobody_releases_the_others_votes(foreign: &'static Foreign) -> String {
     for scene in QuorumScene::with_and_without_each_node(foreign) {
         let (mut leasehold, mut other) = (scene.leasehold_peer(), scene.foreign_peer());
@@ -23,13 +29,7 @@ pub(super) fn nobody_releases_the_others_votes(foreign: &'static Foreign) -> Str
         scene.forget_all();
         assert_eq!(leasehold.ask(&format!("wait {NAME} {LONG}")), "held");
         let vote = scene.all_vote();
-        let said = other.ask("release");
-        let expected = if foreign.knows_loss {
-            "lost"
-        } else {
-            "released"
-        };
-        assert_eq!(said, expected);
+        assert_eq!(other.ask("release"), foreign.after_a_loss());
         assert_eq!(scene.all_vote(), vote, "Leasehold goes on");
 
         // The votes for Leasehold were deleted, and the foreign peer holds the lock.
@@ -96,11 +96,7 @@ pub(super) fn a_foreign_vote_is_replaced_after_its_release(foreign: &'static For
 fn a_vote_is_replaced(foreign: &'static Foreign, node: usize) {
     let scene = QuorumScene::new(foreign);
     let (mut leasehold, mut other) = (scene.leasehold_peer(), scene.foreign_peer_with(node));
-    let has_vote = || {
-        scene.votes()[node]
-            .as_ref()
-            .is_some_and(|vote| is_foreign(vote))
-    };
+    let has_vote = || has_foreign_vote(&scene, node);
     assert_eq!(other.ask(&format!("try {NAME} {LONG}")), "held");
     assert_eq!(leasehold.ask(&format!("wait {NAME} {RENEWED}")), "held");
     assert!(has_vote(), "left alone");
@@ -122,11 +118,7 @@ pub(super) fn a_vote_of_its_killed_waiter_delays_no_other(foreign: &'static Fore
         scene.all_vote();
         scene.forget(node);
         other.tell(&format!("retry {NAME} {LONG}"));
-        let has_vote = || {
-            scene.votes()[node]
-                .as_ref()
-                .is_some_and(|vote| is_foreign(vote))
-        };
+        let has_vote = || has_foreign_vote(&scene, node);
         eventually(LIMIT, "it keeps a vote", has_vote);
         other.kill();
         assert_eq!(holder.ask("release"), "released");

@@ -6,18 +6,16 @@ pub(crate) mod side;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold::Clock;
 use testkit::{RedisServer, eventually};
 
-use crate::args::Args;
 use crate::late::{seen_soon, timed};
 use crate::peer::Peer;
 use crate::scene::{EXPIRES_SOON, SLACK, millis, now};
-use crate::{Tally, foreign, tell};
+use crate::{Job, Story, foreign, named};
 
 const NAME: &str = "orders";
 const LONG: Duration = Duration::from_secs(30);
@@ -26,70 +24,38 @@ const ATTEMPT: &str = "try orders 60000";
 
 /// A client of the recipe, and the time unit of all clients.
 #[derive(Clone, Copy)]
-pub(crate) struct Foreign {
+struct Foreign {
     name: &'static str,
     unit: &'static str,
 }
 
-pub(crate) const FOREIGN: [Foreign; 3] = [
-    Foreign {
-        name: "plain",
-        unit: "s",
-    },
-    Foreign {
-        name: "plain",
-        unit: "ms",
-    },
-    Foreign {
-        name: "redis-py",
-        unit: "s",
-    },
-];
-
-type Story = (&'static str, fn(&Scene) -> String);
-
-const STORIES: [Story; 5] = [
-    ("each_excludes_the_other", each_excludes_the_other),
-    (
-        "a_release_is_seen_by_the_others_waiter",
-        a_release_is_seen_by_the_others_waiter,
-    ),
-    (
-        "one_takes_over_what_has_passed",
-        one_takes_over_what_has_passed,
-    ),
-    ("a_counter_loses_nothing", a_counter_loses_nothing),
-    (
-        "a_counter_outlives_a_killed_holder",
-        a_counter_outlives_a_killed_holder,
-    ),
-];
-
 pub(crate) use self::migrating::STORIES as TALES;
 
-/// The titles of all stories.
-pub(crate) fn titles() -> impl Iterator<Item = String> {
-    FOREIGN
-        .iter()
-        .flat_map(|foreign| STORIES.iter().map(|(story, _)| foreign.title(story)))
-}
+type Tell = fn(&Scene) -> String;
 
-/// Runs all stories with one client.
-pub(crate) fn try_one(foreign: Foreign, args: &Args, tally: &Tally) {
-    let (wanted, left_out): (Vec<&Story>, Vec<_>) = STORIES
-        .iter()
-        .partition(|(story, _)| args.want(&foreign.title(story)));
-    tally.left_out.fetch_add(left_out.len(), Ordering::SeqCst);
-    if wanted.is_empty() {
-        return;
-    }
-    if let Some(why) = foreign.missing() {
-        let who = format!("timestamp-{} {}", foreign.name, foreign.unit);
-        return tally.skip(&who, why, wanted.len());
-    }
-    for (story, told) in wanted {
-        tell(&foreign.title(story), tally, || told(&Scene::new(foreign)));
-    }
+/// All stories, with each client.
+pub(crate) fn jobs() -> impl Iterator<Item = Job> {
+    let clients = [("plain", "s"), ("plain", "ms"), ("redis-py", "s")];
+    clients.into_iter().map(|(name, unit)| {
+        let foreign = Foreign { name, unit };
+        let all: [(&str, Tell); 5] = named![
+            each_excludes_the_other,
+            a_release_is_seen_by_the_others_waiter,
+            one_takes_over_what_has_passed,
+            a_counter_loses_nothing,
+            a_counter_outlives_a_killed_holder,
+        ];
+        let who = format!("timestamp-{name} {unit}");
+        let story = |(title, tell): (&str, Tell)| -> Story {
+            let tell = move || tell(&Scene::new(foreign));
+            (format!("{who} {title}"), Box::new(tell))
+        };
+        Job {
+            stories: all.into_iter().map(story).collect(),
+            missing: Box::new(move || foreign.missing()),
+            who,
+        }
+    })
 }
 
 impl Foreign {
@@ -99,14 +65,9 @@ impl Foreign {
         u64::try_from(time.as_millis()).unwrap() / unit
     }
 
-    fn title(self, story: &str) -> String {
-        format!("timestamp-{} {} {story}", self.name, self.unit)
-    }
-
     fn missing(self) -> Option<String> {
-        let redis_py = (self.name == "redis-py")
-            .then(|| foreign::ALL.iter().find(|other| other.name == "redis-py"));
-        redis_py.flatten()?.missing()
+        let mut all = foreign::ALL.iter();
+        all.find(|other| other.name == self.name)?.missing()
     }
 
     fn command(self, port: u16) -> Command {
@@ -335,11 +296,9 @@ fn count(peers: &mut [Peer; 4], ttl: &str, turns: i64, meanwhile: impl FnOnce())
     meanwhile();
     let lost = peers.iter_mut().map(|peer| {
         let answer = peer.answer();
-        let lost = answer
-            .strip_prefix("counted, ")
-            .and_then(|rest| rest.strip_suffix(" lost"));
-        let lost: usize = lost.expect("it counted").parse().unwrap();
-        lost
+        let lost = answer.strip_prefix("counted, ");
+        let lost = lost.and_then(|rest| rest.strip_suffix(" lost"));
+        lost.expect("it counted").parse::<usize>().unwrap()
     });
     (turns * 4, lost.sum())
 }
