@@ -54,7 +54,7 @@ impl Scene {
             let mut effects = Vec::new();
             client.machine.handle(at, event, &mut effects);
             for effect in effects {
-                if let QuorumEffect::Answer(_, Ok(Reply::Held(_))) = effect {
+                if let QuorumEffect::Answer((), Ok(Reply::Held(_))) = effect {
                     self.is_held = true;
                 }
                 let QuorumEffect::Send {
