@@ -121,7 +121,7 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
         "--time",
         "52s",
         "--seed",
-        "7",
+        "10",
         // Loads of the machine are no faults of the lock: the storm of a minute, in the soak, looks closer.
         "--tolerance",
         "10s",

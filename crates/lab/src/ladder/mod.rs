@@ -2,6 +2,7 @@
 //! own rules have separate models.
 
 pub mod check;
+mod judge;
 pub mod model;
 pub mod program;
 pub mod property;

@@ -3,8 +3,9 @@
 
 use stateright::Model;
 
+use super::judge::JudgedStep;
 use super::program::{AT_REST, Answer, Intent, Memory};
-use super::property::{JudgedStep, LadderProperty};
+use super::property::LadderProperty;
 use super::redis::{Key, RedisCommand, Reply};
 use super::rungs::{Comeback, Fault, Rung, RungBounds, TTL};
 use super::state::{Flight, LadderClient, LadderState};

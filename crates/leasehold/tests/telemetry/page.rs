@@ -36,20 +36,17 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
 /// One use of a macro: its level or kind, its message or name, its fields.
 type Told = (String, String, BTreeSet<String>);
 
-/// Every use of these macros in the sources of telemetry, also of `leasehold-cache`.
+/// Every use of these macros in the sources of telemetry, also of `leasehold-cache`. The library has a macro of its own for events.
 fn told(macros: &[&str]) -> BTreeSet<Told> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/telemetry");
-    let entries = fs::read_dir(folder).expect("a folder");
-    let files = entries.map(|entry| entry.expect("an entry").path());
-    let texts = files.map(|path| fs::read_to_string(path).expect("a file"));
-    let of_cache = file("../cache/src/telemetry.rs");
     let mut all = BTreeSet::new();
-    for text in texts.chain([of_cache]) {
+    for text in ["src/telemetry.rs", "../cache/src/telemetry.rs"].map(file) {
         for name in macros {
-            let start = format!("{name}!(");
-            for (at, _) in text.match_indices(&start) {
-                let (fields, message) = arguments(&text[at + start.len()..]);
-                all.insert(((*name).to_owned(), message, fields));
+            let own = format!("say!(self, {}, ", name.to_uppercase());
+            for start in [format!("{name}!("), own] {
+                for (at, _) in text.match_indices(&start) {
+                    let (fields, message) = arguments(&text[at + start.len()..]);
+                    all.insert(((*name).to_owned(), message, fields));
+                }
             }
         }
     }

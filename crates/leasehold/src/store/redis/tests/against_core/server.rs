@@ -199,9 +199,11 @@ impl Redis {
         self.scene.command(&words);
     }
 
-    /// Evicts the counters, or makes them a value that counts as lost, which depends on the place in the sequence.
+    /// Evicts the counters, or makes them a value that counts as lost, which depends on the place in the sequence. A node without a mark
+    /// has none: the terms in their names are those of the mark that the next client makes.
     pub(super) fn lose_counters(&mut self, names: &[LockName]) -> Option<&'static str> {
-        let value = LOST[self.requests % LOST.len()];
+        let has_counters = self.role == Role::Alone || self.mark_of().unwrap().is_some();
+        let value = LOST[self.requests % LOST.len()].filter(|_| has_counters);
         for key in self.counter_keys(names).unwrap() {
             match value {
                 None => self.command(&["DEL", &key]),
