@@ -4,26 +4,24 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposal, Proposer, Refusal, Verdict};
 use leasehold_core::{
-    Acceptable, Block, Busy, Fence, Fences, Held, HolderIdentity, Owner, Reply, Step, Ttl, Wait,
+    Acceptable, Block, Busy, Fence, Fences, Held, LockName, Owner, Reply, Step, Ttl, Wait,
 };
 
 use super::attempt::{
     Attempt, NodeReply, QuorumInfo, ROUNDS, Request, TRIES, is_open, refusal_error, superseded,
 };
-use super::effects::{EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
-use super::lead::{Leads, Passing, Stuck, WantedNames};
+use super::effects::{Ballot, EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
+use super::lead::{Leads, PATIENCE, Passing, Stuck, WaitersHeard};
 use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Owners, Party, Record};
 use crate::backoff::jittered;
+use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
 
 /// The first pause before a client with the vote of the lead asks the other nodes again, and the longest one. It doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-
-/// How long a client leaves its votes to the holder at the lead: that one tries again within half of it.
-const GIVE_WAY: Duration = Duration::from_millis(30);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// When a waiter asks again that waits in no queue.
 const UNQUEUED: Duration = Duration::from_millis(50);
@@ -35,7 +33,7 @@ pub(super) struct Context<'a, C> {
     proposer: &'a mut Proposer,
     leads: &'a Leads,
     stuck: &'a mut Stuck,
-    wanted: &'a mut WantedNames,
+    wanted: &'a mut WaitersHeard,
     at: EventTime,
     effects: &'a mut Vec<QuorumEffect<C>>,
 }
@@ -72,16 +70,19 @@ impl<C> QuorumMachine<C> {
         }
     }
 
-    /// A node has answered the proposal of `asked`.
+    /// A node has answered a proposal.
     pub(super) fn voted(
         &mut self,
         at: EventTime,
-        owner: &Owner,
         node: usize,
-        asked: Fence,
+        ballot: &Ballot,
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
+        let Ballot { owner, asked, sent } = ballot;
+        if answer.is_ok() {
+            self.leads.took(node, at.now.since(*sent));
+        }
         let (owners, mut context) = self.context(at, owner, effects);
         let Some(record) = owners.get(owner) else {
             return;
@@ -89,11 +90,14 @@ impl<C> QuorumMachine<C> {
         let at_node = &mut record.nodes[node];
         at_node.open = at_node.open.saturating_sub(1);
         match &answer {
-            Ok(Reply::Held(held)) => at_node.has_vote(held.fence.unwrap_or(asked)),
-            Err(error) if error.may_have_taken_effect => record.may_have_vote(node, asked, at.now),
+            Ok(Reply::Held(held)) => at_node.has_vote(held.fence.unwrap_or(*asked)),
+            Err(error) if error.may_have_taken_effect => {
+                record.may_have_vote(node, *asked, at.now);
+            }
             _ => {}
         }
-        context.heard(record, node, asked, answer);
+        context.note_waiters(&record.name, node, *sent, &answer);
+        context.heard(record, node, *asked, answer);
         owners.tidy(owner, at.now);
     }
 
@@ -117,7 +121,8 @@ impl<C> QuorumMachine<C> {
         context.begin_round(record, fences);
     }
 
-    /// Some nodes have kept an attempt waiting for longer than the others. They count as nodes that fail, until they answer.
+    /// Some nodes have kept an attempt waiting for longer than the others. It goes on without them. Those that take longer than usual
+    /// count as nodes that fail, until they answer.
     pub(super) fn rest_is_late(
         &mut self,
         at: EventTime,
@@ -129,10 +134,12 @@ impl<C> QuorumMachine<C> {
         let Some(attempt) = attempt.filter(|it| it.number == number && it.asks(first)) else {
             return;
         };
-        attempt.awaits_rest = false;
+        let waited = attempt.awaits_rest.take().unwrap_or_default();
         let missing: Vec<usize> = attempt.missing().collect();
         for &node in &missing {
-            self.leads.heard(node, false);
+            if self.leads.patience(node) <= waited {
+                self.leads.heard(node, false);
+            }
         }
         let (owners, mut context) = self.context(at, owner, effects);
         if let Some(record) = owners.get(owner) {
@@ -213,11 +220,11 @@ impl<C> Context<'_, C> {
                 terms: self.info.terms,
                 wait,
             }),
-            purpose: Purpose::Vote {
+            purpose: Purpose::Vote(Ballot {
                 owner: self.owner.clone(),
                 asked: fences.first,
                 sent: self.at.now,
-            },
+            }),
         });
     }
 
@@ -228,22 +235,22 @@ impl<C> Context<'_, C> {
         }
     }
 
+    /// Notes what a node says of waiters. Only the lead knows that nobody waits, and its refusal may name a waiter that it has granted the
+    /// lock just now.
+    fn note_waiters(&mut self, name: &LockName, node: usize, sent: Moment, answer: &Answer) {
+        let is_wanted = match answer {
+            Ok(Reply::Held(held)) if held.queued == 0 && self.leads.is_first(node, name) => false,
+            Ok(Reply::Held(Held { queued: 1.., .. })) => true,
+            Ok(Reply::Busy(busy)) if busy.ahead > 0 => true,
+            _ => return,
+        };
+        (self.wanted).note(name.key(), is_wanted, sent, self.at.now);
+    }
+
     /// Takes the answer of a node.
     fn heard(&mut self, record: &mut Record<C>, node: usize, asked: Fence, answer: Answer) {
         if let Some(release) = record.release {
             return self.heard_late(record, node, release, &answer);
-        }
-        let is_wanted = match &answer {
-            // Only the lead knows that nobody waits. Its refusal may name a waiter that it has granted the lock just now.
-            Ok(Reply::Held(held)) if held.queued == 0 => {
-                (node == self.leads.of(&record.name)).then_some(false)
-            }
-            Ok(Reply::Busy(busy)) if busy.ahead == 0 => None,
-            Ok(Reply::Held(_) | Reply::Busy(_)) => Some(true),
-            _ => None,
-        };
-        if let Some(is_wanted) = is_wanted {
-            (self.wanted).note(record.name.key(), is_wanted, self.at.now);
         }
         match &mut record.attempt {
             Some(attempt) if attempt.asks(asked) => {
@@ -319,7 +326,11 @@ impl<C> Context<'_, C> {
             return;
         };
         match verdict {
-            Verdict::Open if attempt.is_mostly_said() => self.await_rest(record),
+            Verdict::Open if attempt.is_mostly_said() => {
+                let patience = attempt.missing().map(|node| self.leads.patience(node));
+                let patience = patience.max().unwrap_or_default();
+                self.await_rest(record, patience);
+            }
             Verdict::Open => {}
             Verdict::Certified => self.certified(record),
             // Below a vote that is being given back, a late proposal could raise the new vote to that one (QR9).
@@ -357,18 +368,18 @@ impl<C> Context<'_, C> {
         let waits_for_lead = attempt.lead_said().is_none() && !attempt.request.is_claim;
         let is_wanted = self.wanted.is_wanted(&record.name, self.at.now);
         if waits_for_lead && is_wanted != Some(false) {
-            // The lead knows whether others are first in line (V5).
-            return self.await_rest(record);
+            // The lead knows whether others are first in line (V5). Without a sign of waiters, a slow one is not worth the time.
+            let usual = self.leads.patience(attempt.lead);
+            let patience = is_wanted.map_or(PATIENCE, |_| usual);
+            return self.await_rest(record, patience);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            let who = &busy.holder.who;
             match (self.stuck).passing(&record.name, busy, is_wanted, self.at.now) {
-                Passing::Later if attempt.gave_way_to.as_ref() != Some(who) => {
-                    let who = who.clone();
-                    return self.give_way(record, who);
+                Passing::Now => {}
+                Passing::Later if attempt.tries < TRIES && attempt.has_time(self.at.now) => {
+                    return self.give_way(record);
                 }
-                Passing::Not => return self.busy(record, None),
-                Passing::Now | Passing::Later => {}
+                Passing::Later | Passing::Not => return self.busy(record, None),
             }
         } else {
             self.stuck.forget(&record.name);
@@ -385,18 +396,17 @@ impl<C> Context<'_, C> {
         }
     }
 
-    /// Leaves its votes to the holder at the lead for a moment, and asks again.
-    fn give_way(&mut self, record: &mut Record<C>, who: HolderIdentity) {
-        if let Some(attempt) = &mut record.attempt {
-            attempt.gave_way_to = Some(who);
-            self.pause(record, GIVE_WAY);
-            self.give_back(record);
-        }
+    /// Leaves its votes to the holder at the lead for as long as that may take to ask for them again, and then asks again.
+    fn give_way(&mut self, record: &mut Record<C>) {
+        let lead = self.leads.of(&record.name);
+        self.pause(record, LONGEST_PAUSE + self.leads.patience(lead));
+        self.give_back(record);
     }
 
     /// Begins the next round after this time.
     fn pause(&mut self, record: &mut Record<C>, pause: Duration) {
         if let Some(attempt) = &mut record.attempt {
+            attempt.tries += 1;
             attempt.is_pausing = true;
             let timer = QuorumTimer::Retry(self.owner.clone(), attempt.number);
             self.effects
@@ -405,14 +415,12 @@ impl<C> Context<'_, C> {
     }
 
     /// Nodes that are much later than the others are not waited for.
-    fn await_rest(&mut self, record: &mut Record<C>) {
+    fn await_rest(&mut self, record: &mut Record<C>, patience: Duration) {
         if let Some(attempt) = &mut record.attempt
-            && !attempt.awaits_rest
+            && attempt.awaits_rest.is_none()
         {
-            attempt.awaits_rest = true;
+            attempt.awaits_rest = Some(patience);
             let timer = QuorumTimer::Rest(self.owner.clone(), attempt.number, attempt.fences.first);
-            let patience = attempt.missing().map(|node| self.leads.patience(node));
-            let patience = patience.max().unwrap_or_default();
             self.effects.push(QuorumEffect::Wake(patience, timer));
         }
     }
@@ -424,18 +432,20 @@ impl<C> Context<'_, C> {
         };
         match (refusal, attempt.lead_said()) {
             // Its next answer decides whether this client may keep its votes.
-            (Refusal::Busy, None) => self.await_rest(record),
+            (Refusal::Busy, None) => {
+                let patience = self.leads.patience(attempt.lead);
+                self.await_rest(record, patience);
+            }
             (Refusal::Busy, Some(NodeReply::Vote)) => {
                 let holder = attempt.holder().cloned();
                 let is_asked_once = attempt.request.wait.is_none() && !attempt.request.is_claim;
                 // The lead has forgotten a holder that others still name. There is no race to win.
                 let is_held = holder.is_some()
                     && (is_asked_once && attempt.tries > 0 || holder == record.behind);
-                let has_time = self.at.now.since(attempt.began) < attempt.request.ttl.get() / 3;
+                let has_time = attempt.has_time(self.at.now);
                 if attempt.is_pausing {
                 } else if !is_held && attempt.tries < TRIES && has_time {
                     let pause = FIRST_PAUSE * (1 << attempt.tries.min(16));
-                    attempt.tries += 1;
                     self.pause(record, pause.min(LONGEST_PAUSE));
                 } else {
                     let poll_after = holder.is_none().then_some(UNQUEUED);

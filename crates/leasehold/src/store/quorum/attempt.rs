@@ -1,6 +1,7 @@
 //! One acquisition: the votes of its current round, what the nodes said besides, and the error if no majority can be had.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal, Round, Verdict};
 use leasehold_core::{Block, Busy, Fence, Fences, HolderIdentity, Reply, Ttl, Wait};
@@ -14,7 +15,7 @@ use crate::store::contract::Answer;
 pub(super) const ROUNDS: u32 = 4;
 
 /// How often a client with the vote of the lead asks the other nodes again before it reports that the lock is busy.
-pub(super) const TRIES: u32 = 8;
+pub(super) const TRIES: u32 = 10;
 
 /// The quorum, for the machine and its errors.
 pub(super) struct QuorumInfo {
@@ -67,10 +68,8 @@ pub(super) struct Attempt<C> {
     pub(super) tries: u32,
     /// The next round begins after a pause.
     pub(super) is_pausing: bool,
-    /// The holder at the lead to which it has left its votes for a moment.
-    pub(super) gave_way_to: Option<HolderIdentity>,
-    /// A timer limits how long the answers are awaited that are missing.
-    pub(super) awaits_rest: bool,
+    /// A timer limits to this time how long the answers are awaited that are missing.
+    pub(super) awaits_rest: Option<Duration>,
     pub(super) said: Vec<Option<NodeReply>>,
     /// The most waiters that a node reported with its vote.
     pub(super) queued: u32,
@@ -100,8 +99,7 @@ impl<C> Attempt<C> {
             rounds: 1,
             tries: 0,
             is_pausing: false,
-            gave_way_to: None,
-            awaits_rest: false,
+            awaits_rest: None,
             said: vec![None; nodes],
             queued: 0,
             was_queued: false,
@@ -114,8 +112,13 @@ impl<C> Attempt<C> {
         self.was_queued = self.may_be_queued();
         self.fences = fences;
         self.round = Round::new(nodes, fences);
-        (self.is_pausing, self.awaits_rest) = (false, false);
+        (self.is_pausing, self.awaits_rest) = (false, None);
         self.said.fill(None);
+    }
+
+    /// Whether enough of its TTL would be left after another round.
+    pub(super) fn has_time(&self, now: Moment) -> bool {
+        now.since(self.began) < self.request.ttl.get() / 3
     }
 
     /// Whether this is the current round.

@@ -56,12 +56,8 @@ pub(crate) enum QuorumEffect<C> {
 /// What the machine needs to know with the answer to a step.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// A proposal of this owner, of fences that begin with `asked`.
-    Vote {
-        owner: Owner,
-        asked: Fence,
-        sent: Moment,
-    },
+    /// A proposal.
+    Vote(Ballot),
     /// A step to all nodes, whose answers are judged together.
     Part { gathering: u64 },
     /// A renewal at one of the nodes.
@@ -77,6 +73,14 @@ impl Purpose {
     pub(super) fn is_repeated(&self) -> bool {
         matches!(self, Self::Undo(undo) if undo.is_repeated)
     }
+}
+
+/// A proposal of this owner to a node, of fences that begin with `asked`.
+#[derive(Debug)]
+pub(crate) struct Ballot {
+    pub(super) owner: Owner,
+    pub(super) asked: Fence,
+    pub(super) sent: Moment,
 }
 
 /// A renewal at one of the nodes, as one part of the renewal at all.

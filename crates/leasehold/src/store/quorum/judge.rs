@@ -18,8 +18,6 @@ pub(super) enum Question {
     Confirm,
     /// The release of an owner without a certificate.
     Leave { lead: usize },
-    /// A look.
-    Look { lead: usize },
 }
 
 /// The steps whose answers are judged together.
@@ -103,11 +101,10 @@ impl<C> Gatherings<C> {
 }
 
 /// Judges the answers. Returns `None` while more are needed; with all answers, it decides.
-pub(super) fn judge(question: Question, answers: &Answers, label: &str) -> Option<Answer> {
+fn judge(question: Question, answers: &Answers, label: &str) -> Option<Answer> {
     match question {
         Question::Confirm => confirmed(answers, label),
         Question::Leave { lead } => left(answers, lead, label),
-        Question::Look { lead } => seen(answers, lead, label),
     }
 }
 
@@ -194,8 +191,6 @@ fn other_holder(answers: &Answers) -> Option<HolderView> {
 pub(super) struct Named<'a> {
     /// How many nodes name this owner.
     pub(super) count: usize,
-    /// How many of them name it with the fence of `holder`.
-    alike: usize,
     pub(super) holder: &'a HolderView,
 }
 
@@ -219,7 +214,6 @@ pub(super) fn most_frequent<'a, R: Ord>(
             .max_by_key(|view| (alike(view), rank(view.fence)))?;
         Some(Named {
             count: views.len(),
-            alike: alike(best),
             holder: best,
         })
     });
@@ -241,33 +235,39 @@ impl<'a> HolderKey<'a> {
     }
 }
 
-/// Judges a look. A lock has a holder if a majority names it; its queue is that of the lead.
-fn seen(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
+/// Whether the answers that are missing cannot make another holder of a lock that is looked at.
+pub(super) fn is_seen(answers: &Answers) -> bool {
+    let views = answers.iter().flatten().filter_map(|answer| match answer {
+        Ok(Reply::Seen(snapshot)) => snapshot.holder.as_ref(),
+        _ => None,
+    });
+    let count = most_frequent(views, identity).map_or(0, |named| named.count);
+    let open = answers.iter().filter(|answer| answer.is_none()).count();
+    let needed = majority(answers.len());
+    count >= needed || count + open < needed
+}
+
+/// Judges a look by the answers of all nodes. A lock has a holder if a majority names it; its queue is that of the lead.
+pub(super) fn seen(answers: &[Answer], lead: usize, label: &str) -> Answer {
     let needed = majority(answers.len());
     let snapshots = || {
-        answers.iter().flatten().filter_map(|answer| match answer {
+        answers.iter().filter_map(|answer| match answer {
             Ok(Reply::Seen(snapshot)) => Some(snapshot),
             _ => None,
         })
     };
-    let open = answers.iter().filter(|answer| answer.is_none()).count();
-    let views = snapshots().filter_map(|seen| seen.holder.as_ref());
-    let named = most_frequent(views, identity);
-    let (count, alike) = named.as_ref().map_or((0, 0), |it| (it.count, it.alike));
-    let is_decided = alike >= needed || count + open < needed;
-    if open > 0 && (!is_decided || answers[lead].is_none() || snapshots().count() < needed) {
-        return None;
-    }
     if snapshots().count() < needed {
-        return Some(Err(no_majority(answers, label)));
+        let answers: Vec<_> = answers.iter().cloned().map(Some).collect();
+        return Err(no_majority(&answers, label));
     }
     let queue = match &answers[lead] {
-        Some(Ok(Reply::Seen(seen))) => seen.queue.clone(),
+        Ok(Reply::Seen(seen)) => seen.queue.clone(),
         _ => longest_queue(snapshots()),
     };
-    let named = named.filter(|named| named.count >= needed);
+    let views = snapshots().filter_map(|seen| seen.holder.as_ref());
+    let named = most_frequent(views, identity).filter(|named| named.count >= needed);
     let holder = named.map(|named| named.holder.clone());
-    Some(Ok(Reply::Seen(Snapshot::new(holder, queue))))
+    Ok(Reply::Seen(Snapshot::new(holder, queue)))
 }
 
 fn longest_queue<'a>(
@@ -278,7 +278,7 @@ fn longest_queue<'a>(
 }
 
 /// The error of a step that no majority answered.
-pub(super) fn no_majority(answers: &Answers, label: &str) -> StoreError {
+fn no_majority(answers: &Answers, label: &str) -> StoreError {
     let answers_so_far = || answers.iter().flatten();
     let failed = answers_so_far().filter_map(|answer| answer.as_ref().err());
     let mut error = without_majority(failed, answers.len(), label);

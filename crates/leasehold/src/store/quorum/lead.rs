@@ -1,5 +1,5 @@
 //! The lead of a name: the one node that queues its waiters (V4). A client also remembers the leads that alone refuse a lock, and
-//! the locks that other clients are known to want.
+//! what it last heard about the waiters of a lock.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Pace {
 }
 
 /// How much longer than usual a lead may take, once its answer alone is missing.
-const PATIENCE: Duration = Duration::from_millis(25);
+pub(super) const PATIENCE: Duration = Duration::from_millis(25);
 
 /// A longer time for a vote is not usual.
 const SLOW: Duration = Duration::from_millis(250);
@@ -53,6 +53,11 @@ impl Leads {
         *order.find(answers).unwrap_or(&self.order[first])
     }
 
+    /// Whether this node leads the name while it answers.
+    pub(super) fn is_first(&self, node: usize, name: &LockName) -> bool {
+        self.order[usize::from(bucket(name)) % self.order.len()] == node
+    }
+
     /// A node has answered a request, or has failed to.
     pub(super) fn heard(&mut self, node: usize, has_answered: bool) {
         self.nodes[node].is_silent = !has_answered;
@@ -68,11 +73,19 @@ impl Leads {
     pub(super) fn patience(&self, node: usize) -> Duration {
         PATIENCE + 2 * self.nodes[node].usual
     }
+
+    /// The same for the lead of a name.
+    pub(super) fn patience_of(&self, name: &LockName) -> Duration {
+        self.patience(self.of(name))
+    }
 }
 
 /// The names whose lead alone refuses a lock that a majority would grant: the holder at the lead, and since when.
 #[derive(Default)]
 pub(super) struct Stuck(HashMap<String, (HolderIdentity, Moment)>);
+
+/// The least time for which a client has left its votes to the holder at the lead.
+const GIVE_WAY: Duration = Duration::from_millis(40);
 
 /// What a client does for which a majority has voted, while the lead alone holds for another. That one has no lease.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,21 +116,24 @@ impl Stuck {
         if refusal.ahead == 0 && is_foreign {
             return Passing::Now;
         }
-        if refusal.ahead == 0 && is_wanted != Some(true) && !is_claim {
-            return Passing::Later;
-        }
+        let gives_way = refusal.ahead == 0 && is_wanted != Some(true) && !is_claim;
+        let (enough, else_) = if gives_way {
+            (GIVE_WAY, Passing::Later)
+        } else {
+            (CLAIM_WINDOW, Passing::Not)
+        };
         if let Some((who, since)) = self.0.get(name.key())
             && *who == holder.who
         {
-            let is_stuck = now.since(*since) >= CLAIM_WINDOW;
-            return if is_stuck { Passing::Now } else { Passing::Not };
+            let is_stuck = now.since(*since) >= enough;
+            return if is_stuck { Passing::Now } else { else_ };
         }
         if self.0.len() >= MOST {
             self.0.clear();
         }
         let refusal = (holder.who.clone(), now);
         self.0.insert(name.key().to_owned(), refusal);
-        Passing::Not
+        else_
     }
 
     /// The lead has not refused.
@@ -129,28 +145,45 @@ impl Stuck {
 /// How long a sign of waiters counts, or that there are none.
 const MEMORY: Duration = Duration::from_secs(3);
 
-/// The names of these locks, when this client last heard about waiters, and whether there were any.
+/// What this client last heard about the waiters of some locks.
 #[derive(Default)]
-pub(super) struct WantedNames(HashMap<String, (Moment, bool)>);
+pub(super) struct WaitersHeard {
+    /// By key: when that was, and whether there were any.
+    names: HashMap<String, (Moment, bool)>,
+    swept: Option<Moment>,
+}
 
-impl WantedNames {
-    /// There are waiters for the lock with this key, or its lead said that there are none.
-    pub(super) fn note(&mut self, key: &str, is_wanted: bool, now: Moment) {
-        if let Some(last) = self.0.get_mut(key) {
-            *last = (now, is_wanted);
+impl WaitersHeard {
+    /// There are waiters for the lock with this key, or its lead said that there are none, in an answer to a request of this time.
+    pub(super) fn note(&mut self, key: &str, is_wanted: bool, asked: Moment, now: Moment) {
+        if let Some((last, was_wanted)) = self.names.get_mut(key) {
+            // A waiter that came later is not forgotten.
+            if is_wanted || !*was_wanted || *last <= asked {
+                (*last, *was_wanted) = (now, is_wanted);
+            }
             return;
         }
-        if self.0.len() >= MOST {
-            self.0.retain(|_, (last, _)| now.since(*last) < MEMORY);
+        if self.names.len() >= MOST {
+            self.make_room(is_wanted, now);
         }
-        if self.0.len() < MOST {
-            self.0.insert(key.to_owned(), (now, is_wanted));
+        if self.names.len() < MOST {
+            self.names.insert(key.to_owned(), (now, is_wanted));
+        }
+    }
+
+    /// A name that nobody waits for gives way to one with waiters. Else the old ones go, now and then.
+    fn make_room(&mut self, is_wanted: bool, now: Moment) {
+        if self.swept.is_none_or(|swept| now.since(swept) >= MEMORY) {
+            self.swept = Some(now);
+            self.names.retain(|_, (last, _)| now.since(*last) < MEMORY);
+        } else if is_wanted {
+            self.names.retain(|_, (_, is_wanted)| *is_wanted);
         }
     }
 
     /// Whether there were waiters a moment ago. `None` if this client did not hear of the name.
     pub(super) fn is_wanted(&self, name: &LockName, now: Moment) -> Option<bool> {
-        let (last, is_wanted) = self.0.get(name.key())?;
+        let (last, is_wanted) = self.names.get(name.key())?;
         (now.since(*last) < MEMORY).then_some(*is_wanted)
     }
 }
@@ -204,18 +237,27 @@ mod tests {
     fn word_of_waiters_counts_for_three_seconds() {
         let at = |seconds: u64| Moment::from_micros(seconds * 1_000_000);
         let name = LockName::new("stock").unwrap();
-        let mut wanted = WantedNames::default();
+        let mut wanted = WaitersHeard::default();
         assert_eq!(wanted.is_wanted(&name, at(1)), None);
-        for is_wanted in [true, false] {
-            wanted.note(name.key(), is_wanted, at(1));
+        for is_wanted in [false, true] {
+            wanted.note(name.key(), is_wanted, at(1), at(1));
             assert_eq!(wanted.is_wanted(&name, at(3)), Some(is_wanted));
-            wanted.note(name.key(), is_wanted, at(3));
+            wanted.note(name.key(), is_wanted, at(3), at(3));
             assert_eq!(wanted.is_wanted(&name, at(5)), Some(is_wanted));
             assert_eq!(wanted.is_wanted(&name, at(6)), None);
         }
+        // An answer to an earlier request does not count.
+        wanted.note(name.key(), true, at(7), at(7));
+        wanted.note(name.key(), false, at(6), at(8));
+        assert_eq!(wanted.is_wanted(&name, at(8)), Some(true));
+        wanted.note(name.key(), false, at(8), at(8));
+        assert_eq!(wanted.is_wanted(&name, at(8)), Some(false));
         for other in 0..2 * MOST {
-            wanted.note(&other.to_string(), true, at(6));
+            wanted.note(&other.to_string(), false, at(8), at(8));
         }
-        assert!(wanted.0.len() <= MOST);
+        assert!(wanted.names.len() <= MOST);
+        wanted.note("other", true, at(8), at(8));
+        let other = LockName::new("other").unwrap();
+        assert_eq!(wanted.is_wanted(&other, at(8)), Some(true));
     }
 }

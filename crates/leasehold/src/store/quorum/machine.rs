@@ -10,7 +10,7 @@ use leasehold_core::{CLAIM_WINDOW, Fence, Fences, LockName, Step, Wake};
 use super::attempt::{QuorumInfo, Request};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer};
 use super::judge::{Gatherings, Question};
-use super::lead::{Leads, Stuck, WantedNames};
+use super::lead::{Leads, Stuck, WaitersHeard};
 use super::owners::{Owners, Party};
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -21,7 +21,7 @@ pub(crate) struct QuorumMachine<C> {
     pub(super) leads: Leads,
     pub(super) owners: Owners<C>,
     pub(super) stuck: Stuck,
-    pub(super) wanted: WantedNames,
+    pub(super) wanted: WaitersHeard,
     pub(super) gatherings: Gatherings<C>,
     pub(super) next_attempt: u64,
 }
@@ -34,7 +34,7 @@ impl<C> QuorumMachine<C> {
             leads: Leads::new(&nodes),
             owners: Owners::new(nodes.len()),
             stuck: Stuck::default(),
-            wanted: WantedNames::default(),
+            wanted: WaitersHeard::default(),
             gatherings: Gatherings::new(),
             next_attempt: 0,
             info: QuorumInfo {
@@ -61,12 +61,7 @@ impl<C> QuorumMachine<C> {
             } => {
                 self.leads.heard(node, answer.is_ok());
                 match purpose {
-                    Purpose::Vote { owner, asked, sent } => {
-                        if answer.is_ok() {
-                            self.leads.took(node, at.now.since(sent));
-                        }
-                        self.voted(at, &owner, node, asked, answer, effects);
-                    }
+                    Purpose::Vote(ballot) => self.voted(at, node, &ballot, answer, effects),
                     Purpose::Part { gathering } => {
                         self.gathered(gathering, node, answer, effects);
                     }
@@ -81,7 +76,7 @@ impl<C> QuorumMachine<C> {
                     }
                 }
             }
-            QuorumEvent::Wanted(key) => self.wanted.note(&key, true, at.now),
+            QuorumEvent::Wanted(key) => self.wanted.note(&key, true, at.now, at.now),
             QuorumEvent::Granted(key, wake) => self.granted(at, &key, &wake),
             QuorumEvent::Passed(QuorumTimer::Retry(owner, number)) => {
                 self.retry(at, &owner, number, effects);
@@ -132,37 +127,23 @@ impl<C> QuorumMachine<C> {
                 let owner = &owner;
                 self.release(at, Party { owner, name }, keep, fence, caller, effects);
             }
-            Step::Inspect => {
-                let lead = self.leads.of(name);
-                self.all(name, &step, Question::Look { lead }, caller, effects);
+            Step::Break { .. } => {
+                let nodes = self.info.nodes.len();
+                let gathering = self.gatherings.begin(nodes, Question::Confirm, caller);
+                effects.extend((0..nodes).map(|node| QuorumEffect::Send {
+                    node,
+                    name: name.clone(),
+                    step: step.clone(),
+                    purpose: Purpose::Part { gathering },
+                }));
             }
-            Step::Break { .. } => self.all(name, &step, Question::Confirm, caller, effects),
-            // A quorum is no node of another one.
-            Step::Propose(_) | Step::GiveBack { .. } => {
-                let why = "a quorum takes no proposals";
+            // A quorum is no node of another one. A look changes nothing, and its driver asks all nodes for it.
+            Step::Propose(_) | Step::GiveBack { .. } | Step::Inspect => {
+                let why = "a quorum takes no steps of a node";
                 let error = StoreError::new(&self.info.label, StoreErrorKind::Misconfigured, why);
                 effects.push(QuorumEffect::Answer(caller, Err(error)));
             }
         }
-    }
-
-    /// Sends a step to all nodes.
-    fn all(
-        &mut self,
-        name: &LockName,
-        step: &Step,
-        question: Question,
-        caller: C,
-        effects: &mut Vec<QuorumEffect<C>>,
-    ) {
-        let nodes = self.info.nodes.len();
-        let gathering = self.gatherings.begin(nodes, question, caller);
-        effects.extend((0..nodes).map(|node| QuorumEffect::Send {
-            node,
-            name: name.clone(),
-            step: step.clone(),
-            purpose: Purpose::Part { gathering },
-        }));
     }
 
     /// The lead has granted its vote to a waiter, which now claims the others.

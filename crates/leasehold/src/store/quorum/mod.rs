@@ -14,7 +14,7 @@
 //! | [`owners`] | the votes that each owner may have, until they are given back or have expired |
 //! | [`attempt`] | the votes of one acquisition so far, and the error if no majority can be had |
 //! | [`judge`] | the answers of the nodes to a step that went to all, and the answer of the quorum |
-//! | [`lead`] | which node queues the waiters of a name; leads that alone refuse a lock; locks for which other clients wait |
+//! | [`lead`] | which node queues the waiters of a name; leads that alone refuse a lock; what is known about waiters |
 //!
 //! # Invariants
 //!
@@ -24,7 +24,8 @@
 //!   release that was carried out before one of them is sent again after its answer.
 //! - **V3** A client without the vote of the lead keeps no other vote of a busy lock.
 //! - **V4** The loss of the lead delays its waiters; it never decides who holds.
-//! - **V5** No newcomer takes the lock before the lead has answered it, or is late, unless the lead said within 3 s that nobody waits.
+//! - **V5** No newcomer takes the lock before the lead has answered it, or is late, unless the lead said within 3 s that nobody waits. If
+//!   the lead alone holds for another, the newcomer leaves it the votes for 40 ms.
 //! - **V6** A node is late if it takes 25 ms and twice its usual time longer than a majority. It then counts as one that fails.
 
 mod acquire;

@@ -13,9 +13,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::attempt::answer_of;
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer, relay};
-use super::judge::{Question, is_undecided, judge, majority, no_majority, without_majority};
+use super::judge::{is_seen, is_undecided, majority, seen, without_majority};
 use super::machine::QuorumMachine;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{Answer, Done, InspectedNodes, Listener, NodeView, Store, snapshot};
@@ -67,12 +67,26 @@ impl QuorumStore {
 
 impl Store for QuorumStore {
     fn send(&self, name: &LockName, step: Step, done: Done) {
-        self.quorum
-            .handle(QuorumEvent::Asked(name.clone(), step, done));
+        let (quorum, name) = (self.quorum.clone(), name.clone());
+        if step == Step::Inspect {
+            self.quorum.tasks.spawn_aside(async move {
+                let lead = quorum.lock().leads.patience_of(&name);
+                done.answer(quorum.look(&name, lead, Duration::ZERO).await.0);
+            });
+        } else {
+            quorum.handle(QuorumEvent::Asked(name, step, done));
+        }
     }
 
     fn inspect_nodes<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, InspectedNodes> {
-        self.quorum.look(name, &self.label).boxed()
+        async move {
+            let (verdict, answers) = self.quorum.look(name, STRAGGLE, STRAGGLE).await;
+            let nodes = self.quorum.nodes.iter().zip(answers);
+            let views =
+                nodes.map(|(node, seen)| NodeView::new(node.label(), snapshot(node.label(), seen)));
+            InspectedNodes::new(snapshot(&self.label, verdict), views.collect())
+        }
+        .boxed()
     }
 
     fn closing(&self) {
@@ -132,7 +146,7 @@ impl Store for QuorumStore {
             // The index holds hints only, so a majority is enough to remember a name.
             let straggle = remember.as_ref().map_or(STRAGGLE, |_| Duration::ZERO);
             let (mut names, mut failed) = (Vec::new(), Vec::new());
-            for outcome in quorum.most(asked, straggle).await {
+            for outcome in quorum.most(asked, |_| Some(straggle)).await {
                 match outcome {
                     Ok(some) => names.extend(some),
                     Err(error) => failed.push(error),
@@ -162,7 +176,7 @@ pub(super) struct Quorum {
 /// For how long a client that is closed waits for the nodes that answer later than a majority.
 const LINGER: Duration = Duration::from_millis(30);
 
-/// How long a look waits for the other nodes once a majority has answered.
+/// How long a look at each node waits for the others once a majority has answered.
 const STRAGGLE: Duration = Duration::from_millis(250);
 
 /// The steps under way. A client that is closed waits for them.
@@ -258,19 +272,21 @@ impl Quorum {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answers of the nodes to a request. Once a majority has answered, the others have as long as this left.
+    /// The answers of the nodes to a request. Once a majority has answered, the others have as long left as these answers demand; `None`
+    /// if they are not enough.
     async fn most<T>(
         &self,
         asked: impl Iterator<Item = impl Future<Output = Result<T, StoreError>>>,
-        straggle: Duration,
+        straggle: impl Fn(&[Option<Result<T, StoreError>>]) -> Option<Duration>,
     ) -> Vec<Result<T, StoreError>> {
         let asked = asked
             .enumerate()
             .map(|(at, answer)| async move { (at, answer.await) });
         let mut asked: FuturesUnordered<_> = asked.collect();
         let mut answers: Vec<_> = self.nodes.iter().map(|_| None).collect();
-        let mut until = None;
+        let mut most_at: Option<Moment> = None;
         loop {
+            let until = most_at.and_then(|at| Some(at.after(straggle(&answers)?)));
             let next = match until {
                 None => asked.next().await,
                 Some(until) => tokio::select! {
@@ -284,8 +300,8 @@ impl Quorum {
             };
             answers[at] = Some(answer);
             let answered = answers.iter().flatten().filter(|answer| answer.is_ok());
-            if until.is_none() && answered.count() >= majority(self.nodes.len()) {
-                until = Some(self.clock.now().after(straggle));
+            if most_at.is_none() && answered.count() >= majority(self.nodes.len()) {
+                most_at = Some(self.clock.now());
             }
         }
         let late = |node: &Arc<dyn Store>| {
@@ -298,32 +314,31 @@ impl Quorum {
             .collect()
     }
 
-    /// Looks at a lock at all nodes. Once a majority has answered, the others have [`STRAGGLE`] left. The verdict is that of a look at a
-    /// majority.
-    async fn look(&self, name: &LockName, label: &str) -> InspectedNodes {
+    /// Looks at a lock at all nodes. Once a majority has answered and it is known who holds, the lead and the others have as long as this
+    /// left. Returns the verdict of those that answered, and the answer of each.
+    async fn look(
+        &self,
+        name: &LockName,
+        for_lead: Duration,
+        for_others: Duration,
+    ) -> (Answer, Vec<Answer>) {
         let lead = self.lock().leads.of(name);
         let asked = self
             .nodes
             .iter()
             .map(|node| node.apply(name, Step::Inspect));
-        let mut answers = self.most(asked, STRAGGLE).await;
-        {
-            let mut machine = self.lock();
-            for (node, answer) in answers.iter_mut().enumerate() {
-                machine.leads.heard(node, answer.is_ok());
-                let label = self.nodes[node].label();
-                *answer = answer_of(label, answer.clone(), machine.info.terms);
-            }
+        let straggle = |answers: &[Option<Answer>]| {
+            let rest = answers[lead].as_ref().map_or(for_lead, |_| for_others);
+            is_seen(answers).then_some(rest)
+        };
+        let mut answers = self.most(asked, straggle).await;
+        let mut machine = self.lock();
+        let QuorumMachine { leads, info, .. } = &mut *machine;
+        for (node, answer) in answers.iter_mut().enumerate() {
+            leads.heard(node, answer.is_ok());
+            *answer = answer_of(&info.nodes[node], answer.clone(), info.terms);
         }
-        let nodes = self.nodes.iter().zip(&answers).map(|(node, answer)| {
-            NodeView::new(node.label(), snapshot(node.label(), answer.clone()))
-        });
-        let nodes = nodes.collect();
-        let answers: Vec<Option<Answer>> = answers.into_iter().map(Some).collect();
-        let verdict = judge(Question::Look { lead }, &answers, label);
-        // With all answers there is a verdict.
-        let verdict = verdict.unwrap_or_else(|| Err(no_majority(&answers, label)));
-        InspectedNodes::new(snapshot(label, verdict), nodes)
+        (seen(&answers, lead, &info.label), answers)
     }
 }
 

@@ -161,7 +161,7 @@ async fn the_loss_of_the_lead_delays_its_waiters_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_vote_at_the_lead_delays_others_by_three_seconds() {
+async fn a_stuck_vote_at_the_lead_delays_a_client_once_and_briefly() {
     let nodes = Nodes::new(3);
     let ((gone, ..), (client, ..)) = (nodes.client(), nodes.client());
     let leases: Vec<_> = {
@@ -186,11 +186,13 @@ async fn a_stuck_vote_at_the_lead_delays_others_by_three_seconds() {
     }
     // Its client renews nothing any more.
     std::mem::forget(leases);
-    let begun = nodes.clock.now();
-    let lease = client.mutex("stock").acquire().await.unwrap();
-    let took = nodes.clock.now().since(begun);
-    assert!(took < 6 * SECOND, "{took:?}");
-    drop(lease);
+    for longest in [60 * MS, MS, MS] {
+        let begun = nodes.clock.now();
+        let lease = client.mutex("stock").try_acquire().await.unwrap();
+        let took = nodes.clock.now().since(begun);
+        assert!(took < longest, "{took:?}");
+        lease.expect("nobody holds it").release().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

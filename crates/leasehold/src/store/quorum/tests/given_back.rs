@@ -11,7 +11,7 @@ use super::machine;
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
-use crate::store::quorum::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent};
+use crate::store::quorum::effects::{Ballot, EventTime, Purpose, QuorumEffect, QuorumEvent};
 use crate::store::quorum::machine::QuorumMachine;
 
 /// The client's wall clock stands still.
@@ -63,7 +63,7 @@ impl Scene {
     fn votes(&mut self, node: usize, asked: Fence, answer: Answer) -> Vec<QuorumEffect<()>> {
         let owner = self.owner.clone();
         let sent = Moment::from_micros(1);
-        let purpose = Purpose::Vote { owner, asked, sent };
+        let purpose = Purpose::Vote(Ballot { owner, asked, sent });
         self.handle(QuorumEvent::Answered {
             node,
             purpose,
