@@ -195,6 +195,9 @@ async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
 /// Runs a command to its end. The caller ends the server.
 async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     let mut signals = Signals::catch()?;
+    // A caller may leave SIGCHLD ignored: then the system discards the status of the command. The handler is
+    // installed before the start, and tokio keeps it for the life of this process.
+    let _reports_ends = signal(SignalKind::child())?;
     sys::prepare(&mut command, None, || Ok(()));
     let child = tokio::process::Command::from(command).spawn();
     let mut child = child.map_err(|error| {
@@ -206,6 +209,8 @@ async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     })?;
     let status = loop {
         let signal = tokio::select! {
+            // The end counts first: a signal is for a command that still runs.
+            biased;
             status = child.wait() => break status?,
             signal = signals.next() => signal,
         };
