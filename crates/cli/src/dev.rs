@@ -66,11 +66,11 @@ removed with the server.";
 /// Runs the verb.
 pub(crate) fn dev(args: &Dev) -> Result<Exit, Exit> {
     if env::args_os().next().is_some_and(|name| name == GUARDIAN) {
-        return Ok(keep(args.server.as_deref(), args.port));
+        return Ok(keep_server(args.server.as_deref(), args.port));
     }
     // First of all: the calling shell may be gone later.
     let owner = CallingShell::find();
-    let program = find(args.server.as_deref())?;
+    let program = find_server(args.server.as_deref())?;
     let server = GuardedServer::start(&program, args.port)?;
     if let Some((program, words)) = args.command.split_first() {
         let mut command = Command::new(program);
@@ -195,6 +195,9 @@ async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
 /// Runs a command to its end. The caller ends the server.
 async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     let mut signals = Signals::catch()?;
+    // A caller may leave SIGCHLD ignored: then the system discards the status of the command. The handler is
+    // installed before the start, and tokio keeps it for the life of this process.
+    let _reports_ends = signal(SignalKind::child())?;
     sys::prepare(&mut command, None, || Ok(()));
     let child = tokio::process::Command::from(command).spawn();
     let mut child = child.map_err(|error| {
@@ -206,6 +209,8 @@ async fn run(mut command: Command, name: &OsString) -> Result<Exit, Exit> {
     })?;
     let status = loop {
         let signal = tokio::select! {
+            // The end counts first: a signal is for a command that still runs.
+            biased;
             status = child.wait() => break status?,
             signal = signals.next() => signal,
         };
@@ -236,7 +241,7 @@ const READY: &str = "ready ";
 const TICK: Duration = Duration::from_millis(100);
 
 /// Keeps a server until it is no longer needed.
-fn keep(program: Option<&Path>, port: Option<u16>) -> Exit {
+fn keep_server(program: Option<&Path>, port: Option<u16>) -> Exit {
     // A Ctrl-C at the caller's terminal is not for the guardian. Fails only for a group leader, which a new
     // process is not.
     let _session: nix::Result<Pid> = setsid();
@@ -295,7 +300,7 @@ const POLL: Duration = Duration::from_millis(5);
 const START: Duration = Duration::from_secs(30);
 
 /// The program to run: the given one, or the first installed one.
-fn find(asked: Option<&Path>) -> Result<PathBuf, Exit> {
+fn find_server(asked: Option<&Path>) -> Result<PathBuf, Exit> {
     find_program(asked).ok_or_else(|| {
         let missing = match asked {
             Some(asked) => format!(

@@ -63,7 +63,7 @@ enum CacheVerb {
 pub(crate) fn cache(args: &Cache) -> Result<Exit, Exit> {
     let (done, verb, command) = match &args.verb {
         CacheVerb::GetOrRefresh(args) => (get_or_refresh(args), "get-or-refresh", " -- CMD"),
-        CacheVerb::Get(args) => (get(args), "get", ""),
+        CacheVerb::Get(args) => (get_stored(args), "get", ""),
         CacheVerb::Invalidate(args) => (invalidate(args), "invalidate", ""),
     };
     let here = format!("leasehold cache {verb} --url local: KEY{command}");
@@ -112,7 +112,7 @@ struct CachedValue<'a> {
 }
 
 /// Runs `leasehold cache get`. It never loads a value.
-fn get(args: &Get) -> Result<Exit, Exit> {
+fn get_stored(args: &Get) -> Result<Exit, Exit> {
     let done = with_client_until_signal(&args.store.target()?, async |client| {
         let cache = leasehold_cache::Cache::new(client).any_format();
         let found = cache.get::<Vec<u8>>(&args.key).await.map_err(refused)?;
@@ -197,7 +197,7 @@ fn invalidate(args: &Invalidate) -> Result<Exit, Exit> {
             } else {
                 cache.invalidate(key).await
             };
-            done.map_err(|error| failed(&args.key, at, error))?;
+            done.map_err(|error| failed_at(&args.key, at, error))?;
         }
         Ok(Exit::quiet(0))
     });
@@ -206,7 +206,7 @@ fn invalidate(args: &Invalidate) -> Result<Exit, Exit> {
 
 /// The exit for a failure at the key with index `at`. With several keys it names the key, and says which ones
 /// are done.
-fn failed(keys: &[String], at: usize, error: Error) -> Exit {
+fn failed_at(keys: &[String], at: usize, error: Error) -> Exit {
     let exit: Exit = match error {
         Error::Store(store) => leasehold::Error::Store(store).into(),
         other => refused(other),

@@ -80,7 +80,7 @@ pub(super) const RISK: Grade = (State::Warn, State::Fail);
 pub(super) const FAIL: Grade = (State::Fail, State::Fail);
 
 /// A finding for locks that save work; [`Rule::finding`] adds what a rule does not know. What is in order needs no advice.
-pub(super) fn judge(grade: Grade, text: impl Into<String>, fix: impl Into<String>) -> Judged {
+pub(super) fn graded(grade: Grade, text: impl Into<String>, fix: impl Into<String>) -> Judged {
     let fix = Some(fix.into()).filter(|fix| grade != OK && !fix.is_empty());
     Ok(finding(grade, text, fix))
 }
@@ -102,12 +102,12 @@ fn finding(
 
 /// In order.
 pub(super) fn ok(text: impl Into<String>) -> Judged {
-    judge(OK, text, "")
+    graded(OK, text, "")
 }
 
 /// Worth knowing, and nothing can be done.
 pub(super) fn info(text: impl Into<String>) -> Judged {
-    judge(INFO, text, "")
+    graded(INFO, text, "")
 }
 
 /// A check of the stores that have facts of one kind: a row of a table.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::doctor::{ClockFacts, MarkFacts, NodeFacts, QuorumFacts, ServerFacts};
 
 use super::finding::Unjudged::Unknown;
-use super::finding::{FAIL, HINT, Judged, WARN, info, judge, ok};
+use super::finding::{FAIL, HINT, Judged, WARN, graded, info, ok};
 use crate::messages::span;
 
 /// A node that answered.
@@ -49,9 +49,9 @@ pub(super) fn nodes(facts: &QuorumFacts) -> Judged {
     let text = format!("{left} of {count} servers answer: {}", errors.join("; "));
     let fix = "bring the servers back; a majority of them decides about each lock";
     if left > count / 2 {
-        judge(WARN, format!("{text}; {spare} more may fail"), fix)
+        graded(WARN, format!("{text}; {spare} more may fail"), fix)
     } else {
-        judge(FAIL, format!("{text}; no lock is granted"), fix)
+        graded(FAIL, format!("{text}; no lock is granted"), fix)
     }
 }
 
@@ -72,12 +72,12 @@ pub(super) fn marks(facts: &QuorumFacts) -> Judged {
             facts.longest_ttl
         );
         let fix = "use the URL that all clients use; to change the quorum, stop all clients and run leasehold quorum init --again";
-        return judge(FAIL, text, fix);
+        return graded(FAIL, text, fix);
     }
     let unmarked = named(&nodes, |node, _| node.mark.is_none());
     if unmarked.len() == nodes.len() && !nodes.is_empty() {
         let text = "no server has a mark: for a new quorum, each keeps out until all leases from before could have ended";
-        return judge(FAIL, text, "leasehold quorum init");
+        return graded(FAIL, text, "leasehold quorum init");
     }
     let keeps_out = |mark: MarkFacts| !mark.votes_in.is_zero();
     let out = named(&nodes, |node, _| node.mark.is_some_and(keeps_out));
@@ -100,11 +100,11 @@ pub(super) fn marks(facts: &QuorumFacts) -> Judged {
     // Those that cannot be reached vote no more than those.
     let votes = nodes.len() - unmarked.len() - out.len();
     if votes > count / 2 {
-        return judge(WARN, text, fix);
+        return graded(WARN, text, fix);
     }
     let needed = count / 2 + 1;
     let text = format!("{text}: {votes} of {count} vote, and a lock needs {needed}");
-    judge(FAIL, text, fix)
+    graded(FAIL, text, fix)
 }
 
 /// Whether the clocks of the nodes are near each other. Fences are near their clocks, and 10 s apart is too far.
@@ -129,7 +129,7 @@ pub(super) fn clocks(facts: &QuorumFacts) -> Judged {
     };
     let ends = format!("{last} is the last, {first} is the first");
     let text = format!("the clocks are {apart:.1?} apart: {ends}; {what}");
-    judge(
+    graded(
         grade,
         text,
         "NTP on each server: slew its clock, do not step it",
@@ -145,7 +145,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
         if let Some((first, _)) = nodes[..at].iter().find(is_same) {
             let text = format!("{} and {} are one server", first.server, node.server);
             let fix = "name each server once; each vote must come from a server of its own";
-            return judge(FAIL, text, fix);
+            return graded(FAIL, text, fix);
         }
     }
     let replicas = named(&nodes, |_, server| {
@@ -154,7 +154,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
     if let Some(replica) = replicas.first() {
         let fix = "REPLICAOF NO ONE; the servers of a quorum replicate no other one";
         let text = format!("{replica}: a replica, which gives no vote");
-        return judge(FAIL, text, fix);
+        return graded(FAIL, text, fix);
     }
     let is_followed = |server: &ServerFacts| server.info_number("connected_slaves") > Some(0);
     let followed = named(&nodes, |_, server| is_followed(server)).join(", ");
@@ -164,7 +164,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
     let text = format!("{followed}: has replicas; one that takes over may lack votes that counted");
     let fix =
         "let no replica take over (no Sentinel): a quorum bears the loss of a server as it is";
-    judge(HINT, text, fix)
+    graded(HINT, text, fix)
 }
 
 /// Whether a restart of a node loses votes.
@@ -183,7 +183,7 @@ pub(super) fn restart(facts: &QuorumFacts) -> Judged {
             "{lossy}: the URL says durable=1, and this server may lose its last changes at a restart"
         );
         let fix = "CONFIG SET appendonly yes and appendfsync always, or leave durable=1 out";
-        judge(FAIL, text, fix)
+        graded(FAIL, text, fix)
     } else if lossy.is_empty() && !nodes.is_empty() {
         info(format!(
             "{durable}: with durable=1 in the URL, it votes at once after a restart"

@@ -9,7 +9,7 @@ use leasehold::StoreErrorKind;
 use leasehold::doctor::{Facts, FileFacts, IndexedKey, Part, ServerFacts, Without};
 
 use super::finding::Unjudged::{self, NotApplicable, Unknown};
-use super::finding::{FAIL, HINT, INFO, Judged, OK, RISK, WARN, info, judge, ok};
+use super::finding::{FAIL, HINT, INFO, Judged, OK, RISK, WARN, graded, info, ok};
 
 /// The server does not answer `INFO`, or not with this field.
 const NO_INFO: Unjudged = Unknown(
@@ -32,7 +32,7 @@ pub(super) fn ping(facts: &ServerFacts) -> Judged {
         _ if p99 > tenth => WARN,
         _ => OK,
     };
-    judge(grade, text, fix)
+    graded(grade, text, fix)
 }
 
 /// It is a replica, which refuses every lock.
@@ -40,7 +40,7 @@ pub(super) fn role(facts: &ServerFacts) -> Judged {
     let fix = "give the URL of the primary";
     match facts.role() {
         None if facts.probe.refused_by("READONLY").is_some() => {
-            judge(FAIL, "it refuses writes (READONLY): a replica?", fix)
+            graded(FAIL, "it refuses writes (READONLY): a replica?", fix)
         }
         None => Err(Unknown("neither ROLE nor INFO is permitted", None)),
         Some("sentinel") => Err(NotApplicable),
@@ -49,7 +49,7 @@ pub(super) fn role(facts: &ServerFacts) -> Judged {
             let place = facts.info("master_host").zip(facts.info("master_port"));
             let place = place.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
             let text = "it is a replica; every lock is refused (READONLY)";
-            judge(FAIL, text, format!("{fix}{place}"))
+            graded(FAIL, text, format!("{fix}{place}"))
         }
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn loading(facts: &ServerFacts) -> Judged {
     let is_loading = ["loading", "async_loading"].iter().any(is_on);
     if is_loading || facts.probe.refused_by("LOADING").is_some() {
         let text = "it is loading its data and takes no requests";
-        return judge(FAIL, text, "wait until it has loaded");
+        return graded(FAIL, text, "wait until it has loaded");
     }
     if facts.info.is_none() && !facts.probe.failed.is_empty() {
         return Err(NO_INFO);
@@ -81,11 +81,11 @@ pub(super) fn mode(facts: &ServerFacts) -> Judged {
     match facts.mode().ok_or(Unknown(untold, None))? {
         "cluster" => {
             let text = "it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)";
-            judge(FAIL, text, "use a server that is not part of a cluster")
+            graded(FAIL, text, "use a server that is not part of a cluster")
         }
         "sentinel" => {
             let text = "it is a sentinel, which keeps no locks";
-            judge(FAIL, text, "give the URL of the primary that it watches")
+            graded(FAIL, text, "give the URL of the primary that it watches")
         }
         mode => ok(mode),
     }
@@ -103,7 +103,7 @@ pub(super) fn restart(facts: &ServerFacts) -> Judged {
         "restarted {uptime} s ago: locks granted before may be forgotten while their holders work on"
     );
     let fix = "wait for the longest TTL after a restart; see dur.mode";
-    judge(RISK, text, fix)
+    graded(RISK, text, fix)
 }
 
 /// A command of the scripts does not exist.
@@ -115,13 +115,13 @@ pub(super) fn scripts(facts: &ServerFacts) -> Judged {
     let fix = "undo rename-command for these";
     if missing.iter().any(is_vital) {
         let text = format!("unknown here (renamed?): {names}; locks are scripts that need it");
-        return judge(FAIL, text, fix);
+        return graded(FAIL, text, fix);
     }
     if !missing.is_empty() {
         let text = format!(
             "unknown here (renamed?): {names}; waiters poll, a replica is found late, scripts are sent in full, or there are no cache entries"
         );
-        return judge(WARN, text, fix);
+        return graded(WARN, text, fix);
     }
     if denied.iter().any(|part| part.name == "eval") {
         return Err(Unknown("this user may run no scripts; see acl.probe", None));
@@ -181,9 +181,9 @@ pub(super) fn eviction_policy(facts: &ServerFacts) -> Judged {
     let text = format!("maxmemory_policy={policy} {danger}");
     if facts.info_number("maxmemory") == Some(0) {
         let text = text + " (once maxmemory is set; it is 0 now)";
-        return judge(HINT, text, NO_EVICTION);
+        return graded(HINT, text, NO_EVICTION);
     }
-    judge(RISK, text, NO_EVICTION)
+    graded(RISK, text, NO_EVICTION)
 }
 
 /// Memory is full, or soon will be.
@@ -191,7 +191,7 @@ pub(super) fn full_memory(facts: &ServerFacts) -> Judged {
     if let Some(said) = facts.probe.refused_by("OOM") {
         let text = format!("memory is full, and new locks are refused: {said}");
         let fix = "free memory or raise maxmemory; held locks are renewed meanwhile";
-        return judge(FAIL, text, fix);
+        return graded(FAIL, text, fix);
     }
     facts.info.as_ref().ok_or(NO_INFO)?;
     let used = facts.info_number("used_memory");
@@ -209,7 +209,7 @@ pub(super) fn full_memory(facts: &ServerFacts) -> Judged {
         86.. => WARN,
         _ => OK,
     };
-    judge(grade, text, fix)
+    graded(grade, text, fix)
 }
 
 /// It deletes keys for want of memory. Only while it happens: the counter since the start says nothing of today.
@@ -220,7 +220,7 @@ pub(super) fn evictions(facts: &ServerFacts) -> Judged {
         return ok(format!("no key was evicted in 2 s (evicted_keys={before})"));
     }
     let text = format!("it is deleting keys now for want of memory ({rise} in 2 s)");
-    judge(RISK, text, NO_EVICTION)
+    graded(RISK, text, NO_EVICTION)
 }
 
 const NO_PERSISTENCE: Unjudged = Unknown(
@@ -246,17 +246,17 @@ pub(super) fn persistence(facts: &ServerFacts) -> Judged {
                 "no append-only file: a restart forgets the locks since the last snapshot, which may be all of them"
             }
         };
-        return judge(RISK, text, KEEP);
+        return graded(RISK, text, KEEP);
     }
     match facts.config("appendfsync").ok_or(NO_FSYNC)? {
         "always" => ok("appendfsync=always: a restart forgets nothing"),
         "everysec" => {
             let text = "appendfsync=everysec: a crash forgets up to 1 s of locks";
-            judge(HINT, text, KEEP)
+            graded(HINT, text, KEEP)
         }
         other => {
             let text = format!("appendfsync={other}: a crash forgets many seconds of locks");
-            judge(RISK, text, KEEP)
+            graded(RISK, text, KEEP)
         }
     }
 }
@@ -266,7 +266,7 @@ pub(super) fn last_save(facts: &ServerFacts) -> Judged {
     let fix = "look at the server's log and its disk; with stop-writes-on-bgsave-error no, locks go on meanwhile";
     if let Some(said) = facts.probe.refused_by("MISCONF") {
         let text = format!("it refuses locks, renewals and releases, since saving failed: {said}");
-        return judge(FAIL, text, fix);
+        return graded(FAIL, text, fix);
     }
     facts.info.as_ref().ok_or(NO_INFO)?;
     let mut failed = Vec::new();
@@ -284,7 +284,7 @@ pub(super) fn last_save(facts: &ServerFacts) -> Judged {
     }
     let failed = failed.join(" ");
     let text = format!("{failed}: it may refuse locks, renewals and releases (MISCONF)");
-    judge(RISK, text, fix)
+    graded(RISK, text, fix)
 }
 
 /// The disk does not keep up with the append-only file.
@@ -297,7 +297,7 @@ pub(super) fn slow_disk(facts: &ServerFacts) -> Judged {
         return ok("the disk keeps up");
     }
     let text = format!("the disk does not keep up ({delayed} delayed in 2 s): answers are late");
-    judge(WARN, text, "a faster disk, or less else on it")
+    graded(WARN, text, "a faster disk, or less else on it")
 }
 
 /// How many replicas a primary has.
@@ -314,7 +314,7 @@ pub(super) fn replicas(facts: &ServerFacts) -> Judged {
     if count == 0 {
         let text = "no replica: while this server is down there are no locks";
         let fix = "add a replica and min-replicas-to-write 1, or live with the outage";
-        return judge(HINT, text, fix);
+        return graded(HINT, text, fix);
     }
     let states = (0..count).filter_map(|number| facts.info(&format!("slave{number}")));
     let late = states.filter(|state| !state.contains("state=online"));
@@ -324,7 +324,7 @@ pub(super) fn replicas(facts: &ServerFacts) -> Judged {
     }
     let text = format!("{late} of {count} replicas are not in step");
     let fix = "wait for their first synchronisation, or look at their logs";
-    judge(HINT, text, fix)
+    graded(HINT, text, fix)
 }
 
 /// Writes do not wait for replicas. `INFO` shows the number of good replicas only where writes depend on it.
@@ -340,7 +340,7 @@ pub(super) fn unconfirmed_writes(facts: &ServerFacts) -> Judged {
         "connected_slaves={count}, and writes do not wait for them: a failover may forget the newest locks"
     );
     let fix = "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10 narrow the gap; only fences close it";
-    judge(HINT, text, fix)
+    graded(HINT, text, fix)
 }
 
 /// It refuses writes, since replicas are missing.
@@ -348,7 +348,7 @@ pub(super) fn too_few_replicas(facts: &ServerFacts) -> Judged {
     let refused = |why: String| {
         let text = format!("{why}: locks are not granted, renewed or released (NOREPLICAS)");
         let fix = "bring the replicas back, or lower min-replicas-to-write";
-        judge(FAIL, text, fix)
+        graded(FAIL, text, fix)
     };
     let good = facts.info_number("min_slaves_good_slaves");
     if facts.probe.refused_by("NOREPLICAS").is_some() {
@@ -373,7 +373,7 @@ pub(super) fn fork(facts: &ServerFacts) -> Judged {
     let is_long = took > Duration::from_millis(100).min(facts.ttl / 10);
     let text = format!("the last fork held it up for {took:.1?}");
     let fix = "disable transparent huge pages; keep less data beside the locks";
-    judge(if is_long { WARN } else { OK }, text, fix)
+    graded(if is_long { WARN } else { OK }, text, fix)
 }
 
 /// The server recorded long stalls, or records none.
@@ -387,7 +387,7 @@ pub(super) fn server_stalls(facts: &ServerFacts) -> Judged {
     if !long.is_empty() {
         let long = long.join(", ");
         let text = format!("it stood still longer than a tenth of the TTL: {long}");
-        return judge(WARN, text, "LATENCY DOCTOR says more; raise --ttl");
+        return graded(WARN, text, "LATENCY DOCTOR says more; raise --ttl");
     }
     match facts.config_number("latency-monitor-threshold") {
         None if facts.latency.is_none() => {
@@ -395,7 +395,7 @@ pub(super) fn server_stalls(facts: &ServerFacts) -> Judged {
         }
         Some(0) => {
             let text = "it does not record when it stands still";
-            judge(INFO, text, "CONFIG SET latency-monitor-threshold 100")
+            graded(INFO, text, "CONFIG SET latency-monitor-threshold 100")
         }
         _ => ok("no event longer than a tenth of the TTL"),
     }
@@ -411,7 +411,7 @@ pub(super) fn slow_scripts(facts: &ServerFacts) -> Judged {
         return ok(format!("{text}, less than a third of the TTL"));
     }
     let fix = "CONFIG SET busy-reply-threshold 1000 (lua-time-limit before Redis 7), or raise --ttl; SLOWLOG GET 5 names the slow ones";
-    judge(WARN, text, fix)
+    graded(WARN, text, fix)
 }
 
 /// The clocks of server and host are far apart.
@@ -423,7 +423,7 @@ pub(super) fn clock_offset(facts: &ServerFacts) -> Judged {
         return ok(text);
     }
     let text = format!("{text}; leases do not depend on it, log lines do");
-    judge(HINT, text, "synchronise both (NTP)")
+    graded(HINT, text, "synchronise both (NTP)")
 }
 
 /// The clock of the server jumps.
@@ -435,7 +435,7 @@ pub(super) fn clock_steps(facts: &ServerFacts) -> Judged {
     }
     let text = format!("{text}: it jumps, and leases end early or late by that");
     let fix = "let NTP slew the server's clock and not step it; pause no virtual machine";
-    judge(RISK, text, fix)
+    graded(RISK, text, fix)
 }
 
 /// This host stalls.
@@ -446,7 +446,7 @@ pub(super) fn host_stalls(facts: &ServerFacts) -> Judged {
         return ok(text);
     }
     let fix = "give it more CPU (look for throttling), or raise --ttl";
-    judge(WARN, format!("{text}: renewals may be late"), fix)
+    graded(WARN, format!("{text}: renewals may be late"), fix)
 }
 
 /// The server removes expired keys late.
@@ -509,13 +509,13 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
     let (probe, acl) = (&facts.probe, facts.acl.as_str());
     let vital = lacks(facts, Without::NoLocks);
     if !vital.is_empty() {
-        return judge(FAIL, format!("this user lacks {vital}: no locks"), acl);
+        return graded(FAIL, format!("this user lacks {vital}: no locks"), acl);
     }
     if let Some(pattern) = &probe.barred {
         let text = format!(
             "this user may not read and write the keys ~{pattern} and those beside them: no such locks"
         );
-        return judge(FAIL, text, acl);
+        return graded(FAIL, text, acl);
     }
     // Writing the index needs what only it uses.
     let lacks_index = !lacks(facts, Without::Worse).is_empty();
@@ -538,7 +538,7 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
             StoreErrorKind::Denied => acl,
             _ => "this should not be: please report it, with what the server says of itself",
         };
-        return judge(FAIL, text, fix);
+        return graded(FAIL, text, fix);
     }
     let costs = costs(facts);
     if !costs.is_empty() && probe.failed.iter().all(|(what, ..)| is_index(what)) {
@@ -546,14 +546,14 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
             [] => acl,
             _ => "allow these commands where the service or proxy is set up, or do without",
         };
-        return judge(WARN, costs.join("; "), fix);
+        return graded(WARN, costs.join("; "), fix);
     }
     if !probe.failed.is_empty() || !probe.missing.is_empty() {
         let text = "not all could be tried, for a reason that another check tells";
         return Err(Unknown(text, None));
     }
     if !probe.heard {
-        return judge(WARN, "no wake arrived: waiters poll", acl);
+        return graded(WARN, "no wake arrived: waiters poll", acl);
     }
     let mut less = Vec::new();
     let of_entries = lacks(facts, Without::NoCache);
@@ -569,7 +569,7 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
         );
     }
     let text = format!("locks work, wakes arrive; {}", less.join("; "));
-    judge(INFO, text, acl)
+    graded(INFO, text, acl)
 }
 
 /// This user may do more than locks need.
@@ -578,11 +578,11 @@ pub(super) fn wide_user(facts: &ServerFacts) -> Judged {
     match facts.user.as_deref() {
         Some("default") => {
             let text = "this is the default user, who may do almost anything";
-            judge(HINT, text, fix)
+            graded(HINT, text, fix)
         }
         _ if facts.config.is_some() => {
             let text = "this user may use CONFIG, and so rewrite the server's settings";
-            judge(HINT, text, fix)
+            graded(HINT, text, fix)
         }
         Some(user) => {
             let user = user.escape_debug();
@@ -602,7 +602,7 @@ pub(super) fn clear_text(facts: &ServerFacts) -> Judged {
         ok("nobody on the way can read along")
     } else if transport.has_password && !transport.is_loopback {
         let text = "the password goes over the network in clear";
-        judge(WARN, text, "use rediss:// (TLS)")
+        graded(WARN, text, "use rediss:// (TLS)")
     } else {
         ok("no TLS, and no password that leaves this host")
     }
@@ -624,7 +624,7 @@ pub(super) fn idle_timeout(facts: &ServerFacts) -> Judged {
     let text = format!(
         "timeout={seconds}: it drops clients that are silent for {seconds} s, less than the time between renewals"
     );
-    judge(WARN, text, "CONFIG SET timeout 0")
+    graded(WARN, text, "CONFIG SET timeout 0")
 }
 
 const NO_CLIENTS: Unjudged = Unknown("it does not say how many clients it has (INFO)", None);
@@ -641,7 +641,7 @@ pub(super) fn clients(facts: &ServerFacts) -> Judged {
         return ok(text);
     }
     let fix = "raise maxclients (and the server's ulimit -n), or find who keeps connections";
-    judge(WARN, format!("{text}: new ones may be refused"), fix)
+    graded(WARN, format!("{text}: new ones may be refused"), fix)
 }
 
 const NO_INDEX: Unjudged = Unknown("this user may not read the index of names", None);
@@ -680,7 +680,7 @@ pub(super) fn immortal_keys(facts: &ServerFacts) -> Judged {
         "leasehold inspect \"{name}\" says who has it; then leasehold break \"{name}\" --if-fence N, or DEL if it is foreign"
     );
     let text = format!("without a TTL, nobody will ever free: {listed}");
-    judge(FAIL, text, fix)
+    graded(FAIL, text, fix)
 }
 
 /// Another program keeps data under the name of a lock.
@@ -692,7 +692,7 @@ pub(super) fn foreign_keys(facts: &ServerFacts) -> Judged {
     }
     let text = format!("kept by another program: {}", listed(&foreign));
     let fix = "a hash is Redisson's, a sorted set Symfony's: leasehold sees it as held and never breaks it; use another name";
-    judge(WARN, text, fix)
+    graded(WARN, text, fix)
 }
 
 /// More than these keys are more than locks.
@@ -712,7 +712,7 @@ pub(super) fn other_data(facts: &ServerFacts) -> Judged {
         return ok(format!("{keys} keys"));
     }
     let text = format!("{keys} keys: shared with other data, whose slow commands hold up locks");
-    judge(
+    graded(
         INFO,
         text,
         "a server for locks only, if waiting times matter",
@@ -731,10 +731,10 @@ pub(super) fn writable_file(facts: &FileFacts) -> Judged {
     }
     let Some(why) = &facts.refusal else {
         let fix = "give this user the right to write the file and its directory, or choose another with local:/path/to/file";
-        return judge(FAIL, text, fix);
+        return graded(FAIL, text, fix);
     };
     let fix = "free space there (df shows it), give this user the right to write, or choose another with local:/path/to/file";
-    judge(FAIL, format!("{text}: {why}"), fix)
+    graded(FAIL, format!("{text}: {why}"), fix)
 }
 
 /// The file may be on a file system that hosts share.
@@ -747,11 +747,11 @@ pub(super) fn file_system(facts: &FileFacts) -> Judged {
 /// Locks in a file are for one host.
 pub(super) fn one_host(_: &FileFacts) -> Judged {
     let text = "these locks are for the processes of this host; others do not see them";
-    judge(INFO, text, "for several hosts: redis://host:6379/")
+    graded(INFO, text, "for several hosts: redis://host:6379/")
 }
 
 /// Locks in memory are for one client.
 pub(super) fn one_client(_: &Facts) -> Judged {
     let text = "these locks are for one client; nobody else sees them";
-    judge(INFO, text, "for the processes of this host: local:")
+    graded(INFO, text, "for the processes of this host: local:")
 }

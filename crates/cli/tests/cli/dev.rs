@@ -113,6 +113,11 @@ fn a_command_gets_a_server_which_ends_with_it() {
     missing.is(127, &["leasehold: \"no-such-command\""]);
     dev(&store, "kill -KILL $$").is(137, &[]);
     nothing_is_left_now(&store);
+
+    // The caller lets the system discard the status of each child.
+    let ignoring = store.program("env --ignore-signal=CHLD leasehold dev -- sh -c");
+    ignoring.words(&["exit 3"]).is(3, &[]);
+    nothing_is_left_now(&store);
 }
 
 #[test]

@@ -247,25 +247,38 @@ fn a_command_finds_the_store_of_its_run() {
     let script = format!("cd / && env && exec {LEASEHOLD} check");
     let local = &store_url(&store);
     // Variables and options. A file may hold the URL, with a password in it and without; the command line overrides
-    // the environment, and so does a typed URL with a password.
-    let sources: [(Variables<'_>, &[&str]); 7] = [
-        (&[("URL_FILE", elsewhere)], &[]),
-        (&[("URL_FILE", in_file)], &[]),
-        (&[], &["--url-file", "url"]),
+    // the environment, and so does a typed URL with a password. The last variable is the command's: a secret in a
+    // file stays there.
+    let by_url = &format!("URL={local}");
+    let by_file = &format!("URL_FILE={in_file}");
+    let by_password = &format!("PASSWORD_FILE={password}");
+    let written = &format!("URL_FILE={}/leasehold/url-", store.dir.path().display());
+    let sources: [(Variables<'_>, &[&str], &str); 7] = [
+        (&[("URL_FILE", elsewhere)], &[], by_url),
+        (&[("URL_FILE", in_file)], &[], by_file),
+        (&[], &["--url-file", "url"], by_file),
         (
             &[("URL_FILE", elsewhere)],
             &["--url", url, "--password-file", "password"],
+            by_password,
         ),
-        (&[("PASSWORD_FILE", password)], &["--url", local]),
-        (&[("URL", url), ("PASSWORD_FILE", password)], &[]),
-        (&[("URL_FILE", elsewhere)], &["--url", secret_url]),
+        (&[("PASSWORD_FILE", password)], &["--url", local], by_url),
+        (
+            &[("URL", url), ("PASSWORD_FILE", password)],
+            &[],
+            by_password,
+        ),
+        (&[("URL_FILE", elsewhere)], &["--url", secret_url], written),
     ];
-    for (variables, words) in sources {
+    for (variables, words, expected) in sources {
         let run = variables.iter().fold(run(&store), |run, (name, value)| {
             run.env(&format!("LEASEHOLD_{name}"), value)
         });
+        let run = run.env("XDG_RUNTIME_DIR", &store.dir.path().to_string_lossy());
         let run = run.words(words).words(&["x", "sh", "-c", &script]);
         let done = run.says_nothing(0);
         assert!(!done.stdout.contains(SECRET), "{done:?}");
+        let line = format!("LEASEHOLD_{expected}");
+        assert!(done.stdout.contains(&line), "{line}: {done:?}");
     }
 }

@@ -23,7 +23,7 @@ fn inspect_shows_who_holds_a_lock_and_who_waits(store: &Store) {
     let holder = store.hold();
     let fence = store.number("fence");
     let waiter = store.queue_up();
-    // All lines are compared in `inspect/text.rs`.
+    // All lines are compared in `src/inspect.rs`.
     let done = store.verb("inspect", "x").is(0, &[]);
     let url = store.pasted_url();
     done.shows(&[

@@ -88,7 +88,7 @@ fn what_is_missing_or_wrong_is_64() {
         "leasehold run",
     ];
     store.leasehold("acquire x").is(64, &why);
-    let verbs = ["check", "release", "renew --ttl 1h"];
+    let verbs = ["check", "release", "release --if-held", "renew --ttl 1h"];
     for verb in verbs {
         let no_lock = ["LEASEHOLD_LOCK is not set", "counts only if it is exported"];
         store.leasehold(verb).is(64, &no_lock);
