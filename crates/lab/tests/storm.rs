@@ -2,10 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+#[path = "storm/floors.rs"]
+mod floors;
+
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use self::floors::FLOORS;
 
 fn lab(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_leasehold-lab"))
@@ -120,6 +125,8 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
         "--quorum",
         "--time",
         "52s",
+        // The faults take 37 s of it. In that time, the plan of seed 7 stops single servers three times, and never a majority.
+        // `src/storm/schedule.rs` tests that the plan of this seed has the floors.
         "--seed",
         "10",
         // Loads of the machine are no faults of the lock: the storm of a minute, in the soak, looks closer.
@@ -143,26 +150,9 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
     let acquisitions = counts["acquisitions"].as_u64().unwrap();
     assert!(acquisitions >= 200, "{counts:#}");
     let faults = faults(counts);
-    // Three nodes at once, and single ones: fewer would be faults of a minority only.
-    for (kind, least) in [
-        ("stop-server", 4),
-        ("black-hole", 4),
-        ("half-open", 4),
-        ("black-hole-requests", 1),
-        ("black-hole-replies", 1),
-        ("slow", 1),
-        ("kill-server", 1),
-        ("flush", 1),
-        ("copy", 1),
-        #[cfg(target_os = "linux")]
-        ("clock-forward", 2),
-        #[cfg(target_os = "linux")]
-        ("clock-back", 2),
-        ("stop-worker", 1),
-        ("kill-worker", 1),
-    ] {
-        let count = faults.get(kind).copied().unwrap_or_default();
-        assert!(count >= least, "{kind}: {counts:#}");
+    for (kind, least) in FLOORS {
+        let count = faults.get(*kind).copied().unwrap_or_default();
+        assert!(count >= *least, "{kind}: {counts:#}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! A random sequence in progress, and the checks after each step. The checks keep their own record of requests and replies;
 //! they never call the code that they check.
 
+use std::collections::BTreeMap;
+
 use leasehold_core::cache::{
     Begin, Commit, CommitOutcome, EntryState, Format, MEMORY, Outcome, POLL, Reply, Standing, Step,
     Token, Version,
@@ -13,6 +15,9 @@ use crate::ttl;
 
 type Checked = Result<(), TestCaseError>;
 
+/// How often each event happened.
+pub(crate) type Seen = BTreeMap<&'static str, usize>;
+
 /// A load that was granted.
 #[derive(Debug, Clone, Copy)]
 struct Load {
@@ -24,9 +29,11 @@ struct Load {
     born: u32,
     /// Whether the store has lost its control since.
     forgotten: bool,
+    /// Whether it was neither committed nor abandoned so far.
+    open: bool,
 }
 
-pub(crate) struct Run {
+pub(crate) struct Run<'a> {
     pub(crate) state: EntryState,
     pub(crate) now: Now,
     tokens: [u128; CLIENTS],
@@ -36,10 +43,11 @@ pub(crate) struct Run {
     highest: u64,
     /// The subscribed clients that were told to wait, and not yet woken.
     waiting: Vec<ClientId>,
+    seen: &'a mut Seen,
 }
 
-impl Run {
-    pub(crate) fn new() -> Self {
+impl<'a> Run<'a> {
+    pub(crate) fn new(seen: &'a mut Seen) -> Self {
         Self {
             state: EntryState::default(),
             now: Now {
@@ -51,7 +59,12 @@ impl Run {
             invalidations: 0,
             highest: 0,
             waiting: Vec::new(),
+            seen,
         }
+    }
+
+    fn saw(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
     }
 
     pub(crate) fn pass(&mut self, micros: u64) {
@@ -95,6 +108,9 @@ impl Run {
             self.state.value = None;
         }
         if what != Lost::Value {
+            if self.is_loading() {
+                self.saw("control lost during a load");
+            }
             self.state.control = None;
             self.forget();
         }
@@ -102,6 +118,9 @@ impl Run {
 
     /// The exception of K2.
     fn lose_behind(&mut self, what: Lost) {
+        if self.is_loading() {
+            self.saw("clock step and loss during a load");
+        }
         self.lose(what);
         if what != Lost::Value {
             self.highest = 0;
@@ -125,6 +144,10 @@ impl Run {
         }
         self.waiting.clear();
         self.now.wall_us = self.now.wall_us.max(self.highest + 1);
+    }
+
+    fn is_loading(&self) -> bool {
+        self.loads.iter().any(|load| load.lease.is_some())
     }
 
     fn load(&self, back: usize) -> Option<Load> {
@@ -192,6 +215,11 @@ impl Run {
         let outcome = self.state.apply(self.now, step);
         self.may_be_repeated(step, &outcome)?;
         self.told(step, &outcome, &before)?;
+        if !outcome.wakes.is_empty() {
+            self.saw("waiters woken");
+        }
+        let what = self.event(step, &outcome.reply, &before);
+        self.saw(what);
         match step {
             Step::Begin(begin) => self.began(begin, &outcome.reply)?,
             Step::Renew { token, lease } => {
@@ -216,7 +244,60 @@ impl Run {
 
     fn ended(&mut self, token: Token) {
         for load in self.loads.iter_mut().filter(|load| load.token == token) {
-            load.lease = None;
+            (load.lease, load.open) = (None, false);
+        }
+    }
+
+    /// The name of what happened, for the floors of the test. The rarest is named first.
+    fn event(&self, step: &Step, reply: &Reply, before: &EntryState) -> &'static str {
+        match (step, reply) {
+            (_, Reply::Fresh(_)) => "fresh",
+            (_, Reply::Busy { .. }) => "busy",
+            (_, Reply::BackOff { .. }) => "back-off",
+            (_, Reply::Load { .. }) if self.is_loading() => "load again",
+            (_, Reply::Load { .. }) if self.loads.last().is_some_and(|load| load.open) => {
+                "second loader"
+            }
+            (_, Reply::Load { failures: 1.., .. }) => "load after a failure",
+            (_, Reply::Load { .. }) => "load",
+            (_, Reply::Renewed) => "renewed",
+            (_, Reply::NotLoading) => "renewal refused",
+            (Step::Commit(commit), Reply::Committed(kept)) => {
+                self.end_of_commit(commit, *kept, before)
+            }
+            (_, Reply::Abandoned) if self.state.control != before.control => "abandoned",
+            (_, Reply::Abandoned) => "abandoned too late",
+            (_, Reply::Invalidated) if self.is_loading() => "invalidated during a load",
+            _ => "invalidated",
+        }
+    }
+
+    fn end_of_commit(
+        &self,
+        commit: &Commit,
+        kept: CommitOutcome,
+        before: &EntryState,
+    ) -> &'static str {
+        let version = commit.version;
+        let mut loads = self.loads.iter().rev();
+        let load = loads.find(|load| load.version == version).unwrap();
+        let stored = before.value.as_ref().map(|(value, _)| value.header.version);
+        let last = before.control.as_ref().map(|control| control.last);
+        match kept {
+            _ if stored == Some(version) => "commit repeated",
+            _ if stored.is_none_or(|stored| stored < version)
+                && self.is_unknown(commit, before) =>
+            {
+                "commit never given out"
+            }
+            CommitOutcome::Overtaken => "commit overtaken",
+            CommitOutcome::Stale if load.forgotten => "commit stale after a loss",
+            CommitOutcome::Stale => "commit stale",
+            // Numbers that are counted within a microsecond lead by less.
+            _ if version.get() > self.now.wall_us + 1_000 => "commit fresh after a clock step",
+            _ if last > Some(version) => "commit fresh after a later load began",
+            _ if load.lease.is_none() => "commit fresh after its lease",
+            CommitOutcome::Fresh(_) => "commit fresh",
         }
     }
 
@@ -246,6 +327,7 @@ impl Run {
                     lease: Some(ms + begin.lease.millis()),
                     born: live.map_or(self.invalidations, |live| live.born),
                     forgotten: false,
+                    open: true,
                 });
             }
             Reply::Busy { poll_after, .. } => {

@@ -283,7 +283,12 @@ impl Schedule {
 }
 
 #[cfg(test)]
+#[path = "../../tests/storm/floors.rs"]
+mod floors;
+
+#[cfg(test)]
 mod tests {
+    use super::floors::FLOORS;
     use super::*;
 
     const ALL: Possible = Possible {
@@ -339,6 +344,21 @@ mod tests {
             assert!(
                 plan.iter().any(|fault| fault.servers == MOST),
                 "seed {seed}"
+            );
+        }
+    }
+
+    /// `tests/storm.rs` runs this plan. A second less than there is enough.
+    #[test]
+    fn plan_of_the_tested_storm_has_its_floors() {
+        let plan = planned(&on_a_quorum(10, 36));
+        for (kind, least) in FLOORS {
+            let count = plan
+                .iter()
+                .find(|(planned, _)| planned.to_string() == *kind);
+            assert!(
+                count.is_some_and(|(_, count)| count >= least),
+                "{kind}: {plan:?}"
             );
         }
     }

@@ -10,7 +10,7 @@ use crate::store::entries::EntryStore;
 
 impl Peer {
     fn take_entry(&self, step: &CacheStep) -> Result<CacheReply, StoreError> {
-        let key = LockName::new(NAME).unwrap();
+        let key = LockName::new(self.name).unwrap();
         let taken = pollster::block_on(self.store.take(&key, step))?;
         Ok(taken.reply)
     }
@@ -55,11 +55,12 @@ impl Peer {
     }
 
     fn finds(&self) -> bool {
-        self.looks(&[LockName::new(NAME).unwrap()])[0].is_some()
+        self.looks(&[LockName::new(self.name).unwrap()])[0].is_some()
     }
 }
 
 const INVALIDATE: CacheStep = CacheStep::Invalidate { remove: false };
+const REMOVE: CacheStep = CacheStep::Invalidate { remove: true };
 
 /// Its waiter is not told of the end of a load, so it polls more often.
 #[test]
@@ -90,6 +91,65 @@ fn one_of_many_entries_is_read_as_another_client_stored_it() {
     }
     assert!(a.takes(30), "its name is also that of a free lock");
     assert!(b.finds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_is_read_as_another_client_left_it() {
+    let host = Host::still();
+    let (a, b) = (host.peer(1), host.peer(2));
+    let first = a.loads();
+    assert_eq!(a.loads(), first, "the token is known");
+    b.take_entry(&INVALIDATE).unwrap();
+    let second = b.loads();
+    assert!(second.get() > first.get() + 1, "the invalidation has one");
+    host.passes(30);
+    let CacheReply::Busy { poll_after, .. } = a.begins() else {
+        panic!("the last millisecond of the lease")
+    };
+    assert_eq!(poll_after.as_millis(), 1);
+    assert_eq!(a.commits(first), CommitOutcome::Stale);
+    assert!(matches!(b.commits(second), CommitOutcome::Fresh(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn back_off_is_read_as_another_client_left_it() {
+    let host = Host::still();
+    let (a, b) = (host.peer(1), host.peer(2));
+    for failures_before in 0..3 {
+        let CacheReply::Load { failures, .. } = a.begins() else {
+            panic!("nobody loads")
+        };
+        assert_eq!(failures, failures_before);
+        let abandon = CacheStep::Abandon {
+            token: Token(1),
+            back_off: Some((seconds(1), "größe 7 < 8".to_owned())),
+        };
+        assert_eq!(a.take_entry(&abandon).unwrap(), CacheReply::Abandoned);
+        let CacheReply::BackOff { left, error, .. } = b.begins() else {
+            panic!("the source is left alone")
+        };
+        assert_eq!((left.as_millis(), &*error), (1_001, "größe 7 < 8"));
+        host.passes(2);
+    }
+}
+
+#[test]
+fn removal_and_expiry_of_one_key_leave_the_other_alone() {
+    let host = Host::still();
+    let (a, mut b) = (host.peer(1), host.peer(2));
+    b.name = "another";
+    let (first, second) = (a.loads(), b.loads());
+    a.commits(first);
+    b.commits(second);
+    a.take_entry(&REMOVE).unwrap();
+    assert_eq!((a.finds(), b.finds()), (false, true));
+    // What is remembered of the first key's loads expires; the second key has been used since.
+    host.passes(15 * 60);
+    let third = b.loads();
+    host.passes(31);
+    a.take_entry(&REMOVE).unwrap();
+    assert_eq!(host.count("controls"), 1);
+    assert!(matches!(b.commits(third), CommitOutcome::Fresh(_)));
 }
 
 #[test]

@@ -41,6 +41,8 @@ struct Host {
 struct Peer {
     store: LocalStore,
     client: u64,
+    /// Of its lock and its cache entry.
+    name: &'static str,
     heard: Receiver<Notice>,
 }
 
@@ -82,6 +84,7 @@ impl Host {
         Ok(Peer {
             store,
             client,
+            name: NAME,
             heard,
         })
     }
@@ -140,7 +143,7 @@ impl Peer {
     }
 
     fn step(&self, step: Step) -> Reply {
-        self.asks(NAME, step).unwrap()
+        self.asks(self.name, step).unwrap()
     }
 
     /// The owner with this number asks for some fences, and waits.
@@ -156,16 +159,16 @@ impl Peer {
     }
 
     fn takes(&self, ttl: u64) -> bool {
-        matches!(self.acquires(1, NAME, ttl, 1), Reply::Held(_))
+        matches!(self.acquires(1, self.name, ttl, 1), Reply::Held(_))
     }
 
     fn waits(&self, ttl: u64) -> bool {
-        matches!(self.acquires(1, NAME, ttl, 1), Reply::Busy(_))
+        matches!(self.acquires(1, self.name, ttl, 1), Reply::Busy(_))
     }
 
     fn extend(&self) -> Result<Reply, StoreError> {
         let (owner, ttl, fence) = (self.owner(1), seconds(30), None);
-        self.asks(NAME, Step::Extend { owner, ttl, fence })
+        self.asks(self.name, Step::Extend { owner, ttl, fence })
     }
 
     fn extends(&self) -> bool {
@@ -174,7 +177,7 @@ impl Peer {
 
     fn release(&self, keep: Option<Ttl>) -> Result<Reply, StoreError> {
         let (owner, fence) = (self.owner(1), None);
-        self.asks(NAME, Step::Release { owner, keep, fence })
+        self.asks(self.name, Step::Release { owner, keep, fence })
     }
 
     fn releases(&self) {
