@@ -62,7 +62,7 @@ impl LadderProperty {
         WORDS[self as usize].1
     }
 
-    /// Its bit in [`LadderState::wrong`].
+    /// Its bit in `LadderState::wrong`.
     pub const fn bit(self) -> u8 {
         1 << self as u8
     }
