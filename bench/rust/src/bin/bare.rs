@@ -21,7 +21,7 @@ const MARK: &str = "leasehold:quorum";
 #[derive(Clone)]
 struct Node {
     connection: MultiplexedConnection,
-    /// The begin of the server's run_id.
+    /// The last argument of the scripts of a vote; empty without them.
     server: Arc<str>,
 }
 
@@ -126,6 +126,8 @@ impl Bare {
 fn agrees(value: &Value) -> bool {
     match value {
         Value::Okay | Value::Int(1) => true,
+        // One answer for all.
+        Value::BulkString(reply) => reply == b"done",
         Value::Array(replies) => *replies == [Value::BulkString(b"done".to_vec())],
         _ => false,
     }
@@ -180,11 +182,14 @@ async fn load(node: &mut MultiplexedConnection, script: &str) -> Arc<str> {
     hash.expect("a script").into()
 }
 
+/// What a client of the quorum says of itself and of the node, from the mark: `<nodes> <longest TTL in ms> <server>`.
 async fn server(node: &mut MultiplexedConnection) -> Arc<str> {
-    let info: RedisResult<String> = cmd("INFO").arg("server").query_async(node).await;
-    let info = info.expect("INFO");
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    run_id.expect("a run_id")[..16].into()
+    let mark: RedisResult<String> = cmd("GET").arg(MARK).query_async(node).await;
+    let mark = mark.expect("the mark of a node");
+    match mark.split(' ').collect::<Vec<_>>()[..] {
+        [nodes, longest, _made_at, server] => format!("{nodes} {longest} {server}").into(),
+        _ => panic!("no mark: {mark}"),
+    }
 }
 
 fn main() {
@@ -213,10 +218,12 @@ fn main() {
                     release: load(&mut connection, RELEASE).await,
                 }
             };
-            nodes.push(Node {
-                server: server(&mut connection).await,
-                connection,
-            });
+            let server = if votes {
+                server(&mut connection).await
+            } else {
+                Arc::default()
+            };
+            nodes.push(Node { server, connection });
         }
         Bare {
             awaited: match args.text("await") {
