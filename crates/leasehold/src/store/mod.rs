@@ -1,6 +1,6 @@
 //! The stores of locks. A store executes steps of `leasehold-core` atomically; the rules are core's.
 //!
-//! A new store is one file here, one scheme of a [`Target`] and one row in `tests/conformance/mod.rs`.
+//! A new store is one file here, one scheme of a [`Target`] and one row in `tests/conformance/main.rs`.
 
 mod contract;
 #[cfg(feature = "entries")]
