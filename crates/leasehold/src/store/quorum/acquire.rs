@@ -370,7 +370,7 @@ impl<C> Context<'_, C> {
         if waits_for_lead && is_wanted != Some(false) {
             // The lead knows whether others are first in line (V5). Without a sign of waiters, a slow one is not worth the time.
             let usual = self.leads.patience(attempt.lead);
-            let patience = is_wanted.map_or(PATIENCE, |_| usual);
+            let patience = is_wanted.map_or(usual.min(2 * PATIENCE), |_| usual);
             return self.await_rest(record, patience);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
@@ -467,6 +467,9 @@ impl<C> Context<'_, C> {
         let Some(mut attempt) = record.attempt.take() else {
             return;
         };
+        if attempt.holder().is_some() {
+            self.stuck.forget(&record.name);
+        }
         let keeps =
             attempt.request.wait.is_some() && matches!(attempt.lead_said(), Some(NodeReply::Vote));
         record.keeps_votes = keeps;

@@ -191,6 +191,8 @@ fn other_holder(answers: &Answers) -> Option<HolderView> {
 pub(super) struct Named<'a> {
     /// How many nodes name this owner.
     pub(super) count: usize,
+    /// How many of them name it with the fence of `holder`.
+    alike: usize,
     pub(super) holder: &'a HolderView,
 }
 
@@ -214,6 +216,7 @@ pub(super) fn most_frequent<'a, R: Ord>(
             .max_by_key(|view| (alike(view), rank(view.fence)))?;
         Some(Named {
             count: views.len(),
+            alike: alike(best),
             holder: best,
         })
     });
@@ -235,16 +238,19 @@ impl<'a> HolderKey<'a> {
     }
 }
 
-/// Whether the answers that are missing cannot make another holder of a lock that is looked at.
+/// Whether the answers that are missing cannot make another holder of a lock that is looked at, nor another fence: some nodes may hold
+/// for the holder by a higher one.
 pub(super) fn is_seen(answers: &Answers) -> bool {
     let views = answers.iter().flatten().filter_map(|answer| match answer {
         Ok(Reply::Seen(snapshot)) => snapshot.holder.as_ref(),
         _ => None,
     });
-    let count = most_frequent(views, identity).map_or(0, |named| named.count);
+    let named = most_frequent(views, identity);
+    let (count, alike) = named.map_or((0, 0), |named| (named.count, named.alike));
     let open = answers.iter().filter(|answer| answer.is_none()).count();
     let needed = majority(answers.len());
-    count >= needed || count + open < needed
+    let is_fence_known = alike >= needed || alike + open < needed;
+    count >= needed && is_fence_known || count + open < needed
 }
 
 /// Judges a look by the answers of all nodes. A lock has a holder if a majority names it; its queue is that of the lead.
@@ -344,8 +350,33 @@ pub(super) fn without_majority<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::{is_undecided, telling};
+    use leasehold_core::{ClientId, Fence, HolderIdentity, HolderView, Owner, Reply, Snapshot};
+
+    use super::{is_seen, is_undecided, telling};
     use crate::error::StoreErrorKind::{Misconfigured, Unavailable, Unreachable, Untrusted};
+
+    /// A node holds for the holder by a higher fence, after a repair. The other one of the majority has not answered yet.
+    #[test]
+    fn a_look_waits_for_the_node_that_knows_the_fence() {
+        let sees = |fence: Option<u64>| {
+            let holder = fence.map(|fence| {
+                let owner = Owner::new(1, ClientId::new(1), "test", 1, "").unwrap();
+                let who = HolderIdentity::Owner(owner);
+                HolderView::new(who, Some(Fence::new(fence)), None, None)
+            });
+            Some(Ok(Reply::Seen(Snapshot::new(holder, Vec::new()))))
+        };
+        for (answers, is) in [
+            ([sees(Some(100)), None, sees(Some(106))], false),
+            ([sees(Some(100)), sees(Some(100)), None], true),
+            ([sees(Some(100)), sees(Some(100)), sees(Some(106))], true),
+            ([sees(Some(100)), None, None], false),
+            ([sees(Some(100)), None, sees(None)], false),
+            ([sees(None), None, sees(None)], true),
+        ] {
+            assert_eq!(is_seen(&answers), is, "{answers:?}");
+        }
+    }
 
     #[test]
     fn wrong_setting_is_told_only_if_it_leaves_no_majority() {

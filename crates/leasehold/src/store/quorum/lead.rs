@@ -80,9 +80,16 @@ impl Leads {
     }
 }
 
-/// The names whose lead alone refuses a lock that a majority would grant: the holder at the lead, and since when.
+/// The names whose lead alone refuses a lock that a majority would grant.
 #[derive(Default)]
-pub(super) struct Stuck(HashMap<String, (HolderIdentity, Moment)>);
+pub(super) struct Stuck(HashMap<String, Refused>);
+
+/// The first refusal by this holder at the lead, and how long it may refuse until it is passed.
+struct Refused {
+    by: HolderIdentity,
+    since: Moment,
+    enough: Duration,
+}
 
 /// The least time for which a client has left its votes to the holder at the lead.
 const GIVE_WAY: Duration = Duration::from_millis(40);
@@ -122,21 +129,27 @@ impl Stuck {
         } else {
             (CLAIM_WINDOW, Passing::Not)
         };
-        if let Some((who, since)) = self.0.get(name.key())
-            && *who == holder.who
+        // A client that has not left its votes to it begins to do so now.
+        if let Some(refused) = self.0.get(name.key())
+            && refused.by == holder.who
+            && refused.enough <= enough
         {
-            let is_stuck = now.since(*since) >= enough;
+            let is_stuck = now.since(refused.since) >= enough;
             return if is_stuck { Passing::Now } else { else_ };
         }
         if self.0.len() >= MOST {
             self.0.clear();
         }
-        let refusal = (holder.who.clone(), now);
-        self.0.insert(name.key().to_owned(), refusal);
+        let refused = Refused {
+            by: holder.who.clone(),
+            since: now,
+            enough,
+        };
+        self.0.insert(name.key().to_owned(), refused);
         else_
     }
 
-    /// The lead has not refused.
+    /// The lead has not refused, or not alone.
     pub(super) fn forget(&mut self, name: &LockName) {
         self.0.remove(name.key());
     }
@@ -176,7 +189,8 @@ impl WaitersHeard {
         if self.swept.is_none_or(|swept| now.since(swept) >= MEMORY) {
             self.swept = Some(now);
             self.names.retain(|_, (last, _)| now.since(*last) < MEMORY);
-        } else if is_wanted {
+        }
+        if is_wanted && self.names.len() >= MOST {
             self.names.retain(|_, (_, is_wanted)| *is_wanted);
         }
     }
@@ -190,6 +204,8 @@ impl WaitersHeard {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::{ClientId, HolderView, Owner};
+
     use super::*;
 
     #[test]
@@ -231,6 +247,40 @@ mod tests {
         leads.took(0, Duration::from_secs(60));
         assert!(leads.patience(0) < ms(400), "{:?}", leads.patience(0));
         assert_eq!(leads.patience(1), PATIENCE);
+    }
+
+    /// A holder that the lead alone names: a waiter that was granted the lock just now (`lasts` is short), or one that seems to be gone.
+    fn refusal(lasts: Duration) -> Busy {
+        let owner = Owner::new(1, ClientId::new(1), "test", 1, "").unwrap();
+        let who = HolderIdentity::Owner(owner);
+        Busy {
+            holder: HolderView::new(who, None, None, Some(lasts)),
+            ahead: 0,
+            poll_after: Duration::ZERO,
+            at_us: 0,
+        }
+    }
+
+    #[test]
+    fn a_holder_at_the_lead_alone_is_passed_once_it_had_the_time_to_take_the_lock() {
+        let at = |millis: u64| Moment::from_micros(millis * 1_000);
+        let name = LockName::new("stock").unwrap();
+        let (claim, gone) = (
+            refusal(CLAIM_WINDOW),
+            refusal(CLAIM_WINDOW + Duration::from_secs(1)),
+        );
+        let mut stuck = Stuck::default();
+        assert_eq!(stuck.passing(&name, &claim, None, at(0)), Passing::Not);
+        // It was not left any votes until now.
+        assert_eq!(stuck.passing(&name, &gone, None, at(200)), Passing::Later);
+        assert_eq!(stuck.passing(&name, &gone, None, at(239)), Passing::Later);
+        assert_eq!(stuck.passing(&name, &gone, None, at(240)), Passing::Now);
+        // While others wait, it has a waiter's time.
+        let wanted = Some(true);
+        assert_eq!(stuck.passing(&name, &gone, wanted, at(3_199)), Passing::Not);
+        assert_eq!(stuck.passing(&name, &gone, wanted, at(3_200)), Passing::Now);
+        stuck.forget(&name);
+        assert_eq!(stuck.passing(&name, &gone, None, at(3_300)), Passing::Later);
     }
 
     #[test]

@@ -335,7 +335,10 @@ impl Quorum {
         let mut machine = self.lock();
         let QuorumMachine { leads, info, .. } = &mut *machine;
         for (node, answer) in answers.iter_mut().enumerate() {
-            leads.heard(node, answer.is_ok());
+            // Who is not waited for at all is not silent.
+            if answer.is_ok() || node == lead || for_others > Duration::ZERO {
+                leads.heard(node, answer.is_ok());
+            }
             *answer = answer_of(&info.nodes[node], answer.clone(), info.terms);
         }
         (seen(&answers, lead, &info.label), answers)
