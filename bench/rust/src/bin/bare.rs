@@ -182,7 +182,7 @@ async fn load(node: &mut MultiplexedConnection, script: &str) -> Arc<str> {
     hash.expect("a script").into()
 }
 
-/// What a client of the quorum says of itself and of the node, from the mark: `<nodes> <longest TTL in ms> <server>`.
+/// Reads the last argument of the scripts of a vote from the mark of a node: `<nodes> <longest TTL in ms> <server>`.
 async fn server(node: &mut MultiplexedConnection) -> Arc<str> {
     let mark: RedisResult<String> = cmd("GET").arg(MARK).query_async(node).await;
     let mark = mark.expect("the mark of a node");

@@ -377,7 +377,10 @@ impl<C> Context<'_, C> {
             match (self.stuck).passing(&record.name, busy, is_wanted, self.at.now) {
                 Passing::Now => {}
                 Passing::Later if attempt.tries < TRIES && attempt.has_time(self.at.now) => {
-                    return self.give_way(record);
+                    // For as long as the other one may take to ask for the votes again.
+                    let pause = LONGEST_PAUSE + self.leads.patience(attempt.lead);
+                    self.pause(record, pause);
+                    return self.give_back(record);
                 }
                 Passing::Later | Passing::Not => return self.busy(record, None),
             }
@@ -394,13 +397,6 @@ impl<C> Context<'_, C> {
             };
             self.answer(&mut attempt, Ok(Reply::Held(held)));
         }
-    }
-
-    /// Leaves its votes to the holder at the lead for as long as that may take to ask for them again, and then asks again.
-    fn give_way(&mut self, record: &mut Record<C>) {
-        let lead = self.leads.of(&record.name);
-        self.pause(record, LONGEST_PAUSE + self.leads.patience(lead));
-        self.give_back(record);
     }
 
     /// Begins the next round after this time.

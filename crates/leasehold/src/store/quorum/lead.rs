@@ -73,11 +73,6 @@ impl Leads {
     pub(super) fn patience(&self, node: usize) -> Duration {
         PATIENCE + 2 * self.nodes[node].usual
     }
-
-    /// The same for the lead of a name.
-    pub(super) fn patience_of(&self, name: &LockName) -> Duration {
-        self.patience(self.of(name))
-    }
 }
 
 /// The names whose lead alone refuses a lock that a majority would grant.

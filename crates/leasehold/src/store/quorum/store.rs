@@ -70,8 +70,7 @@ impl Store for QuorumStore {
         let (quorum, name) = (self.quorum.clone(), name.clone());
         if step == Step::Inspect {
             self.quorum.tasks.spawn_aside(async move {
-                let lead = quorum.lock().leads.patience_of(&name);
-                done.answer(quorum.look(&name, lead, Duration::ZERO).await.0);
+                done.answer(quorum.look(&name, None).await.0);
             });
         } else {
             quorum.handle(QuorumEvent::Asked(name, step, done));
@@ -80,7 +79,7 @@ impl Store for QuorumStore {
 
     fn inspect_nodes<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, InspectedNodes> {
         async move {
-            let (verdict, answers) = self.quorum.look(name, STRAGGLE, STRAGGLE).await;
+            let (verdict, answers) = self.quorum.look(name, Some(STRAGGLE)).await;
             let nodes = self.quorum.nodes.iter().zip(answers);
             let views =
                 nodes.map(|(node, seen)| NodeView::new(node.label(), snapshot(node.label(), seen)));
@@ -314,29 +313,28 @@ impl Quorum {
             .collect()
     }
 
-    /// Looks at a lock at all nodes. Once a majority has answered and it is known who holds, the lead and the others have as long as this
-    /// left. Returns the verdict of those that answered, and the answer of each.
-    async fn look(
-        &self,
-        name: &LockName,
-        for_lead: Duration,
-        for_others: Duration,
-    ) -> (Answer, Vec<Answer>) {
-        let lead = self.lock().leads.of(name);
+    /// Looks at a lock at all nodes. Once a majority has answered and it is known who holds, the others have as long as this left; without
+    /// it, only the lead is awaited, for its patience. Returns the verdict of those that answered, and the answer of each.
+    async fn look(&self, name: &LockName, straggle: Option<Duration>) -> (Answer, Vec<Answer>) {
+        let (lead, patience) = {
+            let leads = &self.lock().leads;
+            let lead = leads.of(name);
+            (lead, leads.patience(lead))
+        };
         let asked = self
             .nodes
             .iter()
             .map(|node| node.apply(name, Step::Inspect));
-        let straggle = |answers: &[Option<Answer>]| {
-            let rest = answers[lead].as_ref().map_or(for_lead, |_| for_others);
-            is_seen(answers).then_some(rest)
+        let left = |answers: &[Option<Answer>]| {
+            let for_lead = answers[lead].as_ref().map_or(patience, |_| Duration::ZERO);
+            is_seen(answers).then(|| straggle.unwrap_or(for_lead))
         };
-        let mut answers = self.most(asked, straggle).await;
+        let mut answers = self.most(asked, left).await;
         let mut machine = self.lock();
         let QuorumMachine { leads, info, .. } = &mut *machine;
         for (node, answer) in answers.iter_mut().enumerate() {
             // Who is not waited for at all is not silent.
-            if answer.is_ok() || node == lead || for_others > Duration::ZERO {
+            if answer.is_ok() || node == lead || straggle.is_some() {
                 leads.heard(node, answer.is_ok());
             }
             *answer = answer_of(&info.nodes[node], answer.clone(), info.terms);
