@@ -21,8 +21,8 @@
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ use super::scripts::{Form, Scripts};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 
 /// Up to this many steps are sent at once, of all kinds. More steps are sent kind by kind, so that the server
 /// works on one batch while the client works on the answers to another.

@@ -3,6 +3,7 @@
 mod flight;
 mod interleavings;
 mod queue;
+mod schedules;
 mod server;
 
 use std::time::Duration;
