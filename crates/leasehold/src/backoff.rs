@@ -2,27 +2,32 @@
 
 use std::time::Duration;
 
+use crate::clock::micros;
+
 /// Pauses that double up to a limit, each shortened by a random part of up to a half.
+///
+/// In microseconds: each lease has one.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    first: Duration,
-    next: Duration,
-    limit: Duration,
+    first: u64,
+    next: u64,
+    limit: u64,
 }
 
 impl Backoff {
-    pub(crate) const fn new(first: Duration, limit: Duration) -> Self {
+    pub(crate) fn new(first: Duration, limit: Duration) -> Self {
+        let first = micros(first);
         Self {
             first,
             next: first,
-            limit,
+            limit: micros(limit),
         }
     }
 
     /// The pause before the next attempt.
     pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.limit);
+        let pause = Duration::from_micros(self.next);
+        self.next = self.next.saturating_mul(2).min(self.limit);
         pause.saturating_sub(fraction(pause / 2))
     }
 

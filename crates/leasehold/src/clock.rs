@@ -4,6 +4,7 @@
 //! sleeps, so an expired lease would still look valid. Timers stop too, so [`Clock::sleep_until`] sleeps in slices.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -16,20 +17,23 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// A point in time on a [`Clock`], in microseconds. Compare it only with moments of the same clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(u64);
+pub struct Moment(
+    /// One more than the time, so that an `Option` of it takes no more room.
+    NonZeroU64,
+);
 
 impl Moment {
     pub(crate) const fn from_micros(micros: u64) -> Self {
-        Self(micros)
+        Self(NonZeroU64::MIN.saturating_add(micros))
     }
 
     pub(crate) const fn as_micros(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The time from `earlier` to this moment. Zero if `earlier` is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(earlier.0))
+        Duration::from_micros(self.0.get().saturating_sub(earlier.0.get()))
     }
 
     /// The moment that is `duration` later.
@@ -39,7 +43,7 @@ impl Moment {
     }
 
     pub(crate) fn before(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(micros(duration)))
+        Self::from_micros(self.as_micros().saturating_sub(micros(duration)))
     }
 }
 
@@ -160,14 +164,14 @@ impl Clock {
     )]
     pub fn now(&self) -> Moment {
         match &self.0 {
-            ClockSource::System => Moment(boot_micros()),
+            ClockSource::System => Moment::from_micros(boot_micros()),
             ClockSource::Virtual(clock) => {
                 let awake = micros(tokio::time::Instant::now().duration_since(clock.origin));
                 // Not from zero, so that a deadline before the first moment can be told apart.
-                Moment(1_000_000 + awake + clock.jumped_us.load(Ordering::SeqCst))
+                Moment::from_micros(1_000_000 + awake + clock.jumped_us.load(Ordering::SeqCst))
             }
             #[cfg(any(test, feature = "simulation"))]
-            ClockSource::Manual(clock) => Moment(clock.now_us.load(Ordering::SeqCst)),
+            ClockSource::Manual(clock) => Moment::from_micros(clock.now_us.load(Ordering::SeqCst)),
         }
     }
 
@@ -279,6 +283,6 @@ fn boot_micros() -> u64 {
     clock_gettime(COUNTS_SUSPEND).map_or(u64::MAX, |time| micros(Duration::from(time)))
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

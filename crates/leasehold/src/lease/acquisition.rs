@@ -69,14 +69,14 @@ pub(super) struct Acquisition {
     /// When the first request was sent that has failed since the store last answered.
     in_vain_since: Option<Moment>,
     /// The last answer that the lock is busy, and when that was asked for.
-    pub(super) busy: Option<(Moment, Busy)>,
+    pub(super) busy: Option<Box<(Moment, Busy)>>,
     /// When that request was sent, and the store's time in the answer, if the connection has not changed since. Only then the client can
     /// date a grant (W4): another connection may lead to another server with another clock.
     dated: Option<(Moment, u64)>,
     /// Whether the connection has not changed since the request under way was sent.
     unbroken: bool,
     /// The last failure, since the store last answered.
-    pub(super) failure: Option<StoreError>,
+    pub(super) failure: Option<Box<StoreError>>,
     pub(super) left: Leftovers,
     /// Another client waits behind it already: that notice came before the grant.
     pub(super) wanted: bool,
@@ -132,7 +132,7 @@ impl Acquisition {
     /// The answer to the request sent at `sent` was that the lock is busy.
     pub(super) fn heard(&mut self, sent: Moment, busy: Busy) {
         self.dated = self.unbroken.then_some((sent, busy.at_us));
-        (self.busy, self.failure) = (Some((sent, busy)), None);
+        (self.busy, self.failure) = (Some(Box::new((sent, busy))), None);
         self.failing_since = None;
         self.backoff.reset();
     }
@@ -166,14 +166,14 @@ impl Acquisition {
                 None => error,
             });
         }
-        self.failure = Some(error);
+        self.failure = Some(Box::new(error));
         Ok(self.backoff.pause())
     }
 
     /// Whether the server was full. It refuses new requests then, but a waiter can still claim a grant.
     pub(super) fn is_full(&self) -> bool {
         let full = |failure: &StoreError| failure.kind == StoreErrorKind::Full;
-        self.failure.as_ref().is_some_and(full)
+        self.failure.as_deref().is_some_and(full)
     }
 
     /// Until when a grant may be relied on that is known only from a wake, if that is long enough at `now` (W4).

@@ -304,7 +304,7 @@ impl Machine {
                 if asking.is_busy() {
                     return self.tell_busy(waiter);
                 }
-                if let Some(error) = &asking.failure {
+                if let Some(error) = asking.failure.as_deref() {
                     let error = Error::from(error.clone());
                     return self.refuse([waiter], &error);
                 }
@@ -734,6 +734,10 @@ impl Machine {
         let holding = Holding::new(asking.terms.clone(), stay, keeper, heard);
         entry.state = OwnerState::Holding(holding);
         let once = take_once(&mut entry.waiting);
+        if entry.waiting.is_empty() {
+            let line = mem::take(&mut entry.waiting);
+            self.owners.spare_line(line);
+        }
         unset_alarm(&waiter, &mut self.effects);
         self.effects.push(Effect::Grant(waiter, hold));
         for waiter in once {

@@ -49,6 +49,8 @@ pub(super) struct Owners {
         reason = "the table has boxes, since entries are large"
     )]
     spare: Vec<Box<Entry>>,
+    /// The room of lines whose last waiter has the lock: many leases are held, and few acquired, at a time.
+    spare_lines: Vec<VecDeque<Waiter>>,
 }
 
 /// One owner.
@@ -112,7 +114,20 @@ impl Owners {
 
     /// An entry for a new owner, without waiters.
     pub(super) fn fresh(&mut self, name: &LockName) -> Box<Entry> {
-        fresh(name, self.spare.pop())
+        let mut entry = fresh(name, self.spare.pop());
+        if entry.waiting.capacity() == 0 {
+            entry.waiting = self.spare_lines.pop().unwrap_or_default();
+        }
+        entry
+    }
+
+    /// The next lines use the room of this one, which is empty.
+    pub(super) fn spare_line(&mut self, mut line: VecDeque<Waiter>) {
+        if self.spare_lines.len() < SPARE {
+            // A long line must not keep its memory.
+            line.shrink_to(1);
+            self.spare_lines.push(line);
+        }
     }
 
     pub(super) fn get(&mut self, owner: &Owner) -> Option<&mut Entry> {
@@ -170,7 +185,6 @@ impl Owners {
             && let Some(mut entry) = self.entries.remove(owner)
             && self.spare.len() < SPARE
         {
-            // A long line must not keep its memory.
             entry.waiting.shrink_to(1);
             self.spare.push(entry);
         }
@@ -275,7 +289,7 @@ impl Entry {
     pub(super) fn seen(&self) -> Option<(HolderView, u32)> {
         match &self.state {
             OwnerState::Asking(asking) => {
-                let (_, busy) = asking.busy.as_ref()?;
+                let (_, busy) = asking.busy.as_deref()?;
                 Some((busy.holder.clone(), busy.ahead))
             }
             OwnerState::Holding(holding) => Some((holding.keeper.hold.view(), 0)),

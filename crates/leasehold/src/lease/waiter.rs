@@ -159,7 +159,7 @@ impl Waiter {
         now: Moment,
         store: &str,
     ) -> Error {
-        match (&acquisition.failure, &acquisition.busy) {
+        match (acquisition.failure.as_deref(), acquisition.busy.as_deref()) {
             (None, Some((_, busy))) if !under_way => {
                 let by_this_client = matches!(&busy.holder.who, HolderIdentity::Owner(owner) if owner.client() == client);
                 let ahead = ahead(busy.ahead, place);
