@@ -4,6 +4,7 @@
 
 mod verbs;
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::Clock;
@@ -90,6 +91,22 @@ fn a_server_that_lost_its_data_keeps_out() {
     store.quorum[1].cli(&["FLUSHALL"]);
     store.run("x true").is(69, &["gives no vote for another"]);
     init(&store, "").shows(&["all of them vote in"]);
+}
+
+#[test]
+fn a_lease_lasts_no_longer_than_the_quorum_allows() {
+    let mut store = Store::quorum_without_marks();
+    store.url = store.url.replace("24h", "20s");
+    init(&store, "").shows(&["vote now"]);
+    let ttl = store.script("x", "echo $LEASEHOLD_TTL_MS").is(0, &[]);
+    assert_eq!(ttl.stdout, "20000\n");
+    let mut holding = store.verb("hold", "x").stdin(Stdio::piped()).start();
+    holding.until_it_writes("\"ttl_ms\":20000");
+    drop(holding.child.stdin.take());
+    holding.ends(0, &[]);
+    assert_eq!(store.json("doctor", "--quick", 0)["ttl_ms"], 20_000);
+    let refused = ["is longer than the longest TTL of quorum of 3"];
+    store.run("--ttl 21s x true").is(64, &refused);
 }
 
 #[test]
