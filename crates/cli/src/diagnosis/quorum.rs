@@ -127,6 +127,11 @@ fn silent<'a>(facts: &QuorumFacts, nodes: &[Answered<'a>]) -> Vec<Silent<'a>> {
     };
     vec![
         of(
+            &|(_, server)| server.info.is_none(),
+            "does not say which server it is, so all clients with this user refuse it".into(),
+            nodes.first().map_or("", |(_, server)| &server.acl),
+        ),
+        of(
             &|(node, _)| node.mark.is_err(),
             "its key leasehold:quorum holds no mark".into(),
             "find out what wrote the key, and DEL leasehold:quorum there; the server votes a quarantine after that",

@@ -138,6 +138,21 @@ fn a_mark_that_is_garbage_is_called_that() {
 }
 
 #[test]
+fn a_user_who_may_not_ask_which_server_it_is_gets_the_acl_line() {
+    let store = Store::quorum();
+    for server in &store.quorum {
+        let rule = server.cli(&["ACL", "SETUSER", "default", "-info"]);
+        assert_eq!(rule.text(), "OK");
+    }
+    let says = ["ACL SETUSER USER +info", "leasehold doctor --acl"];
+    store.run("x true").is(77, &says);
+    let line = "ACL SETUSER leasehold on >SECRET";
+    doctor(&store).shows(&["FAIL q.marks", "does not say which server it is", line]);
+    let acl = store.leasehold("doctor --acl").is(0, &[]);
+    acl.shows(&[line, " +info"]);
+}
+
+#[test]
 fn a_lease_lasts_no_longer_than_the_quorum_allows() {
     let mut store = Store::quorum_without_marks();
     store.url = store.url.replace("24h", "20s");

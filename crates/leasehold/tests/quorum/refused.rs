@@ -1,4 +1,4 @@
-//! Servers that are no good as nodes: a replica, one with another password, one whose mark is garbage,
+//! Servers that are no good as nodes: a replica, one with another password, one that does not say which it is, one whose mark is garbage,
 //! and a full one. The others decide.
 
 use leasehold::{Client, Error, StoreError, StoreErrorKind};
@@ -52,6 +52,24 @@ async fn a_server_with_another_password_is_no_node() {
     let error = nodes.passing("an answer", refusal(&client)).await;
     let said = format!("{error:?}");
     assert!(!said.contains("S3CR3T"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_say_which_it_is_is_no_node() {
+    let nodes = Timed::start();
+    let rule = nodes.0[0].cli(&["ACL", "SETUSER", "default", "-info"]);
+    assert_eq!(rule.text(), "OK");
+    let client = nodes.client().await;
+    let why = "ACL SETUSER USER +info; leasehold doctor --acl prints the whole line";
+    two_decide(&nodes, &client, StoreErrorKind::Denied, why).await;
+    // With the line that the error names, it is a node.
+    let rule = nodes.0[0].cli(&["ACL", "SETUSER", "default", "+info"]);
+    assert_eq!(rule.text(), "OK");
+    let decided = eventually("two servers decide again", async || {
+        let taken = lock(&client).try_acquire().await;
+        matches!(taken, Ok(Some(_)))
+    });
+    nodes.passing("two servers decide again", decided).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -154,13 +154,29 @@ fn marks_of_former_starts_keep_out_before_any_request() {
 }
 
 #[test]
-fn what_is_no_mark_has_an_advice() {
+fn what_is_no_mark_and_who_says_no_name_have_an_advice() {
     let garbage = |node: &mut NodeFacts| node.mark = Err(NotAMark);
     let one = quorum(|nodes| garbage(&mut nodes[1]));
     let says = "redis://n2:6379: its key leasehold:quorum holds no mark";
     warns(&one, "q.marks", says);
     let advice = found(&one, "q.marks").remedy;
     assert!(advice.unwrap().contains("DEL leasehold:quorum there"));
+
+    // One server has both faults, and its one vote is missing.
+    let two = quorum(|nodes| {
+        garbage(&mut nodes[1]);
+        nodes[1].facts.as_mut().unwrap().info = None;
+        nodes[2].facts.as_mut().unwrap().info = None;
+        nodes[0].facts.as_mut().unwrap().acl = "ACL SETUSER".into();
+    });
+    fails(&two, "q.marks", "1 of 3 vote, and a lock needs 2");
+    fails(
+        &two,
+        "q.marks",
+        "redis://n2:6379, redis://n3:6379: does not say which server it is",
+    );
+    let advice = found(&two, "q.marks").remedy.unwrap();
+    assert!(advice.starts_with("ACL SETUSER\nfind out"), "{advice}");
 }
 
 #[test]

@@ -33,6 +33,9 @@ pub(crate) struct HandshakeResult {
     pub(super) server: Option<ServerId>,
 }
 
+/// Said of a node that does not answer `INFO`. The user of a URL is shown nowhere.
+const UNNAMED: &str = "it does not say which server it is, and a quorum has to know: permit it with ACL SETUSER USER +info; leasehold doctor --acl prints the whole line for such a user";
+
 /// Replaces a mark, if it is still the one that was seen.
 const ADOPT: &str =
     "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('SET', KEYS[1], ARGV[2])";
@@ -104,8 +107,7 @@ impl Handshake<'_> {
         marked: RedisResult<Value>,
     ) -> Result<Option<Cmd>, StoreError> {
         let Some(start) = server.and_then(start_of) else {
-            let detail = "it does not say which server it is; a quorum needs the permission +info";
-            return Err(self.error(StoreErrorKind::Denied, detail));
+            return Err(self.error(StoreErrorKind::Denied, UNNAMED));
         };
         let seen = WrittenMark::in_reply(marked);
         let seen = seen.map_err(|NotAMark| self.error(StoreErrorKind::Misconfigured, NO_MARK))?;
