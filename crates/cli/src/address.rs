@@ -20,6 +20,13 @@ pub(crate) fn split(text: &str) -> Vec<&str> {
     if is_list { words } else { vec![text] }
 }
 
+/// The longest TTL of a lease, as the URL of a quorum names it.
+pub(crate) fn max_ttl(url: &str) -> Option<&str> {
+    let (_, options) = QuorumUrl::split(url)?.tail.split_once('?')?;
+    let mut options = options.split('&');
+    options.find_map(|option| option.strip_prefix("max_ttl="))
+}
+
 /// The text with `change` applied to each of its URLs.
 fn each(text: &str, change: impl Fn(&str) -> String) -> String {
     let urls: Vec<String> = split(text).into_iter().map(change).collect();

@@ -17,7 +17,7 @@ use crate::output;
 use crate::session::in_runtime;
 use crate::store::StoreArgs;
 
-const TTL_HELP: &str = "The TTL that the locks have: most limits are a share of it [env: LEASEHOLD_TTL] [default: 30s]";
+const TTL_HELP: &str = "The TTL that the locks have: most limits are a share of it [env: LEASEHOLD_TTL] [default: 30s, or max_ttl of a quorum if that is shorter]";
 
 const ABOUT: &str = "\
 Prints what is wrong, the worst first, and what to do about it. What the server refuses to tell is

@@ -13,7 +13,7 @@ use crate::inherited_store::{StoreLocation, UrlFile, Variables};
 use crate::terminal::Signals;
 use crate::{address, messages, sys};
 
-/// The TTL of a lease, unless configured.
+/// The TTL of a lease, unless configured or shorter in a quorum.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// A store to connect to, with its settings.
@@ -123,11 +123,15 @@ impl Target {
         address::shown(&self.place.url)
     }
 
-    /// The TTL: the `typed` one, else the configured one, else 30 s.
+    /// The TTL: the `typed` one, else the configured one, else 30 s, or what a quorum allows if that is less.
     pub(crate) fn ttl(&self, typed: Option<Duration>) -> Result<Duration, Exit> {
         match (typed, &self.ttl) {
             (Some(ttl), _) => Ok(ttl),
-            (None, None) => Ok(DEFAULT_TTL),
+            (None, None) => {
+                let longest = address::max_ttl(&self.place.url);
+                let longest = longest.and_then(|longest| config::duration(longest).ok());
+                Ok(longest.unwrap_or(DEFAULT_TTL).min(DEFAULT_TTL))
+            }
             (None, Some(setting)) => config::ttl(setting.text()?)
                 .map_err(|why| setting.origin.refuse(format!("invalid TTL: {why}"))),
         }

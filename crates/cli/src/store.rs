@@ -97,7 +97,7 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TtlArgs {
     /// How long the lease lasts if this process dies or loses the store, 10ms to 24h; renewed each third of it
-    /// [env: LEASEHOLD_TTL] [default: 30s]
+    /// [env: LEASEHOLD_TTL] [default: 30s, or max_ttl of a quorum if that is shorter]
     #[arg(long = "ttl", value_name = "DUR", value_parser = config::ttl)]
     pub(crate) typed: Option<Duration>,
 }

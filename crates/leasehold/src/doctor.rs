@@ -172,8 +172,8 @@ pub struct NodeFacts {
     pub server: String,
     /// The facts about the server, or why there are none.
     pub facts: Result<Box<ServerFacts>, StoreError>,
-    /// Its mark; `None` if it has none, or did not tell.
-    pub mark: Option<MarkFacts>,
+    /// Its mark; `None` if it has none, or did not tell. The error: its key holds something else.
+    pub mark: Result<Option<MarkFacts>, NotAMark>,
     /// Its clock.
     pub clock: Option<ClockFacts>,
 }
@@ -184,7 +184,7 @@ impl NodeFacts {
         Self {
             server: server.into(),
             facts,
-            mark: None,
+            mark: Ok(None),
             clock: None,
         }
     }
@@ -197,9 +197,16 @@ pub struct MarkFacts {
     pub nodes: u8,
     /// The longest TTL of its leases.
     pub longest_ttl: Duration,
-    /// How long the node still gives no vote to names that it has no counter for; zero if it votes.
+    /// The mark names another start of the server, or another server. The next request begins a quarantine.
+    pub of_another_start: bool,
+    /// How long the node still gives no vote to names that it has no counter for; zero if it votes. From the next request on, if that
+    /// begins a quarantine.
     pub votes_in: Duration,
 }
+
+/// What the key of a node's mark holds is no mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAMark;
 
 /// The clock of a node, beside the clock of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

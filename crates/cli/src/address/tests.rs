@@ -142,3 +142,19 @@ fn password_goes_to_each_server_of_a_quorum() {
     }
     assert!(has_password("redis+quorum://a,b:1,u:S3CR3T@c"));
 }
+
+#[test]
+fn longest_ttl_is_that_of_a_quorum() {
+    for (url, longest) in [
+        (
+            "redis+quorum://a,b,c/2?durable=1&max_ttl=500ms",
+            Some("500ms"),
+        ),
+        ("rediss+quorum://u:p@a,b,c?max_ttl=2m&tls_ca=/a", Some("2m")),
+        ("redis+quorum://a,b,c", None),
+        ("redis://a redis://b redis://c", None),
+        ("redis://a?max_ttl=5s", None),
+    ] {
+        assert_eq!(max_ttl(url), longest, "{url}");
+    }
+}

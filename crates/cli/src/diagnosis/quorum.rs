@@ -19,11 +19,8 @@ fn answered(facts: &QuorumFacts) -> Vec<Answered<'_>> {
 }
 
 /// The addresses of the nodes of this kind.
-fn named<'a>(
-    nodes: &[Answered<'a>],
-    is: impl Fn(&NodeFacts, &ServerFacts) -> bool,
-) -> Vec<&'a str> {
-    let named = nodes.iter().filter(|(node, server)| is(node, server));
+fn named<'a>(nodes: &[Answered<'a>], is: impl Fn(&Answered<'_>) -> bool) -> Vec<&'a str> {
+    let named = nodes.iter().filter(|node| is(node));
     named.map(|(node, _)| node.server.as_str()).collect()
 }
 
@@ -61,9 +58,8 @@ pub(super) fn marks(facts: &QuorumFacts) -> Judged {
     let is_other = |mark: &MarkFacts| {
         usize::from(mark.nodes) != count || mark.longest_ttl != facts.longest_ttl
     };
-    let marks = || nodes.iter().filter_map(|(node, _)| node.mark);
-    if let Some(other) = marks().find(is_other) {
-        let others = named(&nodes, |node, _| node.mark.as_ref().is_some_and(is_other));
+    if let Some(other) = nodes.iter().filter_map(mark).find(is_other) {
+        let others = named(&nodes, |node| mark(node).as_ref().is_some_and(is_other));
         let text = format!(
             "{}: marked for a quorum of {} servers with leases of at most {:?}; this client counts {count} servers and {:?}",
             others.join(", "),
@@ -74,37 +70,88 @@ pub(super) fn marks(facts: &QuorumFacts) -> Judged {
         let fix = "use the URL that all clients use; to change the quorum, stop all clients and run leasehold quorum init --again";
         return graded(FAIL, text, fix);
     }
-    let unmarked = named(&nodes, |node, _| node.mark.is_none());
-    if unmarked.len() == nodes.len() && !nodes.is_empty() {
+    if nodes.iter().all(is_unmarked) && !nodes.is_empty() {
         let text = "no server has a mark: for a new quorum, each keeps out until all leases from before could have ended";
         return graded(FAIL, text, "leasehold quorum init");
     }
-    let keeps_out = |mark: MarkFacts| !mark.votes_in.is_zero();
-    let out = named(&nodes, |node, _| node.mark.is_some_and(keeps_out));
-    if unmarked.is_empty() && out.is_empty() {
+    let mut silent = silent(facts, &nodes);
+    silent.retain(|silent| !silent.nodes.is_empty());
+    if silent.is_empty() {
         return ok("each server has the mark of this quorum");
     }
-    let (text, fix) = if unmarked.is_empty() {
-        let longest = marks().map(|mark| mark.votes_in).max();
-        let (nodes, longest) = (out.join(", "), span(longest.unwrap_or_default()));
-        let text = format!("{nodes}: lost its data, and keeps out for another {longest}");
-        (text, "wait")
-    } else {
-        let text = format!(
-            "{}: without a mark, so it is new or has lost its data; it votes a quarantine after the first request",
-            unmarked.join(", ")
-        );
-        let fix = "wait; if it loses its data at each restart, give it persistence";
-        (text, fix)
-    };
+    let texts = silent.iter();
+    let texts = texts.map(|silent| format!("{}: {}", silent.nodes.join(", "), silent.why));
+    let text = texts.collect::<Vec<_>>().join("; ");
+    let fixes: Vec<&str> = silent.iter().map(|silent| silent.fix).collect();
+    let fix = fixes.join("\n");
     // Those that cannot be reached vote no more than those.
-    let votes = nodes.len() - unmarked.len() - out.len();
+    let votes = |node: &&Answered<'_>| {
+        let address = node.0.server.as_str();
+        silent.iter().all(|silent| !silent.nodes.contains(&address))
+    };
+    let votes = nodes.iter().filter(votes).count();
     if votes > count / 2 {
         return graded(WARN, text, fix);
     }
     let needed = count / 2 + 1;
     let text = format!("{text}: {votes} of {count} vote, and a lock needs {needed}");
     graded(FAIL, text, fix)
+}
+
+/// The mark of a node that has one.
+fn mark((node, _): &Answered<'_>) -> Option<MarkFacts> {
+    node.mark.ok().flatten()
+}
+
+fn is_unmarked((node, _): &Answered<'_>) -> bool {
+    node.mark == Ok(None)
+}
+
+/// Nodes that give no vote for one reason.
+struct Silent<'a> {
+    nodes: Vec<&'a str>,
+    why: String,
+    fix: &'a str,
+}
+
+/// The reasons for which a node gives no vote, with the nodes of each, which may be none.
+fn silent<'a>(facts: &QuorumFacts, nodes: &[Answered<'a>]) -> Vec<Silent<'a>> {
+    let is_out = |mark: &MarkFacts| !mark.of_another_start && !mark.votes_in.is_zero();
+    let longest = nodes.iter().filter_map(mark).filter(is_out);
+    let longest = span(longest.map(|mark| mark.votes_in).max().unwrap_or_default());
+    let quarantine = span(facts.quarantine);
+    let of = |is: &dyn Fn(&Answered<'_>) -> bool, why: String, fix: &'a str| Silent {
+        nodes: named(nodes, is),
+        why,
+        fix,
+    };
+    vec![
+        of(
+            &|(_, server)| server.info.is_none(),
+            "does not say which server it is, so all clients with this user refuse it".into(),
+            nodes.first().map_or("", |(_, server)| &server.acl),
+        ),
+        of(
+            &|(node, _)| node.mark.is_err(),
+            "its key leasehold:quorum holds no mark".into(),
+            "find out what wrote the key, and DEL leasehold:quorum there; the server votes a quarantine after that",
+        ),
+        of(
+            &is_unmarked,
+            "without a mark, so it is new or has lost its data; it votes a quarantine after the first request".into(),
+            "wait; if it loses its data at each restart, give it persistence",
+        ),
+        of(
+            &|node| mark(node).is_some_and(|mark| mark.of_another_start),
+            format!("was started again, or has the data of another server; it votes {quarantine} after the next request"),
+            "ask for any lock, and wait; a restart needs no wait with appendfsync always at each server and durable=1 in the URL",
+        ),
+        of(
+            &|node| mark(node).as_ref().is_some_and(is_out),
+            format!("may have lost its data, and keeps out for another {longest}"),
+            "wait",
+        ),
+    ]
 }
 
 /// Whether the clocks of the nodes are near each other. Fences are near their clocks, and 10 s apart is too far.
@@ -148,7 +195,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
             return graded(FAIL, text, fix);
         }
     }
-    let replicas = named(&nodes, |_, server| {
+    let replicas = named(&nodes, |(_, server)| {
         server.role().is_some_and(|role| role != "master")
     });
     if let Some(replica) = replicas.first() {
@@ -157,7 +204,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
         return graded(FAIL, text, fix);
     }
     let is_followed = |server: &ServerFacts| server.info_number("connected_slaves") > Some(0);
-    let followed = named(&nodes, |_, server| is_followed(server)).join(", ");
+    let followed = named(&nodes, |(_, server)| is_followed(server)).join(", ");
     if followed.is_empty() {
         return ok("each server is a primary without replicas");
     }
@@ -173,7 +220,7 @@ pub(super) fn restart(facts: &QuorumFacts) -> Judged {
     let writes_always = |server: &ServerFacts| {
         Some(server.config("appendonly")? == "yes" && server.config("appendfsync")? == "always")
     };
-    let lossy = named(&nodes, |_, server| writes_always(server) == Some(false));
+    let lossy = named(&nodes, |(_, server)| writes_always(server) == Some(false));
     let durable = "each server writes a change to its disk before it answers";
     if facts.durable && lossy.is_empty() {
         ok(durable)

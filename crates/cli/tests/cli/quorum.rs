@@ -4,6 +4,7 @@
 
 mod verbs;
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::Clock;
@@ -90,6 +91,81 @@ fn a_server_that_lost_its_data_keeps_out() {
     store.quorum[1].cli(&["FLUSHALL"]);
     store.run("x true").is(69, &["gives no vote for another"]);
     init(&store, "").shows(&["all of them vote in"]);
+}
+
+#[test]
+fn servers_started_again_are_told_before_any_request() {
+    let store = Store::quorum();
+    fence(&store);
+    for server in &store.quorum {
+        assert_eq!(server.cli(&["SAVE"]).text(), "OK");
+        server.restart();
+    }
+    let red = store.leasehold("doctor --quick").is(78, &[]);
+    red.shows(&[
+        "FAIL q.marks",
+        "was started again, or has the data of another server",
+        "0 of 3 vote, and a lock needs 2",
+    ]);
+    // The next client would make them vote at once.
+    let durable = format!("{}&durable=1", store.url);
+    let all = store.leasehold("doctor --quick --all");
+    let all = all.env("LEASEHOLD_URL", &durable).output();
+    all.shows(&["each server has the mark of this quorum"]);
+    store.run("x true").is(69, &["gives no vote for another"]);
+    doctor(&store).shows(&["FAIL q.marks", "keeps out for another"]);
+}
+
+#[test]
+fn a_mark_that_is_garbage_is_called_that() {
+    const MARK: &str = "leasehold:quorum";
+    let store = Store::quorum();
+    let [one, two, _] = &store.quorum[..] else {
+        panic!()
+    };
+    one.cli(&["SET", MARK, "hello"]);
+    fence(&store);
+    let says = "its key leasehold:quorum holds no mark";
+    doctor(&store).shows(&["WARN q.marks", says, "DEL leasehold:quorum there"]);
+    two.cli(&["DEL", MARK]);
+    two.cli(&["RPUSH", MARK, "hello"]);
+    doctor(&store).shows(&["FAIL q.marks", says, "1 of 3 vote, and a lock needs 2"]);
+    store.run("x true").is(78, &[says, "delete it there"]);
+    two.cli(&["DEL", MARK]);
+    store.leasehold("quorum init").is(78, &[says]);
+    one.cli(&["DEL", MARK]);
+    store.run("x true").is(69, &["gives no vote for another"]);
+}
+
+#[test]
+fn a_user_who_may_not_ask_which_server_it_is_gets_the_acl_line() {
+    let store = Store::quorum();
+    for server in &store.quorum {
+        let rule = server.cli(&["ACL", "SETUSER", "default", "-info"]);
+        assert_eq!(rule.text(), "OK");
+    }
+    let says = ["ACL SETUSER USER +info", "leasehold doctor --acl"];
+    store.run("x true").is(77, &says);
+    let line = "ACL SETUSER leasehold on >SECRET";
+    doctor(&store).shows(&["FAIL q.marks", "does not say which server it is", line]);
+    let acl = store.leasehold("doctor --acl").is(0, &[]);
+    acl.shows(&[line, " +info"]);
+}
+
+#[test]
+fn a_lease_lasts_no_longer_than_the_quorum_allows() {
+    let mut store = Store::quorum_without_marks();
+    store.url = store.url.replace("24h", "20s");
+    init(&store, "").shows(&["vote now"]);
+    let ttl = store.script("x", "echo $LEASEHOLD_TTL_MS").is(0, &[]);
+    assert_eq!(ttl.stdout, "20000\n");
+    let mut holding = store.verb("hold", "x").stdin(Stdio::piped()).start();
+    holding.until_it_writes("\"ttl_ms\":20000");
+    drop(holding.child.stdin.take());
+    holding.ends(0, &[]);
+    assert_eq!(store.json("doctor", "--quick", 0)["ttl_ms"], 20_000);
+    let refused = ["is longer than the longest TTL of quorum of 3"];
+    store.run("--ttl 21s x true").is(64, &refused);
 }
 
 #[test]

@@ -56,7 +56,8 @@ end
 local function read_mark()
   local made, server, state = match(mark or '', '^%d+ %d+ (%d+) (%x+)( ?%a*)$')
   if mark and not made then
-    error('the mark of the quorum has an unknown form')
+    error('its key leasehold:quorum holds no mark, so it gives no vote: find out what wrote the key, and delete it '
+      .. 'there; the server votes a quarantine after that', 0)
   elseif server ~= SERVER then
     made, state = math.floor(time() / 1000), ' young'
     forget()

@@ -1,6 +1,7 @@
-//! Servers that are no good as nodes: a replica, one with another password, and a full one. The others decide.
+//! Servers that are no good as nodes: a replica, one with another password, one that does not say which it is, one whose mark is garbage,
+//! and a full one. The others decide.
 
-use leasehold::{Client, StoreErrorKind};
+use leasehold::{Client, Error, StoreError, StoreErrorKind};
 use testkit::RedisServer;
 
 use crate::common::eventually;
@@ -51,6 +52,60 @@ async fn a_server_with_another_password_is_no_node() {
     let error = nodes.passing("an answer", refusal(&client)).await;
     let said = format!("{error:?}");
     assert!(!said.contains("S3CR3T"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_say_which_it_is_is_no_node() {
+    let nodes = Timed::start();
+    let rule = nodes.0[0].cli(&["ACL", "SETUSER", "default", "-info"]);
+    assert_eq!(rule.text(), "OK");
+    let client = nodes.client().await;
+    let why = "ACL SETUSER USER +info; leasehold doctor --acl prints the whole line";
+    two_decide(&nodes, &client, StoreErrorKind::Denied, why).await;
+    // With the line that the error names, it is a node.
+    let rule = nodes.0[0].cli(&["ACL", "SETUSER", "default", "+info"]);
+    assert_eq!(rule.text(), "OK");
+    let decided = eventually("two servers decide again", async || {
+        let taken = lock(&client).try_acquire().await;
+        matches!(taken, Ok(Some(_)))
+    });
+    nodes.passing("two servers decide again", decided).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_mark_is_garbage_says_what_to_do() {
+    const MARK: &str = "leasehold:quorum";
+    fn says_it(error: &StoreError) {
+        let said = error.to_string();
+        assert_eq!(error.kind, StoreErrorKind::Misconfigured, "{said}");
+        for words in ["its key leasehold:quorum holds no mark", "delete it there"] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    let lease = take(&client).await;
+    lease.release().await.expect("a majority confirms it");
+    for server in &nodes.0[..2] {
+        assert_eq!(server.cli(&["SET", MARK, "hello"]).text(), "OK");
+    }
+    says_it(&refusal(&client).await);
+    // A new connection, also to a key of another type.
+    nodes.0[1].cli(&["DEL", MARK]);
+    nodes.0[1].cli(&["RPUSH", MARK, "hello"]);
+    match Client::connect(&nodes.url("")).await {
+        Err(Error::Store(error)) => says_it(&error),
+        other => panic!("expected a store error, got {other:?}"),
+    }
+    for server in &nodes.0[..2] {
+        assert_eq!(server.cli(&["DEL", MARK]).int(), 1);
+    }
+    let newcomer = nodes.client().await;
+    eventually("a quarantine begins", async || {
+        let said = refusal(&newcomer).await.to_string();
+        said.contains("gives no vote for another")
+    })
+    .await;
 }
 
 /// The first two addresses lead to one server. With two votes from it, the third would not be needed.

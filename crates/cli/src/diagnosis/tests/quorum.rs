@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use leasehold::StoreError;
-use leasehold::doctor::{ClockFacts, Fields, MarkFacts, NodeFacts, QuorumFacts, ServerFacts};
+use leasehold::doctor::{
+    ClockFacts, Fields, MarkFacts, NodeFacts, NotAMark, QuorumFacts, ServerFacts,
+};
 use leasehold_core::Ttl;
 
 use crate::diagnosis::{Finding, Purpose, State, of_quorum};
@@ -19,16 +21,21 @@ fn node(number: usize) -> NodeFacts {
     facts.info = Some(Fields::of_info(&info));
     facts.config = Some(Fields::of_info("appendonly:no\nappendfsync:everysec\n"));
     let mut node = NodeFacts::new(format!("redis://n{number}:6379"), Ok(Box::new(facts)));
-    node.mark = Some(MarkFacts {
+    node.mark = Ok(Some(MarkFacts {
         nodes: 3,
         longest_ttl: LONGEST,
+        of_another_start: false,
         votes_in: Duration::ZERO,
-    });
+    }));
     node.clock = Some(ClockFacts {
         ahead_us: 0,
         error: Duration::from_millis(1),
     });
     node
+}
+
+fn mark(node: &mut NodeFacts) -> &mut MarkFacts {
+    node.mark.as_mut().unwrap().as_mut().unwrap()
 }
 
 fn quorum(change: impl FnOnce(&mut Vec<NodeFacts>)) -> QuorumFacts {
@@ -69,7 +76,7 @@ fn silent(node: &mut NodeFacts) {
     let mut gone = example();
     (gone.store, gone.detail) = (node.server.clone(), "connection refused".into());
     node.facts = Err(gone);
-    (node.mark, node.clock) = (None, None);
+    (node.mark, node.clock) = (Ok(None), None);
 }
 
 /// Any error of a store.
@@ -107,22 +114,20 @@ fn servers_that_do_not_answer_are_named() {
 
 #[test]
 fn marks_tell_new_lost_and_other_servers() {
-    let unmarked = quorum(|nodes| nodes.iter_mut().for_each(|node| node.mark = None));
+    let unmarked = quorum(|nodes| nodes.iter_mut().for_each(|node| node.mark = Ok(None)));
     fails(&unmarked, "q.marks", "no server has a mark");
-    let lost = quorum(|nodes| nodes[2].mark = None);
+    let lost = quorum(|nodes| nodes[2].mark = Ok(None));
     warns(&lost, "q.marks", "redis://n3:6379: without a mark");
-    let out = quorum(|nodes| {
-        nodes[0].mark.as_mut().unwrap().votes_in = Duration::from_secs(9);
-    });
+    let out = quorum(|nodes| mark(&mut nodes[0]).votes_in = Duration::from_secs(9));
     warns(
         &out,
         "q.marks",
-        "redis://n1:6379: lost its data, and keeps out",
+        "redis://n1:6379: may have lost its data, and keeps out",
     );
     // Every request fails (69) until one of them votes again.
     let few = quorum(|nodes| {
-        nodes[0].mark.as_mut().unwrap().votes_in = Duration::from_secs(9);
-        nodes[1].mark.as_mut().unwrap().votes_in = Duration::from_secs(8);
+        mark(&mut nodes[0]).votes_in = Duration::from_secs(9);
+        mark(&mut nodes[1]).votes_in = Duration::from_secs(8);
     });
     let needs = "keeps out for another 9.0s: 1 of 3 vote, and a lock needs 2";
     fails(&few, "q.marks", needs);
@@ -130,9 +135,48 @@ fn marks_tell_new_lost_and_other_servers() {
         |mark: &mut MarkFacts| mark.nodes = 5,
         |mark: &mut MarkFacts| mark.longest_ttl = Duration::from_secs(9),
     ] {
-        let other = quorum(|nodes| change(nodes[1].mark.as_mut().unwrap()));
+        let other = quorum(|nodes| change(mark(&mut nodes[1])));
         fails(&other, "q.marks", "redis://n2:6379: marked for a quorum of");
     }
+}
+
+#[test]
+fn marks_of_former_starts_keep_out_before_any_request() {
+    let again = |node: &mut NodeFacts| {
+        mark(node).of_another_start = true;
+        mark(node).votes_in = Duration::from_secs(61);
+    };
+    let one = quorum(|nodes| again(&mut nodes[1]));
+    let says = "redis://n2:6379: was started again, or has the data of another server; it votes 1m01s after the next request";
+    warns(&one, "q.marks", says);
+    let all = quorum(|nodes| nodes.iter_mut().for_each(again));
+    fails(&all, "q.marks", "0 of 3 vote, and a lock needs 2");
+}
+
+#[test]
+fn what_is_no_mark_and_who_says_no_name_have_an_advice() {
+    let garbage = |node: &mut NodeFacts| node.mark = Err(NotAMark);
+    let one = quorum(|nodes| garbage(&mut nodes[1]));
+    let says = "redis://n2:6379: its key leasehold:quorum holds no mark";
+    warns(&one, "q.marks", says);
+    let advice = found(&one, "q.marks").remedy;
+    assert!(advice.unwrap().contains("DEL leasehold:quorum there"));
+
+    // One server has both faults, and its one vote is missing.
+    let two = quorum(|nodes| {
+        garbage(&mut nodes[1]);
+        nodes[1].facts.as_mut().unwrap().info = None;
+        nodes[2].facts.as_mut().unwrap().info = None;
+        nodes[0].facts.as_mut().unwrap().acl = "ACL SETUSER".into();
+    });
+    fails(&two, "q.marks", "1 of 3 vote, and a lock needs 2");
+    fails(
+        &two,
+        "q.marks",
+        "redis://n2:6379, redis://n3:6379: does not say which server it is",
+    );
+    let advice = found(&two, "q.marks").remedy.unwrap();
+    assert!(advice.starts_with("ACL SETUSER\nfind out"), "{advice}");
 }
 
 #[test]

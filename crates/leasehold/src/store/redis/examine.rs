@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Now;
-use redis::{ConnectionAddr, Value, cmd, from_redis_value_ref, pipe};
+use leasehold_core::quorum::quarantine;
+use redis::{ConnectionAddr, RedisResult, Value, cmd, from_redis_value_ref, pipe};
 use tokio::sync::mpsc;
 
 use self::probe::{Messages, Talk, Told};
@@ -19,11 +20,11 @@ use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::connection::dial::Dial;
 use super::fault::refusal;
-use super::init::read_mark;
-use super::protocol::{INDEX, MARK};
+use super::protocol::{INDEX, MARK, MARK_ID, WrittenMark};
+use super::scripts::NodeTerms;
 use crate::clock::Clock;
 use crate::doctor::{
-    ClockFacts, Examination, Examined, Facts, Fields, IndexedKey, MarkFacts, NodeFacts,
+    ClockFacts, Examination, Examined, Facts, Fields, IndexedKey, MarkFacts, NodeFacts, NotAMark,
     QuorumFacts, ServerFacts, Transport,
 };
 use crate::error::StoreError;
@@ -73,7 +74,7 @@ pub(crate) async fn examine(
     how: &Examination,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
-    let (facts, _) = gather(address, how, limit, false).await?;
+    let (facts, _) = gather(address, how, limit, None).await?;
     Ok(Examined::new(address.to_string(), Facts::Server(facts)))
 }
 
@@ -86,13 +87,18 @@ pub(crate) async fn examine_quorum(
     how: &Examination,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
+    let terms = NodeTerms {
+        terms: address.terms(),
+        durable: address.durable,
+    };
     let nodes = address.nodes.iter().map(async |node| {
         let server = node.to_string();
-        match gather(node, how, limit, true).await {
+        match gather(node, how, limit, Some(terms)).await {
             Ok((facts, seen)) => {
                 let mut node = NodeFacts::new(server, Ok(facts));
-                let (mark, clock) = seen.unzip();
-                (node.mark, node.clock) = (mark.flatten(), clock);
+                if let Some((mark, clock)) = seen {
+                    (node.mark, node.clock) = (mark, Some(clock));
+                }
                 node
             }
             Err(error) => NodeFacts::new(server, Err(error)),
@@ -110,14 +116,14 @@ pub(crate) async fn examine_quorum(
 }
 
 /// Mark and clock of a node of a quorum.
-type AsNode = (Option<MarkFacts>, ClockFacts);
+type AsNode = (Result<Option<MarkFacts>, NotAMark>, ClockFacts);
 
 /// All facts, over a connection of their own, to whatever it is: a replica and a sentinel are judged like all others.
 async fn gather(
     address: &Address,
     how: &Examination,
     limit: Duration,
-    is_node: bool,
+    node: Option<NodeTerms>,
 ) -> Result<(Box<ServerFacts>, Option<AsNode>), StoreError> {
     let clock = &Clock::system();
     let (sender, mut messages) = mpsc::unbounded_channel();
@@ -142,29 +148,31 @@ async fn gather(
         tokio::try_join!(step(&talk), stall)
     };
     let all = async {
-        let look = if how.glance && !is_node {
+        let look = if how.glance && node.is_none() {
             None
         } else {
             look(&talk).await?
         };
-        let seen = async {
-            match &look {
-                Some(look) if is_node => as_node(&talk, look).await,
-                _ => Ok(None),
-            }
-        };
+        let mut marked = Ok(Value::Nil);
+        if node.is_some() {
+            marked = talk.refusable(cmd("GET").arg(MARK)).await?;
+        }
         let asked = ask(&talk, how, look.as_ref(), &mut messages);
-        tokio::try_join!(asked, measured, seen)
+        let (facts, measured) = tokio::try_join!(asked, measured)?;
+        Ok::<_, StoreError>((facts, measured, look, marked))
     };
     let all = link.until(all).await;
-    let (mut facts, (step, stall), seen) = all.map_err(|error| refusal(address, &error))??;
+    let (mut facts, (step, stall), look, marked) =
+        all.map_err(|error| refusal(address, &error))??;
+    let seen = node.zip(look);
+    let seen = seen.map(|(node, look)| as_node(node, &facts, &look, marked));
     (facts.step, facts.stall) = (step, stall);
     facts.ttl = how.ttl;
     facts.transport = transport(address);
     let database = address.settings.db();
     let (version, known) = (facts.redis_version(), facts.commands.as_deref());
     let known = known.unwrap_or_default();
-    facts.acl = probe::acl(version, known, database, &how.keys, is_node);
+    facts.acl = probe::acl(version, known, database, &how.keys, node.is_some());
     Ok((Box::new(facts), seen))
 }
 
@@ -370,22 +378,36 @@ async fn stall(clock: &Clock) -> Duration {
     longest
 }
 
-/// The mark and the clock of a node; `None` for a user that may not read the mark, who fails the probe as well.
-async fn as_node(talk: &Talk<'_>, look: &Look) -> Told<AsNode> {
-    let Some(mark) = talk.told::<Option<String>>(cmd("GET").arg(MARK)).await? else {
-        return Ok(None);
-    };
-    let mark = mark.as_deref().and_then(read_mark).map(|mark| {
-        let left = mark.quarantined_for(Now::at_micros(look.there_us));
+/// The mark of a node, which came in the reply to `GET`, and its clock.
+fn as_node(
+    node: NodeTerms,
+    server: &ServerFacts,
+    look: &Look,
+    marked: RedisResult<Value>,
+) -> AsNode {
+    let start = server.info("run_id").and_then(|run| run.get(..MARK_ID));
+    let offset = server.info("second_repl_offset");
+    let judged = |seen: WrittenMark| {
+        let of_another_start = start.is_some_and(|start| {
+            seen.server != start && seen.adopted(node, start, offset).is_none()
+        });
+        let terms = seen.mark.terms;
+        let left = seen.mark.quarantined_for(Now::at_micros(look.there_us));
         MarkFacts {
-            nodes: mark.terms.nodes,
-            longest_ttl: mark.terms.longest_ttl.get(),
-            votes_in: left.unwrap_or_default(),
+            nodes: terms.nodes,
+            longest_ttl: terms.longest_ttl.get(),
+            of_another_start,
+            votes_in: if of_another_start {
+                quarantine(terms.longest_ttl)
+            } else {
+                left.unwrap_or_default()
+            },
         }
-    });
+    };
+    let mark = WrittenMark::in_reply(marked).map(|seen| seen.map(judged));
     let clock = ClockFacts {
         ahead_us: look.there_us.cast_signed() - look.here_us.cast_signed(),
         error: look.took / 2,
     };
-    Ok(Some((mark, clock)))
+    (mark, clock)
 }

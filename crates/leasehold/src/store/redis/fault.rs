@@ -10,9 +10,13 @@ use redis::{ErrorKind, RedisError};
 use super::address::Address;
 use crate::error::{StoreError, StoreErrorKind};
 
+/// What a node says whose mark is garbage, and so does a new connection to it. As in `lua/quorum/propose_many.lua`.
+pub(super) const NO_MARK: &str = "its key leasehold:quorum holds no mark, so it gives no vote: find out what wrote the key, and delete it there; the server votes a quarantine after that";
+
 /// The errors by which a server refuses a request before it begins, and their meaning. In scripts of Redis 6.2 the word
 /// is inside the message, so it is searched anywhere in the text.
-const REFUSALS: [(&str, StoreErrorKind); 20] = [
+const REFUSALS: [(&str, StoreErrorKind); 21] = [
+    (NO_MARK, StoreErrorKind::Misconfigured),
     ("READONLY", StoreErrorKind::ReadOnly),
     ("OOM", StoreErrorKind::Full),
     ("WRONGPASS", StoreErrorKind::Denied),
@@ -121,7 +125,6 @@ pub(super) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
 }
 
 /// True if the key holds another type of value.
-#[cfg(any(feature = "entries", feature = "timestamp"))]
 pub(super) fn is_wrong_type(error: &RedisError) -> bool {
     error.code() == Some("WRONGTYPE") || error.to_string().contains("WRONGTYPE")
 }

@@ -12,9 +12,10 @@ use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::connection::dial::Dial;
 use super::connection::handshake::start_of;
-use super::fault::refusal;
-use super::protocol::{MARK, array, counter_in, text};
+use super::fault::{NO_MARK, refusal};
+use super::protocol::{MARK, WrittenMark, array, counter_in, text};
 use crate::clock::Clock;
+use crate::doctor::NotAMark;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
 use crate::store::quorum::QuorumInit;
@@ -39,17 +40,17 @@ pub(crate) async fn init(
             return Err(one.server.refuse(why));
         }
     }
-    let marked = found.iter().find(|one| one.mark.is_some());
+    let marked = found.iter().find(|one| one.mark != Ok(None));
     if let Some(marked) = marked.filter(|_| !again) {
-        let own = format!("{} {} ", terms.nodes, terms.longest_ttl.millis());
-        let has_own =
-            |one: &Found<'_>| one.mark.as_ref().is_some_and(|mark| mark.starts_with(&own));
-        if found.iter().all(has_own) {
+        if let Some(garbage) = found.iter().find(|one| one.mark.is_err()) {
+            return Err(garbage.server.refuse(NO_MARK.into()));
+        }
+        if found.iter().all(|one| one.terms() == Some(terms)) {
             let votes_in = found.iter().map(Found::votes_in).max();
             let votes_in = votes_in.unwrap_or_default();
             return Ok(QuorumInit::Already { votes_in });
         }
-        let why = match found.iter().find(|one| one.mark.is_none()) {
+        let why = match found.iter().find(|one| one.mark == Ok(None)) {
             Some(other) => format!(
                 "it has a mark of a quorum, and {} has none: that server is new, or has lost its data. The first client that asks it for a vote marks it, and it votes a quarantine later. To begin anew, stop all clients and add --again",
                 other.server.address
@@ -78,42 +79,30 @@ pub(crate) async fn init(
     })
 }
 
-fn terms_of(mark: &str) -> Option<QuorumTerms> {
-    let mut words = mark.split(' ');
-    let (nodes, longest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some(QuorumTerms {
-        nodes,
-        longest_ttl: Ttl::new(Duration::from_millis(longest)).ok()?,
-    })
-}
-
-/// Reads the mark of a node.
-pub(super) fn read_mark(text: &str) -> Option<Mark> {
-    Some(Mark {
-        terms: terms_of(text)?,
-        made_at_ms: text.split(' ').nth(2)?.parse().ok()?,
-    })
-}
-
 /// A server as it is found.
 struct Found<'a> {
     server: Server<'a>,
     /// The begin of its `run_id`.
     run: String,
     now_ms: u64,
-    mark: Option<String>,
+    mark: Result<Option<WrittenMark>, NotAMark>,
 }
 
 impl Found<'_> {
+    fn mark(&self) -> Option<Mark> {
+        self.mark.as_ref().ok()?.as_ref().map(|seen| seen.mark)
+    }
+
     /// The terms of its mark.
     fn terms(&self) -> Option<QuorumTerms> {
-        terms_of(self.mark.as_deref()?)
+        self.mark().map(|mark| mark.terms)
     }
 
     /// How long it gives no vote.
     fn votes_in(&self) -> Duration {
-        let mark = self.mark.as_deref().and_then(read_mark);
-        let left = mark.and_then(|mark| mark.quarantined_for(Now::at_micros(1_000 * self.now_ms)));
+        let left = self
+            .mark()
+            .and_then(|mark| mark.quarantined_for(Now::at_micros(1_000 * self.now_ms)));
         left.unwrap_or_default()
     }
 
@@ -124,10 +113,13 @@ impl Found<'_> {
         made_at_ms: u64,
         again: bool,
     ) -> Result<(), StoreError> {
-        let longest = terms.longest_ttl.millis();
-        let mark = format!("{} {longest} {made_at_ms} {}", terms.nodes, self.run);
+        let mark = WrittenMark {
+            mark: Mark { terms, made_at_ms },
+            server: self.run.clone(),
+            is_young: false,
+        };
         let mut changes = pipe();
-        let set = changes.cmd("SET").arg(MARK).arg(mark);
+        let set = changes.cmd("SET").arg(MARK).arg(mark.to_string());
         if again {
             for terms in self.terms().into_iter().chain([terms]) {
                 let counters = (0..BUCKETS).map(|bucket| counter_in(terms, bucket));
@@ -159,7 +151,7 @@ impl<'a> Server<'a> {
         questions.cmd("INFO").arg("server");
         questions.cmd("TIME");
         questions.cmd("GET").arg(MARK);
-        let (role, info, (seconds, micros), mark): (Value, Value, (u64, u64), _) =
+        let (role, info, (seconds, micros), mark): (Value, Value, (u64, u64), Value) =
             self.ask(&questions).await?;
         if array(&role).and_then(|role| text(role.first()?)) != Some("master") {
             let why = "it is no primary: a quorum is made of servers that replicate no other one";
@@ -173,7 +165,7 @@ impl<'a> Server<'a> {
             server: self,
             run,
             now_ms: seconds * 1_000 + micros / 1_000,
-            mark,
+            mark: WrittenMark::in_reply(Ok(mark)),
         })
     }
 

@@ -12,20 +12,24 @@
 mod tests;
 
 use std::collections::HashSet;
+use std::fmt;
 use std::slice;
 use std::time::Duration;
 
-use leasehold_core::quorum::{NoVote, QuorumTerms, bucket};
+use leasehold_core::quorum::{Mark, NoVote, QuorumTerms, bucket};
 use leasehold_core::{
     Acceptable, Block, Busy, ClientId, Fence, Fences, Held, HolderIdentity, HolderView, LockName,
     Mode, Owner, Reply, Snapshot, Step, Ttl, Wait, WaiterView, Wake,
 };
 use redis::{ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
 
+use super::fault::is_wrong_type;
 use super::resp::{Command, digits};
 use super::scripts::{
-    ACQUIRE_MANY, BREAK, Counters, DELEX, INSPECT, PROPOSE, PROPOSE_MANY, SETTLE, SETTLE_MANY, TAKE,
+    ACQUIRE_MANY, BREAK, Counters, DELEX, INSPECT, NodeTerms, PROPOSE, PROPOSE_MANY, SETTLE,
+    SETTLE_MANY, TAKE,
 };
+use crate::doctor::NotAMark;
 use crate::fold::Folding;
 use crate::store::contract::Notice;
 
@@ -39,6 +43,81 @@ pub(super) const MARK: &str = "leasehold:quorum";
 
 /// The length of the name of a server in a mark: the begin of its `run_id`, in hexadecimal digits.
 pub(super) const MARK_ID: usize = 16;
+
+/// A mark, as the server of a node keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WrittenMark {
+    pub(super) mark: Mark,
+    /// The start of the server that it is of: the begin of the `run_id`.
+    pub(super) server: String,
+    /// No request has come since its quarantine ended.
+    pub(super) is_young: bool,
+}
+
+impl WrittenMark {
+    /// The mark in the reply to `GET`; `None` if there is none, or this user may not read it.
+    ///
+    /// # Errors
+    /// The key holds something else.
+    pub(super) fn in_reply(reply: RedisResult<Value>) -> Result<Option<Self>, NotAMark> {
+        match reply {
+            Ok(Value::Nil) => Ok(None),
+            Ok(value) => {
+                let read = text(&value).and_then(Self::read);
+                read.map(Some).ok_or(NotAMark)
+            }
+            Err(error) if is_wrong_type(&error) => Err(NotAMark),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut next = || words.next();
+        let (nodes, longest, made_at, server) = (next()?, next()?, next()?, next()?);
+        let longest = Duration::from_millis(longest.parse().ok()?);
+        let read = Self {
+            mark: Mark {
+                terms: QuorumTerms {
+                    nodes: nodes.parse().ok()?,
+                    longest_ttl: Ttl::new(longest).ok()?,
+                },
+                made_at_ms: made_at.parse().ok()?,
+            },
+            server: server.to_owned(),
+            is_young: next().is_some(),
+        };
+        let is_start = server.len() == MARK_ID && server.bytes().all(|it| it.is_ascii_hexdigit());
+        // No sign, no leading zero, no other word.
+        (is_start && read.to_string() == text).then_some(read)
+    }
+
+    /// The mark of a node that was started again with all its data: it names the new start. `None` if nothing is to be changed: the disk
+    /// may lack changes, the mark names this start already, it is of another quorum, or the server was a replica since its start, so its
+    /// data may be those of another one. `offset` is its `second_repl_offset` in `INFO`.
+    pub(super) fn adopted(
+        &self,
+        node: NodeTerms,
+        start: &str,
+        offset: Option<&str>,
+    ) -> Option<Self> {
+        let has_all = node.durable && offset == Some("-1");
+        let is_former = self.mark.terms == node.terms && self.server != start;
+        (has_all && is_former).then(|| Self {
+            server: start.to_owned(),
+            ..self.clone()
+        })
+    }
+}
+
+impl fmt::Display for WrittenMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mark { terms, made_at_ms } = self.mark;
+        let (nodes, longest) = (terms.nodes, terms.longest_ttl.millis());
+        let state = if self.is_young { " young" } else { "" };
+        write!(f, "{nodes} {longest} {made_at_ms} {}{state}", self.server)
+    }
+}
 
 /// The key of the counter of a name's bucket. A client that counts another quorum finds no counter there.
 pub(super) fn counter_of(terms: QuorumTerms, name: &LockName) -> String {

@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::quorum::QuorumTerms;
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
 
 use super::link::Wire;
+use crate::doctor::NotAMark;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
-use crate::store::redis::fault::{is_forbidden, refusal};
-use crate::store::redis::protocol::{MARK, MARK_ID};
+use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
+use crate::store::redis::protocol::{MARK, MARK_ID, WrittenMark};
 use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
@@ -32,6 +32,9 @@ pub(crate) struct HandshakeResult {
     /// The identity of the server; `None` if the user has no permission to ask for it.
     pub(super) server: Option<ServerId>,
 }
+
+/// Said of a node that does not answer `INFO`. The user of a URL is shown nowhere.
+const UNNAMED: &str = "it does not say which server it is, and a quorum has to know: permit it with ACL SETUSER USER +info; leasehold doctor --acl prints the whole line for such a user";
 
 /// Replaces a mark, if it is still the one that was seen.
 const ADOPT: &str =
@@ -60,7 +63,7 @@ impl Handshake<'_> {
         self.scripts.frees_by(hello.native());
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
         let knows = next();
-        let marked = next().ok();
+        let marked = next();
         let adopt = match self.scripts.node() {
             Some(node) => self.recognize(node, server.as_ref(), replication.as_ref(), marked)?,
             None => None,
@@ -101,21 +104,23 @@ impl Handshake<'_> {
         node: NodeTerms,
         server: Option<&Value>,
         replication: Option<&Value>,
-        marked: Option<Value>,
+        marked: RedisResult<Value>,
     ) -> Result<Option<Cmd>, StoreError> {
         let Some(start) = server.and_then(start_of) else {
-            let detail = "it does not say which server it is; a quorum needs the permission +info";
-            return Err(self.error(StoreErrorKind::Denied, detail));
+            return Err(self.error(StoreErrorKind::Denied, UNNAMED));
         };
-        let seen = marked.and_then(|mark| redis::from_redis_value::<String>(mark).ok());
-        let mark = seen.as_deref().zip(replication).filter(|_| node.durable);
-        let mark =
-            mark.and_then(|(seen, replication)| adopted(seen, node.terms, &start, replication));
+        let seen = WrittenMark::in_reply(marked);
+        let seen = seen.map_err(|NotAMark| self.error(StoreErrorKind::Misconfigured, NO_MARK))?;
+        let replication: Option<String> =
+            replication.and_then(|told| redis::from_redis_value_ref(told).ok());
+        let offset = replication.and_then(|text| field(&text, "second_repl_offset"));
         self.scripts.leads_to(&start, node.terms);
-        Ok(seen.zip(mark).map(|(seen, mark)| {
+        Ok(seen.and_then(|seen| {
+            let mark = seen.adopted(node, &start, offset.as_deref())?;
             let mut adopt = cmd("EVAL");
-            adopt.arg(ADOPT).arg(1).arg(MARK).arg(seen).arg(mark);
-            adopt
+            adopt.arg(ADOPT).arg(1).arg(MARK);
+            adopt.arg(seen.to_string()).arg(mark.to_string());
+            Some(adopt)
         }))
     }
 
@@ -257,20 +262,6 @@ pub(crate) fn start_of(server: &Value) -> Option<String> {
     Some(field(&text, "run_id")?.get(..MARK_ID)?.to_owned())
 }
 
-/// The mark of a node that was started again with all its data: it names the new start. `None` if nothing is to be changed: the mark
-/// names this start already, it is of another quorum, or the server was a replica since its start, so its data may be those of another one.
-fn adopted(mark: &str, terms: QuorumTerms, start: &str, replication: &Value) -> Option<String> {
-    let text: String = redis::from_redis_value_ref(replication).ok()?;
-    let was_a_replica = field(&text, "second_repl_offset")? != "-1";
-    let counted = format!("{} {} ", terms.nodes, terms.longest_ttl.millis());
-    let (made_at, rest) = mark.strip_prefix(&counted)?.split_once(' ')?;
-    let (named, state) = rest.split_at_checked(MARK_ID)?;
-    if named == start || was_a_replica || !matches!(state, "" | " young") {
-        return None;
-    }
-    Some(format!("{counted}{made_at} {start}{state}"))
-}
-
 /// How the server `now` replaced the server `before`; `None` if it is the same. A server that was a replica in between
 /// has another history.
 pub(super) fn replaced(before: Option<&ServerId>, now: Option<&ServerId>) -> Option<Replaced> {
@@ -368,44 +359,11 @@ mod tests {
     }
 
     #[test]
-    fn mark_is_adopted_only_by_a_server_that_never_was_a_replica() {
-        let start = start_of(&info(
-            "run_id:0123456789abcdef0123\r\nuptime_in_seconds:5\r\n",
-        ));
-        let start = start.unwrap();
-        assert_eq!(start, "0123456789abcdef");
-        let longest_ttl = leasehold_core::Ttl::new(std::time::Duration::from_secs(60)).unwrap();
-        let terms = QuorumTerms {
-            nodes: 3,
-            longest_ttl,
-        };
-        let adopted = |mark, offset| {
-            let replication = format!("role:master\r\nsecond_repl_offset:{offset}\r\n");
-            adopted(mark, terms, &start, &info(&replication))
-        };
-        let own = "3 60000 0 0123456789abcdef";
-        assert_eq!(adopted(own, "-1"), None);
-        let before = "3 60000 0 fedcba9876543210";
-        assert_eq!(adopted(before, "-1").as_deref(), Some(own));
-        assert_eq!(adopted(before, "4711"), None);
-        // Of another quorum, or of no known form.
-        for mark in [
-            "5 60000 0 fedcba9876543210",
-            "3 50000 0 fedcba9876543210",
-            "3 60000 0 fedcba9876543210 old",
-            "3 60000 0 fedcba",
-            "3 60000 0",
-            "",
-        ] {
-            assert_eq!(adopted(mark, "-1"), None, "{mark:?}");
-        }
-        let young = "3 60000 17 fedcba9876543210 young";
-        let adopted = adopted(young, "-1");
-        assert_eq!(
-            adopted.as_deref(),
-            Some("3 60000 17 0123456789abcdef young")
-        );
-        assert_eq!(start_of(&info("run_id:0123\r\n")), None);
+    fn a_start_is_named_by_the_begin_of_its_run_id() {
+        let told = |run: &str| info(&format!("run_id:{run}\r\nuptime_in_seconds:5\r\n"));
+        let start = start_of(&told("0123456789abcdef0123"));
+        assert_eq!(start.as_deref(), Some("0123456789abcdef"));
+        assert_eq!(start_of(&told("0123")), None);
     }
 
     #[test]

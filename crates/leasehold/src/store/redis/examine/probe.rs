@@ -77,7 +77,8 @@ impl Talk<'_> {
             .and_then(|value| T::from_redis_value(value).ok()))
     }
 
-    async fn refusable(&self, request: &Cmd) -> Answered<Value> {
+    /// Asks. A refusal is an answer.
+    pub(super) async fn refusable(&self, request: &Cmd) -> Answered<Value> {
         let mut wire = self.wire.clone();
         self.answered(request.query_async(&mut wire)).await
     }

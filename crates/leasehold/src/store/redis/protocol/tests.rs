@@ -121,3 +121,74 @@ fn one_answer_for_all_is_done_to_a_settlement_and_nothing_else() {
         assert_eq!(answered(kind, said), None, "{kind:?} {said}");
     }
 }
+
+/// A mark as the node keeps it.
+fn mark(text: &str) -> Result<Option<WrittenMark>, NotAMark> {
+    WrittenMark::in_reply(Ok(Value::BulkString(text.as_bytes().to_vec())))
+}
+
+#[test]
+fn mark_is_read_as_it_is_written_or_not_at_all() {
+    for text in [
+        "3 60000 0 0123456789abcdef",
+        "9 10 1700000000000 fedcba9876543210 young",
+    ] {
+        let read = mark(text).unwrap().unwrap();
+        assert_eq!(read.to_string(), text);
+        assert_eq!(read.is_young, text.ends_with("young"));
+    }
+    for garbage in [
+        "",
+        "hello",
+        "3 60000 0",
+        "3 60000 0 0123456789abcdef old",
+        "3 60000 0 0123456789abcdef young ",
+        "3 60000 0 0123456789abcdeg",
+        "3 60000 0 0123456789abcde",
+        "3 060000 0 0123456789abcdef",
+        "+3 60000 0 0123456789abcdef",
+        "3 0 0 0123456789abcdef",
+    ] {
+        assert_eq!(mark(garbage), Err(NotAMark), "{garbage:?}");
+    }
+    let not_utf8 = Value::BulkString(vec![0xff]);
+    assert_eq!(WrittenMark::in_reply(Ok(not_utf8)), Err(NotAMark));
+    assert_eq!(WrittenMark::in_reply(Ok(Value::Nil)), Ok(None));
+    let refused = |line: &str| {
+        let error = parse_redis_value(line.as_bytes()).and_then(Value::extract_error);
+        WrittenMark::in_reply(error)
+    };
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
+    assert_eq!(refused(wrong_type), Err(NotAMark));
+    assert_eq!(
+        refused("-NOPERM this user has no permissions\r\n"),
+        Ok(None)
+    );
+}
+
+#[test]
+fn mark_is_adopted_only_by_a_server_that_never_was_a_replica() {
+    let longest_ttl = Ttl::new(Duration::from_secs(60)).unwrap();
+    let terms = QuorumTerms {
+        nodes: 3,
+        longest_ttl,
+    };
+    let adopted = |text: &str, durable, offset| {
+        let seen = mark(text).unwrap().unwrap();
+        let node = NodeTerms { terms, durable };
+        let adopted = seen.adopted(node, "0123456789abcdef", offset);
+        adopted.map(|adopted| adopted.to_string())
+    };
+    let (own, former) = ("3 60000 0 0123456789abcdef", "3 60000 0 fedcba9876543210");
+    assert_eq!(adopted(own, true, Some("-1")), None);
+    assert_eq!(adopted(former, true, Some("-1")).as_deref(), Some(own));
+    assert_eq!(adopted(former, true, Some("4711")), None);
+    assert_eq!(adopted(former, true, None), None);
+    assert_eq!(adopted(former, false, Some("-1")), None);
+    // Of another quorum.
+    for other in ["5 60000 0 fedcba9876543210", "3 50000 0 fedcba9876543210"] {
+        assert_eq!(adopted(other, true, Some("-1")), None, "{other}");
+    }
+    let young = adopted("3 60000 17 fedcba9876543210 young", true, Some("-1"));
+    assert_eq!(young.as_deref(), Some("3 60000 17 0123456789abcdef young"));
+}
