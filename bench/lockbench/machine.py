@@ -59,8 +59,8 @@ def says(*command, cwd=None):
         return ''
 
 
-def facts(root):
-    """The facts that a reader of the figures needs."""
+def facts(root, server):
+    """The facts that a reader of the figures needs. `server`: the program of the servers."""
     model = ''
     with open('/proc/cpuinfo') as info:
         for line in info:
@@ -69,9 +69,9 @@ def facts(root):
                 break
     with open('/proc/meminfo') as info:
         memory = int(info.readline().split()[1]) // 1024 // 1024
-    server = says('redis-server', '--version').split()
+    version = says(server, '--version').split()  # Redis server v=7.0.15 ...
     return {'cpu': model or platform.machine(), 'cores': len(os.sched_getaffinity(0)), 'memory_gib': memory,
-            'kernel': platform.release(), 'redis': next((w[2:] for w in server if w.startswith('v=')), ''),
+            'kernel': platform.release(), 'server': version[0] if version else '', 'redis': next((w[2:] for w in version if w.startswith('v=')), ''),
             'rustc': says('rustc', '--version'), 'python': platform.python_version(), 'node': says('node', '--version'),
             'commit': says('git', 'rev-parse', '--short=12', 'HEAD', cwd=root),
             'date': time.strftime('%Y-%m-%d', time.gmtime())}

@@ -21,15 +21,15 @@ CASES = [
 ]
 
 
-def run(say):
-    """The exit status."""
+def run(say, program):
+    """The exit status. `program`: the server."""
     programs = peers.build_rust(['leasehold', 'stampede'], peers=False, release=False)
-    program, runner, failed = programs['leasehold'], Runner(say, tries=1), 0
+    runner, failed = Runner(say, tries=1, program=program), 0
     try:
         for name, each in CASES:
             try:
                 with runner.under(VARIANTS.get(name, (name, None))[1]):
-                    done = runner.once({'command': [program]}, each, SECONDS, logs=True)
+                    done = runner.once({'command': [programs['leasehold']]}, each, SECONDS, logs=True)
             except Failed as reason:
                 say(f'{name}: {reason}')
                 failed += 1

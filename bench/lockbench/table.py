@@ -97,8 +97,8 @@ def spread(figures, unit=''):
 
 
 def machine_line(machine):
-    text = '{cpu}, {cores} cores, {memory_gib} GiB; Linux {kernel}; Redis {redis}; {rustc}; Python {python}; Node {node}; commit {commit}; {date}.'
-    return text.format(**{name: value or '(none)' for name, value in machine.items()})
+    text = '{cpu}, {cores} cores, {memory_gib} GiB; Linux {kernel}; {server} {redis}; {rustc}; Python {python}; Node {node}; commit {commit}; {date}.'
+    return text.format(**{'server': 'Redis', **{name: value or '(none)' for name, value in machine.items()}})
 
 
 def rows_of(workload, result, disturbed):
