@@ -8,10 +8,10 @@ from . import targets, workloads
 # Columns of each workload: figure, heading. The ratio column compares the first figure with that of BESIDE.
 COLUMNS = {
     'loop': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('sent_op', 'commands/cycle'),
-             ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('conns', 'connections'), ('errors', 'errors')],
+             ('switches_op', 'switches/cycle'), ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('conns', 'connections'), ('errors', 'errors')],
     'quorum': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('acq_p50_us', 'acquire p50 us'),
-               ('acq_p99_us', 'acquire p99 us'), ('sent_node_op', 'commands/node, cycle'), ('calls_node_op', 'with those of scripts'),
-               ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('errors', 'errors')],
+               ('acq_p99_us', 'acquire p99 us'), ('scripts_node_op', 'scripts/node, cycle'), ('sent_node_op', 'commands/node, cycle'),
+               ('calls_node_op', 'with those of scripts'), ('switches_op', 'switches/cycle'), ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('errors', 'errors')],
     'counted': [('instructions_op', 'instructions/cycle'), ('errors', 'errors')],
     'W3': [('handoffs_s', 'hand-overs/s'), ('ops_s', 'cycles/s'), ('acq_p50_us', 'wait p50 us'), ('acq_p99_us', 'wait p99 us'),
            ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'), ('min_worker', 'fewest turns'),
@@ -128,14 +128,15 @@ def rows_of_limits(result):
         return values(result, 'limits', 'limits', f'{part}.{metric}')
     own = [('two-round-trips', 'leasehold', 'W1'), ('release-with-next', 'leasehold-drop', 'W1'), ('pipelined64', 'leasehold', 'W2'),
            ('publish', 'leasehold', 'W3'), ('publish.held5ms', 'leasehold', 'W4')]
-    yield ['bare commands', 'per second', 'p50 us', 'p99 us', 'Leasehold', 'its p50 us', 'Leasehold / bare']
+    yield ['bare commands', 'per second', 'p50 us', 'p99 us', 'Redis CPU us', 'Leasehold', 'its p50 us', 'Leasehold / bare', 'its Redis CPU us', 'of that, Leasehold / bare']
     for part, peer, workload in own:
         kind = ('handoffs_s', 'gap') if part.startswith('publish') else ('ops_s', 'pair')
         # A hand-over inside one process sends nothing, so W3 has a rate only.
         time = {} if workload == 'W3' else values(result, peer, workload, 'xgap_p50_us' if workload == 'W4' else 'pair_p50_us')
         rate, own_rate = bare(part, kind[0]), values(result, peer, workload, kind[0])
-        yield [part, spread(rate), spread(bare(part, f'{kind[1]}_p50_us')), spread(bare(part, f'{kind[1]}_p99_us')),
-               f'{peer} {workload}', spread(time), spread(ratios(own_rate, rate), ' x')]
+        cpu, own_cpu = bare(part, 'redis_cpu_us_op'), values(result, peer, workload, 'redis_cpu_us_op')
+        yield [part, spread(rate), spread(bare(part, f'{kind[1]}_p50_us')), spread(bare(part, f'{kind[1]}_p99_us')), spread(cpu),
+               f'{peer} {workload}', spread(time), spread(ratios(own_rate, rate), ' x'), spread(own_cpu), spread(ratios(own_cpu, cpu), ' x')]
 
 
 def rows_of_targets(by, result, chosen):

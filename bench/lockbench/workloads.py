@@ -110,6 +110,7 @@ def loop(runner, peer, spec, workload, secs):
         ops_s=said['ops'] / secs, pair_p50_us=said['pair_p50_us'], pair_p99_us=said['pair_p99_us'],
         # Two decimals: commands in flight at the end of the window belong to no cycle yet.
         sent_op=round(run.sent / done, 2), cli_cpu_us_op=run.usage.drivers * 1e6 / done, redis_cpu_us_op=run.usage.redis * 1e6 / done,
+        switches_op=run.usage.switches / done, native_op=sum(run.calls.get(name, 0) for name in ('delifeq', 'delex')) / done,
         conns=run.connections, violations=said['violations'], errors=said['errors'], foreign=run.foreign)
     if workload in QUORUM:
         nodes = len(runner.server.living)

@@ -25,7 +25,7 @@ pub(crate) async fn run(args: &Args) {
     PART.figure("leases", leases.len() as f64);
     PART.figure("acquire_all_s", seconds_since(begun));
 
-    let mut calls = || redis.info("stats", "total_commands_processed");
+    let mut calls = || redis.info::<u64>("stats", "total_commands_processed");
     let before = calls();
     let busy = probe(&client, time).await;
     busy.report("renewing");
