@@ -17,6 +17,7 @@ CASES = [
     ('W5', [[]]),
     ('W5w', [['workers=64', 'threads=2']]),
     ('W5s', [[]]),
+    ('W5f', [['keys=one', 'cs_ms=12', 'think_ms=15']] * 8),
     ('W6p', [['mode=idle', 'workers=0', 'settle_ms=0']] + [['mode=wait', 'settle_ms=100']] * 8),
 ]
 
@@ -35,7 +36,7 @@ def run(say, program):
                 failed += 1
                 continue
             ops, bad = done.total('ops'), {what: done.total(what) for what in ('violations', 'errors')}
-            bad['overlaps'] = overlaps(turns_of(done)[0]) if len(each) > 1 else 0
+            bad['overlaps'] = overlaps(turns_of(done)) if len(each) > 1 else 0
             waits = name.startswith('W6')  # no waiter may get the lock
             good = (waits or ops > 0) and not any(bad.values()) and not runner.said()
             say(f'{name}: {ops} cycles', *(f'{count} {what}' for what, count in bad.items()), '' if good else f'FAILED {runner.said()}')

@@ -18,13 +18,13 @@ COLUMNS = {
            ('max_worker', 'most turns'), ('violations', 'violations'), ('errors', 'errors')],
     'hand_overs': [('handoffs_s', 'hand-overs/s'), ('handoffs_bound_s', 'bound/s'), ('util', 'utilisation'), ('xgap_p50_us', 'gap p50 us'),
                    ('xgap_p99_us', 'gap p99 us'), ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'),
-                   ('starved', 'starved'), ('violations', 'violations'), ('errors', 'errors')],
+                   ('passed', 'passed others'), ('starved', 'starved'), ('violations', 'violations'), ('errors', 'errors')],
     'idle': [('sent_s', 'commands/s'), ('calls_s', 'with those of scripts'), ('cli_cpu_pct', 'client CPU %'), ('redis_cpu_pct', 'Redis CPU %'),
              ('conns', 'connections'), ('violations', 'violations'), ('errors', 'errors')],
 }
 KIND = {**dict.fromkeys(['W1', 'W1m', 'W2', *workloads.VARIANTS], 'loop'), **dict.fromkeys(workloads.QUORUM, 'quorum'),
         **dict.fromkeys(workloads.COUNTED, 'counted'),
-        'W3': 'W3', 'W4': 'hand_overs', 'W4h': 'hand_overs', 'W6': 'idle', 'W6p': 'idle'}
+        'W3': 'W3', **dict.fromkeys(['W4', 'W4h', 'W4f', 'W5f'], 'hand_overs'), 'W6': 'idle', 'W6p': 'idle'}
 BESIDE = 'rslock'
 # The most that a count of instructions may rise above the one on record.
 MOST_RISE = 0.03
