@@ -1,5 +1,5 @@
 """The tables of `scale`."""
-from .table import machine_line, number, page, records
+from .table import machine_line, number, of_targets, page, records
 
 
 def read(path):
@@ -91,4 +91,6 @@ def render(path, as_markdown):
     machine, figures = read(path)
     chosen = [section for prefix, section in SECTIONS
               if prefix in figures or prefix.endswith('.') and any(part.startswith(prefix) for part in figures)]
-    return page([machine_line(machine)] if machine else [], [table for section in chosen for table in section(figures)], as_markdown)
+    repetition = {('leasehold', part): own for part, own in figures.items()}
+    sections = [*of_targets([repetition], [repetition]), *(table for section in chosen for table in section(figures))]
+    return page([machine_line(machine)] if machine else [], sections, as_markdown)

@@ -139,15 +139,15 @@ def rows_of_limits(result):
                f'{peer} {workload}', spread(time), spread(ratios(own_rate, rate), ' x'), spread(own_cpu), spread(ratios(own_cpu, cpu), ' x')]
 
 
-def rows_of_targets(by, result, chosen):
-    """The worst repetition counts. Violations count in disturbed runs too."""
-    every, undisturbed = by_repetition(by).values(), by_repetition(result).values()
-    yield ['', 'target', 'measured', 'bound', 'beside', 'ratio', 'met']
+def of_targets(every, undisturbed):
+    """The section of the targets, if there are some. The worst of the repetitions counts; violations count in disturbed ones too."""
+    rows = [['', 'target', 'measured', 'bound', 'beside', 'ratio', 'met']]
     for target in targets.TARGETS:
-        if target.workload in chosen:
+        if any(workload == target.workload for figures in every for _, workload in figures):
             measured, bound, other, met = target.worst(every if target.metric == 'violations' else undisturbed)
             says = {True: 'yes', False: '**no**', None: 'not measured'}[met]
-            yield [target.workload, target.text, number(measured), f'{target.sign} {number(bound)}', number(other), ratio(measured, other), says]
+            rows.append([target.workload, target.text, number(measured), f'{target.sign} {number(bound)}', number(other), ratio(measured, other), says])
+    return [('Targets', rows)] if rows[1:] else []
 
 
 def markdown(rows):
@@ -174,20 +174,13 @@ def render(path, as_markdown, foreign_max):
     machine, skipped, by = read(path)
     result, disturbed = usable(by, foreign_max)
     chosen = {workload for _, workload in result}
-    lines, sections = [machine_line(machine)] if machine else [], []
+    lines, sections = [machine_line(machine)] if machine else [], of_targets(by_repetition(by).values(), by_repetition(result).values())
     repeats = {len(runs) for runs in by.values()}
     lines.append(f'Median (least to most) of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs. A ratio compares two figures of one '
                  'repetition. A target shows its worst repetition.' if repeats else 'Nothing was measured.')
     if disturbed:
         lines.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
     lines += [f'Skipped: {peer}: {reason}' for peer, reason in skipped.items()]
-    if chosen & {target.workload for target in targets.TARGETS}:
-        sections.append(('Targets', rows_of_targets(by, result, chosen)))
-    speeds = {repetition: targets.rslock_speed(figures) for repetition, figures in by_repetition(result).items()}
-    speeds = {repetition: speed for repetition, speed in speeds.items() if speed}
-    if 'W3' in chosen and speeds:
-        lines.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
-                     f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
     if 'leasehold-home' in {peer for peer, _ in result}:
         sections.append(("I/O on the workers' runtime (leasehold) and on the client's own thread (leasehold-home)", rows_of_home(result)))
     for workload, about in workloads.ABOUT.items():
