@@ -64,6 +64,7 @@ TARGETS = [
            most=times(1.15, 'limits', 'limits', 'two-round-trips.redis_cpu_us_op')),
     Target('W1a', 'leasehold', 'ops_s', 'release awaited: at least 0.8 x rslock', least=times(0.8, 'rslock', 'W1a', 'ops_s')),
     Target('W1b', 'leasehold', 'ops_s', 'release awaited: at least 1 x rslock', least=times(1.0, 'rslock', 'W1b', 'ops_s')),
+    # Stands for W1 without a spin: nothing turns the spin off, but here it fails. A client that sleeps for each of the two replies has 2.
     Target('W1b', 'leasehold', 'switches_op', 'at most 1 thread switch a cycle', most=1.0),
     Target('W1i', 'leasehold', 'instructions_op', 'at most 32,000 instructions a cycle', most=32_000),
     Target('W2', 'leasehold', 'ops_s', 'at least 1.2 x rslock', least=times(1.2, 'rslock', 'W2', 'ops_s')),
