@@ -49,12 +49,12 @@ def figures(kind, out):
     say('raw figures:', os.path.relpath(path))
 
 
-def facts():
-    return machine.facts(BENCH)
+def facts(server='redis-server'):
+    return machine.facts(BENCH, server)
 
 
-def need_redis():
-    need('redis-server', 'Debian: apt-get install redis-server')
+def need_redis(server='redis-server'):
+    need(server, 'Debian: apt-get install redis-server')
 
 
 def end(work):

@@ -1,8 +1,10 @@
 """Measures recovery after a SIGKILL of the holder, and of the first of two waiters, with real processes."""
+import contextlib
 import random
 import statistics
 import time
 
+from .quorum import Five
 from .redis import Server
 from .runner import Driver, Failed
 
@@ -14,7 +16,7 @@ class Processes:
 
     def __init__(self, program, server, name):
         self.command = [program]
-        self.rest = [f'port={server.port}', f'name={name}', 'threads=1']
+        self.rest = [*server.arguments(), f'name={name}', 'threads=1']
         self.all = []
 
     def start(self, what, ttl_ms):
@@ -73,10 +75,12 @@ def release(program, server, name, dead_first):
         return (moment(waiter, 'HELD') - released) / MS
 
 
+# Each with its server.
 CASES = {
-    'crash.holder': holder_dies,
-    'crash.waiter.none_dead': lambda program, server, number: release(program, server, f'alive:{number}', False),
-    'crash.waiter.first_dead': lambda program, server, number: release(program, server, f'dead:{number}', True),
+    'crash.holder': (Server, holder_dies),
+    'crash.holder.quorum': (Five, holder_dies),
+    'crash.waiter.none_dead': (Server, lambda program, server, number: release(program, server, f'alive:{number}', False)),
+    'crash.waiter.first_dead': (Server, lambda program, server, number: release(program, server, f'dead:{number}', True)),
 }
 
 
@@ -84,11 +88,13 @@ def run(program, given, say, write):
     """Runs all cases. True if each succeeded."""
     times = {case: [] for case in CASES}
     failed = 0
-    with Server() as server:
+    with contextlib.ExitStack() as ends:
+        servers = {kind: ends.enter_context(contextlib.closing(kind())) for kind in (Server, Five)}
+        servers[Five].empty()
         for number in range(given.crashes):
-            for case, once in CASES.items():  # interleaved, so both cases see equal conditions
+            for case, (kind, once) in CASES.items():  # interleaved, so all cases see equal conditions
                 try:
-                    times[case].append(once(program, server, number))
+                    times[case].append(once(program, servers[kind], number))
                 except (Failed, ValueError) as reason:
                     say(f'FAILED {case}: {reason}')
                     failed += 1

@@ -21,11 +21,11 @@ class Five:
     env = {}
     silent = False
 
-    def __init__(self):
+    def __init__(self, program='redis-server'):
         self.servers, self.stopped = [], False
         try:
             for _ in range(NODES):
-                self.servers.append(Server())
+                self.servers.append(Server(program))
         except BaseException:
             self.close()
             raise

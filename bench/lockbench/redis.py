@@ -75,11 +75,12 @@ class NotStarted(SystemExit):
 
 
 class Server:
-    """A server without persistence. `close` ends it and removes its folder."""
+    """A server without persistence, from a program like redis-server. `close` ends it and removes its folder."""
 
     env = {}  # environment variables for drivers
 
-    def __init__(self):
+    def __init__(self, program='redis-server'):
+        self.program = program
         self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
         self.process = None
         try:
@@ -105,7 +106,7 @@ class Server:
             self.port = free_port()
             with open(os.path.join(self.folder, 'log'), 'w') as log:
                 self.process = subprocess.Popen(
-                    ['redis-server', '--port', str(self.port), '--bind', '127.0.0.1', '--save', '', *self._options(),
+                    [self.program, '--port', str(self.port), '--bind', '127.0.0.1', '--save', '', *self._options(),
                      '--dir', self.folder], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             deadline = time.monotonic() + 10
             while time.monotonic() < deadline and self.process.poll() is None:
@@ -118,7 +119,7 @@ class Server:
                     time.sleep(0.02)
             self._end()
         with open(os.path.join(self.folder, 'log')) as log:
-            raise NotStarted('redis-server does not start:\n' + log.read()[-2000:])
+            raise NotStarted(f'{self.program} does not start:\n' + log.read()[-2000:])
 
     @property
     def pid(self):

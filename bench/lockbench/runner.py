@@ -116,11 +116,11 @@ class Run:
 
 
 class Runner:
-    """`foreign_max`: cores that other processes may use in a run. `tries`: the most attempts for a disturbed run."""
+    """`foreign_max`: cores that other processes may use in a run. `tries`: the most attempts for a disturbed run. `program`: the server."""
 
-    def __init__(self, say, foreign_max=0.15, tries=3, patience=120):
-        self.say, self.foreign_max, self.tries, self.patience = say, foreign_max, tries, patience
-        self.server = Server()
+    def __init__(self, say, foreign_max=0.15, tries=3, patience=120, program='redis-server'):
+        self.say, self.foreign_max, self.tries, self.patience, self.program = say, foreign_max, tries, patience, program
+        self.server = Server(program)
         self.condition = None
         self.folder = tempfile.mkdtemp(prefix='leasehold-bench-')
         self.runs = 0
@@ -139,7 +139,7 @@ class Runner:
             raise NotStarted('valgrind is not installed (Debian: apt-get install valgrind)')
         try:
             if own:
-                self.server = own()
+                self.server = own(self.program)
             self.condition = condition
             yield
         finally:

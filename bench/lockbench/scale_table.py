@@ -1,5 +1,5 @@
 """The tables of `scale`."""
-from .table import machine_line, number, page, records
+from .table import machine_line, number, of_targets, page, records
 
 
 def read(path):
@@ -24,7 +24,8 @@ def renewal(figures):
                        ('cpu_percent_of_a_core', 'CPU of the client, % of a core (the probe included)')):
         both.append([text, number(own.get(f'idle.{name}')), number(own.get(f'renewing.{name}'))])
     yield 'Renewal: leases held by one client', listed(
-        own, ('leases', 'leases'), ('ttls_passed', 'TTLs that passed'), ('lost', 'lost'), ('doubtful', 'doubtful at the end'),
+        own, ('leases', 'leases'), ('client_cpu_us_renewal', 'CPU of the client for a renewal, us (renewing less idle)'),
+        ('ttls_passed', 'TTLs that passed'), ('lost', 'lost'), ('doubtful', 'doubtful at the end'),
         ('shortest_left_s', 'shortest time left at the end, s'), ('redis_calls_s', 'commands a second, with those of scripts'),
         ('renewals_s_expected', 'renewals a second at a third of the TTL'), ('acquire_all_s', 'time to acquire all, s'))
     yield 'Renewal: what others notice', both
@@ -75,6 +76,7 @@ def names(figures):
 def crash(figures):
     rows = [['', 'median ms', 'least', 'most', 'runs']]
     for part, text in (('crash.holder', "holder killed: from the end of its TTL to the waiter's start"),
+                       ('crash.holder.quorum', 'the same on five servers'),
                        ('crash.waiter.none_dead', "release to the waiter's start, nobody killed"),
                        ('crash.waiter.first_dead', 'the same when the waiter before it was killed')):
         if part in figures:
@@ -89,4 +91,6 @@ def render(path, as_markdown):
     machine, figures = read(path)
     chosen = [section for prefix, section in SECTIONS
               if prefix in figures or prefix.endswith('.') and any(part.startswith(prefix) for part in figures)]
-    return page([machine_line(machine)] if machine else [], [table for section in chosen for table in section(figures)], as_markdown)
+    repetition = {('leasehold', part): own for part, own in figures.items()}
+    sections = [*of_targets([repetition], [repetition]), *(table for section in chosen for table in section(figures))]
+    return page([machine_line(machine)] if machine else [], sections, as_markdown)

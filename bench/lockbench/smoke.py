@@ -17,25 +17,26 @@ CASES = [
     ('W5', [[]]),
     ('W5w', [['workers=64', 'threads=2']]),
     ('W5s', [[]]),
+    ('W5f', [['keys=one', 'cs_ms=12', 'think_ms=15']] * 8),
     ('W6p', [['mode=idle', 'workers=0', 'settle_ms=0']] + [['mode=wait', 'settle_ms=100']] * 8),
 ]
 
 
-def run(say):
-    """The exit status."""
+def run(say, program):
+    """The exit status. `program`: the server."""
     programs = peers.build_rust(['leasehold', 'stampede'], peers=False, release=False)
-    program, runner, failed = programs['leasehold'], Runner(say, tries=1), 0
+    runner, failed = Runner(say, tries=1, program=program), 0
     try:
         for name, each in CASES:
             try:
                 with runner.under(VARIANTS.get(name, (name, None))[1]):
-                    done = runner.once({'command': [program]}, each, SECONDS, logs=True)
+                    done = runner.once({'command': [programs['leasehold']]}, each, SECONDS, logs=True)
             except Failed as reason:
                 say(f'{name}: {reason}')
                 failed += 1
                 continue
             ops, bad = done.total('ops'), {what: done.total(what) for what in ('violations', 'errors')}
-            bad['overlaps'] = overlaps(turns_of(done)[0]) if len(each) > 1 else 0
+            bad['overlaps'] = overlaps(turns_of(done)) if len(each) > 1 else 0
             waits = name.startswith('W6')  # no waiter may get the lock
             good = (waits or ops > 0) and not any(bad.values()) and not runner.said()
             say(f'{name}: {ops} cycles', *(f'{count} {what}' for what, count in bad.items()), '' if good else f'FAILED {runner.said()}')

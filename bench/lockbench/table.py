@@ -8,23 +8,23 @@ from . import targets, workloads
 # Columns of each workload: figure, heading. The ratio column compares the first figure with that of BESIDE.
 COLUMNS = {
     'loop': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('sent_op', 'commands/cycle'),
-             ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('conns', 'connections'), ('errors', 'errors')],
+             ('switches_op', 'switches/cycle'), ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('conns', 'connections'), ('errors', 'errors')],
     'quorum': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('acq_p50_us', 'acquire p50 us'),
-               ('acq_p99_us', 'acquire p99 us'), ('sent_node_op', 'commands/node, cycle'), ('calls_node_op', 'with those of scripts'),
-               ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('errors', 'errors')],
+               ('acq_p99_us', 'acquire p99 us'), ('scripts_node_op', 'scripts/node, cycle'), ('sent_node_op', 'commands/node, cycle'),
+               ('calls_node_op', 'with those of scripts'), ('switches_op', 'switches/cycle'), ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('errors', 'errors')],
     'counted': [('instructions_op', 'instructions/cycle'), ('errors', 'errors')],
     'W3': [('handoffs_s', 'hand-overs/s'), ('ops_s', 'cycles/s'), ('acq_p50_us', 'wait p50 us'), ('acq_p99_us', 'wait p99 us'),
            ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'), ('min_worker', 'fewest turns'),
            ('max_worker', 'most turns'), ('violations', 'violations'), ('errors', 'errors')],
     'hand_overs': [('handoffs_s', 'hand-overs/s'), ('handoffs_bound_s', 'bound/s'), ('util', 'utilisation'), ('xgap_p50_us', 'gap p50 us'),
                    ('xgap_p99_us', 'gap p99 us'), ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'),
-                   ('starved', 'starved'), ('violations', 'violations'), ('errors', 'errors')],
+                   ('passed', 'passed others'), ('starved', 'starved'), ('violations', 'violations'), ('errors', 'errors')],
     'idle': [('sent_s', 'commands/s'), ('calls_s', 'with those of scripts'), ('cli_cpu_pct', 'client CPU %'), ('redis_cpu_pct', 'Redis CPU %'),
              ('conns', 'connections'), ('violations', 'violations'), ('errors', 'errors')],
 }
 KIND = {**dict.fromkeys(['W1', 'W1m', 'W2', *workloads.VARIANTS], 'loop'), **dict.fromkeys(workloads.QUORUM, 'quorum'),
         **dict.fromkeys(workloads.COUNTED, 'counted'),
-        'W3': 'W3', 'W4': 'hand_overs', 'W4h': 'hand_overs', 'W6': 'idle', 'W6p': 'idle'}
+        'W3': 'W3', **dict.fromkeys(['W4', 'W4h', 'W4f', 'W5f'], 'hand_overs'), 'W6': 'idle', 'W6p': 'idle'}
 BESIDE = 'rslock'
 # The most that a count of instructions may rise above the one on record.
 MOST_RISE = 0.03
@@ -97,8 +97,8 @@ def spread(figures, unit=''):
 
 
 def machine_line(machine):
-    text = '{cpu}, {cores} cores, {memory_gib} GiB; Linux {kernel}; Redis {redis}; {rustc}; Python {python}; Node {node}; commit {commit}; {date}.'
-    return text.format(**{name: value or '(none)' for name, value in machine.items()})
+    text = '{cpu}, {cores} cores, {memory_gib} GiB; Linux {kernel}; {server} {redis}; {rustc}; Python {python}; Node {node}; commit {commit}; {date}.'
+    return text.format(**{'server': 'Redis', **{name: value or '(none)' for name, value in machine.items()}})
 
 
 def rows_of(workload, result, disturbed):
@@ -128,25 +128,26 @@ def rows_of_limits(result):
         return values(result, 'limits', 'limits', f'{part}.{metric}')
     own = [('two-round-trips', 'leasehold', 'W1'), ('release-with-next', 'leasehold-drop', 'W1'), ('pipelined64', 'leasehold', 'W2'),
            ('publish', 'leasehold', 'W3'), ('publish.held5ms', 'leasehold', 'W4')]
-    yield ['bare commands', 'per second', 'p50 us', 'p99 us', 'Leasehold', 'its p50 us', 'Leasehold / bare']
+    yield ['bare commands', 'per second', 'p50 us', 'p99 us', 'Redis CPU us', 'Leasehold', 'its p50 us', 'Leasehold / bare', 'its Redis CPU us', 'of that, Leasehold / bare']
     for part, peer, workload in own:
         kind = ('handoffs_s', 'gap') if part.startswith('publish') else ('ops_s', 'pair')
         # A hand-over inside one process sends nothing, so W3 has a rate only.
         time = {} if workload == 'W3' else values(result, peer, workload, 'xgap_p50_us' if workload == 'W4' else 'pair_p50_us')
         rate, own_rate = bare(part, kind[0]), values(result, peer, workload, kind[0])
-        yield [part, spread(rate), spread(bare(part, f'{kind[1]}_p50_us')), spread(bare(part, f'{kind[1]}_p99_us')),
-               f'{peer} {workload}', spread(time), spread(ratios(own_rate, rate), ' x')]
+        cpu, own_cpu = bare(part, 'redis_cpu_us_op'), values(result, peer, workload, 'redis_cpu_us_op')
+        yield [part, spread(rate), spread(bare(part, f'{kind[1]}_p50_us')), spread(bare(part, f'{kind[1]}_p99_us')), spread(cpu),
+               f'{peer} {workload}', spread(time), spread(ratios(own_rate, rate), ' x'), spread(own_cpu), spread(ratios(own_cpu, cpu), ' x')]
 
 
-def rows_of_targets(by, result, chosen):
-    """The worst repetition counts. Violations count in disturbed runs too."""
-    every, undisturbed = by_repetition(by).values(), by_repetition(result).values()
-    yield ['', 'target', 'measured', 'bound', 'beside', 'ratio', 'met']
+def of_targets(every, undisturbed):
+    """The section of the targets, if there are some. The worst of the repetitions counts; violations count in disturbed ones too."""
+    rows = [['', 'target', 'measured', 'bound', 'beside', 'ratio', 'met']]
     for target in targets.TARGETS:
-        if target.workload in chosen:
+        if any(workload == target.workload for figures in every for _, workload in figures):
             measured, bound, other, met = target.worst(every if target.metric == 'violations' else undisturbed)
             says = {True: 'yes', False: '**no**', None: 'not measured'}[met]
-            yield [target.workload, target.text, number(measured), f'{target.sign} {number(bound)}', number(other), ratio(measured, other), says]
+            rows.append([target.workload, target.text, number(measured), f'{target.sign} {number(bound)}', number(other), ratio(measured, other), says])
+    return [('Targets', rows)] if rows[1:] else []
 
 
 def markdown(rows):
@@ -173,20 +174,13 @@ def render(path, as_markdown, foreign_max):
     machine, skipped, by = read(path)
     result, disturbed = usable(by, foreign_max)
     chosen = {workload for _, workload in result}
-    lines, sections = [machine_line(machine)] if machine else [], []
+    lines, sections = [machine_line(machine)] if machine else [], of_targets(by_repetition(by).values(), by_repetition(result).values())
     repeats = {len(runs) for runs in by.values()}
     lines.append(f'Median (least to most) of {"-".join(map(str, sorted({min(repeats), max(repeats)})))} runs. A ratio compares two figures of one '
                  'repetition. A target shows its worst repetition.' if repeats else 'Nothing was measured.')
     if disturbed:
         lines.append(f'* every run of this row was disturbed: others used {foreign_max} cores or more.')
     lines += [f'Skipped: {peer}: {reason}' for peer, reason in skipped.items()]
-    if chosen & {target.workload for target in targets.TARGETS}:
-        sections.append(('Targets', rows_of_targets(by, result, chosen)))
-    speeds = {repetition: targets.rslock_speed(figures) for repetition, figures in by_repetition(result).items()}
-    speeds = {repetition: speed for repetition, speed in speeds.items() if speed}
-    if 'W3' in chosen and speeds:
-        lines.append(f'rueidislock is written in Go and not part of the run. Elsewhere it did {targets.RUEIDISLOCK_W3:,} hand-overs/s beside an '
-                     f'rslock of {targets.RSLOCK_W1:,} cycles/s; rslock here is {spread(speeds, " x")} that, and the figure is scaled by it.')
     if 'leasehold-home' in {peer for peer, _ in result}:
         sections.append(("I/O on the workers' runtime (leasehold) and on the client's own thread (leasehold-home)", rows_of_home(result)))
     for workload, about in workloads.ABOUT.items():

@@ -29,17 +29,24 @@ ABOUT = {
     'W3': '16 workers in one process on one key, empty critical section',
     'W4': '8 processes on one key, held for 5 ms, asked for again at once',
     'W4h': '8 processes on one key, held for 5 ms, asked for again after 20 ms (mean)',
+    'W4f': '8 processes on one key, held for 12 ms, asked for again after 15 ms (mean)',
     'W5': 'W1 on a quorum of five servers',
     'W5w': 'W2 on a quorum of five servers',
     'W5s': 'W5 with one of the five servers stopped',
+    'W5f': 'W4f on a quorum of five servers',
     'W6': '200 waiters of one process on a held lock',
     'W6p': '200 processes with one waiter each on a held lock (Rust only)',
 }
-# The base workload and the condition of each variant.
+# The base workload and the condition of each variant; W4f is one that only some peers take part in.
 VARIANTS = {'W1a': ('W1', 'awake'), 'W1b': ('W1', 'busy'), 'W2b': ('W2', 'busy'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'),
-            'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'), 'W1i': ('W1', 'counted'), 'W2i': ('W2', 'counted'), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent')}
+            'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'), 'W1i': ('W1', 'counted'), 'W2i': ('W2', 'counted'),
+            'W4f': ('W4f', None), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent'), 'W5f': ('W4f', 'quorum')}
 QUORUM = ['W5', 'W5w', 'W5s']
 COUNTED = ['W1i', 'W2i']
+# Held for, and the mean pause after the release, in ms.
+HAND_OVERS = {'W4': (5, 0), 'W4h': (5, 20), 'W4f': (12, 15)}
+# Who asks so much later than another, and gets the lock first, passes that one.
+PASSED_NS = 30_000_000
 
 
 def takes_part(spec, workload):
@@ -69,16 +76,15 @@ def lacking(runner, chosen):
 
 def run(runner, peer, spec, workload, scale=1.0):
     """The figures of one repetition, or None if it failed. `scale` shortens the run."""
-    if workload in VARIANTS:
-        with runner.under(VARIANTS[workload][1]):
-            return (counted if workload in COUNTED else loop)(runner, peer, spec, workload, 5 * scale)
-    if workload == 'limits':
-        return limits(runner, spec, 4 * scale)
-    if workload in ('W1', 'W1m', 'W2', 'W3'):
-        return loop(runner, peer, spec, workload, 5 * scale)
-    if workload in ('W4', 'W4h'):
-        return hand_overs(runner, peer, spec, workload, 8 * scale, think=20 if workload == 'W4h' else 0)
-    return idle(runner, peer, spec, workload, (20 if workload == 'W6p' else 10) * scale)
+    base, condition = VARIANTS.get(workload, (workload, None))
+    with runner.under(condition):
+        if workload == 'limits':
+            return limits(runner, spec, 4 * scale)
+        if base in HAND_OVERS:
+            return hand_overs(runner, peer, spec, workload, 8 * scale, *HAND_OVERS[base])
+        if base in ('W6', 'W6p'):
+            return idle(runner, peer, spec, workload, (20 if workload == 'W6p' else 10) * scale)
+        return (counted if workload in COUNTED else loop)(runner, peer, spec, workload, 5 * scale)
 
 
 def loop_arguments(workload):
@@ -110,6 +116,7 @@ def loop(runner, peer, spec, workload, secs):
         ops_s=said['ops'] / secs, pair_p50_us=said['pair_p50_us'], pair_p99_us=said['pair_p99_us'],
         # Two decimals: commands in flight at the end of the window belong to no cycle yet.
         sent_op=round(run.sent / done, 2), cli_cpu_us_op=run.usage.drivers * 1e6 / done, redis_cpu_us_op=run.usage.redis * 1e6 / done,
+        switches_op=run.usage.switches / done, native_op=sum(run.calls.get(name, 0) for name in ('delifeq', 'delex')) / done,
         conns=run.connections, violations=said['violations'], errors=said['errors'], foreign=run.foreign)
     if workload in QUORUM:
         nodes = len(runner.server.living)
@@ -129,40 +136,52 @@ def quantile(ordered, share):
     return ordered[round((len(ordered) - 1) * share)] if ordered else None
 
 
-def hand_overs(runner, peer, spec, workload, secs, think):
-    args = ['mode=loop', 'workers=1', 'keys=one', 'cs_ms=5', f'think_ms={think}']
+def hand_overs(runner, peer, spec, workload, secs, held, think):
+    args = ['mode=loop', 'workers=1', 'keys=one', f'cs_ms={held}', f'think_ms={think}']
     run = runner.measure(peer, spec, workload, [args] * PROCESSES, secs, logs=True)
     return run and timeline(run, secs)
 
 
+Turn = collections.namedtuple('Turn', 'acquired called process requested')
+
+
 def turns_of(run):
-    """The merged records of all processes: turns (acquired, release called, process), and waits in ms."""
-    turns, waits = [], []
+    """The merged records of all processes, in the order of the turns."""
+    turns = []
     for process, path in enumerate(run.logs):
         with open(path) as log:
             for line in log:
                 requested, acquired, called, _, _ = map(int, line.split())
-                if requested < run.end:  # a wait cut by the end of the window counts up to there
-                    waits.append((min(acquired, run.end) - requested) / 1e6)
-                if acquired < run.end:
-                    turns.append((acquired, called, process))
-    turns.sort()
-    return turns, waits
+                turns.append(Turn(acquired, called, process, requested))
+    return sorted(turns)
 
 
 def overlaps(turns):
     """Turns that began before the previous turn ended."""
-    return sum(after[0] < before[1] for before, after in zip(turns, turns[1:]))
+    return sum(after.acquired < before.called for before, after in zip(turns, turns[1:]))
+
+
+def passed(turns):
+    """The share of turns that passed somebody: another one had asked PASSED_NS earlier, and got the lock later."""
+    count, earliest = 0, float('inf')
+    for turn in reversed(turns):
+        count += earliest < turn.requested - PASSED_NS
+        earliest = min(earliest, turn.requested)
+    return count / max(1, len(turns))
 
 
 def timeline(run, secs):
-    turns, waits = turns_of(run)
-    per = collections.Counter(process for _, _, process in turns)
+    """The figures of the turns in the window."""
+    every = turns_of(run)
+    turns = [turn for turn in every if turn.acquired < run.end]
+    # A wait cut by the end of the window counts up to there.
+    waits = [(min(turn.acquired, run.end) - turn.requested) / 1e6 for turn in every if turn.requested < run.end]
+    per = collections.Counter(turn.process for turn in turns)
     per = [per[process] for process in range(len(run.logs))]
     pairs = list(zip(turns, turns[1:]))
-    gaps = sorted((b[0] - a[1]) / 1e3 for a, b in pairs)
-    between = sorted((b[0] - a[1]) / 1e3 for a, b in pairs if a[2] != b[2])
-    held = sum(min(called, run.end) - acquired for acquired, called, _ in turns)
+    gaps = sorted((b.acquired - a.called) / 1e3 for a, b in pairs)
+    between = sorted((b.acquired - a.called) / 1e3 for a, b in pairs if a.process != b.process)
+    held = sum(min(turn.called, run.end) - turn.acquired for turn in turns)
     count, changes = max(1, len(turns)), max(1, len(between))
     return dict(
         util=held / (run.end - run.start), acquires_s=len(turns) / secs, handoffs_s=len(between) / secs,
@@ -172,7 +191,7 @@ def timeline(run, secs):
         xgap_p50_us=quantile(between, .5), xgap_p99_us=quantile(between, .99),
         wait_max_ms=max(waits, default=None),
         wait_max_over_mean=max(waits) / max(1e-9, statistics.mean(waits)) if waits else None,
-        starved=sum(1 for turns_of_one in per if turns_of_one < 0.1 * len(turns) / len(per)),
+        passed=passed(every), starved=sum(1 for turns_of_one in per if turns_of_one < 0.1 * len(turns) / len(per)),
         min_proc=min(per), max_proc=max(per), sent_acquire=run.sent / count, sent_handoff=run.sent / changes,
         cli_cpu_us_acquire=run.usage.drivers * 1e6 / count, redis_cpu_us_acquire=run.usage.redis * 1e6 / count,
         violations=overlaps(turns), conns=run.connections, errors=run.total('errors'), foreign=run.foreign)

@@ -1,7 +1,9 @@
 //! A minimal blocking Redis client, for the bare commands and for `INFO`.
 
+use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The script that deletes a key if it has this value.
@@ -78,8 +80,14 @@ impl Connection {
         self.reply()
     }
 
+    /// CPU time of the server so far, in seconds.
+    pub fn server_cpu(&mut self) -> f64 {
+        let mut used = |field| self.info::<f64>("cpu", field);
+        used("used_cpu_user") + used("used_cpu_sys")
+    }
+
     /// A number from `INFO`.
-    pub fn info(&mut self, section: &str, field: &str) -> u64 {
+    pub fn info<T: FromStr<Err: Debug>>(&mut self, section: &str, field: &str) -> T {
         let text = self.ask(&["INFO", section]);
         let value = text
             .lines()

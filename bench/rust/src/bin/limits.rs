@@ -22,22 +22,31 @@ fn main() {
     publish("publish.held5ms", port, time, Duration::from_millis(5));
 }
 
-/// Repeats `work` for `time` seconds and reports the time of each.
-fn repeat(part: &str, time: f64, each: usize, mut work: impl FnMut()) {
+/// Repeats `work` for `time` seconds, which does `each` cycles, and reports the time of each and the server's CPU for a cycle.
+fn repeat(
+    part: &str,
+    time: f64,
+    each: usize,
+    redis: &mut Connection,
+    work: impl Fn(&mut Connection),
+) {
     let mut times = Histogram::default();
+    let cpu = redis.server_cpu();
     let start = now_ns();
     let end = start + (time * 1e9) as u64;
     let mut now = start;
     while now < end {
-        work();
+        work(redis);
         let after = now_ns();
         times.add(after - now);
         now = after;
     }
     let seconds = (now - start) as f64 / 1e9;
+    let cpu = redis.server_cpu() - cpu;
     let part = Part(part);
-    let done = times.total() as usize * each;
-    part.figure("ops_s", done as f64 / seconds);
+    let done = (times.total() as usize * each) as f64;
+    part.figure("ops_s", done / seconds);
+    part.figure("redis_cpu_us_op", cpu * 1e6 / done);
     part.quantiles("pair", &times);
 }
 
@@ -58,7 +67,7 @@ fn two_round_trips(port: u16, time: f64) {
     let mut redis = Connection::open(port);
     let sha = redis.ask(&["SCRIPT", "LOAD", RELEASE]);
     let (set, release) = (set("limits:1"), release(&sha, "limits:1"));
-    repeat("two-round-trips", time, 1, || {
+    repeat("two-round-trips", time, 1, &mut redis, |redis| {
         redis.send_bytes(&set);
         redis.reply();
         redis.send_bytes(&release);
@@ -71,7 +80,7 @@ fn release_with_next(port: u16, time: f64) {
     let mut redis = Connection::open(port);
     let sha = redis.ask(&["SCRIPT", "LOAD", RELEASE]);
     let both = [release(&sha, "limits:2"), set("limits:2")].concat();
-    repeat("release-with-next", time, 1, || {
+    repeat("release-with-next", time, 1, &mut redis, |redis| {
         redis.send_bytes(&both);
         redis.reply();
         redis.reply();
@@ -85,7 +94,7 @@ fn pipelined(port: u16, time: f64) {
     let key = |worker| format!("limits:w{worker}");
     let sets: Vec<_> = (0..PIPELINE).flat_map(|w| set(&key(w))).collect();
     let releases: Vec<_> = (0..PIPELINE).flat_map(|w| release(&sha, &key(w))).collect();
-    repeat("pipelined64", time, PIPELINE, || {
+    repeat("pipelined64", time, PIPELINE, &mut redis, |redis| {
         for batch in [&sets, &releases] {
             redis.send_bytes(batch);
             for _ in 0..PIPELINE {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use leasehold::{Client, Error, Lease, Mutex};
-use leasehold_bench::{Args, now_ns};
+use leasehold_bench::{Args, Load, now_ns};
 
 /// The number of concurrent requests.
 pub(crate) const BATCH: usize = 500;
@@ -12,10 +12,11 @@ pub(crate) const BATCH: usize = 500;
 pub(crate) async fn connect(args: &Args) -> Client {
     // A machine with a hundred thousand leases or tasks may answer late.
     let client = Client::builder().request_timeout(Duration::from_secs(20));
-    client
-        .connect(&args.url())
-        .await
-        .expect("redis-server answers")
+    let connected = match &Load::new(args).urls[..] {
+        [url] => client.connect(url).await,
+        several => client.connect_quorum(several).await,
+    };
+    connected.expect("redis-server answers")
 }
 
 /// Acquires and releases a lock that nobody else wants. Returns the nanoseconds that it took.

@@ -25,14 +25,18 @@ pub(crate) async fn run(args: &Args) {
     PART.figure("leases", leases.len() as f64);
     PART.figure("acquire_all_s", seconds_since(begun));
 
-    let mut calls = || redis.info("stats", "total_commands_processed");
+    let mut calls = || redis.info::<u64>("stats", "total_commands_processed");
     let before = calls();
     let busy = probe(&client, time).await;
     busy.report("renewing");
     let called = (calls() - before) as f64;
     PART.figure("redis_calls_s", called / time.as_secs_f64());
-    let renewed = count as f64 * 3.0;
-    PART.figure("renewals_s_expected", renewed / ttl.as_secs_f64());
+    let renewals = count as f64 * 3.0 / ttl.as_secs_f64();
+    PART.figure("renewals_s_expected", renewals);
+    PART.figure(
+        "client_cpu_us_renewal",
+        (busy.cpu - idle.cpu) * 1e6 / renewals,
+    );
 
     // A lease that is not lost after several TTLs was renewed.
     PART.figure("ttls_passed", time.as_secs_f64() / ttl.as_secs_f64());
