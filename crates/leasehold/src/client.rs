@@ -958,6 +958,7 @@ impl ClientBuilder {
 #[cfg(any(feature = "doctor", feature = "redis"))]
 async fn aside<T: Send + 'static>(
     thread: &str,
+        let telemetry = Telemetry::here(&self.metric_names, store.nodes());
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
     let (reply, answer) = oneshot::channel();
