@@ -457,6 +457,7 @@ pub struct ClientBuilder {
     /// Replaces the one of the URL, if given.
     #[cfg(feature = "redis")]
     quorum_durable: Option<bool>,
+    quorum_may_be_down: bool,
 }
 
 impl Default for ClientBuilder {
@@ -476,6 +477,7 @@ impl Default for ClientBuilder {
             quorum_longest_ttl: None,
             #[cfg(feature = "redis")]
             quorum_durable: None,
+            quorum_may_be_down: false,
         }
     }
 }
@@ -633,6 +635,27 @@ impl ClientBuilder {
         self
     }
 
+    /// Makes the client of a quorum also if no majority of the servers answers. [`Client::inspect_nodes`] then shows the answer of each
+    /// server, and [`Client::inspect`] and requests for locks fail until a majority answers. It has no effect on a store that is not a
+    /// quorum. Default: connecting fails.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    ///
+    /// let builder = Client::builder().quorum_may_be_down();
+    /// let client = builder.connect("redis+quorum://a.internal,b.internal,c.internal/").await?;
+    /// for view in client.inspect_nodes("orders:42").await?.nodes {
+    ///     println!("{}: {:?}", view.node, view.seen);
+    /// }
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn quorum_may_be_down(mut self) -> Self {
+        self.quorum_may_be_down = true;
+        self
+    }
+
     /// The settings of encrypted connections ([`Tls`](crate::Tls)), or a whole [`ClientConfig`](rustls::ClientConfig) of
     /// [`leasehold::rustls`](crate::rustls). They count for each `rediss://` server. A URL without TLS is refused then, and so is one with
     /// TLS options of its own. Default: the options of the URL.
@@ -701,17 +724,21 @@ impl ClientBuilder {
     }
 
     async fn connect_to(self, target: store::Target) -> Result<Client, Error> {
+        let may_be_down = self.quorum_may_be_down;
         let client = self.build(|attach| store::open(target, attach))?;
         let (telemetry, store) = (&client.engine.telemetry, &client.engine.store);
         telemetry.observe(Observation::Connecting(store.label()));
-        if let Err(error) = client
+        let ready = client
             .run(|engine| async move { engine.telemetry.answered(engine.store.ready().await) })
-            .await
-        {
-            client.engine.close().await;
-            return Err(error);
+            .await;
+        match ready {
+            Ok(()) => telemetry.observe(Observation::Connected(store.label())),
+            Err(_) if may_be_down && !store.nodes().is_empty() => {}
+            Err(error) => {
+                client.engine.close().await;
+                return Err(error);
+            }
         }
-        telemetry.observe(Observation::Connected(store.label()));
         Ok(client)
     }
 
@@ -930,8 +957,8 @@ impl ClientBuilder {
             tasks: tasks.clone(),
             limit,
         };
-        let telemetry = Telemetry::here(&self.metric_names);
         let store = open(attach)?;
+        let telemetry = Telemetry::here(&self.metric_names, store.nodes());
         let plan = EngineConfig {
             clock: self.clock,
             tasks,

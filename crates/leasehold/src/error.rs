@@ -202,7 +202,7 @@ impl fmt::Display for LossCause {
 
 /// A store that gave no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{store}: {}: {detail}", .kind.sentence())]
+#[error("{store}: {}", self.reason())]
 #[non_exhaustive]
 pub struct StoreError {
     /// The address of the store, without user and password.
@@ -296,6 +296,11 @@ impl StoreError {
             detail: detail.to_string(),
             may_have_taken_effect: false,
         }
+    }
+
+    /// The failure as a text, without the store.
+    pub(crate) fn reason(&self) -> String {
+        format!("{}: {}", self.kind.sentence(), self.detail)
     }
 
     /// The error of a request that was sent and not answered.

@@ -9,7 +9,7 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Busy, Fence, HolderIdentity, LockName, Reply};
@@ -46,25 +46,29 @@ pub(crate) struct Telemetry(Arc<Sinks>);
 struct Sinks {
     /// The subscriber of the client. `None` if there was none. Then the subscriber of each event's place is used.
     dispatch: Option<Dispatch>,
-    /// The connection was lost, and there is no new one yet.
-    is_cut: AtomicBool,
+    /// The nodes of a quorum by their labels. Another store has none.
+    nodes: Vec<String>,
+    /// A bit for each node whose connection was lost, as long as there is no new one. A store without nodes has the first bit.
+    cut: AtomicU16,
     #[cfg(feature = "metrics")]
     numbers: numbers::Numbers,
 }
 
 impl Telemetry {
-    /// For a client that is built here. Locks of these names, or of a prefix that ends in `*`, have their own time series.
+    /// For a client that is built here, of a store with these nodes. Locks of these names, or of a prefix that ends in `*`, have their own
+    /// time series.
     #[cfg_attr(
         not(feature = "metrics"),
         expect(unused_variables, reason = "labels of numbers")
     )]
-    pub(crate) fn here(names: &[String]) -> Self {
+    pub(crate) fn here(names: &[String], nodes: Vec<String>) -> Self {
         let dispatch = dispatcher::get_default(Dispatch::clone);
         Self(Arc::new(Sinks {
             dispatch: (!dispatch.is::<NoSubscriber>()).then_some(dispatch),
-            is_cut: AtomicBool::new(false),
             #[cfg(feature = "metrics")]
-            numbers: numbers::Numbers::new(names),
+            numbers: numbers::Numbers::new(names, &nodes),
+            nodes,
+            cut: AtomicU16::new(0),
         }))
     }
 
@@ -156,20 +160,31 @@ impl Telemetry {
                     Err(error) => say!(self, WARN, lock, fence, %error, "release not confirmed"),
                 }
             }
-            Observation::StoreFailed(_) => {}
+            Observation::StoreFailed(_) | Observation::NodeFailed(..) => {}
             Observation::Connecting(store) => say!(self, DEBUG, store, "connecting"),
             Observation::Connected(store) => say!(self, INFO, store, "connected"),
-            Observation::Cut { store, why: error } => {
-                if !self.0.is_cut.swap(true, Ordering::SeqCst) {
-                    say!(self, WARN, store, error, "connection lost");
+            Observation::Cut {
+                store,
+                node,
+                why: error,
+            } => {
+                let (bit, node) = self.node(node);
+                if self.0.cut.fetch_or(bit, Ordering::SeqCst) & bit == 0 {
+                    say!(self, WARN, store, node, error, "connection lost");
                 }
             }
-            Observation::Restored(store) => {
-                if self.0.is_cut.swap(false, Ordering::SeqCst) {
-                    say!(self, INFO, store, "connection restored");
+            Observation::Restored { store, node } => {
+                let (bit, node) = self.node(node);
+                if self.0.cut.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+                    say!(self, INFO, store, node, "connection restored");
                 }
             }
         }
+    }
+
+    /// The bit of a node, and its label in a quorum.
+    fn node(&self, node: usize) -> (u16, Option<&str>) {
+        (1 << node, self.0.nodes.get(node).map(String::as_str))
     }
 
     /// Busy and cancelled are answers. A store that gives none matters to the caller, who gets the error.
@@ -238,7 +253,7 @@ impl Telemetry {
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Self::here(&[])
+        Self::here(&[], Vec::new())
     }
 }
 
@@ -330,14 +345,21 @@ pub(crate) enum Observation<'a> {
     /// A request to the store failed.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a number only"))]
     StoreFailed(StoreErrorKind),
+    /// A request to this node of a quorum failed. A majority may have answered.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a number only"))]
+    NodeFailed(usize, StoreErrorKind),
     /// The client begins to connect to this store.
     Connecting(&'a str),
     /// The client has connected to this store for the first time.
     Connected(&'a str),
-    /// The connection to this store was lost.
-    Cut { store: &'a str, why: &'a str },
-    /// There is a new connection to this store.
-    Restored(&'a str),
+    /// The connection to this node of a store was lost.
+    Cut {
+        store: &'a str,
+        node: usize,
+        why: &'a str,
+    },
+    /// There is a new connection to this node of a store.
+    Restored { store: &'a str, node: usize },
 }
 
 /// The outcome of a request for a lock.
@@ -485,10 +507,11 @@ mod numbers {
     const LOST: &str = "leasehold_lost_total";
     const RENEW: &str = "leasehold_renew_seconds";
     const STORE_ERRORS: &str = "leasehold_store_errors_total";
+    const NODE_ERRORS: &str = "leasehold_node_errors_total";
 
     /// The numbers, with their descriptions.
     #[rustfmt::skip]
-    const NUMBERS: [(&str, &str); 7] = [
+    const NUMBERS: [(&str, &str); 8] = [
         (ACQUIRE, "Acquisitions by their outcome; busy and timeout are answers and no errors"),
         (WAIT, "How long acquisitions took, by their outcome"),
         (HOLD, "How long leases were held"),
@@ -496,6 +519,7 @@ mod numbers {
         (LOST, "Leases that ended by themselves, by their cause"),
         (RENEW, "How long the store took to answer renewals, failures included"),
         (STORE_ERRORS, "Requests to the store that failed, by the kind of failure"),
+        (NODE_ERRORS, "Requests to each node of a quorum that failed, by the kind of failure"),
     ];
 
     /// The label of locks whose names were not declared, where some were.
@@ -531,8 +555,13 @@ mod numbers {
         pub(super) labels: Labels,
         /// In the order of the labels.
         all: Vec<Series>,
-        errors: [(StoreErrorKind, Counter); KINDS.len()],
+        errors: Errors,
+        /// Of each node of a quorum.
+        of_nodes: Vec<Errors>,
     }
+
+    /// Failed requests by their kind.
+    type Errors = [(StoreErrorKind, Counter); KINDS.len()];
 
     /// The numbers of the locks that share a label.
     struct Series {
@@ -587,9 +616,10 @@ mod numbers {
 
     impl Numbers {
         /// Describes and registers all numbers.
-        pub(super) fn new(declared: &[String]) -> Self {
+        pub(super) fn new(declared: &[String], nodes: &[String]) -> Self {
             for (name, text) in NUMBERS {
                 match name {
+                    NODE_ERRORS if nodes.is_empty() => {}
                     HELD => describe_gauge!(name, Unit::Count, text),
                     _ if name.ends_with("_seconds") => {
                         describe_histogram!(name, Unit::Seconds, text);
@@ -604,6 +634,7 @@ mod numbers {
                 labels,
                 errors: KINDS
                     .map(|(kind, word)| (kind, zero(counter!(STORE_ERRORS, "kind" => word)))),
+                of_nodes: nodes.iter().map(|node| of_node(node)).collect(),
             }
         }
 
@@ -640,6 +671,11 @@ mod numbers {
                     ..
                 } => count(&self.of(Some(lock)).lost, &cause_word(&lost.cause)),
                 Observation::StoreFailed(kind) => count(&self.errors, &kind),
+                Observation::NodeFailed(node, kind) => {
+                    if let Some(errors) = self.of_nodes.get(node) {
+                        count(errors, &kind);
+                    }
+                }
                 _ => {}
             }
         }
@@ -670,6 +706,13 @@ mod numbers {
                 renew: histogram!(RENEW, with(&[])),
             }
         }
+    }
+
+    fn of_node(node: &str) -> Errors {
+        KINDS.map(|(kind, word)| {
+            let counter = counter!(NODE_ERRORS, "node" => node.to_owned(), "kind" => word);
+            (kind, zero(counter))
+        })
     }
 
     /// Registers the counter by adding zero.

@@ -343,23 +343,29 @@ impl Engine {
             return;
         }
         match &notice {
-            Notice::Cut(why) => {
-                let cut = Observation::Cut {
-                    store: self.store.label(),
-                    why,
-                };
-                self.telemetry.observe(cut);
+            Notice::Cut { node, why } => {
+                let (store, node) = (self.store.label(), *node);
+                self.telemetry
+                    .observe(Observation::Cut { store, node, why });
+            }
+            Notice::NodeFailed { node, kind } => {
+                let failed = Observation::NodeFailed(*node, *kind);
+                return self.telemetry.observe(failed);
             }
             #[cfg(feature = "timestamp")]
             Notice::Replaced(how) => self.beside.replaced(*how, self.clock.now()),
-            Notice::Reconnected => self.identity.renew(),
+            Notice::Reconnected { .. } => self.identity.renew(),
             _ => {}
         }
-        let is_restored = matches!(notice, Notice::Reconnected);
+        let restored = match notice {
+            Notice::Reconnected { node } => Some(node),
+            _ => None,
+        };
         self.handle(Event::Noticed(notice));
-        if is_restored {
-            let restored = Observation::Restored(self.store.label());
-            self.telemetry.observe(restored);
+        if let Some(node) = restored {
+            let store = self.store.label();
+            self.telemetry
+                .observe(Observation::Restored { store, node });
         }
     }
 

@@ -227,13 +227,15 @@ impl Machine {
             Notice::Granted { key, wake } => self.granted(&LockName::from_key(&key), &wake),
             Notice::Wanted { owner, .. } => self.wanted(&owner),
             Notice::First { owner, .. } => self.hint(&owner, Hint::Ask),
-            Notice::Cut(_) => {
+            Notice::Cut { .. } => {
                 for (_, asking) in self.owners.all_asking() {
                     asking.broken();
                 }
             }
             Notice::Replaced(how) => self.server_replaced(how),
-            Notice::Reconnected => self.reconnected(),
+            Notice::Reconnected { .. } => self.reconnected(),
+            // The engine takes it for telemetry.
+            Notice::NodeFailed { .. } => {}
             // For the listeners of entries.
             #[cfg(feature = "entries")]
             Notice::LoadEnded { .. } | Notice::Changed { .. } => {}

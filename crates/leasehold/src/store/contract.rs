@@ -18,7 +18,8 @@ use crate::clock::Clock;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 
-/// A message from a store to a client. Each one is a hint: a waiter also polls.
+/// A message from a store to a client. Each one is a hint: a waiter also polls. A `node` is a place in [`Store::nodes`]; it is 0 for a
+/// store that is no quorum.
 #[cfg_attr(
     not(any(test, feature = "redis")),
     expect(dead_code, reason = "only a server can be cut off or replaced")
@@ -33,13 +34,15 @@ pub(crate) enum Notice {
     /// This waiter is now first in its queue, and should ask at once. The holder is a foreign program, or has a grant
     /// that may end soon.
     First { owner: Owner },
-    /// The connection ended, for this reason. Another one will follow.
-    Cut(&'static str),
+    /// The connection to this node ended, for this reason. Another one will follow.
+    Cut { node: usize, why: &'static str },
     /// The next connection leads to another server than the last one. That server may not know the previous one's
     /// locks. Sent before [`Notice::Reconnected`].
     Replaced(Replaced),
-    /// Wakes may have been missed: every waiter should poll now.
-    Reconnected,
+    /// There is a new connection to this node. Wakes may have been missed: every waiter should poll now.
+    Reconnected { node: usize },
+    /// A request to this node of a quorum failed. Only for telemetry.
+    NodeFailed { node: usize, kind: StoreErrorKind },
     /// Another client's load of the cache entry with this key has ended.
     #[cfg(feature = "entries")]
     LoadEnded { key: String },
@@ -202,6 +205,11 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// The name of the store in errors: its address, without user and password.
     fn label(&self) -> &str;
+
+    /// The labels of the nodes of a quorum, in the order of the URL. Another store has none.
+    fn nodes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Waits until it is known whether the store can be used. An embedded store is ready at once.
     fn ready(&self) -> Answering<'_, ()> {

@@ -50,12 +50,12 @@ impl EntryListeners {
                 self.tell(|listener| listener.changed(keys.as_deref()));
             }
             // The client misses notices from here on.
-            Notice::Cut(_) => {
+            Notice::Cut { .. } => {
                 self.tell(|listener| listener.changed(None));
                 return false;
             }
             // The client missed the notices meanwhile.
-            Notice::Reconnected => {
+            Notice::Reconnected { .. } => {
                 self.tell(|listener| {
                     listener.changed(None);
                     listener.load_ended(None);
@@ -115,8 +115,19 @@ mod tests {
                 true,
             ),
             (Notice::Changed { keys: None }, "changed None", true),
-            (Notice::Cut("on purpose"), "changed None", false),
-            (Notice::Reconnected, "changed None, ended None", false),
+            (
+                Notice::Cut {
+                    node: 0,
+                    why: "on purpose",
+                },
+                "changed None",
+                false,
+            ),
+            (
+                Notice::Reconnected { node: 0 },
+                "changed None, ended None",
+                false,
+            ),
         ] {
             assert_eq!(listeners.hear(&notice), only_entries, "{notice:?}");
             let heard = std::mem::take(&mut *heard.0.lock().unwrap());

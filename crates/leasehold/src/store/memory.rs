@@ -196,7 +196,7 @@ impl Faults {
         for listener in listeners {
             #[cfg(feature = "entries")]
             listener(Notice::Changed { keys: None });
-            listener(Notice::Reconnected);
+            listener(Notice::Reconnected { node: 0 });
         }
     }
 

@@ -3,8 +3,8 @@
 use leasehold::LossCause;
 use tokio::time::{sleep, timeout};
 
-use crate::common::LONG;
-use crate::scene::{Nodes, TTL, Timed, host, lock, millis, refusal, take};
+use crate::common::{LONG, timed};
+use crate::scene::{NAME, Nodes, TTL, Timed, host, lock, millis, refusal, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_notices_that_one_of_three_is_killed() {
@@ -91,10 +91,20 @@ async fn a_lease_without_a_majority_is_lost_on_time() {
     let lost = timeout(LONG, lease.lost()).await.expect("it is told");
     assert!(matches!(lost.cause, LossCause::Deadline(_)), "{lost}");
 
-    let error = nodes.passing("an answer", refusal(&two)).await;
-    let said = error.to_string();
-    assert!(said.contains("no majority (2 of 3 nodes"), "{said}");
-    assert!(said.contains(&host(&nodes.0[0])), "{said}");
+    // An acquisition, a look and a new client say the same.
+    let asked = nodes.passing("an answer", refusal(&two)).await;
+    let looked = nodes.passing("an answer", two.inspect(NAME)).await;
+    let connecting = timed(&nodes.clock).connect(&url);
+    let connected = nodes.passing("an answer", connecting).await;
+    for said in [
+        asked.to_string(),
+        looked.expect_err("one server is up").to_string(),
+        connected.expect_err("one server is up").to_string(),
+    ] {
+        let (_, why) = said.split_once("no majority (2 of 3 nodes").expect(&said);
+        let is_named = |node: usize| why.contains(&host(&nodes.0[node]));
+        assert_eq!([0, 1, 2].map(is_named), [true, true, false], "{said}");
+    }
 
     nodes.0[0].restart();
     // The vote of the third server was renewed.

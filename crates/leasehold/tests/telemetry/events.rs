@@ -252,6 +252,7 @@ async fn outage_and_return_are_reported_without_password() {
     let cut = until(&listener, "connection lost").await;
     assert_eq!(cut.level, Level::WARN);
     assert!(cut.fields["store"].starts_with(&host), "{cut:?}");
+    assert!(!cut.fields.contains_key("node"), "{cut:?}");
     scene.time.pass(lease.valid_for() / 2);
     let failed = until(&listener, "renewal failed");
     let failed = passing(&scene.time, "a renewal", failed).await;
@@ -282,6 +283,37 @@ async fn outage_and_return_are_reported_without_password() {
     let restored = passing(&scene.time, "a connection", restored).await;
     assert_eq!(restored.level, Level::INFO);
     assert!(!listener.transcript().contains(CANARY));
+}
+
+#[tokio::test]
+async fn each_node_of_a_quorum_is_lost_and_restored_by_its_name() {
+    let listener = Listener::default();
+    let _listening = set_default(listener.clone());
+    let scene = Scene::quorum();
+    let client = scene.client().await;
+    let servers = scene.place.servers();
+    let url = |at: usize| format!("redis://127.0.0.1:{}", servers[at].port());
+    // A look at each node waits until all are connected.
+    client.inspect_nodes("x").await.expect("it is open");
+
+    let told = async |message: &str, nodes: &[usize]| {
+        let many = eventually(message, async || listener.all(message).len() >= nodes.len());
+        passing(&scene.time, message, many).await;
+        let all = listener.all(message);
+        let named: Vec<_> = all.iter().map(|said| said.fields["node"].clone()).collect();
+        let expected: Vec<_> = nodes.iter().map(|at| url(*at)).collect();
+        assert_eq!(named, expected, "{all:?}");
+        let of_quorum = |said: &Said| said.fields["store"].starts_with("quorum of 3: ");
+        assert!(all.iter().all(of_quorum), "{all:?}");
+    };
+    servers[0].kill();
+    told("connection lost", &[0]).await;
+    servers[1].kill();
+    told("connection lost", &[0, 1]).await;
+    servers[1].restart();
+    told("connection restored", &[1]).await;
+    servers[0].restart();
+    told("connection restored", &[1, 0]).await;
 }
 
 #[tokio::test]

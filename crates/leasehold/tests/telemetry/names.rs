@@ -4,12 +4,14 @@ use leasehold::Client;
 
 use crate::common::{Place, take};
 use crate::recorder::Numbers;
+use crate::scene::Scene;
 
 #[tokio::test]
 async fn all_are_described_on_the_page_and_there_from_the_start() {
-    let numbers = Numbers::default();
-    let builder = Client::builder().metric_names(["declared"]);
-    let _client = numbers.client(&Place::memory(), builder).await;
+    // A quorum has all of them, also those of its nodes.
+    let (numbers, scene) = (Numbers::default(), Scene::quorum());
+    let builder = scene.builder().metric_names(["declared"]);
+    let _client = numbers.client(&scene.place, builder).await;
     // The tests of `leasehold-cache` compare the others.
     numbers.are_as_on_the_page(|name| !name.contains("_cache_"));
 }

@@ -1,6 +1,7 @@
-//! The numbers of a quorum are those of one store: a node that fails while a majority answers is no error.
+//! The numbers of a quorum are those of one store: a node that fails while a majority answers counts as a failed node, and as no error.
 
 use leasehold::Error;
+use testkit::RedisServer;
 
 use crate::common::{TTL, eventually, passing, renewed};
 use crate::recorder::Numbers;
@@ -14,6 +15,17 @@ fn all(numbers: &Numbers, name: &str) -> i64 {
     let names = numbers.all().into_iter();
     let names = names.filter(|series| series.starts_with(name));
     names.map(|series| numbers.sum(&series)).sum()
+}
+
+/// Whether requests to each server failed.
+fn have_failed(numbers: &Numbers, servers: &[RedisServer]) -> Vec<bool> {
+    let of = |server: &RedisServer| {
+        let node = format!("node=\"redis://127.0.0.1:{}\"", server.port());
+        let names = numbers.all().into_iter();
+        let names = names.filter(|series| series.contains(&node));
+        names.map(|series| numbers.sum(&series)).sum::<i64>() > 0
+    };
+    servers.iter().map(of).collect()
 }
 
 #[tokio::test]
@@ -39,6 +51,7 @@ async fn failures_count_when_no_majority_is_left() {
     })
     .await;
     assert_eq!(all(&numbers, "leasehold_store_errors_total"), 0);
+    assert_eq!(have_failed(&numbers, servers), [true, false, false]);
     assert_eq!(numbers.sum(HELD), 1);
     let acquired = "leasehold_acquire_total{outcome=\"acquired\"}";
     assert_eq!(numbers.sum(acquired), 2);
@@ -65,4 +78,5 @@ async fn failures_count_when_no_majority_is_left() {
     let inspected = inspected.expect("it is open");
     assert!(inspected.lock.is_err());
     assert!(all(&numbers, "leasehold_store_errors_total") > before);
+    assert_eq!(have_failed(&numbers, servers), [true, true, false]);
 }

@@ -23,10 +23,6 @@ impl Scene {
         Self::at(Place::Redis(Box::new(server())))
     }
 
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(dead_code, reason = "only its numbers are tested")
-    )]
     pub(crate) fn quorum() -> Self {
         Self::at(Place::quorum_of((0..3).map(|_| server()).collect()))
     }

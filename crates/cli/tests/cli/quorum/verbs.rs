@@ -138,6 +138,25 @@ fn each_verb_says_69_without_two_servers() {
     ] {
         leasehold(&store, line, taken.stdout.trim()).is(69, &[why]);
     }
+    // The document has what each node says.
+    let shown = leasehold(&store, "inspect --json x", "");
+    shown.is(69, &[why]);
+    let lock = &shown.json()["locks"][0];
+    assert_eq!(lock["state"], "unknown", "{lock}");
+    let views = lock["nodes"].as_array().expect("the views of the nodes");
+    for (at, view) in views.iter().enumerate() {
+        let address = format!("redis://127.0.0.1:{}", store.quorum[at].port());
+        assert_eq!(view["node"], address, "{lock}");
+        let is_down = at != 1;
+        assert_eq!(view["state"] == "unknown", is_down, "{lock}");
+        assert_eq!(!view["error"].is_null(), is_down, "{lock}");
+        // The verdict and the message name the nodes that failed.
+        let verdict = lock["error"].as_str().expect("an error");
+        for text in [verdict, &shown.stderr] {
+            let (_, failed) = text.split_once(why).expect("no majority");
+            assert_eq!(failed.contains(&address), is_down, "{text}");
+        }
+    }
     // Its program is there until it ends.
     let holding = store.verb("hold", "-n y").stdin(Stdio::piped());
     holding.is(69, &[why]);

@@ -297,8 +297,10 @@ impl Db {
         next.waiting = mem::take(&mut self.waiting);
         next.notices = self.notices();
         if self.file.refusal.is_none() {
-            next.notices
-                .extend([Notice::Replaced(Replaced::File), Notice::Reconnected]);
+            next.notices.extend([
+                Notice::Replaced(Replaced::File),
+                Notice::Reconnected { node: 0 },
+            ]);
         }
         next.waiting.seen_version = None;
         *self = next;

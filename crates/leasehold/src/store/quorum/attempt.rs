@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::quorum::{NoVote, QuorumTerms, Refusal, Round, Verdict};
 use leasehold_core::{Block, Busy, Fence, Fences, HolderIdentity, Reply, Ttl, Wait};
 
-use super::judge::{is_undecided, majority, most_frequent, telling, without_majority};
+use super::judge::{is_undecided, majority, most_frequent, without_majority};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
@@ -205,46 +205,25 @@ pub(super) fn superseded(label: &str) -> StoreError {
     StoreError::new(label, StoreErrorKind::Unavailable, why).unknown()
 }
 
-/// A node that gave no vote for a reason that an error may tell.
-struct Refused {
-    node: usize,
-    reason: NoVote,
-    kind: StoreErrorKind,
-}
-
-/// The nodes that gave no vote.
-fn refused<C>(attempt: &Attempt<C>) -> impl Iterator<Item = Refused> {
-    let said = attempt.said.iter().enumerate();
-    said.filter_map(|(node, said)| match said {
-        Some(NodeReply::NoVote(reason)) => Some(Refused {
-            node,
-            reason: *reason,
-            kind: kind(*reason)?,
-        }),
-        _ => None,
-    })
-}
-
-/// The errors of the nodes that failed.
-fn failed<C>(attempt: &Attempt<C>) -> impl Iterator<Item = &StoreError> + Clone {
-    attempt.said.iter().flatten().filter_map(|said| match said {
-        NodeReply::Failed(error) => Some(error),
-        _ => None,
-    })
-}
-
-/// The kinds of both, in this order.
-fn kinds<C>(attempt: &Attempt<C>) -> Vec<StoreErrorKind> {
-    let kinds = refused(attempt).map(|refused| refused.kind);
-    kinds
-        .chain(failed(attempt).map(|error| error.kind))
-        .collect()
+/// The errors of the nodes that failed, and of those that gave no vote for a reason that an error may tell.
+fn failed<C>(quorum: &QuorumInfo, attempt: &Attempt<C>) -> Vec<StoreError> {
+    let said = attempt.said.iter().zip(&quorum.nodes);
+    let failed = said.filter_map(|(said, node)| match said.as_ref()? {
+        NodeReply::Failed(error) => Some(error.clone()),
+        NodeReply::NoVote(reason) => {
+            answer_of(node, Ok(Reply::NoVote(*reason)), quorum.terms).err()
+        }
+        NodeReply::Vote | NodeReply::Busy(_) => None,
+    });
+    failed.collect()
 }
 
 /// Whether another node decides which error [`refusal_error`] is: a wrong setting, or a failure that may pass.
 pub(super) fn is_open<C>(quorum: &QuorumInfo, attempt: &Attempt<C>) -> bool {
     let missing = attempt.said.iter().filter(|said| said.is_none()).count();
-    is_undecided(&kinds(attempt), missing, quorum.nodes.len())
+    let failed = failed(quorum, attempt);
+    let kinds: Vec<_> = failed.iter().map(|error| error.kind).collect();
+    is_undecided(&kinds, missing, quorum.nodes.len())
 }
 
 /// Why there is no majority.
@@ -253,19 +232,14 @@ pub(super) fn refusal_error<C>(
     attempt: &Attempt<C>,
     refusal: Refusal,
 ) -> StoreError {
-    let failed = failed(attempt);
-    let told = telling(&kinds(attempt), quorum.nodes.len());
-    let is_unknown = failed.clone().any(|error| error.may_have_taken_effect);
+    let failed = failed(quorum, attempt);
     let mut error = if refusal == Refusal::ClocksApart {
         let why = "the clocks of the nodes are over 10 s apart; the doctor shows them";
         StoreError::new(&quorum.label, StoreErrorKind::Unavailable, why)
-    } else if let Some(refused) = told.and_then(|at| refused(attempt).nth(at)) {
-        let node = &quorum.nodes[refused.node];
-        let why = why(refused.reason, quorum.terms);
-        StoreError::new(&quorum.label, refused.kind, format!("{node}: {why}"))
     } else {
-        without_majority(failed, quorum.nodes.len(), &quorum.label)
+        without_majority(failed.iter(), quorum.nodes.len(), &quorum.label)
     };
+    let is_unknown = failed.iter().any(|error| error.may_have_taken_effect);
     error.may_have_taken_effect = is_unknown || attempt.may_be_queued();
     error
 }

@@ -181,8 +181,8 @@ impl QuorumTimer {
     }
 }
 
-/// Translates a notice of a node: the event for the machine, which comes first, and the notice for the client.
-pub(crate) fn relay<C>(notice: Notice) -> (Option<QuorumEvent<C>>, Option<Notice>) {
+/// Translates a notice of this node: the event for the machine, which comes first, and the notice for the client.
+pub(crate) fn relay<C>(node: usize, notice: Notice) -> (Option<QuorumEvent<C>>, Option<Notice>) {
     match notice {
         // The fence is that of one node, and not of the quorum.
         Notice::Granted { key, wake } => {
@@ -198,6 +198,8 @@ pub(crate) fn relay<C>(notice: Notice) -> (Option<QuorumEvent<C>>, Option<Notice
         // The other nodes remember the leases, and this one keeps out until it can be trusted (QR8).
         Notice::Replaced(_) => (None, None),
         Notice::Wanted { ref key, .. } => (Some(QuorumEvent::Wanted(key.clone())), Some(notice)),
+        Notice::Cut { why, .. } => (None, Some(Notice::Cut { node, why })),
+        Notice::Reconnected { .. } => (None, Some(Notice::Reconnected { node })),
         other => (None, Some(other)),
     }
 }

@@ -296,9 +296,9 @@ fn no_majority(answers: &Answers, label: &str) -> StoreError {
     error
 }
 
-/// The error that tells the caller most, of errors of these kinds: a wrong setting if it leaves no majority, however often the client
+/// The error whose kind tells the caller most, of errors of these kinds: a wrong setting if it leaves no majority, however often the client
 /// tries; else the first one that may pass.
-pub(super) fn telling(kinds: &[StoreErrorKind], nodes: usize) -> Option<usize> {
+fn telling(kinds: &[StoreErrorKind], nodes: usize) -> Option<usize> {
     let is_final = is_final(wrong(kinds), nodes);
     let told = kinds.iter().position(|kind| is_wrong(*kind) == is_final);
     told.or((!kinds.is_empty()).then_some(0))
@@ -328,19 +328,28 @@ fn is_final(wrong: usize, nodes: usize) -> bool {
     wrong > nodes - majority(nodes)
 }
 
-/// The error of a request for which too few of the nodes are left.
+/// The error of a request for which too few of the nodes are left. It names each node that failed, and the reason once.
 pub(super) fn without_majority<'a>(
     failed: impl Iterator<Item = &'a StoreError>,
     nodes: usize,
     label: &str,
 ) -> StoreError {
-    let failed: Vec<&StoreError> = failed.collect();
+    let (mut kinds, mut reasons) = (Vec::new(), Vec::<(String, String)>::new());
+    for error in failed {
+        kinds.push(error.kind);
+        let reason = error.reason();
+        match reasons.iter_mut().find(|(_, same)| *same == reason) {
+            Some((names, _)) => names.extend([", ", &error.store]),
+            None => reasons.push((error.store.clone(), reason)),
+        }
+    }
+    let whys = reasons.iter().map(|(names, why)| format!("{names}: {why}"));
+    let why = whys.collect::<Vec<_>>().join("; ");
+    let (kind, why) = match telling(&kinds, nodes) {
+        Some(at) => (kinds[at], &*why),
+        None => (StoreErrorKind::Unavailable, "the nodes disagree"),
+    };
     let needed = majority(nodes);
-    let kinds: Vec<_> = failed.iter().map(|error| error.kind).collect();
-    let (kind, why) = telling(&kinds, nodes).map(|at| failed[at]).map_or(
-        (StoreErrorKind::Unavailable, "the nodes disagree".to_owned()),
-        |first| (first.kind, first.to_string()),
-    );
     let detail = format!("no majority ({needed} of {nodes} nodes are needed): {why}");
     let mut error = StoreError::new(label, kind, detail);
     // The nodes that disagree have answered, so the outcome is known only if all have.
@@ -352,7 +361,8 @@ pub(super) fn without_majority<'a>(
 mod tests {
     use leasehold_core::{ClientId, Fence, HolderIdentity, HolderView, Owner, Reply, Snapshot};
 
-    use super::{is_seen, is_undecided, telling};
+    use super::{is_seen, is_undecided, telling, without_majority};
+    use crate::error::StoreError;
     use crate::error::StoreErrorKind::{Misconfigured, Unavailable, Unreachable, Untrusted};
 
     /// A node holds for the holder by a higher fence, after a repair. The other one of the majority has not answered yet.
@@ -376,6 +386,22 @@ mod tests {
         ] {
             assert_eq!(is_seen(&answers), is, "{answers:?}");
         }
+    }
+
+    #[test]
+    fn error_without_majority_names_each_node_and_each_reason_once() {
+        let failed = [
+            StoreError::new("a", Unreachable, "refused"),
+            StoreError::new("b", Unavailable, "LOADING"),
+            StoreError::new("c", Unreachable, "refused"),
+        ];
+        assert_eq!(
+            without_majority(failed.iter(), 5, "five").to_string(),
+            "five: cannot connect: no majority (3 of 5 nodes are needed): \
+             a, c: cannot connect: refused; b: refuses requests for now: LOADING"
+        );
+        let none = without_majority([].iter(), 3, "three").to_string();
+        assert!(none.ends_with("are needed): the nodes disagree"), "{none}");
     }
 
     #[test]

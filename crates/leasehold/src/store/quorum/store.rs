@@ -18,7 +18,9 @@ use super::machine::QuorumMachine;
 use crate::clock::{Clock, Moment};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::contract::{Answer, Done, InspectedNodes, Listener, NodeView, Store, snapshot};
+use crate::store::contract::{
+    Answer, Done, InspectedNodes, Listener, NodeView, Notice, Store, snapshot,
+};
 
 /// A lock on the majority of several nodes.
 pub(crate) struct QuorumStore {
@@ -40,14 +42,15 @@ impl QuorumStore {
     ) -> Self {
         let tasks = tasks.clone();
         let quorum = Arc::new_cyclic(|quorum: &Weak<Quorum>| {
-            let of_node = |node| open(node, relayed(quorum.clone(), listener.clone()));
-            let nodes: Vec<_> = nodes.into_iter().map(of_node).collect();
+            let of_node = |(at, node)| open(node, relayed(quorum.clone(), at, listener.clone()));
+            let nodes: Vec<_> = nodes.into_iter().enumerate().map(of_node).collect();
             let labels = nodes.iter().map(|node| node.label().to_owned()).collect();
             let machine = QuorumMachine::new(terms, label.clone(), labels);
             Quorum {
                 nodes,
                 clock,
                 tasks,
+                listener: listener.clone(),
                 machine: Mutex::new(machine),
                 under_way: Mutex::default(),
             }
@@ -110,6 +113,11 @@ impl Store for QuorumStore {
         &self.label
     }
 
+    fn nodes(&self) -> Vec<String> {
+        let nodes = self.quorum.nodes.iter();
+        nodes.map(|node| node.label().to_owned()).collect()
+    }
+
     fn ready(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         async move {
             let nodes = &self.quorum.nodes;
@@ -168,6 +176,8 @@ pub(super) struct Quorum {
     pub(super) nodes: Vec<Arc<dyn Store>>,
     clock: Clock,
     tasks: Tasks,
+    /// Hears of failed requests.
+    listener: Listener,
     machine: Mutex<QuorumMachine<Done>>,
     under_way: Mutex<UnderWay>,
 }
@@ -238,7 +248,8 @@ impl Quorum {
             self.under_way().begin(&self.tasks);
         }
         let quorum = self.clone();
-        let answered = move |answer| {
+        let answered = move |answer: Answer| {
+            quorum.note(node, &answer);
             quorum.handle(QuorumEvent::Answered {
                 node,
                 purpose,
@@ -250,6 +261,14 @@ impl Quorum {
             drop(ended);
         };
         self.nodes[node].send(name, step, Done::new(answered));
+    }
+
+    /// Reports the answer of a node if it is a failure.
+    fn note<T>(&self, node: usize, answer: &Result<T, StoreError>) {
+        if let Err(error) = answer {
+            let kind = error.kind;
+            (self.listener)(Notice::NodeFailed { node, kind });
+        }
     }
 
     fn wake(self: &Arc<Self>, after: Duration, timer: QuorumTimer) {
@@ -297,6 +316,7 @@ impl Quorum {
             let Some((at, answer)) = next else {
                 break;
             };
+            self.note(at, &answer);
             answers[at] = Some(answer);
             let answered = answers.iter().flatten().filter(|answer| answer.is_ok());
             if most_at.is_none() && answered.count() >= majority(self.nodes.len()) {
@@ -343,10 +363,10 @@ impl Quorum {
     }
 }
 
-/// Passes the notices of a node on.
-fn relayed(quorum: Weak<Quorum>, listener: Listener) -> Listener {
+/// Passes the notices of this node on.
+fn relayed(quorum: Weak<Quorum>, node: usize, listener: Listener) -> Listener {
     Arc::new(move |notice| {
-        let (event, notice) = relay(notice);
+        let (event, notice) = relay(node, notice);
         if let (Some(event), Some(quorum)) = (event, quorum.upgrade()) {
             quorum.handle(event);
         }

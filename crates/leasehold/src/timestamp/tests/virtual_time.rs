@@ -145,7 +145,7 @@ impl Scene {
     /// Tells the client that its new connection leads to another server.
     fn replace(&self) {
         (self.listener)(Notice::Replaced(Replaced::Other));
-        (self.listener)(Notice::Reconnected);
+        (self.listener)(Notice::Reconnected { node: 0 });
     }
 
     fn extended(&self) -> Vec<LockName> {

@@ -217,7 +217,7 @@ impl Wire {
                     (self.listener)(notice);
                     if thread_rng().gen_ratio(1, 4) {
                         // As after a new connection, each waiter asks again, although the store has lost nothing.
-                        (self.listener)(Notice::Reconnected);
+                        (self.listener)(Notice::Reconnected { node: 0 });
                     }
                 }
                 Moving::Nothing => self.bell.notified().await,

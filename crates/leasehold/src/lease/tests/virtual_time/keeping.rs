@@ -40,7 +40,7 @@ async fn failed_renewal_is_retried_once_store_answers_again() {
     }
     let tried = scene.sent("extend").len();
     scene.all_goes_well();
-    scene.client.engine.hear(Notice::Reconnected);
+    scene.client.engine.hear(Notice::Reconnected { node: 0 });
     sleep(MS).await;
     assert!(!lease.is_doubtful(), "not when the pause is over");
     assert_eq!(scene.sent("extend").len(), tried + 1);
@@ -228,7 +228,7 @@ async fn lease_handed_on_unrenewed_is_renewed_once_store_answers() {
     let lease = lingering().acquire().await.unwrap();
     assert!(!lease.is_lost());
     scene.all_goes_well();
-    scene.client.engine.hear(Notice::Reconnected);
+    scene.client.engine.hear(Notice::Reconnected { node: 0 });
     sleep(MS).await;
     assert!(lease.valid_for() > TTL - SECOND, "{:?}", lease.valid_for());
     lease.release().await.unwrap();

@@ -12,8 +12,11 @@ impl Scene {
     }
 
     fn is_connected_anew(&self) {
-        self.hears(Notice::Cut("on purpose"));
-        self.hears(Notice::Reconnected);
+        self.hears(Notice::Cut {
+            node: 0,
+            why: "on purpose",
+        });
+        self.hears(Notice::Reconnected { node: 0 });
     }
 
     fn waiter(&self) -> Owner {

@@ -11,7 +11,7 @@ use crate::store::Notice;
 fn replace(scene: &Scene) {
     let engine = &scene.client.engine;
     engine.hear(Notice::Replaced(Replaced::Other));
-    engine.hear(Notice::Reconnected);
+    engine.hear(Notice::Reconnected { node: 0 });
 }
 
 #[tokio::test(start_paused = true)]

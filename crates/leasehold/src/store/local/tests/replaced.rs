@@ -20,7 +20,7 @@ impl Peer {
         let notices: Vec<_> = self.heard.try_iter().collect();
         matches!(
             notices[..],
-            [Notice::Replaced(Replaced::File), Notice::Reconnected]
+            [Notice::Replaced(Replaced::File), Notice::Reconnected { .. }]
         )
     }
 }

@@ -316,7 +316,8 @@ impl Shared {
         if let Some(seat) = &self.seat {
             seat.leave();
         }
-        (self.listener)(Notice::Cut(why.describe().1));
+        let cut = why.describe().1;
+        (self.listener)(Notice::Cut { node: 0, why: cut });
         self.queue
             .disconnect(why, || self.publish(CurrentConnection::Connecting));
     }
@@ -347,7 +348,7 @@ impl Shared {
         if let Some(how) = self.record_server(agreed.server.as_ref()) {
             (self.listener)(Notice::Replaced(how));
         }
-        (self.listener)(Notice::Reconnected);
+        (self.listener)(Notice::Reconnected { node: 0 });
         let channel = if listening { &self.channel } else { POLL_ONLY };
         link.flight.publishes_on(channel);
         let mut check = None;

@@ -198,7 +198,7 @@ impl QuorumSimulation {
                     What::QuorumTimer(to, timer) => *to == client && timer.is_of(&owner),
                     What::Notice(link, _, notice) if *link == (client, node) => match notice {
                         Notice::Granted { wake, .. } => wake.owner == owner,
-                        Notice::Reconnected => true,
+                        Notice::Reconnected { .. } => true,
                         _ => false,
                     },
                     _ => false,

@@ -189,7 +189,14 @@ impl QuorumSimulation {
         }
         self.plan(
             0,
-            What::Notice((client, node), epoch, Notice::Cut("simulated")),
+            What::Notice(
+                (client, node),
+                epoch,
+                Notice::Cut {
+                    node: 0,
+                    why: "simulated",
+                },
+            ),
         );
         let after = match self.rng.u32(0..8) {
             0 if self.at < self.calm_at => self.rng.u64(SECOND..6 * SECOND),
@@ -212,6 +219,9 @@ impl QuorumSimulation {
         let link = &mut self.members[client].links[node];
         (link.connected, link.last) = (true, [0; 4]);
         let epoch = link.epoch;
-        self.plan(0, What::Notice((client, node), epoch, Notice::Reconnected));
+        self.plan(
+            0,
+            What::Notice((client, node), epoch, Notice::Reconnected { node: 0 }),
+        );
     }
 }

@@ -241,7 +241,7 @@ impl QuorumSimulation {
             What::Notice((client, node), epoch, notice) => {
                 if self.members[client].links[node].epoch == epoch {
                     self.tell(|| format!("node {node} tells {client}: {notice:?}"));
-                    let (event, notice) = relay(notice);
+                    let (event, notice) = relay(node, notice);
                     if let Some(event) = event {
                         self.votes(client, event);
                     }

@@ -214,7 +214,7 @@ impl Simulation {
             let comes = |what: &What| match what {
                 What::Notice(to, over, notice) if *to == at && *over == epoch => match notice {
                     Notice::Granted { wake, .. } => wake.owner == *owner,
-                    Notice::Reconnected => true,
+                    Notice::Reconnected { .. } => true,
                     _ => false,
                 },
                 _ => false,

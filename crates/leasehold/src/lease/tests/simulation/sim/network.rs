@@ -186,7 +186,17 @@ impl Simulation {
             }
         }
         let epoch = self.links[client].epoch;
-        self.plan(0, What::Notice(client, epoch, Notice::Cut("simulated")));
+        self.plan(
+            0,
+            What::Notice(
+                client,
+                epoch,
+                Notice::Cut {
+                    node: 0,
+                    why: "simulated",
+                },
+            ),
+        );
         let after = match self.rng.u32(0..8) {
             0 if self.at < self.calm_at => self.rng.u64(SECOND..6 * SECOND),
             _ => self.rng.u64(MS..50 * MS),
@@ -217,6 +227,9 @@ impl Simulation {
             let replaced = Notice::Replaced(Replaced::Successor);
             self.plan(0, What::Notice(client, epoch, replaced));
         }
-        self.plan(0, What::Notice(client, epoch, Notice::Reconnected));
+        self.plan(
+            0,
+            What::Notice(client, epoch, Notice::Reconnected { node: 0 }),
+        );
     }
 }
