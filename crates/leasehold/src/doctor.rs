@@ -22,6 +22,7 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 use leasehold_core::quorum::quarantine;
 
+pub use crate::error::NotAMark;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The scope of an examination.
@@ -203,10 +204,6 @@ pub struct MarkFacts {
     /// begins a quarantine.
     pub votes_in: Duration,
 }
-
-/// What the key of a node's mark holds is no mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotAMark;
 
 /// The clock of a node, beside the clock of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

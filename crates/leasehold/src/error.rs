@@ -284,6 +284,11 @@ impl StoreErrorKind {
     }
 }
 
+/// What the key of a node's mark holds is no mark.
+#[cfg(any(feature = "doctor", feature = "redis"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAMark;
+
 impl StoreError {
     pub(crate) fn new(
         store: impl Into<String>,

@@ -15,8 +15,7 @@ use super::connection::handshake::start_of;
 use super::fault::{NO_MARK, refusal};
 use super::protocol::{MARK, WrittenMark, array, counter_in, text};
 use crate::clock::Clock;
-use crate::doctor::NotAMark;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::{NotAMark, StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
 use crate::store::quorum::QuorumInit;
 

@@ -29,7 +29,7 @@ use super::scripts::{
     ACQUIRE_MANY, BREAK, Counters, DELEX, INSPECT, NodeTerms, PROPOSE, PROPOSE_MANY, SETTLE,
     SETTLE_MANY, TAKE,
 };
-use crate::doctor::NotAMark;
+use crate::error::NotAMark;
 use crate::fold::Folding;
 use crate::store::contract::Notice;
 

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
 
 use super::link::Wire;
-use crate::doctor::NotAMark;
-use crate::error::{Replaced, StoreError, StoreErrorKind};
+use crate::error::{NotAMark, Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
 use crate::store::redis::protocol::{MARK, MARK_ID, WrittenMark};
