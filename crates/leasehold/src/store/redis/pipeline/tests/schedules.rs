@@ -24,7 +24,7 @@ use crate::sync::explore;
 const CALLERS: u64 = 3;
 /// Each caller acquires and releases so often.
 const CYCLES: u64 = 2;
-const STEPS: usize = (CALLERS * CYCLES * 2) as usize;
+const STEPS: u64 = CALLERS * CYCLES * 2;
 
 struct Scene {
     queue: Queue,
@@ -49,13 +49,17 @@ impl Scene {
     fn push(self: &Arc<Self>, step_number: u64) {
         let scene = self.clone();
         let done = Done::new(move |answer| scene.heard(step_number, answer));
-        let step = if step_number % 2 == 0 {
+        let step = if step_number.is_multiple_of(2) {
             acquire(step_number)
         } else {
             release(step_number)
         };
         // Each second one is swept if it waits.
-        let limit = Duration::from_millis(if step_number % 3 == 0 { 5 } else { 500 });
+        let limit = Duration::from_millis(if step_number.is_multiple_of(3) {
+            5
+        } else {
+            500
+        });
         let name = LockName::new("m").unwrap();
         self.queue.push(&name, step, done, at(0), limit);
     }
@@ -64,9 +68,9 @@ impl Scene {
         let answered = {
             let mut answers = self.answers.lock().unwrap();
             answers.entry(step_number).or_default().push(answer);
-            answers.len()
+            answers.len() as u64
         };
-        if (step_number + 1) % (CYCLES * 2) != 0 {
+        if !(step_number + 1).is_multiple_of(CYCLES * 2) {
             self.push(step_number + 1);
         } else if answered == STEPS {
             self.all_answered.notify_one();
@@ -115,14 +119,14 @@ impl Scene {
                     // The server is alive.
                     Some(Action::CheckLiveness | Action::Reconnect) => {}
                     None if in_flight.is_empty() => return Poll::Pending,
-                    None => self.answer(in_flight.remove(0)),
+                    None => self.answer(&in_flight.remove(0)),
                 }
             }
         })
         .await;
     }
 
-    fn answer(&self, batch: Batch) {
+    fn answer(&self, batch: &Batch) {
         let answers: Vec<_> = batch
             .steps
             .iter()
@@ -143,7 +147,7 @@ impl Scene {
     fn check(&self) {
         let answers = self.answers.lock().unwrap();
         let carried = self.carried.lock().unwrap();
-        assert_eq!(answers.len(), STEPS);
+        assert_eq!(answers.len() as u64, STEPS);
         for (step, heard) in answers.iter() {
             let [answer] = &heard[..] else {
                 panic!("step {step} has {} answers", heard.len());
