@@ -32,64 +32,67 @@ const SERVERS: &str = "try it now        eval \"$(leasehold dev)\"
     your Redis        export LEASEHOLD_URL=redis://host:6379/
     for all programs  write url = \"redis://host:6379/\" to ";
 
+/// The section of these options in `--help`.
+pub(crate) const SECTION: &str = "Where locks live";
+
 /// The options that select the store. Every verb that uses a store has them.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct StoreArgs {
     /// Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for
     /// your processes on this host, or local:/path/to/file; for a quorum, 3 to 9 times, or
     /// redis+quorum://host1,host2,host3 [env: LEASEHOLD_URL]
-    #[arg(long)]
+    #[arg(long, help_heading = SECTION)]
     url: Vec<String>,
 
     /// A file that holds the URL [env: LEASEHOLD_URL_FILE]
-    #[arg(long, value_name = "FILE", conflicts_with = "url")]
+    #[arg(long, value_name = "FILE", conflicts_with = "url", help_heading = SECTION, hide_short_help = true)]
     url_file: Option<PathBuf>,
 
     /// A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     password_file: Option<PathBuf>,
 
     /// For rediss://: the only authorities to trust (PEM), or the server's own certificate [env:
     /// LEASEHOLD_TLS_CA] [default: those of the system]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     tls_ca: Option<PathBuf>,
 
     /// For rediss://: the certificate of this client (PEM), for a server that asks for one [env:
     /// LEASEHOLD_TLS_CERT]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     tls_cert: Option<PathBuf>,
 
     /// For rediss://: the private key of that certificate (PEM) [env: LEASEHOLD_TLS_KEY] [default: in the same
     /// file]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     tls_key: Option<PathBuf>,
 
     /// For rediss://: the host name that the server's certificate must have [env: LEASEHOLD_TLS_NAME] [default:
     /// the host of the URL]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = SECTION, hide_short_help = true)]
     tls_name: Option<String>,
 
     /// For rediss://: trust the certificate with this SHA-256 fingerprint and no other, whoever signed it;
     /// several with commas between [env: LEASEHOLD_TLS_PIN]
-    #[arg(long, value_name = "SHA256")]
+    #[arg(long, value_name = "SHA256", help_heading = SECTION, hide_short_help = true)]
     tls_pin: Option<String>,
 
     /// A prefix for the name of the lock, followed by a colon [env: LEASEHOLD_NAMESPACE]
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", help_heading = SECTION, hide_short_help = true)]
     namespace: Option<String>,
 
     /// How the key is made from the name, to share it with other programs: lock:{} puts lock: before it [env:
     /// LEASEHOLD_KEY_TEMPLATE] [default: {}]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = SECTION, hide_short_help = true)]
     key_template: Option<String>,
 
     /// How long to wait for an answer of the store, 10ms to 60s; never longer than a third of the TTL [env:
     /// LEASEHOLD_REQUEST_TIMEOUT] [default: 2s]
-    #[arg(long, value_name = "DUR")]
+    #[arg(long, value_name = "DUR", help_heading = SECTION, hide_short_help = true)]
     request_timeout: Option<String>,
 
     /// Read this configuration file only, instead of ~/.config/leasehold/config.toml and /etc/leasehold.toml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     config: Option<PathBuf>,
 }
 

@@ -153,20 +153,23 @@ impl LockGuard {
     }
 }
 
+/// The section of these options in `--help`.
+const SECTION: &str = "Sharing keys with other programs";
+
 /// The options of the timestamp protocol.
 #[derive(Debug, Args)]
 pub(crate) struct TimestampArgs {
     /// The lock protocol: mutex, or timestamp, to share the key with clients that do SETNX, GET, GETSET and DEL
-    #[arg(long, value_name = "PROTOCOL", value_enum, default_value_t)]
+    #[arg(long, value_name = "PROTOCOL", value_enum, default_value_t, help_heading = SECTION, hide_short_help = true)]
     protocol: Protocol,
 
     /// The time unit of those clients: s or ms [default: s]
-    #[arg(long, value_name = "UNIT", value_parser = ["s", "ms"])]
+    #[arg(long, value_name = "UNIT", value_parser = ["s", "ms"], help_heading = SECTION, hide_short_help = true)]
     timestamp_unit: Option<String>,
 
     /// Send single commands, as those clients do, for a server that refuses scripts: hardly safer than those
     /// clients
-    #[arg(long)]
+    #[arg(long, help_heading = SECTION, hide_short_help = true)]
     timestamp_without_scripts: bool,
 }
 
