@@ -6,9 +6,9 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 use std::process::{self, Command};
 
@@ -171,7 +171,7 @@ impl UrlFile {
     fn write(url: &str) -> Result<Self, String> {
         let mut failed = None;
         for folder in folders() {
-            let written = make_private(&folder).and_then(|()| {
+            let written = prepare(&folder).and_then(|()| {
                 sweep(&folder);
                 Self::write_in(&folder, url)
             });
@@ -234,30 +234,15 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     folders.into_iter().filter(|folder| folder.is_absolute())
 }
 
-/// Creates `folder` if needed, and checks that it belongs to this user and that no other user can write in it or
-/// replace it.
-fn make_private(folder: &Path) -> io::Result<()> {
+/// Creates `folder` if needed, and checks that no other user can write in it or replace it.
+fn prepare(folder: &Path) -> io::Result<()> {
     let around = fs::metadata(folder.parent().unwrap_or(folder))?;
     if !protects_entries(around.uid(), around.mode()) {
         return Err(io::Error::other(
             "is in a directory where another user may replace it",
         ));
     }
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    // Does not follow a link, which could lead anywhere.
-    let found = fs::symlink_metadata(folder)?;
-    let is_private =
-        found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o022 == 0;
-    if is_private {
-        Ok(())
-    } else {
-        Err(io::Error::other(
-            "is not a directory that only this user may write",
-        ))
-    }
+    leasehold::make_private(folder, getuid().as_raw())
 }
 
 /// True if in a directory with this owner and mode no other user can remove entries of this user.
@@ -285,7 +270,7 @@ fn sweep(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -293,7 +278,7 @@ mod tests {
     fn a_url_file_is_private_and_goes_when_it_is_dropped() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("leasehold");
-        make_private(&folder).unwrap();
+        prepare(&folder).unwrap();
         let file = UrlFile::write_in(&folder, "redis://:S3CR3T@h/").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&folder), mode(file.path())), (0o700, 0o600));
@@ -322,29 +307,15 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_somebody_else_could_write_is_refused() {
-        let home = tempfile::tempdir().unwrap();
-        let path = |name: &str| home.path().join(name);
-        make_private(&path("ours")).unwrap();
-        symlink(path("ours"), path("link")).unwrap();
-        fs::create_dir(path("open")).unwrap();
-        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(path("file"), "").unwrap();
-        for bad in ["link", "open", "file", "no/such"] {
-            make_private(&path(bad)).unwrap_err();
-        }
-    }
-
-    #[test]
     fn a_folder_that_somebody_else_could_replace_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let set = |mode| {
             fs::set_permissions(home.path(), fs::Permissions::from_mode(mode)).unwrap();
         };
         set(0o777);
-        make_private(&home.path().join("a")).unwrap_err();
+        prepare(&home.path().join("a")).unwrap_err();
         set(0o1777);
-        make_private(&home.path().join("a")).unwrap();
+        prepare(&home.path().join("a")).unwrap();
         let us = getuid().as_raw();
         let another = us + 1;
         for (uid, mode, keeps) in [
