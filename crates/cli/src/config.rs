@@ -92,6 +92,14 @@ impl Origin {
         };
         exit!(code, "{self}: {why} (exit {code})")
     }
+
+    /// The exit for a URL from this source that cannot be used. Unless it was typed, the source is added.
+    pub(crate) fn of_url(&self, exit: Exit, shown: &str) -> Exit {
+        match self {
+            Self::Typed(_) => exit,
+            _ => exit.adding(&format!("the URL came from {self}: {shown}")),
+        }
+    }
 }
 
 impl fmt::Display for Origin {

@@ -12,9 +12,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 use std::process::{self, Command};
 
+use leasehold::StoreUrl;
 use nix::unistd::getuid;
 
-use crate::{address, sys};
+use crate::sys;
 
 /// The variable with the reason why the URL was not passed on.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_URL_WITHHELD";
@@ -37,17 +38,17 @@ const NEW: &str = "new-";
 const URL: &str = "url-";
 
 /// The URL of the store, and the files it came from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct StoreLocation {
-    /// The URL as given, with the settings of encryption, without the password of the password file.
-    pub(crate) url: String,
-    /// The URL with the password.
-    pub(crate) whole: String,
+    /// The URL as given, or those of the servers of a quorum.
+    pub(crate) urls: Vec<StoreUrl>,
+    /// The password of the password file. The URL has none then.
+    pub(crate) password: Option<String>,
     /// The URL file and the password file.
     pub(crate) files: [Option<PathBuf>; 2],
     /// The configuration file that has the URL.
     pub(crate) settings_file: Option<PathBuf>,
-    /// The settings of encryption that were added to the URL as options.
+    /// The settings of encryption, which become options of the URL.
     pub(crate) tls: Vec<(&'static str, String)>,
     /// The variables that mark naming settings as absent for this store, where configuration files may have
     /// them.
@@ -55,6 +56,21 @@ pub(crate) struct StoreLocation {
 }
 
 impl StoreLocation {
+    /// The URLs with password and settings of encryption.
+    pub(crate) fn whole(&self) -> Vec<String> {
+        self.with(self.password.as_deref())
+    }
+
+    fn with(&self, password: Option<&str>) -> Vec<String> {
+        let urls = self.urls.iter();
+        urls.map(|url| url.with(password, &self.tls)).collect()
+    }
+
+    /// True if the URL has a password.
+    pub(crate) fn has_password(&self) -> bool {
+        self.urls.iter().any(StoreUrl::has_password)
+    }
+
     /// True if the credentials came from files that can be read again.
     pub(crate) fn is_read_again(&self) -> bool {
         let [url_file, password_file] = &self.files;
@@ -78,17 +94,18 @@ impl StoreLocation {
     pub(crate) fn hand_on(&self) -> (Variables, Option<UrlFile>) {
         let files = self.files.each_ref();
         let [url_file, password_file] = files.map(|file| file.as_deref().and_then(lasting));
-        let with_password = address::has_password(&self.url);
+        let with_password = self.has_password();
+        let as_given = || Some(OsString::from(self.with(None).join(" ")));
         let (mut url, mut by_file, mut by_password) = (None, None, None);
         let (mut written, mut withheld) = (None, None);
         match (url_file, password_file) {
             (Some(file), _) if with_password && self.tls.is_empty() => by_file = Some(file),
             (_, Some(file)) if !with_password => {
-                url = Some(self.url.clone().into());
+                url = as_given();
                 by_password = Some(file);
             }
-            _ if self.whole == self.url && !with_password => url = Some(self.url.clone().into()),
-            _ => match UrlFile::write(&self.whole) {
+            _ if self.password.is_none() && !with_password => url = as_given(),
+            _ => match UrlFile::write(&self.whole().join(" ")) {
                 Ok(file) => {
                     by_file = Some(file.path.clone().into_os_string());
                     written = Some(file);
@@ -344,8 +361,8 @@ mod tests {
     fn a_handed_file_is_not_found_again() {
         let home = tempfile::tempdir().unwrap();
         let at = |file: &Path| StoreLocation {
-            url: "redis://:S3CR3T@h/".into(),
-            whole: "redis://:S3CR3T@h/".into(),
+            urls: StoreUrl::list("redis://:S3CR3T@h/").unwrap(),
+            password: None,
             files: [Some(file.into()), None],
             settings_file: None,
             tls: Vec::new(),

@@ -11,7 +11,7 @@ use crate::diagnosis::{Finding, Purpose, State, diagnose};
 use crate::exit::{Exit, LOST};
 use crate::inherited_store::{StoreLocation, UrlFile, Variables};
 use crate::terminal::Signals;
-use crate::{address, messages, sys};
+use crate::{messages, sys};
 
 /// The TTL of a lease, unless configured.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -75,26 +75,21 @@ impl Target {
 
     async fn try_connect(&self) -> Result<Client, leasehold::Error> {
         let builder = self.builder.clone();
-        match address::split(&self.place.whole)[..] {
+        match &self.place.whole()[..] {
             [url] => builder.connect(url).await,
-            ref urls => builder.connect_quorum(urls).await,
+            urls => builder.connect_quorum(urls).await,
         }
     }
 
     /// Marks the servers of a new quorum.
     pub(crate) async fn init_quorum(&self, again: bool) -> Result<QuorumInit, leasehold::Error> {
-        let urls = address::split(&self.place.whole);
-        self.builder.clone().init_quorum(urls, again).await
+        let builder = self.builder.clone();
+        builder.init_quorum(self.place.whole(), again).await
     }
 
     /// The exit for a failed connection, with the source of the URL unless it was typed.
     pub(crate) fn explained(&self, error: leasehold::Error) -> Exit {
-        match &self.origin {
-            Origin::Typed(_) => error.into(),
-            origin => {
-                Exit::from(error).adding(&format!("the URL came from {origin}: {}", self.shown()))
-            }
-        }
+        self.origin.of_url(error.into(), &self.shown())
     }
 
     /// Warns if the store is a cache that may evict locks. Only for a URL from `REDIS_URL`, which often names a
@@ -120,7 +115,7 @@ impl Target {
 
     /// The URL without user and password.
     pub(crate) fn shown(&self) -> String {
-        address::shown(&self.place.url)
+        messages::urls_shown(&self.place.urls)
     }
 
     /// The TTL: the `typed` one, else the configured one, else 30 s.
@@ -136,9 +131,9 @@ impl Target {
     /// Checks that the store is fit for locks.
     pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, leasehold::Error> {
         let builder = self.builder.clone();
-        match address::split(&self.place.whole)[..] {
+        match &self.place.whole()[..] {
             [url] => builder.examine(url, how).await,
-            ref urls => builder.examine_quorum(urls, how).await,
+            urls => builder.examine_quorum(urls, how).await,
         }
     }
 }

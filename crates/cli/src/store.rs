@@ -12,10 +12,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::Client;
+use leasehold::{Client, StoreUrl};
 use leasehold_core::{KeyTemplate, Namespace};
 
-use crate::address;
 use crate::config::{
     self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REQUEST_TIMEOUT, Settings, TLS, TLS_CA,
     TLS_CERT, TLS_KEY, TLS_NAME, TLS_PIN, TTL, Typed, URL, URL_FILE, Value,
@@ -109,8 +108,9 @@ impl StoreArgs {
     /// The typed store options, each followed by a space, for a command to paste. A password is not repeated.
     pub(crate) fn again(&self) -> String {
         let urls = self.url.iter().map(|url| {
-            let is_secret = address::has_password(url);
-            (URL, OsStr::new(if is_secret { "URL" } else { url }))
+            let has_none = |urls: Vec<StoreUrl>| !urls.iter().any(StoreUrl::has_password);
+            let is_shown = StoreUrl::list(url).is_ok_and(has_none);
+            (URL, OsStr::new(if is_shown { url.as_str() } else { "URL" }))
         });
         let config = self.config.iter().map(|file| ("config", file.as_os_str()));
         let option = |(key, value): (&'static str, &OsStr)| {
@@ -151,7 +151,7 @@ impl StoreArgs {
     fn settings(&self) -> Result<Settings, Exit> {
         // With spaces between, as in `LEASEHOLD_URL`.
         let urls = self.url.join(" ");
-        if address::split(&urls).len() < self.url.len() {
+        if StoreUrl::split(&urls).len() < self.url.len() {
             let why = "several URLs make a quorum, and each must be of a Redis or Valkey server";
             return Err(exit!(CONFIG, "--url: {why} (exit {CONFIG})"));
         }
@@ -191,15 +191,14 @@ impl StoreArgs {
         warn_of_open_files(&location);
         let config = self.config.as_deref();
         if location.is_read_again() && config.is_none_or(Path::is_file) {
-            let (again, known) = (self.clone(), Mutex::new(location.whole.clone()));
+            let (again, known) = (self.clone(), Mutex::new(location.whole()));
             // A file that cannot be read now counts as unchanged: the connection may work, and the server says if not.
             builder = builder.credentials_of_urls(move || {
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Ok((read, _)) = again.settings().and_then(|settings| place(&settings)) {
-                    *known = read.whole;
+                    *known = read.whole();
                 }
-                let urls = address::split(&known).into_iter();
-                urls.map(str::to_owned).collect()
+                known.clone()
             });
         }
         Ok(Target {
@@ -217,7 +216,7 @@ impl StoreArgs {
 fn warn_of_open_files(location: &StoreLocation) {
     let [url_file, password_file] = &location.files;
     let of_url = [url_file, &location.settings_file].into_iter().flatten();
-    let of_url = of_url.filter(|_| address::has_password(&location.url));
+    let of_url = of_url.filter(|_| location.has_password());
     let with_password = of_url.chain(password_file);
     with_password.for_each(|file| config::warn_if_open(file, "password"));
     if let Some(file) = key_file(&location.tls) {
@@ -258,18 +257,22 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     };
     let url = for_any_directory(url, key, &setting.origin)?;
     let url_file = (key == URL_FILE).then(|| setting.path().to_owned());
-    let (mut whole, mut password_file) = (url.clone(), None);
-    if let Some(password) = settings
+    let urls = StoreUrl::list(&url).map_err(|invalid| {
+        let shown = invalid.input.clone();
+        setting.origin.of_url(invalid.into(), &shown)
+    })?;
+    let (mut password, mut password_file) = (None, None);
+    if let Some(file) = settings
         .get(PASSWORD_FILE)
         .filter(|one| one.is_for(&setting))
     {
-        whole = joined(&url, &setting, &password)?;
-        password_file = (whole != url).then(|| password.path().to_owned());
+        password = password_for(&urls, &setting, &file)?;
+        password_file = password.is_some().then(|| file.path().to_owned());
     }
-    let tls = of_tls(settings, &url, &setting)?;
+    let tls = of_tls(settings, &urls, &setting)?;
     let place = StoreLocation {
-        url: address::with_options(&url, &tls),
-        whole: address::with_options(&whole, &tls),
+        urls,
+        password,
         files: [url_file, password_file],
         settings_file,
         tls,
@@ -302,31 +305,35 @@ fn absolute(file: &str) -> Option<String> {
         .ok()
 }
 
-fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> {
-    let refused = if address::has_password(url) {
+/// The password in the file of the setting `password`, for `urls`, the value of the setting `of_url`.
+fn password_for(
+    urls: &[StoreUrl],
+    of_url: &Value,
+    password: &Value,
+) -> Result<Option<String>, Exit> {
+    let refused = if urls.iter().any(StoreUrl::has_password) {
         "has a password already"
-    } else if address::takes_password(url) {
-        let secret = config::secret_line(password)?;
-        return Ok(address::with_password(url, &secret));
+    } else if urls.iter().all(StoreUrl::is_of_servers) {
+        return config::secret_line(password).map(Some);
     } else {
         "is not a Redis URL, and only Redis takes a password"
     };
     // A setting of a stronger layer overrides one of a weaker layer.
-    if setting.level < password.level {
-        return Ok(url.to_owned());
+    if of_url.level < password.level {
+        return Ok(None);
     }
     Err(password
         .origin
-        .refuse(format!("the URL from {} {refused}", setting.origin)))
+        .refuse(format!("the URL from {} {refused}", of_url.origin)))
 }
 
-/// The settings of encryption that belong to `url`, the value of the setting `of_url`, by their keys. Files get absolute paths.
+/// The settings of encryption that belong to `urls`, the value of the setting `of_url`, by their keys. Files get absolute paths.
 fn of_tls(
     settings: &Settings,
-    url: &str,
+    urls: &[StoreUrl],
     of_url: &Value,
 ) -> Result<Vec<(&'static str, String)>, Exit> {
-    let why_not = why_not(url);
+    let why_not = why_not(urls);
     let mut found = Vec::new();
     for key in TLS {
         let Some(value) = settings.get(key).filter(|value| value.is_for(of_url)) else {
@@ -354,11 +361,11 @@ fn is_meant_for(value: &Value, url: &Value) -> bool {
     !is_for_all && value.level <= url.level
 }
 
-/// Why this URL takes no setting of encryption, if it takes none.
-fn why_not(url: &str) -> Option<&'static str> {
-    if !address::is_encrypted(url) {
+/// Why these URLs take no setting of encryption, if they take none.
+fn why_not(urls: &[StoreUrl]) -> Option<&'static str> {
+    if !urls.iter().any(StoreUrl::is_encrypted) {
         Some("is not encrypted; write rediss://")
-    } else if address::has_tls_options(url) {
+    } else if urls.iter().any(StoreUrl::has_tls_options) {
         Some("has options of TLS already; put all of them in one place")
     } else {
         None

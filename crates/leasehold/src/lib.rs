@@ -80,6 +80,9 @@ pub use mutex::Mutex;
 pub use rustls;
 #[cfg(feature = "redis")]
 pub use store::QuorumInit;
+#[cfg(feature = "tls")]
+#[doc(hidden)]
+pub use store::StoreUrl;
 #[cfg(feature = "local")]
 #[doc(hidden)]
 pub use store::local::make_private;
