@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::doctor::{Examination, Examined};
-use leasehold::{Client, ClientBuilder, Clock, QuorumInit, StoreErrorKind};
+use leasehold::{Client, ClientBuilder, Clock, Error, Lost, QuorumInit, StoreErrorKind};
 
 use crate::config::{self, Origin, REDIS_URL, Value};
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
@@ -58,7 +58,7 @@ impl Target {
         let begun = clock.now();
         loop {
             match self.try_connect().await {
-                Err(leasehold::Error::Store(error))
+                Err(Error::Store(error))
                     if error.kind.is_transient()
                         && error.kind != StoreErrorKind::Exhausted
                         && clock.now().since(begun) < limit =>
@@ -73,7 +73,7 @@ impl Target {
         }
     }
 
-    async fn try_connect(&self) -> Result<Client, leasehold::Error> {
+    async fn try_connect(&self) -> Result<Client, Error> {
         let builder = self.builder.clone();
         match &self.place.whole()[..] {
             [url] => builder.connect(url).await,
@@ -82,13 +82,13 @@ impl Target {
     }
 
     /// Marks the servers of a new quorum.
-    pub(crate) async fn init_quorum(&self, again: bool) -> Result<QuorumInit, leasehold::Error> {
+    pub(crate) async fn init_quorum(&self, again: bool) -> Result<QuorumInit, Error> {
         let builder = self.builder.clone();
         builder.init_quorum(self.place.whole(), again).await
     }
 
     /// The exit for a failed connection, with the source of the URL unless it was typed.
-    pub(crate) fn explained(&self, error: leasehold::Error) -> Exit {
+    pub(crate) fn explained(&self, error: Error) -> Exit {
         self.origin.of_url(error.into(), &self.shown())
     }
 
@@ -129,7 +129,7 @@ impl Target {
     }
 
     /// Checks that the store is fit for locks.
-    pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, leasehold::Error> {
+    pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, Error> {
         let builder = self.builder.clone();
         match &self.place.whole()[..] {
             [url] => builder.examine(url, how).await,
@@ -143,6 +143,31 @@ const CLOSE: Duration = Duration::from_secs(1);
 
 /// The time limit for closing after a lost lease, shorter because a restart of the work should not wait.
 const CLOSE_LOST: Duration = Duration::from_millis(200);
+
+/// The time limit for the confirmation of a release. Without it the TTL ends the lease.
+pub(crate) const RELEASE: Duration = Duration::from_secs(3);
+
+/// The outcome of a release.
+pub(crate) enum Released {
+    Yes,
+    WasLost(Lost),
+    Unconfirmed(String),
+}
+
+impl Released {
+    /// Awaits the confirmation of a release, for at most `limit`.
+    pub(crate) async fn within(
+        limit: Duration,
+        release: impl Future<Output = Result<(), Error>>,
+    ) -> Self {
+        match tokio::time::timeout(limit, release).await {
+            Ok(Ok(())) => Self::Yes,
+            Ok(Err(Error::Lost(lost))) => Self::WasLost(lost),
+            Ok(Err(error)) => Self::Unconfirmed(error.to_string()),
+            Err(_) => Self::Unconfirmed("the store does not answer".into()),
+        }
+    }
+}
 
 /// The maximal number of files this process opens: two runtimes, the signals, a connection with its name look-up
 /// or database files, the terminal, the guardian's socket, a command being started.

@@ -285,16 +285,14 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
 /// absolute path, so that it means the same file in each directory.
 fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, Exit> {
     let refuse = |why: &str| exit!(CONFIG, "{origin}: {why} (exit {CONFIG})");
-    match url.strip_prefix("local:") {
-        Some(file) if !file.is_empty() && !file.starts_with(['/', '?']) => {
-            if key == URL_FILE {
-                return Err(refuse(config::RELATIVE));
-            }
-            let absolute = absolute(file).ok_or_else(|| refuse("has no absolute path here"))?;
-            Ok(format!("local:{absolute}"))
-        }
-        _ => Ok(url),
+    let Some(file) = config::relative(&url) else {
+        return Ok(url);
+    };
+    if key == URL_FILE {
+        return Err(refuse(config::RELATIVE));
     }
+    let absolute = absolute(file).ok_or_else(|| refuse("has no absolute path here"))?;
+    Ok(format!("local:{absolute}"))
 }
 
 fn absolute(file: &str) -> Option<String> {

@@ -381,6 +381,11 @@ pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
     Exit::by(signal).by_interrupt(by_hand.then_some(InterruptTarget::Process))
 }
 
+/// True if an outer run has this entry in [`CHAIN`].
+pub(crate) fn is_in_chain(link: &str) -> bool {
+    env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|other| other == link))
+}
+
 /// True if the holder is an outer `leasehold run`, which cannot end before this process, or the lease whose
 /// token this process was given.
 pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
@@ -388,7 +393,7 @@ pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
         return false;
     };
     let token = owner.token();
-    env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|link| link == token))
+    is_in_chain(token)
         || env::var("LEASEHOLD_TOKEN").is_ok_and(|given| given.split('#').next() == Some(token))
 }
 
