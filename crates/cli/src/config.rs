@@ -68,6 +68,12 @@ const KEYS: [(&str, &str); 12] = [
 pub(crate) const RELATIVE: &str =
     "a relative path means another file in each directory; write local:/path/to/file";
 
+/// The path in a URL such as `local:locks.db`.
+pub(crate) fn relative(url: &str) -> Option<&str> {
+    let file = url.strip_prefix("local:")?;
+    (!file.is_empty() && !file.starts_with(['/', '?'])).then_some(file)
+}
+
 /// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -91,6 +97,14 @@ impl Origin {
             _ => USAGE,
         };
         exit!(code, "{self}: {why} (exit {code})")
+    }
+
+    /// The exit for a URL from this source that cannot be used. Unless it was typed, the source is added.
+    pub(crate) fn of_url(&self, exit: Exit, shown: &str) -> Exit {
+        match self {
+            Self::Typed(_) => exit,
+            _ => exit.adding(&format!("the URL came from {self}: {shown}")),
+        }
     }
 }
 
@@ -347,8 +361,7 @@ fn parse(path: &Path, text: &str) -> Result<Layer, Exit> {
         if is_file(key) && !Path::new(value.as_ref()).is_absolute() {
             return Err(refuse(at, format!("{key} must be an absolute path")));
         }
-        let local = value.strip_prefix("local:").filter(|_| key == URL);
-        if local.is_some_and(|file| !file.is_empty() && !file.starts_with(['/', '?'])) {
+        if key == URL && relative(value).is_some() {
             return Err(refuse(at, format!("{key}: {RELATIVE}")));
         }
         let origin = Origin::File {

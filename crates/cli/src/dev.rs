@@ -21,7 +21,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 use testkit::{Directory, Process, find_program};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::exit::{Exit, InterruptTarget, NOT_EXECUTABLE, NOT_FOUND, UNAVAILABLE, USAGE, exit};
 use crate::messages::{say, shown};
@@ -294,11 +294,6 @@ async fn until(mut holds: impl FnMut() -> bool) {
 /// The server's settings: no eviction, persistence, access for this user only.
 const OPTIONS: &str = "--protected-mode yes --unixsocketperm 600 --maxmemory-policy noeviction --appendonly yes --appendfsync everysec";
 
-const POLL: Duration = Duration::from_millis(5);
-
-/// The time limit for the server's first answer. An empty server needs about 10 ms.
-const START: Duration = Duration::from_secs(30);
-
 /// The program to run: the given one, or the first installed one.
 fn find_server(asked: Option<&Path>) -> Result<PathBuf, Exit> {
     find_program(asked).ok_or_else(|| {
@@ -349,27 +344,20 @@ impl DevServer {
             },
             directory,
         };
-        let answers = timeout(START, server.answers()).await;
-        match answers {
-            Ok(true) => Ok(server),
-            _ => Err(Exit::saying(UNAVAILABLE, server.last_words())),
-        }
-    }
-
-    /// Waits until the server answers or has ended.
-    async fn answers(&mut self) -> bool {
-        loop {
-            if self.has_ended() {
-                return false;
-            }
+        let (socket, url) = (server.directory.socket(), server.url.clone());
+        let answers = async |_: u32| {
             // Checks its socket first: the port may belong to another server.
-            if self.directory.socket().exists()
-                && let Ok(client) = Client::connect(&self.url).await
+            if socket.exists()
+                && let Ok(client) = Client::connect(&url).await
             {
                 client.close().await;
-                return !self.has_ended();
+                return true;
             }
-            sleep(POLL).await;
+            false
+        };
+        match server.process.until_it_answers(sleep, answers).await {
+            Ok(()) => Ok(server),
+            Err(_) => Err(Exit::saying(UNAVAILABLE, server.last_words())),
         }
     }
 

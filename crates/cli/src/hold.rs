@@ -24,13 +24,10 @@ use crate::acquire_ui::{self, WaitArgs};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT, exit};
 use crate::messages::{quoted, say, without_advice};
 use crate::output;
-use crate::session::{closing, in_runtime};
+use crate::session::{RELEASE, Released, closing, in_runtime};
 use crate::store::{StoreArgs, TtlArgs};
 use crate::terminal::Signals;
 use crate::view::{millis, who};
-
-/// The time limit for the confirmation of a release. Without it the TTL ends the lease.
-const RELEASE: Duration = Duration::from_secs(3);
 
 /// The interval of checks for failed renewals, and for a parent that has ended or no longer reads.
 const LOOK: Duration = Duration::from_millis(250);
@@ -270,10 +267,10 @@ async fn finish(lease: Lease, end: Result<Exit, Lost>, events: &mut Events) -> E
         Ok(exit) => exit,
         Err(lost) => return was_lost(events, &lost),
     };
-    match tokio::time::timeout(RELEASE, lease.release()).await {
-        Ok(Err(Error::Lost(lost))) => return was_lost(events, &lost),
-        Ok(Ok(())) => events.tell(&HoldEvent::Released { confirmed: true }),
-        Ok(Err(_)) | Err(_) => {
+    match Released::within(RELEASE, lease.release()).await {
+        Released::WasLost(lost) => return was_lost(events, &lost),
+        Released::Yes => events.tell(&HoldEvent::Released { confirmed: true }),
+        Released::Unconfirmed(_) => {
             say(&format!(
                 "the release of {} was not confirmed: the TTL ends the lease; until then other clients wait",
                 quoted(&name)

@@ -6,15 +6,16 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{self, Path, PathBuf};
 use std::process::{self, Command};
 
+use leasehold::StoreUrl;
 use nix::unistd::getuid;
 
-use crate::{address, sys};
+use crate::sys;
 
 /// The variable with the reason why the URL was not passed on.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_URL_WITHHELD";
@@ -37,17 +38,17 @@ const NEW: &str = "new-";
 const URL: &str = "url-";
 
 /// The URL of the store, and the files it came from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct StoreLocation {
-    /// The URL as given, with the settings of encryption, without the password of the password file.
-    pub(crate) url: String,
-    /// The URL with the password.
-    pub(crate) whole: String,
+    /// The URL as given, or those of the servers of a quorum.
+    pub(crate) urls: Vec<StoreUrl>,
+    /// The password of the password file. The URL has none then.
+    pub(crate) password: Option<String>,
     /// The URL file and the password file.
     pub(crate) files: [Option<PathBuf>; 2],
     /// The configuration file that has the URL.
     pub(crate) settings_file: Option<PathBuf>,
-    /// The settings of encryption that were added to the URL as options.
+    /// The settings of encryption, which become options of the URL.
     pub(crate) tls: Vec<(&'static str, String)>,
     /// The variables that mark naming settings as absent for this store, where configuration files may have
     /// them.
@@ -55,6 +56,21 @@ pub(crate) struct StoreLocation {
 }
 
 impl StoreLocation {
+    /// The URLs with password and settings of encryption.
+    pub(crate) fn whole(&self) -> Vec<String> {
+        self.with(self.password.as_deref())
+    }
+
+    fn with(&self, password: Option<&str>) -> Vec<String> {
+        let urls = self.urls.iter();
+        urls.map(|url| url.with(password, &self.tls)).collect()
+    }
+
+    /// True if the URL has a password.
+    pub(crate) fn has_password(&self) -> bool {
+        self.urls.iter().any(StoreUrl::has_password)
+    }
+
     /// True if the credentials came from files that can be read again.
     pub(crate) fn is_read_again(&self) -> bool {
         let [url_file, password_file] = &self.files;
@@ -78,17 +94,18 @@ impl StoreLocation {
     pub(crate) fn hand_on(&self) -> (Variables, Option<UrlFile>) {
         let files = self.files.each_ref();
         let [url_file, password_file] = files.map(|file| file.as_deref().and_then(lasting));
-        let with_password = address::has_password(&self.url);
+        let with_password = self.has_password();
+        let as_given = || Some(OsString::from(self.with(None).join(" ")));
         let (mut url, mut by_file, mut by_password) = (None, None, None);
         let (mut written, mut withheld) = (None, None);
         match (url_file, password_file) {
             (Some(file), _) if with_password && self.tls.is_empty() => by_file = Some(file),
             (_, Some(file)) if !with_password => {
-                url = Some(self.url.clone().into());
+                url = as_given();
                 by_password = Some(file);
             }
-            _ if self.whole == self.url && !with_password => url = Some(self.url.clone().into()),
-            _ => match UrlFile::write(&self.whole) {
+            _ if self.password.is_none() && !with_password => url = as_given(),
+            _ => match UrlFile::write(&self.whole().join(" ")) {
                 Ok(file) => {
                     by_file = Some(file.path.clone().into_os_string());
                     written = Some(file);
@@ -171,7 +188,7 @@ impl UrlFile {
     fn write(url: &str) -> Result<Self, String> {
         let mut failed = None;
         for folder in folders() {
-            let written = make_private(&folder).and_then(|()| {
+            let written = prepare(&folder).and_then(|()| {
                 sweep(&folder);
                 Self::write_in(&folder, url)
             });
@@ -234,30 +251,15 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     folders.into_iter().filter(|folder| folder.is_absolute())
 }
 
-/// Creates `folder` if needed, and checks that it belongs to this user and that no other user can write in it or
-/// replace it.
-fn make_private(folder: &Path) -> io::Result<()> {
+/// Creates `folder` if needed, and checks that no other user can write in it or replace it.
+fn prepare(folder: &Path) -> io::Result<()> {
     let around = fs::metadata(folder.parent().unwrap_or(folder))?;
     if !protects_entries(around.uid(), around.mode()) {
         return Err(io::Error::other(
             "is in a directory where another user may replace it",
         ));
     }
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    // Does not follow a link, which could lead anywhere.
-    let found = fs::symlink_metadata(folder)?;
-    let is_private =
-        found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o022 == 0;
-    if is_private {
-        Ok(())
-    } else {
-        Err(io::Error::other(
-            "is not a directory that only this user may write",
-        ))
-    }
+    leasehold::make_private(folder, getuid().as_raw())
 }
 
 /// True if in a directory with this owner and mode no other user can remove entries of this user.
@@ -285,7 +287,7 @@ fn sweep(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -293,7 +295,7 @@ mod tests {
     fn a_url_file_is_private_and_goes_when_it_is_dropped() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("leasehold");
-        make_private(&folder).unwrap();
+        prepare(&folder).unwrap();
         let file = UrlFile::write_in(&folder, "redis://:S3CR3T@h/").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&folder), mode(file.path())), (0o700, 0o600));
@@ -322,29 +324,15 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_somebody_else_could_write_is_refused() {
-        let home = tempfile::tempdir().unwrap();
-        let path = |name: &str| home.path().join(name);
-        make_private(&path("ours")).unwrap();
-        symlink(path("ours"), path("link")).unwrap();
-        fs::create_dir(path("open")).unwrap();
-        fs::set_permissions(path("open"), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(path("file"), "").unwrap();
-        for bad in ["link", "open", "file", "no/such"] {
-            make_private(&path(bad)).unwrap_err();
-        }
-    }
-
-    #[test]
     fn a_folder_that_somebody_else_could_replace_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let set = |mode| {
             fs::set_permissions(home.path(), fs::Permissions::from_mode(mode)).unwrap();
         };
         set(0o777);
-        make_private(&home.path().join("a")).unwrap_err();
+        prepare(&home.path().join("a")).unwrap_err();
         set(0o1777);
-        make_private(&home.path().join("a")).unwrap();
+        prepare(&home.path().join("a")).unwrap();
         let us = getuid().as_raw();
         let another = us + 1;
         for (uid, mode, keeps) in [
@@ -373,8 +361,8 @@ mod tests {
     fn a_handed_file_is_not_found_again() {
         let home = tempfile::tempdir().unwrap();
         let at = |file: &Path| StoreLocation {
-            url: "redis://:S3CR3T@h/".into(),
-            whole: "redis://:S3CR3T@h/".into(),
+            urls: StoreUrl::list("redis://:S3CR3T@h/").unwrap(),
+            password: None,
             files: [Some(file.into()), None],
             settings_file: None,
             tls: Vec::new(),

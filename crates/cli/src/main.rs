@@ -5,8 +5,8 @@
 //! | [`args`] | the command line |
 //! | [`exit`] | the table of exit codes |
 //! | [`store`], [`session`] | the choice of the store of the locks, and one connection to it |
-//! | [`config`], [`address`] | settings from variables and files, their values, files with secrets, URLs without
-//! their secrets |
+//! | [`config`], [`inherited_store`] | settings from variables and files, their values, files with secrets; the store of a
+//! nested call |
 //! | [`acquire_ui`] | waiting for a lock, and the progress shown meanwhile |
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
 //! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock across the steps of a pipeline |
@@ -24,7 +24,6 @@
 //! | [`messages`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
 
 mod acquire_ui;
-mod address;
 mod args;
 mod break_lock;
 #[cfg(feature = "cache")]

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
-
-use crate::address;
+use leasehold::StoreUrl;
 
 /// Prints a message. The first line begins with `leasehold:`; the caller indents the others.
 pub(crate) fn say(text: &str) {
@@ -130,8 +129,15 @@ pub(crate) fn without_url(text: &str, word: &str) -> String {
         .flatten()
         .filter(secret)
         .fold(text.to_owned(), |text, value| {
-            text.replace(value, &address::shown(value))
+            let shown = StoreUrl::list(value).map(|urls| urls_shown(&urls));
+            text.replace(value, &shown.unwrap_or_else(|invalid| invalid.input))
         })
+}
+
+/// URLs without users and passwords, with spaces between.
+pub(crate) fn urls_shown(urls: &[StoreUrl]) -> String {
+    let shown: Vec<String> = urls.iter().map(ToString::to_string).collect();
+    shown.join(" ")
 }
 
 /// Advice that the library adds to a failed first connection. It misleads after a connection has worked.

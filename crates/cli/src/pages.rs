@@ -13,6 +13,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::exit::{self, Exit, SOFTWARE, USAGE, exit};
+use crate::store::SECTION;
 use crate::{messages, output};
 
 /// A help topic that is not a verb.
@@ -201,26 +202,6 @@ fn print(bytes: &[u8]) -> Result<Exit, Exit> {
     }
 }
 
-/// The section of the store. `-h` shows `--url` of it, and no option of the other sections.
-const STORE: &str = "Where locks live";
-
-/// The sections of `--help` and their options, which most people set once, or never.
-const SECTIONS: [(&str, &str); 4] = [
-    (
-        STORE,
-        "url url_file password_file tls_ca tls_cert tls_key tls_name tls_pin namespace key_template request_timeout config",
-    ),
-    ("Waiting", "note max_waiters progress busy_code"),
-    (
-        "The lease and the command",
-        "max_hold at_least on_lost grace release_on_exit report",
-    ),
-    (
-        "Sharing keys with other programs",
-        "protocol timestamp_unit timestamp_without_scripts",
-    ),
-];
-
 /// A longer closing text appears in `--help` only. `-h` shows its examples.
 const FEW: usize = 4;
 
@@ -265,7 +246,7 @@ pub(crate) fn with_help_layout(command: Command) -> Command {
         .after_help(Resettable::from(short))
 }
 
-/// Puts an option into its section, which `-h` leaves out.
+/// Sets what is the same for all options. Their sections, and what `-h` leaves out, are attributes in their definitions.
 fn laid_out(arg: Arg) -> Arg {
     let takes_value = arg.get_action().takes_values();
     // A variable may hold a secret.
@@ -274,15 +255,8 @@ fn laid_out(arg: Arg) -> Arg {
         return arg;
     }
     // `--wait -1` is a bad value, not an option called `1`. The help text names the possible values.
-    let arg = arg
-        .allow_negative_numbers(takes_value)
-        .hide_possible_values(takes_value);
-    let id = arg.get_id().to_string();
-    let of_it = |(_, ids): &&(&str, &str)| ids.split(' ').any(|one| one == id);
-    match SECTIONS.iter().find(of_it) {
-        Some((section, _)) => arg.help_heading(*section).hide_short_help(id != "url"),
-        None => arg,
-    }
+    arg.allow_negative_numbers(takes_value)
+        .hide_possible_values(takes_value)
 }
 
 /// The section of the store in the help of `leasehold cache`.
@@ -294,7 +268,7 @@ fn of_a_value(arg: Arg) -> Arg {
         return arg;
     };
     let words = [
-        (STORE, VALUES),
+        (SECTION, VALUES),
         ("the name of the lock", "the key"),
         (
             "How the key is made from the name",
@@ -304,7 +278,7 @@ fn of_a_value(arg: Arg) -> Arg {
     let reworded = words
         .iter()
         .fold(help, |help, (from, to)| help.replace(from, to));
-    let is_of_store = arg.get_help_heading() == Some(STORE);
+    let is_of_store = arg.get_help_heading() == Some(SECTION);
     let arg = arg.help(reworded);
     if is_of_store {
         arg.help_heading(VALUES)

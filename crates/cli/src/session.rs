@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use leasehold::doctor::{Examination, Examined};
-use leasehold::{Client, ClientBuilder, Clock, QuorumInit, StoreErrorKind};
+use leasehold::{Client, ClientBuilder, Clock, Error, Lost, QuorumInit, StoreErrorKind, StoreUrl};
 
 use crate::config::{self, Origin, REDIS_URL, Value};
 use crate::diagnosis::{Finding, Purpose, State, diagnose};
 use crate::exit::{Exit, LOST};
 use crate::inherited_store::{StoreLocation, UrlFile, Variables};
 use crate::terminal::Signals;
-use crate::{address, messages, sys};
+use crate::{messages, sys};
 
 /// The TTL of a lease, unless configured or shorter in a quorum.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ impl Target {
         let begun = clock.now();
         loop {
             match self.try_connect().await {
-                Err(leasehold::Error::Store(error))
+                Err(Error::Store(error))
                     if error.kind.is_transient()
                         && error.kind != StoreErrorKind::Exhausted
                         && clock.now().since(begun) < limit =>
@@ -73,28 +73,23 @@ impl Target {
         }
     }
 
-    async fn try_connect(&self) -> Result<Client, leasehold::Error> {
+    async fn try_connect(&self) -> Result<Client, Error> {
         let builder = self.builder.clone();
-        match address::split(&self.place.whole)[..] {
+        match &self.place.whole()[..] {
             [url] => builder.connect(url).await,
-            ref urls => builder.connect_quorum(urls).await,
+            urls => builder.connect_quorum(urls).await,
         }
     }
 
     /// Marks the servers of a new quorum.
-    pub(crate) async fn init_quorum(&self, again: bool) -> Result<QuorumInit, leasehold::Error> {
-        let urls = address::split(&self.place.whole);
-        self.builder.clone().init_quorum(urls, again).await
+    pub(crate) async fn init_quorum(&self, again: bool) -> Result<QuorumInit, Error> {
+        let builder = self.builder.clone();
+        builder.init_quorum(self.place.whole(), again).await
     }
 
     /// The exit for a failed connection, with the source of the URL unless it was typed.
-    pub(crate) fn explained(&self, error: leasehold::Error) -> Exit {
-        match &self.origin {
-            Origin::Typed(_) => error.into(),
-            origin => {
-                Exit::from(error).adding(&format!("the URL came from {origin}: {}", self.shown()))
-            }
-        }
+    pub(crate) fn explained(&self, error: Error) -> Exit {
+        self.origin.of_url(error.into(), &self.shown())
     }
 
     /// Warns if the store is a cache that may evict locks. Only for a URL from `REDIS_URL`, which often names a
@@ -120,7 +115,7 @@ impl Target {
 
     /// The URL without user and password.
     pub(crate) fn shown(&self) -> String {
-        address::shown(&self.place.url)
+        messages::urls_shown(&self.place.urls)
     }
 
     /// The TTL: the `typed` one, else the configured one, else 30 s, or what a quorum allows if that is less.
@@ -128,8 +123,7 @@ impl Target {
         match (typed, &self.ttl) {
             (Some(ttl), _) => Ok(ttl),
             (None, None) => {
-                let longest = address::max_ttl(&self.place.url);
-                let longest = longest.and_then(|longest| config::duration(longest).ok());
+                let longest = self.place.urls.iter().map(StoreUrl::longest_ttl).min();
                 Ok(longest.unwrap_or(DEFAULT_TTL).min(DEFAULT_TTL))
             }
             (None, Some(setting)) => config::ttl(setting.text()?)
@@ -138,11 +132,11 @@ impl Target {
     }
 
     /// Checks that the store is fit for locks.
-    pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, leasehold::Error> {
+    pub(crate) async fn examine(&self, how: &Examination) -> Result<Examined, Error> {
         let builder = self.builder.clone();
-        match address::split(&self.place.whole)[..] {
+        match &self.place.whole()[..] {
             [url] => builder.examine(url, how).await,
-            ref urls => builder.examine_quorum(urls, how).await,
+            urls => builder.examine_quorum(urls, how).await,
         }
     }
 }
@@ -152,6 +146,31 @@ const CLOSE: Duration = Duration::from_secs(1);
 
 /// The time limit for closing after a lost lease, shorter because a restart of the work should not wait.
 const CLOSE_LOST: Duration = Duration::from_millis(200);
+
+/// The time limit for the confirmation of a release. Without it the TTL ends the lease.
+pub(crate) const RELEASE: Duration = Duration::from_secs(3);
+
+/// The outcome of a release.
+pub(crate) enum Released {
+    Yes,
+    WasLost(Lost),
+    Unconfirmed(String),
+}
+
+impl Released {
+    /// Awaits the confirmation of a release, for at most `limit`.
+    pub(crate) async fn within(
+        limit: Duration,
+        release: impl Future<Output = Result<(), Error>>,
+    ) -> Self {
+        match tokio::time::timeout(limit, release).await {
+            Ok(Ok(())) => Self::Yes,
+            Ok(Err(Error::Lost(lost))) => Self::WasLost(lost),
+            Ok(Err(error)) => Self::Unconfirmed(error.to_string()),
+            Err(_) => Self::Unconfirmed("the store does not answer".into()),
+        }
+    }
+}
 
 /// The maximal number of files this process opens: two runtimes, the signals, a connection with its name look-up
 /// or database files, the terminal, the guardian's socket, a command being started.

@@ -12,10 +12,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::Client;
+use leasehold::{Client, StoreUrl};
 use leasehold_core::{KeyTemplate, Namespace};
 
-use crate::address;
 use crate::config::{
     self, KEY_TEMPLATE, NAMESPACE, Origin, PASSWORD_FILE, REQUEST_TIMEOUT, Settings, TLS, TLS_CA,
     TLS_CERT, TLS_KEY, TLS_NAME, TLS_PIN, TTL, Typed, URL, URL_FILE, Value,
@@ -32,64 +31,67 @@ const SERVERS: &str = "try it now        eval \"$(leasehold dev)\"
     your Redis        export LEASEHOLD_URL=redis://host:6379/
     for all programs  write url = \"redis://host:6379/\" to ";
 
+/// The section of these options in `--help`.
+pub(crate) const SECTION: &str = "Where locks live";
+
 /// The options that select the store. Every verb that uses a store has them.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct StoreArgs {
     /// Where locks live: redis://[user:password@]host[:port][/db], rediss://..., unix:/path/to/socket, local: for
     /// your processes on this host, or local:/path/to/file; for a quorum, 3 to 9 times, or
     /// redis+quorum://host1,host2,host3 [env: LEASEHOLD_URL]
-    #[arg(long)]
+    #[arg(long, help_heading = SECTION)]
     url: Vec<String>,
 
     /// A file that holds the URL [env: LEASEHOLD_URL_FILE]
-    #[arg(long, value_name = "FILE", conflicts_with = "url")]
+    #[arg(long, value_name = "FILE", conflicts_with = "url", help_heading = SECTION, hide_short_help = true)]
     url_file: Option<PathBuf>,
 
     /// A file that holds the password for the URL [env: LEASEHOLD_PASSWORD_FILE]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     password_file: Option<PathBuf>,
 
     /// For rediss://: the only authorities to trust (PEM), or the server's own certificate [env:
     /// LEASEHOLD_TLS_CA] [default: those of the system]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     tls_ca: Option<PathBuf>,
 
     /// For rediss://: the certificate of this client (PEM), for a server that asks for one [env:
     /// LEASEHOLD_TLS_CERT]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     tls_cert: Option<PathBuf>,
 
     /// For rediss://: the private key of that certificate (PEM) [env: LEASEHOLD_TLS_KEY] [default: in the same
     /// file]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     tls_key: Option<PathBuf>,
 
     /// For rediss://: the host name that the server's certificate must have [env: LEASEHOLD_TLS_NAME] [default:
     /// the host of the URL]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = SECTION, hide_short_help = true)]
     tls_name: Option<String>,
 
     /// For rediss://: trust the certificate with this SHA-256 fingerprint and no other, whoever signed it;
     /// several with commas between [env: LEASEHOLD_TLS_PIN]
-    #[arg(long, value_name = "SHA256")]
+    #[arg(long, value_name = "SHA256", help_heading = SECTION, hide_short_help = true)]
     tls_pin: Option<String>,
 
     /// A prefix for the name of the lock, followed by a colon [env: LEASEHOLD_NAMESPACE]
-    #[arg(long, value_name = "NS")]
+    #[arg(long, value_name = "NS", help_heading = SECTION, hide_short_help = true)]
     namespace: Option<String>,
 
     /// How the key is made from the name, to share it with other programs: lock:{} puts lock: before it [env:
     /// LEASEHOLD_KEY_TEMPLATE] [default: {}]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = SECTION, hide_short_help = true)]
     key_template: Option<String>,
 
     /// How long to wait for an answer of the store, 10ms to 60s; never longer than a third of the TTL [env:
     /// LEASEHOLD_REQUEST_TIMEOUT] [default: 2s]
-    #[arg(long, value_name = "DUR")]
+    #[arg(long, value_name = "DUR", help_heading = SECTION, hide_short_help = true)]
     request_timeout: Option<String>,
 
     /// Read this configuration file only, instead of ~/.config/leasehold/config.toml and /etc/leasehold.toml
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     config: Option<PathBuf>,
 }
 
@@ -106,8 +108,9 @@ impl StoreArgs {
     /// The typed store options, each followed by a space, for a command to paste. A password is not repeated.
     pub(crate) fn again(&self) -> String {
         let urls = self.url.iter().map(|url| {
-            let is_secret = address::has_password(url);
-            (URL, OsStr::new(if is_secret { "URL" } else { url }))
+            let has_none = |urls: Vec<StoreUrl>| !urls.iter().any(StoreUrl::has_password);
+            let is_shown = StoreUrl::list(url).is_ok_and(has_none);
+            (URL, OsStr::new(if is_shown { url.as_str() } else { "URL" }))
         });
         let config = self.config.iter().map(|file| ("config", file.as_os_str()));
         let option = |(key, value): (&'static str, &OsStr)| {
@@ -148,7 +151,7 @@ impl StoreArgs {
     fn settings(&self) -> Result<Settings, Exit> {
         // With spaces between, as in `LEASEHOLD_URL`.
         let urls = self.url.join(" ");
-        if address::split(&urls).len() < self.url.len() {
+        if StoreUrl::split(&urls).len() < self.url.len() {
             let why = "several URLs make a quorum, and each must be of a Redis or Valkey server";
             return Err(exit!(CONFIG, "--url: {why} (exit {CONFIG})"));
         }
@@ -188,15 +191,14 @@ impl StoreArgs {
         warn_of_open_files(&location);
         let config = self.config.as_deref();
         if location.is_read_again() && config.is_none_or(Path::is_file) {
-            let (again, known) = (self.clone(), Mutex::new(location.whole.clone()));
+            let (again, known) = (self.clone(), Mutex::new(location.whole()));
             // A file that cannot be read now counts as unchanged: the connection may work, and the server says if not.
             builder = builder.credentials_of_urls(move || {
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Ok((read, _)) = again.settings().and_then(|settings| place(&settings)) {
-                    *known = read.whole;
+                    *known = read.whole();
                 }
-                let urls = address::split(&known).into_iter();
-                urls.map(str::to_owned).collect()
+                known.clone()
             });
         }
         Ok(Target {
@@ -214,7 +216,7 @@ impl StoreArgs {
 fn warn_of_open_files(location: &StoreLocation) {
     let [url_file, password_file] = &location.files;
     let of_url = [url_file, &location.settings_file].into_iter().flatten();
-    let of_url = of_url.filter(|_| address::has_password(&location.url));
+    let of_url = of_url.filter(|_| location.has_password());
     let with_password = of_url.chain(password_file);
     with_password.for_each(|file| config::warn_if_open(file, "password"));
     if let Some(file) = key_file(&location.tls) {
@@ -255,18 +257,22 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
     };
     let url = for_any_directory(url, key, &setting.origin)?;
     let url_file = (key == URL_FILE).then(|| setting.path().to_owned());
-    let (mut whole, mut password_file) = (url.clone(), None);
-    if let Some(password) = settings
+    let urls = StoreUrl::list(&url).map_err(|invalid| {
+        let shown = invalid.input.clone();
+        setting.origin.of_url(invalid.into(), &shown)
+    })?;
+    let (mut password, mut password_file) = (None, None);
+    if let Some(file) = settings
         .get(PASSWORD_FILE)
         .filter(|one| one.is_for(&setting))
     {
-        whole = joined(&url, &setting, &password)?;
-        password_file = (whole != url).then(|| password.path().to_owned());
+        password = password_for(&urls, &setting, &file)?;
+        password_file = password.is_some().then(|| file.path().to_owned());
     }
-    let tls = of_tls(settings, &url, &setting)?;
+    let tls = of_tls(settings, &urls, &setting)?;
     let place = StoreLocation {
-        url: address::with_options(&url, &tls),
-        whole: address::with_options(&whole, &tls),
+        urls,
+        password,
         files: [url_file, password_file],
         settings_file,
         tls,
@@ -279,16 +285,14 @@ fn place(settings: &Settings) -> Result<(StoreLocation, Origin), Exit> {
 /// absolute path, so that it means the same file in each directory.
 fn for_any_directory(url: String, key: &str, origin: &Origin) -> Result<String, Exit> {
     let refuse = |why: &str| exit!(CONFIG, "{origin}: {why} (exit {CONFIG})");
-    match url.strip_prefix("local:") {
-        Some(file) if !file.is_empty() && !file.starts_with(['/', '?']) => {
-            if key == URL_FILE {
-                return Err(refuse(config::RELATIVE));
-            }
-            let absolute = absolute(file).ok_or_else(|| refuse("has no absolute path here"))?;
-            Ok(format!("local:{absolute}"))
-        }
-        _ => Ok(url),
+    let Some(file) = config::relative(&url) else {
+        return Ok(url);
+    };
+    if key == URL_FILE {
+        return Err(refuse(config::RELATIVE));
     }
+    let absolute = absolute(file).ok_or_else(|| refuse("has no absolute path here"))?;
+    Ok(format!("local:{absolute}"))
 }
 
 fn absolute(file: &str) -> Option<String> {
@@ -299,31 +303,35 @@ fn absolute(file: &str) -> Option<String> {
         .ok()
 }
 
-fn joined(url: &str, setting: &Value, password: &Value) -> Result<String, Exit> {
-    let refused = if address::has_password(url) {
+/// The password in the file of the setting `password`, for `urls`, the value of the setting `of_url`.
+fn password_for(
+    urls: &[StoreUrl],
+    of_url: &Value,
+    password: &Value,
+) -> Result<Option<String>, Exit> {
+    let refused = if urls.iter().any(StoreUrl::has_password) {
         "has a password already"
-    } else if address::takes_password(url) {
-        let secret = config::secret_line(password)?;
-        return Ok(address::with_password(url, &secret));
+    } else if urls.iter().all(StoreUrl::is_of_servers) {
+        return config::secret_line(password).map(Some);
     } else {
         "is not a Redis URL, and only Redis takes a password"
     };
     // A setting of a stronger layer overrides one of a weaker layer.
-    if setting.level < password.level {
-        return Ok(url.to_owned());
+    if of_url.level < password.level {
+        return Ok(None);
     }
     Err(password
         .origin
-        .refuse(format!("the URL from {} {refused}", setting.origin)))
+        .refuse(format!("the URL from {} {refused}", of_url.origin)))
 }
 
-/// The settings of encryption that belong to `url`, the value of the setting `of_url`, by their keys. Files get absolute paths.
+/// The settings of encryption that belong to `urls`, the value of the setting `of_url`, by their keys. Files get absolute paths.
 fn of_tls(
     settings: &Settings,
-    url: &str,
+    urls: &[StoreUrl],
     of_url: &Value,
 ) -> Result<Vec<(&'static str, String)>, Exit> {
-    let why_not = why_not(url);
+    let why_not = why_not(urls);
     let mut found = Vec::new();
     for key in TLS {
         let Some(value) = settings.get(key).filter(|value| value.is_for(of_url)) else {
@@ -351,11 +359,11 @@ fn is_meant_for(value: &Value, url: &Value) -> bool {
     !is_for_all && value.level <= url.level
 }
 
-/// Why this URL takes no setting of encryption, if it takes none.
-fn why_not(url: &str) -> Option<&'static str> {
-    if !address::is_encrypted(url) {
+/// Why these URLs take no setting of encryption, if they take none.
+fn why_not(urls: &[StoreUrl]) -> Option<&'static str> {
+    if !urls.iter().any(StoreUrl::is_encrypted) {
         Some("is not encrypted; write rediss://")
-    } else if address::has_tls_options(url) {
+    } else if urls.iter().any(StoreUrl::has_tls_options) {
         Some("has options of TLS already; put all of them in one place")
     } else {
         None

@@ -18,7 +18,7 @@ use crate::config::{duration, ttl};
 use crate::exit::{Exit, LOST, SOFTWARE, USAGE, exit};
 use crate::messages::{quoted, span};
 use crate::output;
-use crate::session::{with_client, with_client_until_signal};
+use crate::session::{RELEASE, Released, with_client, with_client_until_signal};
 use crate::store::StoreArgs;
 use crate::terminal::{Signals, Terminal};
 use crate::view::millis;
@@ -274,9 +274,6 @@ pub(crate) fn check(args: &Check) -> Result<Exit, Exit> {
     })
 }
 
-/// The time limit for releasing a lock whose token was not printed.
-const GIVE_BACK: Duration = Duration::from_secs(3);
-
 const ACQUIRE_HELP: &str = "\
 Waits in line until LOCK is free, takes it for --ttl, prints a token and ends. Nothing renews the lease
 automatically. It ends after --ttl, unless a process on any host renews or releases it by its token:
@@ -435,9 +432,9 @@ async fn take(
 
 /// Releases a lock whose token was not printed. Returns a message about the outcome.
 async fn give_back(detached: Detached, ttl: Duration) -> String {
-    match tokio::time::timeout(GIVE_BACK, detached.release()).await {
-        Ok(Ok(()) | Err(Error::Lost(_))) => "The lock was released again.".into(),
-        _ => format!(
+    match Released::within(RELEASE, detached.release()).await {
+        Released::Yes | Released::WasLost(_) => "The lock was released again.".into(),
+        Released::Unconfirmed(_) => format!(
             "The lock could not be released: its TTL ends it within {}.",
             span(ttl)
         ),

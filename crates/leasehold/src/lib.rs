@@ -80,6 +80,12 @@ pub use mutex::Mutex;
 pub use rustls;
 #[cfg(feature = "redis")]
 pub use store::QuorumInit;
+#[cfg(feature = "tls")]
+#[doc(hidden)]
+pub use store::StoreUrl;
+#[cfg(feature = "local")]
+#[doc(hidden)]
+pub use store::local::make_private;
 pub use store::memory::Memory;
 pub use store::{InspectedNodes, NodeView};
 #[cfg(feature = "timestamp")]

@@ -20,6 +20,12 @@ const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 /// How long a process may take to stop after SIGSTOP.
 const STOP: Duration = Duration::from_secs(10);
 
+/// How long a server may take to answer. Without data to load it takes a hundredth of a second.
+const START: Duration = Duration::from_secs(30);
+
+/// The pause between two attempts to reach a server that starts.
+const POLL: Duration = Duration::from_millis(2);
+
 /// `$0` is the program, which replaces this shell; the part in brackets remains as its child. A line on the pipe says that the
 /// program has ended, so its number may belong to another process by now.
 ///
@@ -101,6 +107,32 @@ impl Process {
             self.dismiss();
         }
         Ok(status)
+    }
+
+    /// Waits until this server answers: `answers` asks the server with this process id, and `pause` lets time pass. A caller without a
+    /// runtime blocks in both. An error says what became of the server.
+    pub async fn until_it_answers(
+        &mut self,
+        pause: impl AsyncFn(Duration),
+        answers: impl AsyncFn(u32) -> bool,
+    ) -> Result<(), String> {
+        let (started, mut answered) = (Instant::now(), false);
+        loop {
+            if let Some(status) = self.ended().map_err(|error| error.to_string())? {
+                return Err(format!("ended at once ({status})"));
+            }
+            // It lives after the answer, so the answer was not that of a server that took its port.
+            if answered {
+                return Ok(());
+            }
+            answered = answers(self.id()).await;
+            if !answered {
+                if started.elapsed() > START {
+                    return Err(format!("does not answer after {START:?}"));
+                }
+                pause(POLL).await;
+            }
+        }
     }
 
     /// Stops the process (SIGSTOP). Returns when it has stopped.

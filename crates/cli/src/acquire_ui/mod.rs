@@ -52,6 +52,9 @@ pub(crate) fn with_connect_note(help: &str) -> String {
     )
 }
 
+/// The section of the rarer ones of these options in `--help`.
+pub(crate) const SECTION: &str = "Waiting";
+
 /// The wait options of every verb that takes a lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitArgs {
@@ -67,7 +70,7 @@ pub(crate) struct WaitArgs {
 
     /// Purpose of this run, shown to other waiters; by default the name of the command, or of the verb if there
     /// is none
-    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_NOTE")]
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_NOTE", help_heading = SECTION, hide_short_help = true)]
     pub(crate) note: Option<String>,
 
     /// Print only errors, nothing about waiting or busy locks
@@ -75,11 +78,11 @@ pub(crate) struct WaitArgs {
     pub(crate) quiet: bool,
 
     /// Wait only if fewer than N others wait, else exit with 75
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = SECTION, hide_short_help = true)]
     pub(crate) max_waiters: Option<u32>,
 
     /// Progress while waiting: auto, plain (lines, as in a log) or none
-    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = SECTION, hide_short_help = true)]
     pub(crate) progress: ProgressMode,
 }
 
@@ -378,6 +381,11 @@ pub(crate) fn interrupted(signal: Signal, terminal: Option<&Terminal>) -> Exit {
     Exit::by(signal).by_interrupt(by_hand.then_some(InterruptTarget::Process))
 }
 
+/// True if an outer run has this entry in [`CHAIN`].
+pub(crate) fn is_in_chain(link: &str) -> bool {
+    env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|other| other == link))
+}
+
 /// True if the holder is an outer `leasehold run`, which cannot end before this process, or the lease whose
 /// token this process was given.
 pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
@@ -385,7 +393,7 @@ pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
         return false;
     };
     let token = owner.token();
-    env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|link| link == token))
+    is_in_chain(token)
         || env::var("LEASEHOLD_TOKEN").is_ok_and(|given| given.split('#').next() == Some(token))
 }
 

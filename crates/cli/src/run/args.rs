@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::acquire_ui::WaitArgs;
+use crate::acquire_ui::{self, WaitArgs};
 use crate::config::{duration, hold, ttl};
 use crate::exit::{self, Exit, exit};
 use crate::messages;
@@ -24,6 +24,9 @@ const SHORTEST_TTL: Duration = Duration::from_millis(50);
 
 /// With a shorter TTL, less than a tenth of a second lies between the kill of the command and the end of its lease.
 const SHORT_TTL: Duration = Duration::from_secs(5);
+
+/// The section of the rarer options in `--help`.
+const SECTION: &str = "The lease and the command";
 
 /// Take a lock, run a command, release the lock
 #[derive(Debug, Args)]
@@ -43,32 +46,32 @@ pub(crate) struct Run {
     pub(crate) skip: bool,
 
     /// Exit with N instead of 75 and 124
-    #[arg(short = 'E', long, value_name = "N")]
+    #[arg(short = 'E', long, value_name = "N", help_heading = acquire_ui::SECTION, hide_short_help = true)]
     pub(crate) busy_code: Option<u8>,
 
     /// Stop the command after it has held the lock for this long (at least 10ms), and exit with 79
-    #[arg(long, value_name = "DUR", value_parser = hold)]
+    #[arg(long, value_name = "DUR", value_parser = hold, help_heading = SECTION, hide_short_help = true)]
     pub(crate) max_hold: Option<Duration>,
 
     /// If the command succeeds sooner, keep the lock until this long after it was acquired (10ms to 24h)
-    #[arg(long, value_name = "DUR", value_parser = ttl)]
+    #[arg(long, value_name = "DUR", value_parser = ttl, help_heading = SECTION, hide_short_help = true)]
     pub(crate) at_least: Option<Duration>,
 
     /// Action when the lease is lost: term (then KILL), kill, warn (the command continues), or signal:NAME (then
     /// KILL)
-    #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse)]
+    #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse, help_heading = SECTION, hide_short_help = true)]
     pub(crate) on_lost: OnLost,
 
     /// Time between the stop signal and KILL, less than a third of the TTL; by default a sixth, up to 5s
-    #[arg(long, value_name = "DUR", value_parser = duration)]
+    #[arg(long, value_name = "DUR", value_parser = duration, help_heading = SECTION, hide_short_help = true)]
     grace: Option<Duration>,
 
     /// Release the lock when the command ends, even if it leaves processes behind
-    #[arg(long)]
+    #[arg(long, help_heading = SECTION, hide_short_help = true)]
     pub(crate) release_on_exit: bool,
 
     /// Write a JSON document about the outcome to a file, or to fd:N
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     pub(crate) report: Option<String>,
 
     #[command(flatten)]

@@ -11,14 +11,12 @@ use leasehold::timestamp::Unit;
 use leasehold::{Client, Clock, Error, Lease, Lost, Moment, TimestampHold, TimestampLock};
 use tokio::sync::watch;
 
-use crate::acquire_ui::{CHAIN, WaitArgs, interrupted};
+use crate::acquire_ui::{CHAIN, WaitArgs, interrupted, is_in_chain};
 use crate::exit::{BUSY, Exit, TIMEOUT, USAGE, exit};
 use crate::inherited_store::Variables;
 use crate::messages::{quoted, say, span};
+use crate::session::Released;
 use crate::terminal::{Signals, Terminal};
-
-/// The time limit for the confirmation of a release. Without it the TTL ends the lease.
-pub(super) const RELEASE: Duration = Duration::from_secs(3);
 
 /// The time limit after a lease was lost or could not be renewed. Most often the store does not answer then, and
 /// a restart of the command should not wait for it.
@@ -33,13 +31,6 @@ pub(crate) enum LockGuard {
         /// The entry of this lock in `LEASEHOLD_CHAIN`, by which nested runs recognize it.
         link: String,
     },
-}
-
-/// The outcome of a release.
-pub(crate) enum Released {
-    Yes,
-    WasLost(Lost),
-    Unconfirmed(String),
 }
 
 /// Asks the lock that the guard holds, of whichever kind it is.
@@ -107,12 +98,7 @@ impl LockGuard {
                 None => held.release().await,
             })
         };
-        match tokio::time::timeout(limit, released).await {
-            Ok(Ok(())) => Released::Yes,
-            Ok(Err(Error::Lost(lost))) => Released::WasLost(lost),
-            Ok(Err(error)) => Released::Unconfirmed(error.to_string()),
-            Err(_) => Released::Unconfirmed("the store does not answer".into()),
-        }
+        Released::within(limit, released).await
     }
 
     /// The variables that tell a command about this lock and its store, `store`. They contain no password.
@@ -153,20 +139,23 @@ impl LockGuard {
     }
 }
 
+/// The section of these options in `--help`.
+const SECTION: &str = "Sharing keys with other programs";
+
 /// The options of the timestamp protocol.
 #[derive(Debug, Args)]
 pub(crate) struct TimestampArgs {
     /// The lock protocol: mutex, or timestamp, to share the key with clients that do SETNX, GET, GETSET and DEL
-    #[arg(long, value_name = "PROTOCOL", value_enum, default_value_t)]
+    #[arg(long, value_name = "PROTOCOL", value_enum, default_value_t, help_heading = SECTION, hide_short_help = true)]
     protocol: Protocol,
 
     /// The time unit of those clients: s or ms [default: s]
-    #[arg(long, value_name = "UNIT", value_parser = ["s", "ms"])]
+    #[arg(long, value_name = "UNIT", value_parser = ["s", "ms"], help_heading = SECTION, hide_short_help = true)]
     timestamp_unit: Option<String>,
 
     /// Send single commands, as those clients do, for a server that refuses scripts: hardly safer than those
     /// clients
-    #[arg(long)]
+    #[arg(long, help_heading = SECTION, hide_short_help = true)]
     timestamp_without_scripts: bool,
 }
 
@@ -257,7 +246,7 @@ pub(crate) async fn wait_for_timestamp(
             answer = &mut asking => break answer,
             Ok(()) = found_busy.changed(), if is_new => {
                 is_new = false;
-                if has_link(&link) {
+                if is_in_chain(&link) {
                     return Err(nested(name));
                 }
                 if !how.quiet {
@@ -274,7 +263,7 @@ pub(crate) async fn wait_for_timestamp(
     };
     let hold = match answer {
         Ok(Some(hold)) => hold,
-        Ok(None) if has_link(&link) => return Err(nested(name)),
+        Ok(None) if is_in_chain(&link) => return Err(nested(name)),
         Ok(None) => return Err(refused(BUSY, "is busy".into())),
         Err(Error::Timeout(timeout)) => {
             let after = span(timeout.waited);
@@ -287,11 +276,6 @@ pub(crate) async fn wait_for_timestamp(
         Some(signal) => Err(interrupted(signal, terminal)),
         None => Ok(LockGuard::Timestamp { hold, link }),
     }
-}
-
-/// True if an outer run holds the lock.
-fn has_link(link: &str) -> bool {
-    env::var(CHAIN).is_ok_and(|chain| chain.split(' ').any(|other| other == link))
 }
 
 fn nested(name: &str) -> Exit {

@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 pub(crate) use self::args::Run;
 use self::command::{Child, ResolvedCommand};
 use self::guardian::Guardian;
-use self::lock::{LockGuard, RELEASE, RELEASE_LOST, Released};
+use self::lock::{LockGuard, RELEASE_LOST};
 use self::report::{Report, ReportFile};
 use self::stop::{Policy, StopReason, Verdict};
 use self::supervise::Supervisor;
@@ -27,7 +27,7 @@ use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts};
 use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit};
 use crate::inherited_store::{UrlFile, Variables};
 use crate::messages::{quoted, say, span, without_advice};
-use crate::session::with_client;
+use crate::session::{RELEASE, Released, with_client};
 use crate::terminal::{Signals, Terminal};
 use crate::view::millis;
 

@@ -15,11 +15,15 @@ pub(crate) mod redis;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "tls")]
+use std::fmt;
 use std::sync::Arc;
 #[cfg(any(feature = "doctor", feature = "redis"))]
 use std::time::Duration;
 
 use leasehold_core::Invalid;
+#[cfg(feature = "tls")]
+use leasehold_core::Ttl;
 
 #[cfg(feature = "timestamp")]
 pub(crate) use self::contract::TimestampRequest;
@@ -143,6 +147,105 @@ impl Target {
             }
             other => other,
         })
+    }
+}
+
+/// The text of a valid URL, for the command: to show it, to add settings to it, and to hand it on. It is not part of the stable API.
+#[cfg(feature = "tls")]
+#[derive(Clone)]
+pub struct StoreUrl(String);
+
+#[cfg(feature = "tls")]
+impl StoreUrl {
+    /// The URLs in a text with spaces between: the servers of a quorum. The path of one URL may contain spaces, so only a text with a
+    /// known scheme in each word is several URLs.
+    pub fn split(text: &str) -> Vec<&str> {
+        let is_of_servers = |url: &&str| {
+            url.split_once(':').is_some_and(|(scheme, _)| {
+                redis::Address::has_scheme(scheme) || redis::QuorumAddress::has_scheme(scheme)
+            })
+        };
+        let is_url = |url: &&str| {
+            let is_other = url.starts_with("local:") || url.starts_with("memory:");
+            is_other || is_of_servers(url)
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let is_list = words.len() > 1 && is_of_servers(&words[0]) && words.iter().all(is_url);
+        if is_list { words } else { vec![text] }
+    }
+
+    /// Reads the URLs in a text.
+    ///
+    /// # Errors
+    /// The first URL that names no store, as [`Client::connect`](crate::Client::connect) would refuse it.
+    pub fn list(text: &str) -> Result<Vec<Self>, Invalid> {
+        let read = |url: &str| Target::parse(url).map(|_| Self(url.to_owned()));
+        Self::split(text).into_iter().map(read).collect()
+    }
+
+    /// True for a server or a quorum: these take a password.
+    pub fn is_of_servers(&self) -> bool {
+        !self.servers().is_empty()
+    }
+
+    /// True if there is a password in it.
+    pub fn has_password(&self) -> bool {
+        self.servers().iter().any(redis::Address::has_password)
+    }
+
+    /// True if the connection is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.servers().iter().any(redis::Address::is_encrypted)
+    }
+
+    /// True if there are settings of encryption in it.
+    pub fn has_tls_options(&self) -> bool {
+        self.servers().iter().any(redis::Address::has_tls_options)
+    }
+
+    /// The longest TTL of a lease.
+    pub fn longest_ttl(&self) -> Duration {
+        match Target::parse(&self.0) {
+            Ok(Target::Quorum(quorum)) => quorum.terms().longest_ttl.get(),
+            _ => Ttl::MAX,
+        }
+    }
+
+    /// The URL with this password, if one is given, and with these settings of encryption, if it is encrypted.
+    pub fn with(&self, password: Option<&str>, tls: &[(&str, String)]) -> String {
+        let mut url = match password {
+            Some(password) => redis::with_password(&self.0, password),
+            None => self.0.clone(),
+        };
+        if self.is_encrypted() {
+            for (key, value) in tls {
+                url = redis::with_option(&url, key, value);
+            }
+        }
+        url
+    }
+
+    fn servers(&self) -> Vec<redis::Address> {
+        match Target::parse(&self.0) {
+            Ok(Target::Redis(address)) => vec![*address],
+            Ok(Target::Quorum(quorum)) => quorum.nodes,
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Without users and passwords.
+#[cfg(feature = "tls")]
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&redis::shown(&self.0))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -56,3 +56,60 @@ fn a_quorum_is_made_of_servers_only() {
     let shown = "quorum of 3: redis://a:6379, valkey://b:6379, unix:/c";
     assert_eq!(address.to_string(), shown);
 }
+
+#[cfg(all(feature = "tls", feature = "local"))]
+#[test]
+fn several_urls_have_spaces_between() {
+    for (text, urls) in [
+        ("redis://a", &["redis://a"][..]),
+        ("redis://a/\n", &["redis://a/\n"]),
+        ("redis://a  redis://b", &["redis://a", "redis://b"]),
+        (
+            "unix:/a redis+quorum://b local:/c",
+            &["unix:/a", "redis+quorum://b", "local:/c"],
+        ),
+        ("local:/a redis://b", &["local:/a redis://b"]),
+        ("redis://u:S3 CR3T@h", &["redis://u:S3 CR3T@h"]),
+        ("redis://a S3CR3T://b", &["redis://a S3CR3T://b"]),
+        ("redis://a redis", &["redis://a redis"]),
+        ("", &[""]),
+    ] {
+        assert_eq!(StoreUrl::split(text), urls, "{text}");
+    }
+    let refused = StoreUrl::list("redis://a redis://:S3CR3T").unwrap_err();
+    assert_eq!(refused.input, "redis:...");
+}
+
+#[cfg(all(feature = "tls", feature = "local"))]
+#[test]
+fn a_url_takes_the_settings_that_it_can_use() {
+    let one = |url: &str| StoreUrl::list(url).unwrap().remove(0);
+    let tls = [
+        ("tls_ca", "/a b".to_owned()),
+        ("tls_name", "c@d".to_owned()),
+    ];
+    for (url, whole) in [
+        ("rediss://h", "rediss://h?tls_ca=%2Fa%20b&tls_name=c%40d"),
+        (
+            "rediss://h/2?db=2\n",
+            "rediss://h/2?db=2&tls_ca=%2Fa%20b&tls_name=c%40d",
+        ),
+        ("redis://a", "redis://a"),
+        ("unix:/c", "unix:/c"),
+        ("local:/c", "local:/c"),
+        (
+            "rediss+quorum://a,b,c",
+            "rediss+quorum://a,b,c?tls_ca=%2Fa%20b&tls_name=c%40d",
+        ),
+    ] {
+        let url = one(url);
+        assert_eq!(url.with(None, &tls), whole);
+        assert_eq!(url.with(None, &[]), url.0);
+        assert_eq!(url.is_of_servers(), !whole.starts_with("local:"));
+        assert!(!url.has_password() && !url.has_tls_options(), "{url}");
+        assert_eq!(one(whole).has_tls_options(), url.is_encrypted());
+    }
+    let url = one("rediss+quorum://a,b,c").with(Some("S3CR3T"), &tls[..1]);
+    assert!(one(&url).has_password() && one(&url).has_tls_options());
+    assert!(!format!("{:?} {0}", one(&url)).contains("S3CR3T"));
+}

@@ -12,11 +12,12 @@ use super::clock::{self, ServerClock};
 use super::net::ReservedPort;
 use super::resp::{Reply, RespConn};
 use super::tls::{Certificates, Signed};
+use super::wait::block_on;
 use crate::directory::Directory;
 use crate::process::{Process, watched};
 
-/// How long a server may take to answer. Without data to load it takes a hundredth of a second.
-const START: Duration = Duration::from_secs(20);
+/// How long another program may keep the port of a server that starts again.
+const TAKEN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(2);
 
 /// The options of a server, used again at each restart.
@@ -53,21 +54,13 @@ impl Launch {
         let mut process = self
             .spawn()
             .map_err(|error| format!("cannot start {shown}: {error}"))?;
-        let started = Instant::now();
-        let why = loop {
-            match process.ended().map_err(|error| error.to_string())? {
-                None if self.answers(process.id()) => return Ok(Some(process)),
-                None if started.elapsed() > START => {
-                    break format!("does not answer after {START:?}");
-                }
-                None => thread::sleep(POLL),
-                Some(_) if self.directory.log().contains("Address already in use") => {
-                    return Ok(None);
-                }
-                Some(status) => break format!("ended at once ({status})"),
-            }
-        };
-        Err(format!("{shown} {why}:\n{}", self.directory.last_words()))
+        let pause = async |pause| thread::sleep(pause);
+        let up = process.until_it_answers(pause, async |id| self.answers(id));
+        match block_on(up) {
+            Ok(()) => Ok(Some(process)),
+            Err(_) if self.directory.log().contains("Address already in use") => Ok(None),
+            Err(why) => Err(format!("{shown} {why}:\n{}", self.directory.last_words())),
+        }
     }
 
     /// Like [`run`](Self::run), waiting for the port when it is taken.
@@ -77,7 +70,7 @@ impl Launch {
             if let Some(process) = self.run()? {
                 return Ok(process);
             }
-            if started.elapsed() > START {
+            if started.elapsed() > TAKEN {
                 let port = self.port.number();
                 let words = self.directory.last_words();
                 return Err(format!("port {port} stays taken:\n{words}"));

@@ -37,6 +37,7 @@ use leasehold_core::{LockName, Step};
 
 use self::db::Db;
 use self::file::BUSY_LIMIT;
+pub use self::path::make_private;
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examined, Facts, FileFacts};

@@ -33,7 +33,8 @@ pub(super) fn locate(given: &str) -> Result<FileLocation, Error> {
     if given.is_empty() {
         let environment = Environment::look();
         let directory = environment.directory();
-        make_private(&directory, environment.uid)?;
+        let unfit = make_private(&directory, environment.uid);
+        unfit.map_err(|why| refused(&directory, &why))?;
         let path = directory.join(FILE);
         return Ok(FileLocation {
             given: path.clone(),
@@ -160,20 +161,20 @@ impl Environment {
     }
 }
 
-/// Checks that `directory` exists, belongs to this user, and is not writable by other users. In a shared directory of
-/// temporary files, another user may have created it.
-fn make_private(directory: &Path, uid: u32) -> Result<(), StoreError> {
-    let store = label(directory);
+/// Creates `directory` if needed, for its user only. Checks that it belongs to this user, and that no other user can write in it: in a
+/// shared directory of temporary files, another user may have created it. The command makes its own by this, too; it is not part of the
+/// stable API.
+///
+/// # Errors
+/// That of the system, or one of the kind `Other` that says what is wrong with the directory.
+pub fn make_private(directory: &Path, uid: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(fault::of_io(&store, "cannot create the directory", &error));
-        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     // Does not follow a link, which could lead anywhere.
-    let found = fs::symlink_metadata(directory)
-        .map_err(|error| fault::of_io(&store, "cannot look at the directory", &error))?;
-    let wrong = if !found.is_dir() {
+    let found = fs::symlink_metadata(directory)?;
+    Err(io::Error::other(if !found.is_dir() {
         "is not a directory"
     } else if found.uid() != uid {
         "belongs to another user"
@@ -181,12 +182,20 @@ fn make_private(directory: &Path, uid: u32) -> Result<(), StoreError> {
         "can be written by other users"
     } else {
         return Ok(());
-    };
+    }))
+}
+
+/// The error for a directory that [`make_private`] refused.
+fn refused(directory: &Path, why: &io::Error) -> StoreError {
+    let store = label(directory);
+    if why.kind() != io::ErrorKind::Other {
+        return fault::of_io(&store, "cannot create the directory", why);
+    }
     let detail = format!(
-        "{} {wrong}; remove it, or choose a file with local:/path/to/file",
+        "{} {why}; remove it, or choose a file with local:/path/to/file",
         directory.display()
     );
-    Err(StoreError::new(store, StoreErrorKind::Denied, detail))
+    StoreError::new(store, StoreErrorKind::Denied, detail)
 }
 
 #[cfg(test)]
@@ -251,7 +260,7 @@ mod tests {
         let file = temp.path().join("file");
         fs::write(&file, "").unwrap();
         for (bad, uid) in [(&link, uid), (&open, uid), (&file, uid), (&ours, uid + 1)] {
-            let refused = make_private(bad, uid).unwrap_err();
+            let refused = refused(bad, &make_private(bad, uid).unwrap_err());
             assert_eq!(refused.kind, StoreErrorKind::Denied);
             assert!(refused.detail.contains(bad.to_str().unwrap()), "{refused}");
         }

@@ -4,6 +4,8 @@
 //! values for one of them.
 
 pub(super) mod quorum;
+#[cfg(feature = "tls")]
+pub(super) mod rewrite;
 #[cfg(test)]
 mod tests;
 
@@ -91,10 +93,16 @@ impl Address {
     }
 
     /// True if the client logs in with a password.
-    #[cfg(feature = "doctor")]
-    pub(super) fn has_password(&self) -> bool {
+    #[cfg(any(feature = "doctor", feature = "tls"))]
+    pub(crate) fn has_password(&self) -> bool {
         let is_asked_for = matches!(self.credentials, Some(Source::Credentials(_)));
         is_asked_for || self.settings.password().is_some()
+    }
+
+    /// True if the URL has settings of encryption.
+    #[cfg(feature = "tls")]
+    pub(crate) fn has_tls_options(&self) -> bool {
+        !self.tls.is_default()
     }
 
     /// Sets the options of a new stream.
@@ -106,13 +114,16 @@ impl Address {
         Ok(())
     }
 
+    /// True if the connection is encrypted.
+    #[cfg(any(feature = "doctor", feature = "tls"))]
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.addr, ConnectionAddr::TcpTls { .. })
+    }
+
     /// True if the connection is encrypted or does not leave this host's kernel.
     #[cfg(any(feature = "doctor", feature = "tls"))]
     pub(super) fn is_private(&self) -> bool {
-        matches!(
-            self.addr,
-            ConnectionAddr::TcpTls { .. } | ConnectionAddr::Unix(_)
-        )
+        self.is_encrypted() || matches!(self.addr, ConnectionAddr::Unix(_))
     }
 }
 

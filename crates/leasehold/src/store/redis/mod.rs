@@ -50,6 +50,8 @@ use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 pub(crate) use self::address::Address;
 pub(crate) use self::address::quorum::QuorumAddress;
+#[cfg(feature = "tls")]
+pub(crate) use self::address::rewrite::{shown, with_option, with_password};
 use self::connection::handshake::{Seat, Seats};
 use self::connection::{Connected, Connection};
 #[cfg(feature = "doctor")]
