@@ -27,7 +27,7 @@ use leasehold_core::{ClientId, LockName};
 
 use crate::load::{Call, Demand, Loader, Loads, Offer};
 use crate::local_cache::{Limits, LocalCache, Lookup, ReadTicket};
-use crate::telemetry::Reading;
+use crate::telemetry::{Observation, Reading};
 use crate::value::{Cached, Codec, Error, Origin, Refusal, decode};
 
 /// How long the receiver of a loaded value waits until the store has it.
@@ -108,7 +108,8 @@ impl Guard {
             Err(error) => Some(error.into()),
         };
         let error = refusal.map(|refusal| refusal.into_error(key, self.now()));
-        self.loads.telemetry.invalidated(key, error.as_ref());
+        let invalidated = Observation::Invalidated(error.as_ref());
+        self.loads.telemetry.observe(key, invalidated);
         error.map_or(Ok(()), Err)
     }
 
@@ -194,7 +195,8 @@ impl Guard {
                         let joined = loads.join(&call, &mut loader, seen, is_fresh);
                         // A client that is closed refreshes nothing.
                         if is_fresh && matches!(joined, Ok((_, true))) {
-                            loads.telemetry.refreshes_early(&call.key);
+                            let telemetry = &loads.telemetry;
+                            telemetry.observe(&call.key, Observation::RefreshesEarly);
                         }
                     }
                     return Ok(known);

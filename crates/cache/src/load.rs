@@ -17,7 +17,7 @@ use leasehold_core::{ClientId, LockName, Ttl};
 use tokio::sync::{Notify, watch};
 
 use crate::policy::{LONGEST, MOST_BYTES, Policy, millis};
-use crate::telemetry::{LeaseLost, LoadEnd, Loading, Telemetry};
+use crate::telemetry::{LeaseLost, LoadEnd, Loading, Observation, Telemetry};
 use crate::value::{Failure, Origin, Refusal};
 
 /// The longest text of a failure that is stored for other clients.
@@ -462,7 +462,8 @@ impl LoadTask {
     /// A load has failed. During the back-off this shared load answers all callers, without a request to the store.
     async fn back_off(&self, failure: Failure, left: Duration) -> LoadOutcome {
         let loads = &self.loads;
-        loads.telemetry.backs_off(&self.call.key, left);
+        let backs_off = Observation::BacksOff(left);
+        loads.telemetry.observe(&self.call.key, backs_off);
         let until = loads.entries.clock().now().after(left);
         let outcome = LoadOutcome::Refused(Refusal::Failed(failure, until));
         self.shared.tell(Stage::Ended(outcome.clone()));

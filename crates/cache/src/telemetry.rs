@@ -1,4 +1,5 @@
-//! The telemetry of a cache: its reads and loads as spans, events and numbers. It reports no value.
+//! The telemetry of a cache: its reads and loads as spans, events and numbers. It reports no value. [`Telemetry::observe`] is told what
+//! happens, as that of the library.
 //!
 //! All of it goes to the subscriber of the client. A subscriber that panics loses only its own event. A key becomes a label of the numbers only
 //! if the client declared it, as the name of a lock does.
@@ -14,7 +15,7 @@ use leasehold_core::cache::{CommitOutcome, Version};
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 use tracing::span::Entered;
-use tracing::{Level, Span, debug, info_span, warn};
+use tracing::{Level, Span, info_span};
 
 use crate::policy::millis;
 use crate::value::{Error, Origin, Refusal};
@@ -84,16 +85,30 @@ pub(crate) enum LeaseLost {
 /// The words for them, in their order.
 const CAUSES: [&str; 2] = ["deadline", "not_held"];
 
-/// Counts or measures an event of this entry: `count!(telemetry, key, back_offs.increment(1))`. Without the feature `metrics` it does nothing.
-macro_rules! count {
-    ($telemetry:expr, $key:expr, $($what:tt)+) => {
-        #[cfg(feature = "metrics")]
-        {
-            let telemetry: &Telemetry = $telemetry;
-            let series = &telemetry.series[telemetry.entries.label_of($key)];
-            shielded(|| series.$($what)+);
-        }
+/// Emits an event of this level, if the subscriber of the client wants it.
+macro_rules! say {
+    ($telemetry:expr, $level:ident $(, parent: $parent:expr)?; $($fields:tt)+) => {
+        $telemetry.entries.tell(Level::$level, || {
+            tracing::event!(target: TARGET, $(parent: $parent,)? Level::$level, { $($fields)+ });
+        })
     };
+}
+
+/// An event of an entry, of a read or of a load.
+#[derive(Clone, Copy)]
+pub(crate) enum Observation<'a> {
+    /// A read ended with this outcome. It waited for this time, if no value could be served at once.
+    Read(&'static str, Option<Duration>),
+    /// A reader of a fresh value refreshes it early.
+    RefreshesEarly,
+    /// A load failed, in this or another process. This client does not ask for the entry for this time.
+    BacksOff(Duration),
+    /// The entry was invalidated. With an error, it may have been.
+    Invalidated(Option<&'a Error>),
+    /// The lease of a load ended before the load.
+    LeaseLost(&'a Loading, LeaseLost),
+    /// A load ended. The loader took this time, and failed with this text.
+    Loaded(&'a Loading, LoadEnd, Duration, Option<&'a str>),
 }
 
 /// The telemetry of a cache.
@@ -155,39 +170,53 @@ impl Telemetry {
         }
     }
 
-    /// A reader of a fresh value refreshes it early.
-    pub(crate) fn refreshes_early(&self, key: &LockName) {
-        count!(self, key, early_refreshes.increment(1));
+    /// Passes an observation to the sinks.
+    pub(crate) fn observe(&self, key: &LockName, observation: Observation<'_>) {
+        #[cfg(feature = "metrics")]
+        self.series[self.entries.label_of(key)].observe(observation);
         let key = key.as_str();
-        self.entries.tell(Level::DEBUG, || {
-            debug!(target: TARGET, key, "refreshing early");
-        });
+        match observation {
+            Observation::Read(_, None) => {}
+            Observation::Read(outcome, Some(waited)) => {
+                say!(self, DEBUG; key, outcome, waited_ms = millis(waited), "waited for a value");
+            }
+            Observation::RefreshesEarly => say!(self, DEBUG; key, "refreshing early"),
+            Observation::BacksOff(left) => {
+                say!(self, DEBUG; key, left_ms = millis(left), "backing off");
+            }
+            Observation::Invalidated(None) => say!(self, DEBUG; key, "invalidated"),
+            Observation::Invalidated(Some(error)) => {
+                say!(self, WARN; key, %error, "invalidation not confirmed");
+            }
+            Observation::LeaseLost(load, how) => {
+                let cause = CAUSES[how as usize];
+                say!(self, DEBUG, parent: load.span.id(); key, cause, "lease of a load lost");
+            }
+            Observation::Loaded(load, end, took, error) => self.loaded(load, end, took, error),
+        }
     }
 
-    /// A load failed, in this or another process. This client does not ask for the entry for this time.
-    pub(crate) fn backs_off(&self, key: &LockName, left: Duration) {
-        count!(self, key, back_offs.increment(1));
-        let (key, left_ms) = (key.as_str(), millis(left));
-        self.entries.tell(Level::DEBUG, || {
-            debug!(target: TARGET, key, left_ms, "backing off");
+    fn loaded(&self, load: &Loading, end: LoadEnd, took: Duration, error: Option<&str>) {
+        let (key, outcome, took_ms) = (load.key.as_str(), LOADS[end as usize], millis(took));
+        let Loading { span, late, .. } = load;
+        shielded(|| {
+            span.record("took_ms", took_ms);
+            span.record("outcome", outcome);
+            span.record("late", late);
         });
-    }
-
-    /// An entry was invalidated. With an error, it may have been.
-    pub(crate) fn invalidated(&self, key: &LockName, error: Option<&Error>) {
-        count!(
-            self,
-            key,
-            invalidations[usize::from(error.is_none())].increment(1)
-        );
-        let (key, entries) = (key.as_str(), &self.entries);
-        match error {
-            None => entries.tell(Level::DEBUG, || {
-                debug!(target: TARGET, key, "invalidated");
-            }),
-            Some(error) => entries.tell(Level::WARN, || {
-                warn!(target: TARGET, key, %error, "invalidation not confirmed");
-            }),
+        match end {
+            LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => {
+                say!(self, DEBUG, parent: span.id(); key, took_ms, outcome, late, "loaded");
+            }
+            LoadEnd::Nothing | LoadEnd::Gone => {
+                say!(self, DEBUG, parent: span.id(); key, took_ms, outcome, "no value");
+            }
+            LoadEnd::Unconfirmed => {
+                say!(self, WARN, parent: span.id(); key, took_ms, late, "value not confirmed");
+            }
+            LoadEnd::Failed | LoadEnd::Panicked => {
+                say!(self, WARN, parent: span.id(); key, error, took_ms, "load failed");
+            }
         }
     }
 }
@@ -212,24 +241,10 @@ impl Reading<'_> {
     }
 
     fn end(&mut self, outcome: &'static str) {
-        let Some((telemetry, key)) = self.watched.take() else {
-            return;
-        };
-        let key = &key;
-        count!(telemetry, key, reads[numbers::place(outcome)].increment(1));
-        if !self.waits {
-            return;
+        if let Some((telemetry, key)) = self.watched.take() {
+            let waited = || telemetry.entries.clock().now().since(self.begun);
+            telemetry.observe(&key, Observation::Read(outcome, self.waits.then(waited)));
         }
-        let waited = telemetry.entries.clock().now().since(self.begun);
-        count!(
-            telemetry,
-            key,
-            waits[numbers::place(outcome)].record(waited)
-        );
-        telemetry.entries.tell(Level::DEBUG, || {
-            let (key, waited_ms) = (key.as_str(), millis(waited));
-            debug!(target: TARGET, key, outcome, waited_ms, "waited for a value");
-        });
     }
 }
 
@@ -263,57 +278,27 @@ impl Loading {
 
     /// The lease ended before the load. Reported once.
     pub(crate) fn lease_lost(&mut self, how: LeaseLost) {
-        if std::mem::replace(&mut self.late, true) {
-            return;
+        if !std::mem::replace(&mut self.late, true) {
+            self.observe(Observation::LeaseLost(self, how));
         }
-        let (telemetry, key, how) = (&self.telemetry, &self.key, how as usize);
-        count!(telemetry, key, leases_lost[how].increment(1));
-        telemetry.entries.tell(Level::DEBUG, || {
-            let (key, cause) = (key.as_str(), CAUSES[how]);
-            debug!(target: TARGET, parent: self.span.id(), key, cause, "lease of a load lost");
-        });
     }
 
     /// The load ended. The loader took this time, and failed with this text.
     pub(crate) fn ended(mut self, end: LoadEnd, took: Duration, error: Option<&str>) {
-        self.end(end, took, error);
+        self.ended = true;
+        self.observe(Observation::Loaded(&self, end, took, error));
     }
 
-    fn end(&mut self, end: LoadEnd, took: Duration, error: Option<&str>) {
-        self.ended = true;
-        let (telemetry, key) = (&self.telemetry, &self.key);
-        let (index, late) = (end as usize, self.late);
-        count!(telemetry, key, loads[usize::from(late)][index].increment(1));
-        count!(telemetry, key, load_time.record(took));
-        let (key, word, took_ms) = (key.as_str(), LOADS[index], millis(took));
-        shielded(|| {
-            self.span.record("took_ms", took_ms);
-            self.span.record("outcome", word);
-            self.span.record("late", late);
-        });
-        let (parent, say) = (self.span.id(), &telemetry.entries);
-        match end {
-            LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => say.tell(Level::DEBUG, || {
-                debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, late, "loaded");
-            }),
-            LoadEnd::Nothing | LoadEnd::Gone => say.tell(Level::DEBUG, || {
-                debug!(target: TARGET, parent: parent, key, took_ms, outcome = word, "no value");
-            }),
-            LoadEnd::Unconfirmed => say.tell(Level::WARN, || {
-                warn!(target: TARGET, parent: parent, key, took_ms, late, "value not confirmed");
-            }),
-            LoadEnd::Failed | LoadEnd::Panicked => say.tell(Level::WARN, || {
-                warn!(target: TARGET, parent: parent, key, error, took_ms, "load failed");
-            }),
-        }
+    fn observe(&self, observation: Observation<'_>) {
+        self.telemetry.observe(&self.key, observation);
     }
 }
 
 impl Drop for Loading {
     fn drop(&mut self) {
         if !self.ended {
-            let now = self.telemetry.entries.clock().now();
-            self.end(LoadEnd::Gone, now.since(self.begun), None);
+            let took = self.telemetry.entries.clock().now().since(self.begun);
+            self.observe(Observation::Loaded(self, LoadEnd::Gone, took, None));
         }
     }
 }
@@ -332,11 +317,12 @@ impl Drop for Inside<'_> {
 mod numbers {
     //! The numbers, for the recorder that was installed when the cache was made.
 
+    use leasehold::entries::shielded;
     use metrics::{
         Counter, Histogram, Label, Unit, counter, describe_counter, describe_histogram, histogram,
     };
 
-    use super::{CAUSES, LOADS};
+    use super::{CAUSES, LOADS, Observation};
 
     const READ: &str = "leasehold_cache_read_total";
     const WAIT: &str = "leasehold_cache_wait_seconds";
@@ -351,14 +337,6 @@ mod numbers {
     #[rustfmt::skip]
     const READS: [&str; 9] =
         ["fresh", "stale", "loaded", "waited", "nothing", "busy", "failed", "unavailable", "cancelled"];
-
-    /// The place of an outcome of a read.
-    pub(super) fn place(outcome: &str) -> usize {
-        READS
-            .iter()
-            .position(|word| *word == outcome)
-            .unwrap_or_default()
-    }
 
     /// The numbers, with their descriptions.
     #[rustfmt::skip]
@@ -375,16 +353,16 @@ mod numbers {
 
     /// The numbers of the entries that share a label.
     pub(super) struct Series {
-        pub(super) reads: [Counter; READS.len()],
-        pub(super) waits: [Histogram; READS.len()],
+        reads: [Counter; READS.len()],
+        waits: [Histogram; READS.len()],
         /// Of loads in time, and of late ones.
-        pub(super) loads: [[Counter; LOADS.len()]; 2],
-        pub(super) load_time: Histogram,
-        pub(super) leases_lost: [Counter; CAUSES.len()],
-        pub(super) early_refreshes: Counter,
-        pub(super) back_offs: Counter,
+        loads: [[Counter; LOADS.len()]; 2],
+        load_time: Histogram,
+        leases_lost: [Counter; CAUSES.len()],
+        early_refreshes: Counter,
+        back_offs: Counter,
         /// Unconfirmed, and confirmed.
-        pub(super) invalidations: [Counter; 2],
+        invalidations: [Counter; 2],
     }
 
     impl Series {
@@ -399,6 +377,30 @@ mod numbers {
             }
             let labels = labels.iter().map(Option::as_deref);
             labels.map(Self::new).collect()
+        }
+
+        pub(super) fn observe(&self, observation: Observation<'_>) {
+            let counter = match observation {
+                Observation::Read(outcome, waited) => {
+                    let place = READS.iter().position(|word| *word == outcome);
+                    let place = place.unwrap_or_default();
+                    if let Some(waited) = waited {
+                        shielded(|| self.waits[place].record(waited));
+                    }
+                    &self.reads[place]
+                }
+                Observation::RefreshesEarly => &self.early_refreshes,
+                Observation::BacksOff(_) => &self.back_offs,
+                Observation::Invalidated(error) => {
+                    &self.invalidations[usize::from(error.is_none())]
+                }
+                Observation::LeaseLost(_, how) => &self.leases_lost[how as usize],
+                Observation::Loaded(load, end, took, _) => {
+                    shielded(|| self.load_time.record(took));
+                    &self.loads[usize::from(load.late)][end as usize]
+                }
+            };
+            shielded(|| counter.increment(1));
         }
 
         fn new(label: Option<&str>) -> Self {

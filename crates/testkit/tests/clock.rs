@@ -1,4 +1,4 @@
-//! The virtual clock of a server.
+//! The virtual clock of a server, and a clock with an offset.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::disallowed_methods,
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-use leasehold_testkit::{RedisServer, Reply, RespConn, TestTime, eventually};
+use leasehold_testkit::{ClockOffset, RedisServer, Reply, RespConn, TestTime, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
 const START: u64 = 1_234_567_890_123_456;
@@ -70,6 +70,23 @@ fn starts_at_the_real_time() {
         .as_micros();
     let lag = real - u128::from(server.clock().now());
     assert!(lag < 60_000_000, "{lag} microseconds behind");
+}
+
+#[test]
+fn an_offset_is_added_to_the_hosts_time() {
+    let offset = ClockOffset::try_new().expect("a C compiler");
+    let server = RedisServer::builder().envs(offset.environment()).start();
+    let host = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        i64::try_from(now.expect("after 1970").as_micros()).expect("a clock")
+    };
+    for micros_ahead in [0, 3_600_000_001, -3_600_000_001] {
+        offset.try_set(micros_ahead).expect("a clock");
+        let asked = host();
+        let shown = micros(&server.cli(&["TIME"])).cast_signed() - micros_ahead;
+        // A server may use the system's coarse clock, which ticks less often.
+        assert!((asked - 10_000..=host()).contains(&shown), "{shown}");
+    }
 }
 
 #[test]

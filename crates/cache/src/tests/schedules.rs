@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
 use leasehold::Memory;
 use leasehold_core::cache::Step;
-use testkit::Rng;
 
 use super::{Lost, Network};
 use crate::{Cache, Origin, Policy};
@@ -18,7 +18,7 @@ struct Dice(Mutex<Rng>);
 
 impl Dice {
     fn below(&self, limit: u64) -> u64 {
-        self.0.lock().unwrap().below(limit)
+        self.0.lock().unwrap().u64(..limit)
     }
 
     fn millis(&self, most: u64) -> Duration {
@@ -98,7 +98,7 @@ impl Scene {
 }
 
 async fn schedule(seed: u64) -> (u64, u64) {
-    let dice = Arc::new(Dice(Mutex::new(Rng::new(seed))));
+    let dice = Arc::new(Dice(Mutex::new(Rng::with_seed(seed))));
     let place = super::Scene::new();
     let scene = Arc::new(Scene {
         dice: dice.clone(),

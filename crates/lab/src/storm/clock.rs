@@ -1,23 +1,12 @@
 //! The wall clock of a soak test's servers: the host's, plus an offset that jumps. No other clock is affected, and a server
 //! counts as following it only after a check.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Command;
 
-use tempfile::TempDir;
-use testkit::RedisServer;
+use testkit::{ClockOffset, RedisServer};
 
-use super::part::scratch;
 use crate::host_time;
 use crate::server::time_us;
-
-/// The C source of the library that replaces the system's time functions.
-const SHIM: &str = include_str!("clock.c");
-
-/// The environment variable with the path of the offset.
-const OFFSET: &str = "LEASEHOLD_STORM_CLOCK";
 
 /// The initial offset, which shows whether a server follows the clock.
 const AHEAD_NS: i64 = 10_000_000_000;
@@ -25,38 +14,19 @@ const AHEAD_NS: i64 = 10_000_000_000;
 /// One clock for all servers of a soak test.
 #[derive(Debug)]
 pub(super) struct ServerClock {
-    offset: File,
+    offset: ClockOffset,
     offset_ns: i64,
     /// The latest time that it showed before it was last set back.
     latest_ns: i64,
-    directory: TempDir,
 }
 
 impl ServerClock {
     /// Makes a clock, or says why it is not possible here.
     pub(super) fn make() -> Result<Self, String> {
-        if !cfg!(target_os = "linux") {
-            return Err("a server's clock can be led only on Linux".into());
-        }
-        let refused = |error: std::io::Error| format!("cannot make a clock: {error}");
-        let directory = scratch()?;
-        let source = directory.path().join("clock.c");
-        fs::write(&source, SHIM).map_err(refused)?;
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-o"])
-            .args([&directory.path().join("clock.so"), &source])
-            .output()
-            .map_err(|error| format!("no C compiler, cc: {error}"))?;
-        if !built.status.success() {
-            let said = String::from_utf8_lossy(&built.stderr);
-            let first = said.lines().next().unwrap_or_default();
-            return Err(format!("cc cannot compile it: {first}"));
-        }
         let mut clock = Self {
-            offset: File::create(directory.path().join("offset")).map_err(refused)?,
+            offset: ClockOffset::try_new()?,
             offset_ns: 0,
             latest_ns: 0,
-            directory,
         };
         clock.set(AHEAD_NS)?;
         Ok(clock)
@@ -64,8 +34,7 @@ impl ServerClock {
 
     /// The environment of a server that follows this clock.
     pub(super) fn environment(&self) -> Vec<(&'static str, PathBuf)> {
-        let file = |name| self.directory.path().join(name);
-        vec![("LD_PRELOAD", file("clock.so")), (OFFSET, file("offset"))]
+        self.offset.environment()
     }
 
     /// Jumps forward or back. The servers' next reading of the clock includes it.
@@ -104,12 +73,8 @@ impl ServerClock {
     }
 
     fn set(&mut self, offset_ns: i64) -> Result<(), String> {
-        // Written twice, one after the other: a reader reads again while the two copies differ.
-        for at in [0, 8] {
-            self.offset
-                .write_all_at(&offset_ns.to_ne_bytes(), at)
-                .map_err(|error| format!("cannot set a clock: {error}"))?;
-        }
+        // Jumps are whole microseconds.
+        self.offset.try_set(offset_ns / 1_000)?;
         self.offset_ns = offset_ns;
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Small histories, judged by trying all orders: could a fenced mutex have granted these leases in some order? The answer must
 //! agree with I1, I2 and I3 together.
 
+use fastrand::Rng;
 use leasehold_lab::history::{Invariant, Verdict};
 
-use crate::rng::Rng;
 use crate::text::{Text, campaign, complete, held, invoke};
 
 const HISTORIES: u64 = 10_000;
@@ -53,37 +53,37 @@ fn possible(left: &[Small], free: u64, fence: u64) -> bool {
 fn draw(rng: &mut Rng) -> Vec<Small> {
     let (mut free, mut fence) = (20, 0);
     let mut all = Vec::new();
-    for _ in 0..=rng.below(5) {
-        let given = free + rng.below(2);
-        let completed = given + rng.below(8);
-        fence += 1 + rng.below(2);
-        let until = completed.saturating_sub(2) + rng.below(16);
-        let extended = rng.percent(30).then(|| {
-            let invoked = completed + rng.below(3);
-            let done = invoked + rng.below(4);
-            (invoked, done, until.max(invoked + rng.below(10)))
+    for _ in 0..=rng.u64(..5) {
+        let given = free + rng.u64(..2);
+        let completed = given + rng.u64(..8);
+        fence += 1 + rng.u64(..2);
+        let until = completed.saturating_sub(2) + rng.u64(..16);
+        let extended = (rng.u64(..100) < 30).then(|| {
+            let invoked = completed + rng.u64(..3);
+            let done = invoked + rng.u64(..4);
+            (invoked, done, until.max(invoked + rng.u64(..10)))
         });
         let extended = extended.filter(|(invoked, _, _)| *invoked <= until);
         let last = extended.map_or(completed, |(_, done, _)| done);
         let this = Small {
-            invoked: given.saturating_sub(rng.below(12)),
+            invoked: given.saturating_sub(rng.u64(..12)),
             completed,
             fence,
             until,
             extended,
-            released: rng.percent(60).then(|| last + rng.below(8)),
-            unknown: rng.percent(10),
+            released: (rng.u64(..100) < 60).then(|| last + rng.u64(..8)),
+            unknown: rng.u64(..100) < 10,
         };
         if !this.unknown {
             free = given.max(this.end());
         }
         all.push(this);
     }
-    for _ in 0..rng.below(5) {
-        let at = usize::try_from(rng.below(all.len() as u64)).unwrap();
-        let change = 1 + rng.below(12);
+    for _ in 0..rng.u64(..5) {
+        let at = rng.usize(..all.len());
+        let change = 1 + rng.u64(..12);
         let this = &mut all[at];
-        match rng.below(6) {
+        match rng.u64(..6) {
             0 => this.fence = change,
             1 => this.invoked = this.invoked.saturating_sub(change),
             2 => this.completed = this.invoked.max(this.completed.saturating_sub(change)),
@@ -139,7 +139,7 @@ fn rejected(verdict: &Verdict) -> bool {
 fn the_judge_and_all_orders_agree() {
     let (mut sound, mut broken) = (0, 0);
     for seed in 0..HISTORIES {
-        let all = draw(&mut Rng::new(seed));
+        let all = draw(&mut Rng::with_seed(seed));
         let verdict = text(&all).judge().unwrap();
         // An acquire without outcome may have had the lock for no time, so it fits any order.
         let known: Vec<Small> = all.iter().filter(|small| !small.unknown).cloned().collect();

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use leasehold_lab::history::{judge, parse};
 use proptest::prelude::*;
 
-use crate::rng::Rng;
 use crate::simulator::simulate;
 use crate::text::campaign;
 
@@ -41,18 +41,18 @@ const FREE: [&str; 9] = [
 /// Changes the value of one field; or removes, doubles or moves a line; or changes a few bytes.
 fn mutated(files: &mut BTreeMap<String, String>, rng: &mut Rng) {
     let names: Vec<String> = files.keys().cloned().collect();
-    let text = files.get_mut(rng.pick(&names).unwrap()).unwrap();
+    let text = files.get_mut(rng.choice(&names).unwrap()).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     if lines.is_empty() {
         return;
     }
-    let at = usize::try_from(rng.below(lines.len() as u64)).unwrap();
-    match rng.below(20) {
+    let at = rng.usize(..lines.len());
+    match rng.u64(..20) {
         0 => drop(lines.remove(at)),
         1 => lines.insert(at, lines[at].clone()),
         2 => {
             let line = lines.remove(at);
-            let to = usize::try_from(rng.below(lines.len() as u64 + 1)).unwrap();
+            let to = rng.usize(..=lines.len());
             lines.insert(to, line);
         }
         3 => lines[at] = String::from_utf8_lossy(&garbled(lines[at].as_bytes(), rng)).into_owned(),
@@ -65,28 +65,28 @@ fn mutated(files: &mut BTreeMap<String, String>, rng: &mut Rng) {
             if drawn > 5 {
                 fields.retain(is_free);
             }
-            let Some(field) = rng.pick(&fields) else {
+            let Some(field) = rng.choice(&fields) else {
                 return mutated(files, rng);
             };
             if let Some((key, _)) = field.rsplit_once(':') {
-                let odd = rng.pick(&ODD).unwrap();
+                let odd = rng.choice(&ODD).unwrap();
                 let end = if field.ends_with('}') { "}" } else { "" };
                 lines[at] = lines[at].replacen(field.as_str(), &format!("{key}:{odd}{end}"), 1);
             }
         }
     }
     *text = lines.join("\n");
-    if rng.percent(90) {
+    if rng.u64(..100) < 90 {
         text.push('\n');
     }
 }
 
 fn garbled(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
-    for _ in 0..=rng.below(4) {
-        let at = usize::try_from(rng.below(bytes.len().max(1) as u64)).unwrap();
+    for _ in 0..=rng.u64(..4) {
+        let at = rng.usize(..bytes.len().max(1));
         if let Some(byte) = bytes.get_mut(at) {
-            *byte = u8::try_from(rng.below(256)).unwrap();
+            *byte = rng.u8(..);
         }
     }
     bytes
@@ -100,9 +100,9 @@ fn mutated_histories_are_refused_or_judged() {
     let sound: Vec<_> = (0..4).map(|seed| simulate(seed).files()).collect();
     let mut judged = 0;
     for seed in 0..seeds {
-        let mut rng = Rng::new(seed);
-        let mut files = rng.pick(&sound).unwrap().clone();
-        for _ in 0..=rng.below(2) {
+        let mut rng = Rng::with_seed(seed);
+        let mut files = rng.choice(&sound).unwrap().clone();
+        for _ in 0..=rng.u64(..2) {
             mutated(&mut files, &mut rng);
         }
         if let Ok(history) = parse(&files) {

@@ -9,7 +9,6 @@ mod command;
 mod hostile;
 mod independent;
 mod reading;
-mod rng;
 mod self_test;
 mod simulator;
 mod speed;

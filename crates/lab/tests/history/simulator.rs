@@ -4,9 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use fastrand::Rng;
 use serde_json::json;
 
-use crate::rng::Rng;
 use crate::text::{Text, campaign, complete, held, invoke};
 
 const MS: u64 = 1_000_000;
@@ -21,7 +21,7 @@ pub(crate) fn simulate(seed: u64) -> Text {
     settings["bounds"] =
         json!({"orphan_ms": 120, "scheduling_ms": 5, "acquire_after_calm_ms": 400});
     let mut world = World {
-        rng: Rng::new(seed),
+        rng: Rng::with_seed(seed),
         text: Text::new(settings),
         due: BinaryHeap::new(),
         workers: BTreeMap::new(),
@@ -112,16 +112,16 @@ impl World {
     }
 
     fn soon(&mut self, at: u64) -> u64 {
-        at + 20_000 + self.rng.below(2 * MS)
+        at + 20_000 + self.rng.u64(..2 * MS)
     }
 
     /// When a reply is written down: late if the process is stopped in it.
     fn answered(&mut self, at: u64, proc: u64) -> u64 {
         let answered = self.soon(at);
-        if answered > CALM - 3 * TTL || !self.rng.percent(5) {
+        if answered > CALM - 3 * TTL || self.rng.u64(..100) >= 5 {
             return answered;
         }
-        let until = answered + self.rng.below(2 * TTL) + 1;
+        let until = answered + self.rng.u64(..2 * TTL) + 1;
         self.fault("stop-worker", proc, answered, Some(until));
         until
     }
@@ -164,8 +164,8 @@ impl World {
     }
 
     fn ask(&mut self, at: u64, proc: u64) {
-        let lock = self.rng.below(LOCKS);
-        let careless = self.rng.percent(20) && at < CALM;
+        let lock = self.rng.u64(..LOCKS);
+        let careless = self.rng.u64(..100) < 20 && at < CALM;
         let worker = self.workers.get_mut(&proc).unwrap();
         worker.lock = lock;
         worker.owner = format!("{proc}.{}", worker.op);
@@ -174,16 +174,16 @@ impl World {
         worker.told = false;
         worker.careless = careless;
         self.begin(proc, "acquire", at);
-        if at < CALM && self.rng.percent(4) {
+        if at < CALM && self.rng.u64(..100) < 4 {
             // The worker dies in it; its command may or may not arrive.
             return self.die(proc, at + 1);
         }
-        let lost = at < CALM && self.rng.percent(8);
-        if lost && self.rng.percent(50) {
+        let lost = at < CALM && self.rng.u64(..100) < 8;
+        if lost && self.rng.u64(..100) < 50 {
             // The worker gives up before its command arrives, which may be much later, and sends nothing meanwhile.
             let given_up = self.soon(at);
             self.end(proc, "unknown", given_up);
-            let arrives = given_up + self.rng.below(100 * MS);
+            let arrives = given_up + self.rng.u64(..100 * MS);
             self.later(arrives, proc, Todo::LateGrant);
             return self.later(arrives + MS, proc, Todo::Ask);
         }
@@ -230,11 +230,11 @@ impl World {
     }
 
     fn make_use(&mut self, mut at: u64, proc: u64) {
-        if at < CALM && self.rng.percent(5) {
+        if at < CALM && self.rng.u64(..100) < 5 {
             return self.die(proc, at);
         }
-        if at < CALM - 3 * TTL && self.rng.percent(8) {
-            let until = at + self.rng.below(2 * TTL) + 1;
+        if at < CALM - 3 * TTL && self.rng.u64(..100) < 8 {
+            let until = at + self.rng.u64(..2 * TTL) + 1;
             self.fault("stop-worker", proc, at, Some(until));
             at = until;
         } else if at < CALM && self.workers[&proc].careless {
@@ -254,8 +254,8 @@ impl World {
         let todo = match base {
             _ if told && !careless => Todo::Release,
             None => Todo::Access(false),
-            Some(_) if !told && self.rng.percent(30) => Todo::Extend,
-            Some(_) if self.rng.percent(70) => Todo::Access(true),
+            Some(_) if !told && self.rng.u64(..100) < 30 => Todo::Extend,
+            Some(_) if self.rng.u64(..100) < 70 => Todo::Access(true),
             Some(_) => Todo::Release,
         };
         let what = match todo {

@@ -1,5 +1,5 @@
-//! The structure of the workspace: layers, imports, unsafe code, and limits in real time. The tests read the sources. Pages are checked by
-//! `scripts/pages`, matters of style by `scripts/style`.
+//! The structure of the workspace: layers, imports, and unsafe code. The tests read the sources. Pages, and limits in real time, are
+//! checked by `scripts/pages`, matters of style by `scripts/style`.
 
 #![allow(clippy::unwrap_used, reason = "a missing source fails the test")]
 
@@ -7,4 +7,3 @@ mod circles;
 mod diagrams;
 mod layers;
 mod modules;
-mod real_time;

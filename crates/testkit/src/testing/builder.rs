@@ -4,7 +4,6 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-#[cfg(target_os = "linux")]
 use super::clock::ServerClock;
 use super::launch::{Launch, Options};
 use super::net::ReservedPort;
@@ -76,8 +75,7 @@ impl RedisServerBuilder {
             .arg(port.to_string())
     }
 
-    /// Gives the server a virtual clock, which only the test moves; see [`RedisServer::clock`].
-    #[cfg(target_os = "linux")]
+    /// Gives the server a virtual clock, which only the test moves, on Linux; see [`RedisServer::clock`].
     pub fn virtual_clock(mut self) -> Self {
         self.options.virtual_clock = true;
         self
@@ -118,7 +116,6 @@ impl RedisServerBuilder {
             .options
             .tls
             .map(|signed| tls::generate(directory.path(), signed));
-        #[cfg(target_os = "linux")]
         let clock = self
             .options
             .virtual_clock
@@ -130,7 +127,6 @@ impl RedisServerBuilder {
             port: ReservedPort::new(),
             tls_port: ReservedPort::new(),
             certificates,
-            #[cfg(target_os = "linux")]
             clock,
         };
         for _ in 0..PORT_ATTEMPTS {

@@ -1,8 +1,9 @@
-//! The virtual wall clock of a server under test: only the test advances it. The clocks of the
-//! test process and of other servers are not affected.
+//! The wall clock of a server under test, on Linux: one that only the test advances, or the host's plus an offset. The clocks of
+//! the test process and of other servers are not affected.
 
 use std::fmt;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +15,14 @@ use crate::directory::Directory;
 
 const SHIM_SOURCE: &str = include_str!("../../clockshim.c");
 
+const LIBRARY: &str = "clockshim.so";
+
+/// The places of the two copies in the file that leads a clock.
+const FIRST: u64 = 0;
+const SECOND: u64 = 8;
+
 /// The clock of a server started with
-/// [`virtual_clock`](crate::RedisServerBuilder::virtual_clock).
+/// [`virtual_clock`](crate::RedisServerBuilder::virtual_clock), on Linux.
 ///
 /// It advances only when the test moves it, and all commands, scripts and expiries of the server
 /// see one time. It starts at the real time of the server's start, survives restarts, and can be
@@ -83,17 +90,17 @@ impl ClockState {
     /// goes on that asks for the time.
     fn begin(&mut self, micros: u64) {
         self.micros = micros;
-        self.write(0);
+        self.write(FIRST);
     }
 
     /// Writes the second copy. From now on, the server sees the new time.
     fn end(&self) {
-        self.write(8);
+        self.write(SECOND);
     }
 
-    fn write(&self, offset: u64) {
+    fn write(&self, place: u64) {
         self.file
-            .write_all_at(&self.micros.to_ne_bytes(), offset)
+            .write_all_at(&self.micros.to_ne_bytes(), place)
             .expect("write the clock file");
     }
 }
@@ -145,12 +152,49 @@ impl fmt::Debug for TestTime {
     }
 }
 
+/// The offset of a wall clock from the host's: servers with its [`environment`](Self::environment) show the host's time plus the
+/// offset, on Linux.
+#[derive(Debug)]
+pub struct ClockOffset {
+    file: File,
+    directory: Directory,
+}
+
+impl ClockOffset {
+    /// An offset of nothing at first. An error says why there can be none here.
+    pub fn try_new() -> Result<Self, String> {
+        let refused = |error: io::Error| format!("cannot make a clock: {error}");
+        let directory = Directory::make("leasehold-clock-").map_err(refused)?;
+        library(directory.path())?;
+        let file = File::create(clock_file(directory.path())).map_err(refused)?;
+        let offset = Self { file, directory };
+        offset.try_set(0)?;
+        Ok(offset)
+    }
+
+    /// The environment of a server that follows it.
+    pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        let directory = self.directory.path();
+        vec![
+            ("LD_PRELOAD", directory.join(LIBRARY)),
+            ("LEASEHOLD_CLOCK_OFFSET", clock_file(directory)),
+        ]
+    }
+
+    /// Sets the offset to so many microseconds. The servers' next reading of the clock includes it.
+    pub fn try_set(&self, micros: i64) -> Result<(), String> {
+        for place in [FIRST, SECOND] {
+            self.file
+                .write_all_at(&micros.to_ne_bytes(), place)
+                .map_err(|error| format!("cannot set a clock: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
 /// Puts the shim into `dir` and makes `command` run under the clock of that directory.
 pub(crate) fn preload(dir: &Path, command: &mut Command) {
-    let library = dir.join("clockshim.so");
-    if !library.exists() {
-        fs::write(&library, shim()).expect("write the clock shim");
-    }
+    let library = library(dir).unwrap_or_else(|why| panic!("no virtual clock: {why}"));
     command
         .env("LD_PRELOAD", library)
         .env("LEASEHOLD_CLOCK_FILE", clock_file(dir));
@@ -160,25 +204,36 @@ fn clock_file(dir: &Path) -> PathBuf {
     dir.join("clock")
 }
 
-/// The compiled shim, built once per process. Kept as bytes, since a directory held by a static
-/// would never be removed.
-fn shim() -> &'static [u8] {
-    static SHIM: OnceLock<Vec<u8>> = OnceLock::new();
-    SHIM.get_or_init(|| {
-        let dir = Directory::make("leasehold-clock-").expect("create a temporary directory");
-        let source = dir.path().join("clockshim.c");
-        let library = dir.path().join("clockshim.so");
-        fs::write(&source, SHIM_SOURCE).expect("write the shim's source");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-o"])
-            .args([&library, &source])
-            .output()
-            .unwrap_or_else(|error| panic!("the virtual clock needs a C compiler (cc): {error}"));
-        let complaints = String::from_utf8_lossy(&built.stderr);
-        assert!(
-            built.status.success(),
-            "cannot compile clockshim.c:\n{complaints}"
-        );
-        fs::read(&library).expect("read the compiled shim")
-    })
+/// The path of the shim in `dir`, where it is put.
+fn library(dir: &Path) -> Result<PathBuf, String> {
+    /// Built once per process. Kept as bytes, since a directory held by a static would never be removed.
+    static SHIM: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
+    let shim = SHIM.get_or_init(build).as_ref().map_err(String::clone)?;
+    let library = dir.join(LIBRARY);
+    if !library.exists() {
+        fs::write(&library, shim).map_err(|error| format!("cannot write {LIBRARY}: {error}"))?;
+    }
+    Ok(library)
+}
+
+fn build() -> Result<Vec<u8>, String> {
+    if !cfg!(target_os = "linux") {
+        return Err("a server's clock can be led only on Linux".into());
+    }
+    let refused = |error: io::Error| format!("cannot make a clock: {error}");
+    let directory = Directory::make("leasehold-clock-").map_err(refused)?;
+    let source = directory.path().join("clockshim.c");
+    let library = directory.path().join(LIBRARY);
+    fs::write(&source, SHIM_SOURCE).map_err(refused)?;
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .args([&library, &source])
+        .output()
+        .map_err(|error| format!("no C compiler, cc: {error}"))?;
+    if !built.status.success() {
+        let said = String::from_utf8_lossy(&built.stderr);
+        let first = said.lines().next().unwrap_or_default();
+        return Err(format!("cc cannot compile it: {first}"));
+    }
+    fs::read(&library).map_err(refused)
 }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(target_os = "linux")]
 use super::clock::{self, ServerClock};
 use super::net::ReservedPort;
 use super::resp::{Reply, RespConn};
@@ -28,7 +27,6 @@ pub(crate) struct Options {
     pub(crate) password: Option<String>,
     pub(crate) unix_socket: bool,
     pub(crate) tls: Option<Signed>,
-    #[cfg(target_os = "linux")]
     pub(crate) virtual_clock: bool,
     pub(crate) binary: Option<PathBuf>,
 }
@@ -42,7 +40,6 @@ pub(crate) struct Launch {
     pub(crate) port: ReservedPort,
     pub(crate) tls_port: ReservedPort,
     pub(crate) certificates: Option<Certificates>,
-    #[cfg(target_os = "linux")]
     pub(crate) clock: Option<ServerClock>,
 }
 
@@ -119,7 +116,6 @@ impl Launch {
             command.args(["--tls-auth-clients", "no"]);
         }
         command.args(&self.options.args);
-        #[cfg(target_os = "linux")]
         if self.clock.is_some() {
             clock::preload(self.directory.path(), &mut command);
         }

@@ -1,7 +1,6 @@
 //! Servers with faults, clocks and certificates that a test chooses, and a TCP proxy that loses, holds, delays and cuts.
 
 mod builder;
-#[cfg(target_os = "linux")]
 mod clock;
 mod deny;
 pub mod examples;
@@ -18,8 +17,7 @@ mod tls;
 mod wait;
 
 pub use builder::RedisServerBuilder;
-#[cfg(target_os = "linux")]
-pub use clock::{ServerClock, TestTime};
+pub use clock::{ClockOffset, ServerClock, TestTime};
 pub use net::{ReservedPort, free_port};
 pub use proxy::FaultProxy;
 pub use random::Rng;

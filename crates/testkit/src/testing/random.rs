@@ -1,4 +1,4 @@
-//! Random numbers for tests.
+//! Random numbers for the simulation of a quorum in core: its weaker rules fail in histories of this sequence. Other tests use `fastrand`.
 
 /// Random numbers from a seed (`SplitMix64`): one seed is one sequence, on every machine.
 #[derive(Debug, Clone)]

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-#[cfg(target_os = "linux")]
 use super::clock::ServerClock;
 use super::launch::Launch;
 use super::resp::{Reply, RespConn};
@@ -88,7 +87,6 @@ impl RedisServer {
     }
 
     /// The server's clock; panics unless started with `virtual_clock`.
-    #[cfg(target_os = "linux")]
     #[track_caller]
     pub fn clock(&self) -> ServerClock {
         self.launch

@@ -9,7 +9,6 @@ use testkit::RedisServer;
 use crate::host_time;
 use crate::ladder::redis::{Key, RedisCommand, Tick};
 use crate::ladder::words::Writing;
-use crate::rng::Rng;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -58,8 +57,8 @@ impl RealServers {
         if self.are_own {
             return String::new();
         }
-        let seed = host_time::up_ns() ^ u64::from(std::process::id()) << 40;
-        format!("lab:{:x}:", Rng::new(seed).next())
+        let run = host_time::up_ns() ^ u64::from(std::process::id()) << 40;
+        format!("lab:{run:x}:")
     }
 
     /// The addresses, without passwords.

@@ -148,6 +148,8 @@ fn every_history_keeps_the_invariants() {
 /// Histories in which `scripts/soak` found a fault. A later change of the simulation may make another history of a seed.
 #[test]
 fn histories_that_had_a_fault_have_none() {
+    // Another sequence of the generator would make other histories.
+    assert_eq!(fastrand::Rng::with_seed(7).u64(..), 0xc5fc_598e_707e_7291);
     for seed in [
         110_297,
         202_335,

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
 use leasehold_core::{Block, Fence, LockName, Mode, Reply, Step, Ttl};
 use redis::Value;
-use testkit::Rng;
 use tokio::sync::oneshot;
 
 use super::server::{Entry, Request, Said, Server};
@@ -55,7 +55,7 @@ struct Pushed {
 impl Play {
     fn new(seed: u64, scripts: Arc<Scripts>) -> Self {
         let mut play = Self {
-            random: Rng::new(seed),
+            random: Rng::with_seed(seed),
             now: at(0),
             queue: Queue::new("there".into()),
             flight: Flight::new(scripts.clone(), "channel".into()),
@@ -72,9 +72,9 @@ impl Play {
 
     fn run(&mut self) {
         for _ in 0..EVENTS {
-            let pause = self.random.below(300);
+            let pause = self.random.u64(..300);
             self.now = self.now.after(Duration::from_micros(pause));
-            match self.random.below(32) {
+            match self.random.u64(..32) {
                 0..=9 => self.push(),
                 10..=16 => self.take(),
                 17..=24 => self.hear(),
@@ -98,7 +98,7 @@ impl Play {
     }
 
     fn push(&mut self) {
-        let name = self.random.pick(&NAMES);
+        let name = self.random.choice(NAMES).unwrap();
         let mine = |pushed: &&mut Pushed| {
             let is_acquire = matches!(pushed.step, Step::Acquire { .. });
             is_acquire && !pushed.is_released && pushed.name == name
@@ -106,7 +106,7 @@ impl Play {
         // Its TTL tells an extension from others.
         let count = u64::try_from(self.pushed.len()).unwrap();
         let ttl = Ttl::new(Duration::from_millis(1_000 + count)).unwrap();
-        let what = self.random.below(4);
+        let what = self.random.u64(..4);
         let step = match self.pushed.iter_mut().rfind(mine) {
             Some(acquired) if what > 0 => {
                 let owner = owner(number(&acquired.step));
@@ -149,10 +149,10 @@ impl Play {
                     self.flight.begin(batch, self.now);
                 }
             }
-            Some(Action::CheckLiveness) if self.random.one_in(2) => self.reconnect(),
+            Some(Action::CheckLiveness) if self.random.bool() => self.reconnect(),
             Some(Action::CheckLiveness | Action::Reconnect) | None => {}
         }
-        if self.random.one_in(2) {
+        if self.random.bool() {
             self.receive();
         }
     }
@@ -214,21 +214,22 @@ impl Play {
 
     /// Time passes, and the time limits of some steps with it.
     fn pass(&mut self) {
-        let pause = Duration::from_millis(self.random.below(15));
+        let pause = Duration::from_millis(self.random.u64(..15));
         self.now = self.now.after(pause);
         self.queue.sweep(self.now);
     }
 
     /// Something happens to the server.
     fn change(&mut self) {
-        let name = self.random.pick(&NAMES);
-        let script = self.random.pick(&[SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY]);
-        match self.random.below(10) {
+        let name = self.random.choice(NAMES).unwrap();
+        let scripts = [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY];
+        let script = self.random.choice(scripts).unwrap();
+        match self.random.u64(..10) {
             9 => self.server.takes_native = !self.server.takes_native,
             0 => self.server.queue(name),
             1 => self.server.leave(name),
             2 => self.server.free(name),
-            3 => self.queue.set_contended(name, self.random.one_in(2)),
+            3 => self.queue.set_contended(name, self.random.bool()),
             4 if !self.server.denied.remove(name) => {
                 self.server.denied.insert(name.into());
             }
@@ -245,13 +246,13 @@ impl Play {
 
     /// The connection is lost. The server may have executed what it has received.
     fn reconnect(&mut self) {
-        while self.random.one_in(2) && self.server.answer().is_some() {}
+        while self.random.bool() && self.server.answer().is_some() {}
         self.server.lose();
         self.queue.disconnect(DisconnectReason::Lost, || {});
-        if self.random.one_in(3) {
+        if self.random.u64(..3) == 0 {
             self.push();
         }
-        if self.random.one_in(3) {
+        if self.random.u64(..3) == 0 {
             let kind = StoreErrorKind::Unreachable;
             let down = StoreError::new("there", kind, "refused");
             self.queue.set(ConnectionState::Down(down), || {});
@@ -264,7 +265,8 @@ impl Play {
 
     /// Two of three servers have a native command.
     fn connect(&mut self) {
-        let native = self.random.pick(&[None, Some(NATIVE[0]), Some(NATIVE[1])]);
+        let native = self.random.choice([None, Some(NATIVE[0]), Some(NATIVE[1])]);
+        let native = native.unwrap();
         self.scripts.frees_by(native);
         self.queue
             .set(ConnectionState::Up { listening: true }, || {});

@@ -1,10 +1,10 @@
 //! A release by a command of the server (`DELIFEQ`, `DELEX`), compared with core. On a server that has none, the scripts do the same.
 //! The steps need no clock, since a newer server counts its microseconds by itself.
 
+use fastrand::Rng;
 use leasehold_core::{
     ClientId, Counter, Fence, LockName, Now, Owner, Reply, Step, UnknownPresence,
 };
-use testkit::Rng;
 
 use super::model::{Role, START_US};
 use super::server::Redis;
@@ -54,10 +54,10 @@ fn shown(reply: &Reply) -> String {
 fn compare(redis: &mut Redis, random: &mut Rng) {
     for round in 0..ROUNDS {
         let (mut steps, mut expected) = (Vec::new(), Vec::new());
-        for at in 0..=random.index(NAMES) {
+        for at in 0..=random.usize(..NAMES) {
             let name = LockName::new(&format!("lock {at}")).unwrap();
-            let fence = START_US - random.below(9);
-            store(redis, name.key(), random.below(15), fence);
+            let fence = START_US - random.u64(..9);
+            store(redis, name.key(), random.u64(..15), fence);
             let mut state = redis.kept_of(&name, START_US / 1_000).unwrap().state;
             let (owner, keep, fence) = (owner(1), None, Some(Fence::new(fence)));
             let step = Step::Release { owner, keep, fence };
@@ -102,7 +102,7 @@ fn used(redis: &mut Redis) -> Option<(u64, u64)> {
 fn a_release_by_a_native_command_does_what_core_does() {
     for binary in servers() {
         let mut redis = Redis::start_on(binary.as_deref(), Role::Alone, Scripts::new);
-        let mut random = Rng::new(7);
+        let mut random = Rng::with_seed(7);
         redis.reset(START_US);
         compare(&mut redis, &mut random);
         let Some((calls, rejected)) = used(&mut redis) else {
