@@ -65,20 +65,20 @@ mod state;
 mod step;
 mod time;
 pub mod timestamp;
-mod turn;
 mod world;
 
 pub use fence::{Acceptable, Block, Counter, Fence, Fences};
 pub use hand_over::{HAND_OVER_FOR, HAND_OVERS, NoHandOver, Session, block_for};
 pub use invalid::Invalid;
+pub use lock::{
+    CLAIM_WINDOW, LockState, PASSED_OVER, Presence, UNHEARD_GRACE, UnknownPresence, WAITER_GRACE,
+    poll_after,
+};
 pub use name::{KeyTemplate, LockName, Namespace, Naming, RESERVED_SUFFIXES};
 pub use owner::{ClientId, Label, Owner, VALUE_SHOWN};
-pub use state::{Foreign, Holder, LockState, Mode, Waiter};
+pub use state::{Foreign, Holder, Mode, Waiter};
 pub use step::{
     Busy, Held, HolderIdentity, HolderView, Outcome, Reply, Snapshot, Step, Wait, WaiterView, Wake,
 };
 pub use time::{Now, Ttl};
-pub use turn::{
-    CLAIM_WINDOW, PASSED_OVER, Presence, UNHEARD_GRACE, UnknownPresence, WAITER_GRACE, poll_after,
-};
 pub use world::World;

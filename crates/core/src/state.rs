@@ -1,21 +1,8 @@
-//! The state of one lock, the effect of time on it, and the kinds of lock. Granting is in `turn.rs`.
-
-use std::collections::VecDeque;
+//! The parts of a lock's state, and the kinds of lock. The state and its steps are in `lock.rs`.
 
 use crate::fence::{Block, Fence, Fences};
 use crate::owner::Owner;
 use crate::time::{Now, Ttl};
-
-/// All that a store keeps of one name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LockState {
-    /// The holders; at most one for a mutex (C1).
-    pub holders: Vec<Holder>,
-    /// Another program's lock under the same name. Stores without foreign clients leave it empty.
-    pub foreign: Option<Foreign>,
-    /// The waiters, first in line first (C4). No owner is both here and among the holders.
-    pub queue: VecDeque<Waiter>,
-}
 
 /// A lease: held, or granted and not yet claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,30 +80,6 @@ impl Holder {
     /// Whether `fence` belongs to this grant; true for `None`, which means that the owner knows none.
     pub(crate) fn is_under(&self, fence: Option<Fence>) -> bool {
         fence.is_none_or(|fence| self.fences.contains(fence))
-    }
-}
-
-impl LockState {
-    /// Whether the state is empty.
-    pub fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.foreign.is_none() && self.queue.is_empty()
-    }
-
-    /// Drops what has expired, as Redis does without a request. Grants nothing.
-    pub fn expire(&mut self, now: Now) {
-        let ms = now.millis();
-        self.holders.retain(|holder| holder.expires_at_ms >= ms);
-        self.foreign
-            .take_if(|foreign| foreign.expires_at_ms.is_some_and(|at| at < ms));
-    }
-
-    /// Drops the waiters of a free lock if all of them are silent, as the next step would. An abandoned queue has no next
-    /// step.
-    pub(crate) fn forget_silent(&mut self, now: Now) {
-        let free = self.holders.is_empty() && self.foreign.is_none();
-        if free && self.queue.iter().all(|waiter| waiter.is_silent(now)) {
-            self.queue.clear();
-        }
     }
 }
 

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::fence::Counter;
+use crate::lock::{LockState, Presence};
 use crate::name::LockName;
 use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms, vote};
-use crate::state::LockState;
 use crate::step::{Outcome, Reply, Step};
 use crate::time::Now;
-use crate::turn::Presence;
 
 /// Every lock of a store, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fence::Counter;
+use crate::lock::{LockState, Presence, Request, Turn};
 use crate::name::LockName;
-use crate::state::{LockState, Mode};
+use crate::state::Mode;
 use crate::step::{NoVote, Outcome, Proposal, QuorumTerms, Reply};
 use crate::time::{Now, Ttl, millis};
-use crate::turn::{Presence, Request, Turn};
 
 /// How far ahead of a node's clock a proposed fence may be. Clocks that differ by more cannot use one quorum.
 pub const AHEAD: Duration = Duration::from_secs(10);

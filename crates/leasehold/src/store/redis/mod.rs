@@ -211,6 +211,6 @@ impl Store for RedisStore {
         name: &'a LockName,
         ask: &'a TimestampRequest,
     ) -> Option<Answering<'a, leasehold_core::timestamp::Reply>> {
-        Some(self.take_timestamp(name, ask).boxed())
+        Some(timestamp::take(self, name, ask).boxed())
     }
 }

@@ -23,29 +23,28 @@ use crate::store::contract::TimestampRequest;
 /// How often to begin again without scripts when the lock became free meanwhile.
 const TRIES: usize = 3;
 
-impl RedisStore {
-    pub(super) async fn take_timestamp(
-        &self,
-        name: &LockName,
-        ask: &TimestampRequest,
-    ) -> Result<Reply, StoreError> {
-        let take = async |connected: &Connected| {
-            let mut connection = connected.wire.clone();
-            if ask.by_script {
-                by_script(&self.scripts, &mut connection, name, ask.unit, &ask.step).await
-            } else {
-                by_commands(&mut connection, name, ask.unit, &ask.step).await
-            }
-        };
-        let limit = match &ask.step {
-            Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
-                // As for a step of a mutex.
-                (ttl.get() / 3).min(self.limit)
-            }
-            _ => self.limit,
-        };
-        self.connection.call(limit, take).await
-    }
+/// Executes a step on a key of the protocol.
+pub(super) async fn take(
+    store: &RedisStore,
+    name: &LockName,
+    ask: &TimestampRequest,
+) -> Result<Reply, StoreError> {
+    let take = async |connected: &Connected| {
+        let mut connection = connected.wire.clone();
+        if ask.by_script {
+            by_script(&store.scripts, &mut connection, name, ask.unit, &ask.step).await
+        } else {
+            by_commands(&mut connection, name, ask.unit, &ask.step).await
+        }
+    };
+    let limit = match &ask.step {
+        Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
+            // As for a step of a mutex.
+            (ttl.get() / 3).min(store.limit)
+        }
+        _ => store.limit,
+    };
+    store.connection.call(limit, take).await
 }
 
 /// Executes a step as one script.
