@@ -125,8 +125,12 @@ pub enum FaultKind {
     KillWorker,
     /// SIGSTOP to the server, SIGCONT later.
     StopServer,
-    /// SIGKILL to the server, and a new one on its data.
+    /// SIGKILL to the server, and a new one on its data; to a node of a quorum, and a new one without data.
     KillServer,
+    /// SIGKILL to a node of a quorum, and a new one on its data.
+    RestartServer,
+    /// SIGKILL to a node of a quorum, and a new one on an older snapshot of its data.
+    Rollback,
     /// `SCRIPT FLUSH`.
     ScriptFlush,
     /// `CLIENT KILL` of the workers' connections.
@@ -184,6 +188,8 @@ impl FaultKind {
             self,
             Self::StopServer
                 | Self::KillServer
+                | Self::RestartServer
+                | Self::Rollback
                 | Self::BlackHole
                 | Self::BlackHoleRequests
                 | Self::Slow
