@@ -149,6 +149,9 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
     let counts = &storm["verdict"]["counts"];
     let acquisitions = counts["acquisitions"].as_u64().unwrap();
     assert!(acquisitions >= 200, "{counts:#}");
+    let reach = &counts["reach"];
+    assert!(reach["renewed"].as_u64().unwrap() > 0, "{counts:#}");
+    assert!(reach["out_ms"].as_u64().unwrap() > 0, "{counts:#}");
     let faults = faults(counts);
     for (kind, least) in FLOORS {
         let count = faults.get(*kind).copied().unwrap_or_default();

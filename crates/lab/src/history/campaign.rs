@@ -26,6 +26,9 @@ pub struct Campaign {
     pub control: bool,
     /// `leasehold`, or the name of a rung of the ladder.
     pub system: String,
+    /// How many nodes vote on each lock; 0 if it is one server.
+    #[serde(default)]
+    pub nodes: u64,
     /// The least number of faults of each kind.
     #[serde(default)]
     pub planned: BTreeMap<FaultKind, u64>,
@@ -54,8 +57,12 @@ pub struct Bounds {
     pub acquire_after_calm_ms: Option<u64>,
     /// How long after a TTL an acquire without an outcome may still hold the lock (I8).
     pub orphan_ms: u64,
-    /// How late a process that was not stopped may write that something happened (I7, I9): 25 by default.
+    /// How late a process that was not stopped may write that something happened (I7, I9, I13): 25 by default.
     pub scheduling_ms: u64,
+    /// How long after the end of its fault a node of a quorum may be out of reach of some client (I13).
+    pub recovery_ms: u64,
+    /// The longest wait for a lock that nobody holds, on a quorum (I13). Without it, that is measured only.
+    pub idle_ms: Option<u64>,
 }
 
 impl Default for Bounds {
@@ -64,6 +71,8 @@ impl Default for Bounds {
             acquire_after_calm_ms: None,
             orphan_ms: 0,
             scheduling_ms: 25,
+            recovery_ms: 0,
+            idle_ms: None,
         }
     }
 }
@@ -71,6 +80,10 @@ impl Default for Bounds {
 impl Bounds {
     pub(crate) fn scheduling_ns(self) -> u64 {
         self.scheduling_ms.saturating_mul(1_000_000)
+    }
+
+    pub(crate) fn recovery_ns(self) -> u64 {
+        self.recovery_ms.saturating_mul(1_000_000)
     }
 
     pub(crate) fn orphan_ns(self) -> u64 {
@@ -112,8 +125,12 @@ pub enum FaultKind {
     KillWorker,
     /// SIGSTOP to the server, SIGCONT later.
     StopServer,
-    /// SIGKILL to the server, and a new one on its data.
+    /// SIGKILL to the server, and a new one on its data; to a node of a quorum, and a new one without data.
     KillServer,
+    /// SIGKILL to a node of a quorum, and a new one on its data.
+    RestartServer,
+    /// SIGKILL to a node of a quorum, and a new one on an older snapshot of its data.
+    Rollback,
     /// `SCRIPT FLUSH`.
     ScriptFlush,
     /// `CLIENT KILL` of the workers' connections.
@@ -171,6 +188,8 @@ impl FaultKind {
             self,
             Self::StopServer
                 | Self::KillServer
+                | Self::RestartServer
+                | Self::Rollback
                 | Self::BlackHole
                 | Self::BlackHoleRequests
                 | Self::Slow

@@ -26,13 +26,16 @@
 //!
 //! ```json
 //! {"ev":"invoke","proc":3,"pid":123,"op":17,"what":"acquire","lock":"m1","owner":"9f3c","at_ns":1000,"fence":640}
-//! {"ev":"complete","proc":3,"op":17,"at_ns":2000,"outcome":"ok","fence":640,"valid_until_ns":150000000}
+//! {"ev":"complete","proc":3,"op":17,"at_ns":2000,"outcome":"ok","fence":640,"valid_until_ns":150000000,"renews":true}
+//! {"ev":"complete","proc":3,"op":18,"at_ns":2500,"outcome":"unknown","no_answer":true}
 //! {"ev":"told-lost","proc":3,"lock":"m1","owner":"9f3c","at_ns":150000100,"valid_until_ns":150000000}
 //! ```
 //!
 //! - `what` is `acquire`, `extend`, `release`, or `read` and `write`: operations on the resource under the lease.
 //! - `outcome` is `ok`, `refused` (busy, timed out, or not taken by the resource), `lost` (of an extend or a release: the
 //!   lease was over) or `unknown` (it may have taken effect, for example a cancelled acquire).
+//! - `renews`: the lease renews itself. `no_answer`: the outcome is unknown because the store did not answer, and not because the
+//!   worker gave up. Both are false by default.
 //! - `owner` names one acquisition and is new for each. An operation belongs to the lease that its process acquired last as
 //!   this owner. A repeated acquire of an owner that answers the same fence is the same lease.
 //! - The lines of a file are in order of their `at_ns`. Each owner belongs to one process.
@@ -61,6 +64,7 @@
 //! ```json
 //! {"ev":"fault","kind":"stop-worker","target":"worker-3","at_ns":5000,"until_ns":9000}
 //! {"ev":"server-start","epoch":0,"at_ns":6000}
+//! {"ev":"unwell","target":"node-2","at_ns":6500,"until_ns":8000}
 //! {"ev":"calm","at_ns":10000}
 //! ```
 //!
@@ -71,6 +75,8 @@
 //!   jump, which happened between `at_ns` and `until_ns`.
 //! - `server-start`: `epoch` counts how often the store lost its data; it is 0 until the first loss. `at_ns` is read when
 //!   the old server is dead or unreachable, and the new one is not started or not reachable yet.
+//! - `unwell`: until when a fault may have kept a node from its votes: it is written when the fault is over. After a loss of data that
+//!   is the end of the quarantine, and after a `clock-forward` the time that its clock has shown.
 //! - `calm`: the faults are over. The last one counts, and no fault may follow it.
 //!
 //! # `store.jsonl`
@@ -140,6 +146,7 @@ pub(crate) enum Line {
     Fault(Fault),
     Calm { at_ns: u64 },
     ServerStart { epoch: u32, at_ns: u64 },
+    Unwell(Unwell),
     Removed(Removal),
 }
 
@@ -179,6 +186,12 @@ pub(crate) struct Completion {
     pub(crate) outcome: Outcome,
     pub(crate) fence: Option<u64>,
     pub(crate) valid_until_ns: Option<u64>,
+    /// The lease renews itself.
+    #[serde(default)]
+    pub(crate) renews: bool,
+    /// The store did not answer.
+    #[serde(default)]
+    pub(crate) no_answer: bool,
     #[serde(skip)]
     pub(crate) source: Source,
 }
@@ -262,6 +275,14 @@ impl Fault {
         let node = self.target.strip_prefix("node-");
         self.target == "server" || node.and_then(number_of).is_some()
     }
+}
+
+/// The time in which a node of a quorum was unwell.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Unwell {
+    pub(crate) target: String,
+    pub(crate) at_ns: u64,
+    pub(crate) until_ns: u64,
 }
 
 /// Parses a number in its only notation: otherwise two files could belong to one process.

@@ -1,4 +1,4 @@
-//! The twelve invariants that a history must satisfy.
+//! The thirteen invariants that a history must satisfy.
 
 use std::fmt;
 
@@ -70,11 +70,23 @@ pub enum Invariant {
     /// each ok release, unless the acquire had no outcome.
     #[serde(rename = "I12")]
     LogsAgree,
+    /// I13: a quorum serves while a majority is in reach. A node is *unwell* from the beginning of its fault until the nemesis has
+    /// seen it well and the recovery bound has passed. A majority is *in reach* while so few nodes are unwell that the others are a
+    /// majority. A holder is *healthy* if its process was not stopped.
+    ///
+    /// After a majority has been in reach for two TTLs, no healthy holder is told of the loss of a lease that renews itself, or of
+    /// another one before its deadline. If one is in reach during the whole request, it has an answer. While one is in reach,
+    /// nobody whose process is not stopped waits longer than the idle bound for a lock that nobody holds: from the end of each lease,
+    /// as its holder or its death tells, to the next grant. Votes that are left behind are no holder: the bound allows for them.
+    ///
+    /// If a process may be late by more than half a TTL, that explains a loss or a missing answer: both are counted then, no more.
+    #[serde(rename = "I13")]
+    Available,
 }
 
 impl Invariant {
     /// All invariants, by number.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::UniqueFence,
         Self::FenceOrder,
         Self::Exclusion,
@@ -87,10 +99,11 @@ impl Invariant {
         Self::Liveness,
         Self::RealCampaign,
         Self::LogsAgree,
+        Self::Available,
     ];
 
     /// The names, by number.
-    const NAMES: [(&'static str, &'static str); 12] = [
+    const NAMES: [(&'static str, &'static str); 13] = [
         ("I1", "unique fence"),
         ("I2", "fence order"),
         ("I3", "exclusion"),
@@ -103,9 +116,10 @@ impl Invariant {
         ("I10", "liveness"),
         ("I11", "real campaign"),
         ("I12", "logs agree"),
+        ("I13", "available"),
     ];
 
-    /// The number: `I1` to `I12`.
+    /// The number: `I1` to `I13`.
     pub fn id(self) -> &'static str {
         Self::NAMES[self as usize].0
     }

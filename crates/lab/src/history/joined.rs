@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::history::campaign::{Campaign, FaultKind};
 use crate::history::format::{
-    Decision, Fault, LossReport, Operation, OperationKind, Outcome, Removal, Source,
+    Decision, Fault, LossReport, Operation, OperationKind, Outcome, Removal, Source, Unwell,
 };
 use crate::history::lease::Lease;
 
@@ -30,6 +30,9 @@ pub struct History {
     pub(crate) set_forward: Vec<(u64, u64)>,
     /// The times in which the server's clock jumped back, and by how much: in order.
     pub(crate) set_back: Vec<(u64, u64, u64)>,
+    pub(crate) unwell: Vec<Unwell>,
+    /// The times in which too many nodes of a quorum were unwell for a majority: disjoint, in order.
+    pub(crate) out_of_reach: Vec<(u64, u64)>,
 }
 
 /// A worker process.
@@ -54,6 +57,7 @@ impl Process {
 impl History {
     /// Sorts the faults, and joins those of the server and of each worker.
     pub(crate) fn join_faults(&mut self) {
+        self.out_of_reach = self.without_majority();
         self.faults.sort_by_key(|fault| fault.at_ns);
         let faults = &self.faults;
         let spans = |of: fn(FaultKind) -> bool| {
@@ -82,6 +86,60 @@ impl History {
                 _ => {}
             }
         }
+    }
+
+    /// The times in which no majority of the nodes was in reach.
+    fn without_majority(&self) -> Vec<(u64, u64)> {
+        let recovery_ns = self.campaign.bounds.recovery_ns();
+        let mut unwell: Vec<&Unwell> = self.unwell.iter().collect();
+        unwell.sort_by_key(|unwell| unwell.at_ns);
+        let mut nodes: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+        for unwell in unwell {
+            let until_ns = unwell.until_ns.saturating_add(recovery_ns);
+            let spans = nodes.entry(&unwell.target).or_default();
+            add_span(spans, (unwell.at_ns, until_ns));
+        }
+        let spans = nodes.into_values().flatten();
+        let mut changes: Vec<(u64, bool)> = spans
+            .flat_map(|(from, to)| [(from, true), (to, false)])
+            .collect();
+        changes.sort_unstable();
+        // The most nodes that a majority can do without.
+        let spared = self.campaign.nodes.saturating_sub(1) / 2;
+        let (mut count, mut since, mut times) = (0, 0, Vec::new());
+        for (at_ns, falls_ill) in changes {
+            if falls_ill {
+                count += 1;
+                if count == spared + 1 {
+                    since = at_ns;
+                }
+            } else {
+                if count == spared + 1 {
+                    add_span(&mut times, (since, at_ns));
+                }
+                count -= 1;
+            }
+        }
+        times
+    }
+
+    /// Whether a majority was in reach all the time.
+    pub(crate) fn in_reach(&self, from_ns: u64, to_ns: u64) -> bool {
+        last_begun(&self.out_of_reach, to_ns).is_none_or(|(_, end)| end < from_ns)
+    }
+
+    /// When a lease was over as far as anybody knows: its holder was told or has released it, or its process is dead.
+    pub(crate) fn over_ns(&self, lease: &Lease) -> u64 {
+        let release = lease.release.and_then(|at| self.operations.get(at));
+        let released = release.and_then(|release| release.done);
+        let known = lease.known_over_ns.or(released.map(|done| done.at_ns));
+        known.unwrap_or_else(|| self.process_end_ns(lease.proc, lease.used_ns))
+    }
+
+    /// The end of the process of an operation that has none.
+    pub(crate) fn process_end_ns(&self, proc: u64, begun_ns: u64) -> u64 {
+        let process = self.processes.get(&proc);
+        process.map_or(begun_ns, Process::end_ns)
     }
 
     /// The lease with this index.
@@ -186,10 +244,7 @@ impl History {
                 self.back(from_ns, done.at_ns)
             }
             (Some(done), None) => self.may_linger(from_ns, done.at_ns),
-            (None, None) => {
-                let process = self.processes.get(&acquire.proc);
-                self.may_linger(from_ns, process.map_or(from_ns, Process::end_ns))
-            }
+            (None, None) => self.may_linger(from_ns, self.process_end_ns(acquire.proc, from_ns)),
         };
         (from_ns, until)
     }
@@ -210,10 +265,7 @@ impl History {
             }
             Some(done) => done.at_ns,
             None if lease.is_told => lease.used_ns,
-            None => {
-                let process = self.processes.get(&lease.proc);
-                process.map_or(lease.used_ns, Process::end_ns)
-            }
+            None => self.process_end_ns(lease.proc, lease.used_ns),
         };
         self.may_linger(lease.invoked_ns, heard)
     }
@@ -239,7 +291,7 @@ impl History {
 
 /// Adds a span that begins no earlier than the last one, and merges them if they overlap. So they stay disjoint, and the ends are in
 /// order as well.
-fn add_span(spans: &mut Vec<(u64, u64)>, (from, to): (u64, u64)) {
+pub(crate) fn add_span(spans: &mut Vec<(u64, u64)>, (from, to): (u64, u64)) {
     match spans.last_mut() {
         Some((_, end)) if from <= *end => *end = to.max(*end),
         _ => spans.push((from, to)),

@@ -3,6 +3,7 @@
 mod acquires;
 mod findings;
 mod leases;
+mod reach;
 mod resource;
 mod truth;
 
@@ -26,6 +27,7 @@ pub fn judge(history: &History) -> Verdict {
     acquires::judge(&mut findings);
     real(&mut findings);
     resource::logs_agree(&mut findings);
+    let reach = reach::judge(&mut findings);
 
     // For a reader, in the order of their numbers.
     findings
@@ -37,6 +39,7 @@ pub fn judge(history: &History) -> Verdict {
     let status = status(history, &findings, shown);
     let mut counts = counts(history);
     counts.told_latest_us = findings.told_latest_us;
+    counts.reach = reach;
     Verdict {
         run: history.campaign.run.clone(),
         seed: history.campaign.seed,
@@ -115,6 +118,7 @@ fn counts(history: &History) -> Counts {
         removals: count(&history.removals),
         told_lost: count(&history.told),
         told_latest_us: None,
+        reach: None,
         epochs: history.starts.last().map_or(0, |(_, epoch)| *epoch),
         faults,
     }

@@ -20,6 +20,7 @@ pub(crate) struct Lease {
     /// The first of: its holder released it, was told that it is lost, or learned so from an extend.
     pub(crate) over: Option<(u64, Source)>,
     pub(crate) is_told: bool,
+    pub(crate) renews: bool,
     /// When its holder first knew for certain that it is over: by a loss report, or by the answer to a release or an extend.
     pub(crate) known_over_ns: Option<u64>,
     /// The latest deadline known to its holder.

@@ -21,6 +21,7 @@
 //! | I10 | liveness | after the faults each acquire ends within the bound for each acquire ahead of it |
 //! | I11 | real campaign | each planned fault happened, leases were acquired, and work was accepted |
 //! | I12 | logs agree | the workers' log of the resource agrees with the resource's own log |
+//! | I13 | available | while a majority of a quorum is in reach, no healthy holder loses a lease, each request has an answer, and a free lock is granted within the bound |
 //!
 //! [`Invariant`] has the precise statements, and the limits of a history. All are decided by sorting and sweeping, in
 //! O(n log n).
@@ -39,4 +40,4 @@ pub use invariant::Invariant;
 pub use joined::History;
 pub use judge::judge;
 pub use read::{Unreadable, parse, read};
-pub use verdict::{Counts, Moment, Status, Verdict, Violation};
+pub use verdict::{Counts, Moment, Reach, Status, Verdict, Violation};

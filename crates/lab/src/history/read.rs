@@ -190,6 +190,13 @@ impl Reader {
                 fault.source = source;
                 self.fault(fault)
             }
+            (Author::Nemesis, Line::Unwell(unwell)) if unwell.until_ns < unwell.at_ns => {
+                Err("ends before it begins")
+            }
+            (Author::Nemesis, Line::Unwell(unwell)) => {
+                self.history.unwell.push(unwell);
+                Ok(())
+            }
             (Author::Nemesis, Line::Calm { at_ns }) => {
                 self.history.calm = Some(at_ns);
                 Ok(())
@@ -399,6 +406,7 @@ impl Reader {
             acquired: done.source,
             claims: vec![claim],
             deadline_ns: done.valid_until_ns,
+            renews: done.renews,
             used_ns: done.at_ns,
             ..Lease::default()
         });

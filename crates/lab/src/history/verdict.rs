@@ -70,10 +70,27 @@ pub struct Counts {
     pub told_lost: u64,
     /// The longest time from the deadline to the loss report of a holder that was not stopped, in microseconds.
     pub told_latest_us: Option<i64>,
+    /// For a quorum: what happened while a majority of its nodes was in reach.
+    pub reach: Option<Reach>,
     /// How often the store lost its data.
     pub epochs: u32,
     /// The faults.
     pub faults: BTreeMap<FaultKind, u64>,
+}
+
+/// What must not happen while a majority of the nodes of a quorum is in reach (I13).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// Leases that renewed themselves and outlived a TTL, in all.
+    pub renewed: u64,
+    /// Leases that healthy holders lost.
+    pub lost: u64,
+    /// Requests without an answer.
+    pub unanswered: u64,
+    /// The longest wait for a lock that nobody held, in microseconds.
+    pub longest_idle_us: u64,
+    /// How long no majority was in reach, in milliseconds: then none of these counts.
+    pub out_ms: u64,
 }
 
 /// One violation of an invariant.
@@ -168,6 +185,20 @@ impl fmt::Display for Counts {
             Some(late) if late > 0 => writeln!(f, ", the latest {late} us after its deadline")?,
             Some(late) => writeln!(f, ", the latest {} us before its deadline", -late)?,
             None => writeln!(f)?,
+        }
+        if let Some(reach) = self.reach {
+            let Reach {
+                renewed,
+                lost,
+                unanswered,
+                ..
+            } = reach;
+            let (idle_ms, out_ms) = (reach.longest_idle_us / 1_000, reach.out_ms);
+            writeln!(
+                f,
+                "  in reach      {lost} leases lost ({renewed} were renewed), {unanswered} requests without an answer, {idle_ms} ms the longest wait for a free lock"
+            )?;
+            writeln!(f, "  out of reach  {out_ms} ms without a majority")?;
         }
         let faults = self.faults.iter();
         let faults: Vec<String> = faults.map(|(kind, n)| format!("{kind} {n}")).collect();

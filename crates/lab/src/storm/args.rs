@@ -52,7 +52,8 @@ pub struct Storm {
     pub(super) resource: Fencing,
 
     /// Five servers that vote on each lock, instead of one server. In less than a minute,
-    /// some faults are left out
+    /// some faults are left out. Its controls run without quarantine, and without majority;
+    /// only the models have one without certificate: `leasehold-lab show quorum-no-certificate`
     #[arg(long, conflicts_with = "url")]
     pub(super) quorum: bool,
 

@@ -30,6 +30,12 @@ const LIVELY: Duration = Duration::from_secs(3);
 /// That on a quorum: a node alone that keeps the vote of a dead client delays the others by some seconds.
 const LIVELY_QUORUM: Duration = Duration::from_secs(8);
 
+/// How long a client may take to reach a node of a quorum again: it reconnects within 250 ms, and renews a lease thrice in a TTL.
+const RECOVERY: Duration = Duration::from_millis(500);
+
+/// The longest wait for a lock of a quorum that nobody holds, after a TTL in which votes that were left behind end.
+const IDLE: Duration = Duration::from_secs(2);
+
 /// The longest calm on a quorum.
 const CALM_QUORUM: Duration = Duration::from_secs(8);
 
@@ -253,10 +259,14 @@ impl Campaign {
             "format": 1, "run": self.kind.name(), "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl()),
             "workers": settings.workers, "locks": settings.locks, "resource": self.fencing(settings),
             "control": self.kind.shows().is_some(), "system": self.kind.system(), "planned": planned,
+            // The nemesis of a control tells of no node that it is unwell.
+            "nodes": if settings.quorum && self.kind == CampaignKind::Storm { NODES } else { 0 },
             "bounds": {
                 "acquire_after_calm_ms": milliseconds(lively),
                 "orphan_ms": milliseconds(ORPHAN + settings.tolerance),
                 "scheduling_ms": milliseconds(settings.tolerance),
+                "recovery_ms": milliseconds(RECOVERY),
+                "idle_ms": milliseconds(settings.ttl() + IDLE + settings.tolerance),
             },
         })
     }

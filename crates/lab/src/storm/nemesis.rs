@@ -3,7 +3,8 @@
 //! A lock itself is lost only by a failover. No fence is forgotten before the clock of its server has passed it, since fences then
 //! fall, as documented.
 //!
-//! A node of a quorum is well again when its fault is over. After a loss of memory that is when its quarantine is over. A node
+//! A node of a quorum is well again when its fault is over. After a loss of memory that is when its quarantine is over. It is recorded then
+//! how long the node was not well: the judge asks nothing of a quorum while too many nodes are. A node
 //! whose clock is ever set does not lose its memory.
 
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use testkit::Hole;
 
-use super::schedule::{PlannedFault, is_a_loss, is_of_a_clock, take};
+use super::schedule::{AGAIN, PlannedFault, is_a_loss, is_of_a_clock, take};
 use super::servers::{COUNTER, Servers};
 use super::stage::Stage;
 use crate::history::FaultKind;
@@ -36,6 +37,15 @@ const FORGET: &str = "local last, time = redis.call('GET', KEYS[1]), redis.call(
 
 /// A fault that has begun: its servers, each with the time from which it has an effect.
 type Begun = Vec<(usize, u64)>;
+
+/// What is due in the course of a fault.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    Begin,
+    /// The node forgets once more, in this way.
+    Again(FaultKind),
+    End,
+}
 
 /// Causes the faults of a storm.
 #[derive(Debug)]
@@ -70,22 +80,40 @@ impl<'a> Nemesis<'a> {
     /// Causes all faults at their times, or as soon after them as the machine allows. Each lasts as long as planned, and all are over
     /// when it returns, after `time`.
     pub(super) fn act(&mut self, plan: &[PlannedFault], time: Duration) -> Result<(), String> {
-        let mut events: Vec<(Duration, usize, bool)> = Vec::new();
+        let mut events: Vec<(Duration, usize, Due)> = Vec::new();
         for (at, fault) in plan.iter().enumerate() {
-            events.push((fault.at, at, true));
-            events.push((fault.at + fault.lasts, at, false));
+            events.push((fault.at, at, Due::Begin));
+            let again = fault
+                .again
+                .map(|kind| (fault.at + AGAIN, at, Due::Again(kind)));
+            events.extend(again);
+            events.push((fault.at + fault.lasts, at, Due::End));
         }
         events.sort_by_key(|(time, ..)| *time);
         let mut under_way: HashMap<usize, Begun> = HashMap::new();
         let from = host_time::up();
-        for (time, at, begins) in events {
+        for (time, at, due) in events {
             self.stage.rest(from + time)?;
             let fault = &plan[at];
-            if begins {
-                let begun = self.begin(fault)?;
-                under_way.insert(at, begun);
-            } else if let Some(begun) = under_way.remove(&at) {
-                self.end(fault, begun)?;
+            match due {
+                Due::Begin => {
+                    let begun = self.begin(fault)?;
+                    under_way.insert(at, begun);
+                }
+                Due::Again(kind) => {
+                    let again = PlannedFault {
+                        kind,
+                        ..fault.clone()
+                    };
+                    for &(node, _) in under_way.get(&at).into_iter().flatten() {
+                        self.begin_at(node, &again)?;
+                    }
+                }
+                Due::End => {
+                    if let Some(begun) = under_way.remove(&at) {
+                        self.end(fault, begun)?;
+                    }
+                }
             }
         }
         self.stage.rest(from + time)
@@ -157,6 +185,7 @@ impl<'a> Nemesis<'a> {
     /// Begins a fault at a server. Returns the time from which it has an effect.
     fn begin_at(&mut self, node: usize, fault: &PlannedFault) -> Result<u64, String> {
         let mut from = host_time::up_ns();
+        let is_quorum = self.servers.is_quorum();
         let at = self.servers.at(node);
         match fault.kind {
             FaultKind::StopServer => at.server.try_pause()?,
@@ -174,15 +203,27 @@ impl<'a> Nemesis<'a> {
                 }
             }
             FaultKind::Failover => from = self.part()?,
-            FaultKind::ClockForward => self.jump(node, fault.whom, false)?,
-            FaultKind::ClockBack => self.jump(node, fault.whom, true)?,
+            FaultKind::ClockForward => self.jump(node, fault, false)?,
+            FaultKind::ClockBack => self.jump(node, fault, true)?,
+            FaultKind::KillServer if is_quorum => self.servers.restart(node, false)?,
             FaultKind::KillServer => {
                 at.server.kill();
-                if !self.servers.is_quorum() {
-                    self.stage.server_starts(self.epoch, host_time::up_ns())?;
-                }
-                // On its data; of a node of a quorum, nothing is left.
+                self.stage.server_starts(self.epoch, host_time::up_ns())?;
                 self.servers.at(node).server.try_restart()?;
+            }
+            FaultKind::RestartServer => {
+                // So the snapshot lacks nothing that the node confirms.
+                self.command::<()>(node, &["CLIENT", "PAUSE", "5000", "WRITE"])?;
+                self.save(node)?;
+                self.servers.restart(node, true)?;
+            }
+            FaultKind::Rollback => {
+                self.save(node)?;
+                // The votes of this time are lost, and those that were given back in it are there again.
+                let age = Duration::from_millis(50 + fault.whom % 450);
+                self.stage.rest(host_time::up() + age)?;
+                from = host_time::up_ns();
+                self.servers.restart(node, true)?;
             }
             FaultKind::ScriptFlush => self.command(node, &["SCRIPT", "FLUSH"])?,
             FaultKind::ClientKill => self.cut(node)?,
@@ -205,6 +246,16 @@ impl<'a> Nemesis<'a> {
             self.stage
                 .rest(Duration::from_nanos(from_ns) + fault.lasts)?;
             self.end_at(node, fault, from_ns)?;
+            if self.servers.is_quorum() {
+                let mut until = host_time::up();
+                if fault.kind == FaultKind::ClockForward {
+                    // Others refuse the fences that it has drawn until their clocks come near.
+                    until += distance(fault, true);
+                }
+                let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+                let name = self.servers.name(node);
+                self.stage.unwell(&name, from_ns, until_ns)?;
+            }
         }
         for (node, _) in begun {
             self.servers.at(node).is_unwell = false;
@@ -231,7 +282,7 @@ impl<'a> Nemesis<'a> {
             FaultKind::Memory => self.command(node, &["CONFIG", "SET", "maxmemory", "0"])?,
             FaultKind::Failover => until_ns = self.fail_over()?,
             kind if is_quorum && is_of_a_clock(kind) => {
-                return self.jump(node, fault.whom, kind == FaultKind::ClockForward);
+                return self.jump(node, fault, kind == FaultKind::ClockForward);
             }
             kind if is_quorum && is_a_loss(kind) => {
                 return self.until("a node that votes again", |nemesis| {
@@ -291,6 +342,11 @@ impl<'a> Nemesis<'a> {
         self.servers.follow(node, Some(other))?;
         self.until("a copy", |nemesis| nemesis.servers.has_followed(node))?;
         self.servers.follow(node, None)
+    }
+
+    /// Writes a snapshot of a node.
+    fn save(&mut self, node: usize) -> Result<(), String> {
+        self.until("a snapshot", |nemesis| Ok(nemesis.servers.snapshot(node)))
     }
 
     /// The replica stops following. It is promoted some time after.
@@ -367,11 +423,11 @@ impl<'a> Nemesis<'a> {
     }
 
     /// Sets the clock of a server forward or back.
-    fn jump(&mut self, node: usize, drawn: u64, back: bool) -> Result<(), String> {
+    fn jump(&mut self, node: usize, fault: &PlannedFault, back: bool) -> Result<(), String> {
         if back {
             self.let_fence_be_drawn()?;
         }
-        let by = distance(drawn, self.servers.is_quorum());
+        let by = distance(fault, self.servers.is_quorum());
         let by_ns = u64::try_from(by.as_nanos()).unwrap_or_default();
         let signed = i64::try_from(by_ns).unwrap_or_default();
         let clock = self.servers.at(node).clock.as_mut();
@@ -431,17 +487,19 @@ impl<'a> Nemesis<'a> {
 }
 
 fn is_over_at_once(kind: FaultKind) -> bool {
-    use FaultKind::{ClientKill, Copy, Evict, Flush, KillServer, ScriptFlush};
-    matches!(
-        kind,
-        KillServer | ScriptFlush | ClientKill | Evict | Flush | Copy
-    )
+    use FaultKind::{ClientKill, Evict, ScriptFlush};
+    is_a_loss(kind) || matches!(kind, ScriptFlush | ClientKill | Evict)
 }
 
-/// How far a clock jumps: that of one server some tenths of a second to five seconds, that of a node a minute to ten.
-fn distance(drawn: u64, is_quorum: bool) -> Duration {
+/// How far a clock jumps: that of one server some tenths of a second to five seconds. That of a node is set back by one to ten minutes, or
+/// forward by 15 s to 45 s, since its fences are of no use for as long.
+fn distance(fault: &PlannedFault, is_quorum: bool) -> Duration {
+    let drawn = fault.whom;
     if is_quorum {
-        return Duration::from_secs(60 + drawn / 64 % 540);
+        return Duration::from_secs(match fault.kind {
+            FaultKind::ClockForward => 15 + drawn / 64 % 30,
+            _ => 60 + drawn / 64 % 540,
+        });
     }
     let count = FAR.len() as u64;
     let least = FAR[usize::try_from(drawn % count).unwrap_or_default()];
@@ -455,7 +513,17 @@ mod tests {
     #[test]
     fn a_clock_jumps_by_a_tenth_of_a_second_to_five() {
         let mut rng = crate::rng::Rng::new(7);
-        let all: Vec<Duration> = (0..1_000).map(|_| distance(rng.next(), false)).collect();
+        let fault = |whom| PlannedFault {
+            at: Duration::ZERO,
+            kind: FaultKind::ClockBack,
+            lasts: Duration::ZERO,
+            whom,
+            servers: 1,
+            again: None,
+        };
+        let all: Vec<Duration> = (0..1_000)
+            .map(|_| distance(&fault(rng.next()), false))
+            .collect();
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
         assert!((100..120).contains(&least.as_millis()), "{least:?}");
         assert!((4_000..5_000).contains(&most.as_millis()), "{most:?}");

@@ -2,15 +2,16 @@
 //!
 //! One server has one fault after the other. A round on a quorum has a part in which at most two nodes are unwell at a time, and
 //! a part in which three are at once. Two series of faults make up the first part. A loss of memory lasts until the quarantine of
-//! its node is over.
+//! its node is over; two nodes lose it once more in that time. A clock is set forward last: its node draws fences that others refuse
+//! for as long as it was ahead.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::history::FaultKind::{
     self, BlackHole, BlackHoleReplies, BlackHoleRequests, ClientKill, ClockBack, ClockForward,
-    Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, ScriptFlush, Slow,
-    StopServer, StopWorker,
+    Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, RestartServer,
+    Rollback, ScriptFlush, Slow, StopServer, StopWorker,
 };
 use crate::rng::Rng;
 
@@ -38,10 +39,13 @@ const ON_A_SERVER: [FaultKind; 17] = [
 /// The faults where the server is left alone.
 const WORKERS_ONLY: [FaultKind; 3] = [StopWorker, StopWorker, KillWorker];
 
-/// The faults after which a node of a quorum has forgotten.
-const LOSSES: [FaultKind; 3] = [KillServer, Flush, Copy];
+/// The faults after which a node of a quorum may have forgotten.
+const LOSSES: [FaultKind; 5] = [KillServer, RestartServer, Rollback, Flush, Copy];
 
-/// The faults that a node survives with its memory.
+/// Those that can happen to a majority: no other nodes are needed.
+const LOSSES_OF_MOST: [FaultKind; 4] = [KillServer, RestartServer, Rollback, Flush];
+
+/// The faults that a node survives with its memory, but for a clock that is set forward.
 const PASSING: [FaultKind; 8] = [
     StopServer,
     BlackHole,
@@ -49,7 +53,7 @@ const PASSING: [FaultKind; 8] = [
     BlackHoleReplies,
     HalfOpen,
     Slow,
-    ClockForward,
+    Memory,
     ClockBack,
 ];
 
@@ -61,6 +65,9 @@ const MOST: usize = 3;
 
 /// How long a loss of memory keeps a node away: its quarantine, and the time until a client asks it.
 const LOSS: Duration = Duration::from_millis(14_500);
+
+/// How long after a loss of memory the same node has another one: all clients have met it.
+pub(super) const AGAIN: Duration = Duration::from_millis(700);
 
 /// A time to draw: at least the first, plus a random part of at most the second.
 type Pause = (Duration, Duration);
@@ -83,13 +90,17 @@ pub(super) struct PlannedFault {
     pub(super) whom: u64,
     /// How many servers it concerns; 0 for a worker.
     pub(super) servers: usize,
+    /// The loss of memory that follows it at the same node.
+    pub(super) again: Option<FaultKind>,
 }
 
 /// The planned number of each kind.
 pub(super) fn planned(faults: &[PlannedFault]) -> BTreeMap<FaultKind, u64> {
     let mut planned = BTreeMap::new();
     for fault in faults {
-        *planned.entry(fault.kind).or_default() += fault.servers.max(1) as u64;
+        for kind in std::iter::once(fault.kind).chain(fault.again) {
+            *planned.entry(kind).or_default() += fault.servers.max(1) as u64;
+        }
     }
     planned
 }
@@ -100,7 +111,7 @@ pub(super) fn take<T>(from: &mut Vec<T>, drawn: u64) -> Option<T> {
     Some(from.swap_remove(usize::try_from(at).ok()?))
 }
 
-/// Whether the nodes of a quorum have forgotten after this fault.
+/// Whether the nodes of a quorum may have forgotten after this fault.
 pub(super) fn is_a_loss(kind: FaultKind) -> bool {
     LOSSES.contains(&kind)
 }
@@ -171,7 +182,7 @@ impl Schedule {
                     _ => Duration::ZERO,
                 };
                 let servers = usize::from(!is_of_a_worker(kind));
-                self.add(at, kind, lasts, servers);
+                self.add(at, kind, lasts, servers, None);
                 // The next fault waits for its end, unless it concerns a worker.
                 at += lasts * u32::from(servers > 0);
             }
@@ -183,7 +194,7 @@ impl Schedule {
         let passing = possible.of(&PASSING);
         let mut at = Duration::ZERO;
         while at < time {
-            let calm = self.minority(at, &passing);
+            let calm = self.minority(at, &passing, possible.on_clocks);
             at = self.majority(calm, at > Duration::ZERO);
         }
         let mut at = self.pause(AFTER_WORKER);
@@ -194,7 +205,7 @@ impl Schedule {
                 KillWorker
             };
             let lasts = self.pause((self.ttl / 2, self.ttl * 5 / 2));
-            self.add(at, kind, lasts, 0);
+            self.add(at, kind, lasts, 0, None);
             at += self.pause(AFTER_WORKER);
         }
         let mut faults = self.faults;
@@ -204,23 +215,24 @@ impl Schedule {
     }
 
     /// The faults of single nodes, from then on. Returns the end of the last one.
-    fn minority(&mut self, from: Duration, passing: &[FaultKind]) -> Duration {
-        let [first, second, third] = self.shuffled(&LOSSES)[..] else {
+    fn minority(&mut self, from: Duration, passing: &[FaultKind], on_clocks: bool) -> Duration {
+        let [first, second, third, fourth, fifth] = self.shuffled(&LOSSES)[..] else {
             return from;
         };
-        let mut one = from;
-        for kind in [first, second] {
-            one = self.at_nodes(one, kind, LOSS, 1);
-        }
+        let one = self.loss(from, first, Some(fourth), 1);
+        let one = self.loss(one, second, None, 1);
         let mut other = from + self.pause(AFTER_NODE);
-        let mut last = Some(third);
-        while last.is_some() || other < one {
-            for kind in self.shuffled(passing) {
+        for kind in self.shuffled(passing) {
+            other = self.passing(other, kind, 1);
+        }
+        other = self.loss(other, third, Some(fifth), 1);
+        for kind in self.shuffled(passing) {
+            if other + 2 * self.ttl < one {
                 other = self.passing(other, kind, 1);
             }
-            if let Some(third) = last.take() {
-                other = self.at_nodes(other, third, LOSS, 1);
-            }
+        }
+        if on_clocks {
+            other = self.passing(other, ClockForward, 1);
         }
         one.max(other)
     }
@@ -232,34 +244,39 @@ impl Schedule {
             at = self.passing(at + self.ttl, kind, MOST);
         }
         if forgets {
-            let kind = if self.rng.below(2) == 0 {
-                Flush
-            } else {
-                KillServer
-            };
-            at = self.at_nodes(at + self.ttl, kind, LOSS, MOST);
+            let kinds = self.shuffled(&LOSSES_OF_MOST);
+            at = self.loss(at + self.ttl, kinds[0], None, MOST);
         }
         at + self.ttl
     }
 
     fn passing(&mut self, at: Duration, kind: FaultKind, nodes: usize) -> Duration {
         let lasts = self.pause((self.ttl / 2, self.ttl * 3 / 2));
-        self.at_nodes(at, kind, lasts, nodes)
+        self.add(at, kind, lasts, nodes, None);
+        at + lasts + self.pause(AFTER_NODE)
     }
 
-    /// Adds a fault of nodes. Returns the time of the next one.
-    fn at_nodes(
+    /// Adds a loss of memory, and perhaps another one. Returns the time of the next fault.
+    fn loss(
+        &mut self,
+        at: Duration,
+        kind: FaultKind,
+        again: Option<FaultKind>,
+        nodes: usize,
+    ) -> Duration {
+        let lasts = again.map_or(LOSS, |_| AGAIN + LOSS);
+        self.add(at, kind, lasts, nodes, again);
+        at + lasts + self.pause(AFTER_NODE)
+    }
+
+    fn add(
         &mut self,
         at: Duration,
         kind: FaultKind,
         lasts: Duration,
-        nodes: usize,
-    ) -> Duration {
-        self.add(at, kind, lasts, nodes);
-        at + lasts + self.pause(AFTER_NODE)
-    }
-
-    fn add(&mut self, at: Duration, kind: FaultKind, lasts: Duration, servers: usize) {
+        servers: usize,
+        again: Option<FaultKind>,
+    ) {
         let whom = self.rng.next();
         self.faults.push(PlannedFault {
             at,
@@ -267,6 +284,7 @@ impl Schedule {
             lasts,
             whom,
             servers,
+            again,
         });
     }
 
@@ -338,7 +356,8 @@ mod tests {
             assert_eq!(plan, on_a_quorum(seed, 45));
             assert_ne!(plan, on_a_quorum(seed + 1, 45));
             let planned = planned(&plan);
-            for kind in LOSSES.iter().chain(&PASSING).chain(&OF_MOST) {
+            let kinds = LOSSES.iter().chain(&PASSING).chain(&OF_MOST);
+            for kind in kinds.chain([&ClockForward]) {
                 assert!(planned.contains_key(kind), "seed {seed}: no {kind:?}");
             }
             assert!(

@@ -1,7 +1,10 @@
 //! The servers of a soak test: one, with a replica that may be promoted, or the five *nodes* of a quorum. Workers reach each over a
 //! network path of its own, and never the replica.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use redis::FromRedisValue;
@@ -36,7 +39,7 @@ const DURABLE: [&str; 6] = [
     "noeviction",
 ];
 
-/// Confirmed writes of a node are in memory only.
+/// Confirmed writes of a node are in memory only, but for snapshots.
 const IN_MEMORY: [&str; 2] = ["--maxmemory-policy", "noeviction"];
 
 /// What workers reach at one address.
@@ -299,6 +302,31 @@ const NO_REPLICA: &str = "no server follows";
 
 /// The nodes of a quorum.
 impl Servers {
+    /// Writes a snapshot of a node's data to its disk. Returns whether it did: not while another one is being written.
+    pub(super) fn snapshot(&self, node: usize) -> bool {
+        self.ask::<()>(node, &["SAVE"]).is_ok()
+    }
+
+    /// Kills a node, and starts it again on its last snapshot, or without data.
+    pub(super) fn restart(&self, node: usize, on_snapshot: bool) -> Result<(), String> {
+        let (_, directory): (String, String) = self.ask(node, &["CONFIG", "GET", "dir"])?;
+        let dump = Path::new(&directory).join("dump.rdb");
+        let remove = || match fs::remove_file(&dump) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(format!("{}: {error}", dump.display()))
+            }
+            _ => Ok(()),
+        };
+        let server = &self.nodes[node].server;
+        server.kill();
+        // A node that was a replica for a moment has written one, too.
+        if !on_snapshot {
+            remove()?;
+        }
+        server.try_restart()?;
+        remove()
+    }
+
     /// Marks all as the nodes of a new quorum of so many, as `leasehold quorum init` does.
     pub(super) fn mark_all(&self, count: usize) -> Result<(), String> {
         for node in 0..self.nodes.len() {
@@ -318,18 +346,28 @@ impl Servers {
     }
 
     fn new_mark(&self, node: usize, count: usize) -> Result<String, String> {
-        let run = self.info(node, "server", "run_id")?;
-        let id = run.get(..MARK_ID).unwrap_or(&run);
+        let id = self.start_of(node)?;
         Ok(format!("{count} {} 0 {id}", self.longest_ttl.as_millis()))
+    }
+
+    /// The start of a node, as its mark names it.
+    fn start_of(&self, node: usize) -> Result<String, String> {
+        let run = self.info(node, "server", "run_id")?;
+        Ok(run.get(..MARK_ID).unwrap_or(&run).to_owned())
     }
 
     /// Whether a node that lost its memory votes again: a client has marked it, and the quarantine is over.
     pub(super) fn votes_again(&self, node: usize) -> Result<bool, String> {
         let mark: Option<String> = self.ask(node, &["GET", MARK])?;
-        let made_at = mark.as_deref().and_then(|mark| mark.split(' ').nth(2));
-        let Some(made_at_ms) = made_at.and_then(|made_at| made_at.parse::<u128>().ok()) else {
+        let fields: Vec<&str> = mark.iter().flat_map(|mark| mark.split(' ')).collect();
+        let [_, _, made_at, id, ..] = fields[..] else {
             return Ok(false);
         };
+        // A mark of before the loss may have come with old data.
+        let made_at_ms = made_at.parse::<u128>().map_err(|error| error.to_string())?;
+        if id != self.start_of(node)? {
+            return Ok(false);
+        }
         let now_ms = self.time_us(node)? / 1_000;
         Ok(made_at_ms + QUARANTINE.as_millis() < u128::from(now_ms.unsigned_abs()))
     }

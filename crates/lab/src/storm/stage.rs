@@ -169,6 +169,11 @@ impl Stage {
         self.write(json!({"ev": "server-start", "epoch": epoch, "at_ns": at_ns}))
     }
 
+    /// Records how long a node of a quorum was not well.
+    pub(super) fn unwell(&self, target: &str, from: u64, until: u64) -> Result<(), String> {
+        self.write(json!({"ev": "unwell", "target": target, "at_ns": from, "until_ns": until}))
+    }
+
     /// Records a fault: its beginning, its end, and how far a clock jumped.
     pub(super) fn fault(
         &self,

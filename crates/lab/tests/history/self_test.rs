@@ -164,6 +164,45 @@ violated I12: an extend with another fence
   42 ok until 187 => 42 ok fence 65 until 187
 violated I12: a release of what was refused
   + w3 729 release m2 c3 | 730 ok
+violated I13: a healthy holder loses a lease of a quorum
+  nodes 3
+  582 ok fence 128 until 727 => 582 ok fence 128 until 727 renews true
+violated I13: a healthy holder loses a lease, and one of three nodes was unwell
+  as a healthy holder loses a lease of a quorum
+  + n 600 unwell node-1 until 650
+  + n 610 unwell node-1 until 660
+  + n 670 unwell node-2 until 680
+violated I13: a lease that does not renew is lost before its deadline
+  nodes 3
+  w3 728 told-lost => w3 720 told-lost
+violated I13: no answer from a quorum
+  nodes 3
+  400 unknown => 400 unknown no_answer true
+violated I13: a waiter does not get a free lock
+  nodes 3
+  w3 560 acquire m2 c4 => w3 420 acquire m2 c4
+violated I13: a waiter waits beside another one for a free lock
+  nodes 3
+  + w1 420 acquire m2 a9 | 440 refused
+  w3 560 acquire m2 c4 => w3 421 acquire m2 c4
+clean: a healthy holder loses a lease while two of three nodes are unwell
+  as a healthy holder loses a lease of a quorum
+  + n 600 unwell node-1 until 650
+  + n 640 unwell node-2 until 660
+clean: the second of two nodes is unwell while the first may be out of reach
+  as a healthy holder loses a lease of a quorum
+  + n 600 unwell node-1 until 650
+  + n 655 unwell node-2 until 660
+clean: a lease of a quorum that ends at its deadline
+  nodes 3
+clean: no answer from a quorum without a majority
+  as no answer from a quorum
+  + n 300 unwell node-1 until 350
+  + n 310 unwell node-3 until 332
+clean: a waiter does not get a free lock of a quorum without a majority
+  as a waiter does not get a free lock
+  + n 430 unwell node-1 until 500
+  + n 425 unwell node-2 until 520
 clean: two holders because the store lost its data
   w2 711 acquire m1 b2 | 735 => w2 724 acquire m1 b2 | 725
   + n 720 server-start epoch 1
@@ -220,7 +259,7 @@ const TORN: &str = r#"{"ev":"invoke","proc":4,"pid":104,"op":2,"what":"re"#;
 fn plan() -> Value {
     json!({"format": 1, "run": "self-test", "seed": 1, "ttl_ms": 150, "workers": 4, "locks": 2, "resource": "fenced",
         "control": false, "system": "leasehold", "planned": {"stop-worker": 1, "kill-worker": 1, "script-flush": 1},
-        "bounds": {"acquire_after_calm_ms": 30, "orphan_ms": 50, "scheduling_ms": 5}})
+        "bounds": {"acquire_after_calm_ms": 30, "orphan_ms": 50, "scheduling_ms": 5, "recovery_ms": 10, "idle_ms": 80}})
 }
 
 /// The cases: what must be found, the name, and the edits.
@@ -291,6 +330,7 @@ fn history(plan: Value, lines: &str) -> Text {
             "n" => {
                 let mut line = match what {
                     "calm" | "server-start" => json!({"ev": what, "at_ns": at}),
+                    "unwell" => json!({"ev": what, "target": rest[0], "at_ns": at}),
                     kind => json!({"ev": "fault", "kind": kind, "target": rest[0], "at_ns": at}),
                 };
                 set(&mut line, &rest[rest.len() % 2..], "until_ns");

@@ -9,13 +9,17 @@ pub(crate) const FLOORS: &[(&str, u64)] = &[
     ("black-hole-requests", 1),
     ("black-hole-replies", 1),
     ("slow", 1),
+    ("memory", 1),
     ("kill-server", 1),
+    ("restart-server", 1),
+    ("rollback", 1),
     ("flush", 1),
     ("copy", 1),
+    // Each of them has another one at its end.
     #[cfg(target_os = "linux")]
-    ("clock-forward", 2),
+    ("clock-forward", 1),
     #[cfg(target_os = "linux")]
-    ("clock-back", 2),
+    ("clock-back", 1),
     ("stop-worker", 1),
     ("kill-worker", 1),
 ];

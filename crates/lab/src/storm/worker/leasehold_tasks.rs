@@ -38,7 +38,7 @@ pub(super) async fn round(
     let mut stay = HoldPlan::draw(rng, worker.config.outlived);
     // A lease that is outlived on purpose must not renew itself.
     let renews = stay != HoldPlan::Outlive && rng.below(2) == 0;
-    if renews && rng.below(40) == 0 {
+    if renews && rng.below(20) == 0 {
         stay = HoldPlan::Outlive;
     }
     let mutex = client.mutex(&name.lock).ttl(ttl).auto_renew(renews);
@@ -46,14 +46,21 @@ pub(super) async fn round(
     let lease = match ask(&mutex, ttl, rng).await {
         Ok(Some(lease)) => lease,
         Ok(None) => return log.complete(op, "refused", Known::default()),
-        Err(why) => {
-            log.unknown(op, &why)?;
+        Err(error) => {
+            match error {
+                Some(error) => log.unanswered(op, &error)?,
+                None => log.unknown(op, "cancelled")?,
+            }
             // Immediate refusals must not cause a busy loop.
             sleep(RETRY).await;
             return Ok(());
         }
     };
-    log.complete(op, "ok", known(&lease))?;
+    let acquired = Known {
+        renews,
+        ..known(&lease)
+    };
+    log.complete(op, "ok", acquired)?;
     tokio::select! {
         biased;
         refused = watch(log, name, &lease) => match refused? {},
@@ -62,17 +69,18 @@ pub(super) async fn round(
     give_back(log, name, lease, rng).await
 }
 
-/// Acquires the lock in one of several ways; `None` if it is busy. After an error it may have been acquired anyway.
-async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Result<Option<Lease>, String> {
+/// Acquires the lock in one of several ways; `None` if it is busy. After an error it may have been acquired anyway. Without the text of
+/// an error, it was cancelled.
+async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Result<Option<Lease>, Option<String>> {
     let acquired = match rng.below(20) {
-        0..3 => return mutex.try_acquire().await.map_err(|error| error.to_string()),
+        0..3 => return (mutex.try_acquire().await).map_err(|error| Some(error.to_string())),
         // Cancels.
         3..5 => {
             let limit = ttl
                 .mul_f64(0.5)
                 .min(Duration::from_micros(rng.below(100_000)));
             let acquired = timeout(limit, mutex.acquire()).await;
-            acquired.map_err(|_| "cancelled".to_owned())?
+            acquired.map_err(|_| None)?
         }
         5..12 => mutex.acquire_within(ttl * 8).await,
         _ => mutex.acquire().await,
@@ -80,7 +88,7 @@ async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Result<Option<Lease
     match acquired {
         Ok(lease) => Ok(Some(lease)),
         Err(Error::Timeout(_)) => Ok(None),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(Some(error.to_string())),
     }
 }
 
@@ -148,7 +156,7 @@ async fn give_back(
 fn failed(log: &HistoryLog, op: u64, error: &Error) -> Result<(), String> {
     match error {
         Error::Lost(_) => log.complete(op, "lost", Known::default()),
-        error => log.unknown(op, &error.to_string()),
+        error => log.unanswered(op, &error.to_string()),
     }
 }
 
@@ -157,6 +165,7 @@ fn known(lease: &Lease) -> Known {
     Known {
         fence: Some(lease.fence().get()),
         valid_until_ns: Some(on_host(lease.valid_until())),
+        renews: false,
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct LeaseName {
 pub(super) struct Known {
     pub(super) fence: Option<u64>,
     pub(super) valid_until_ns: Option<u64>,
+    /// It renews itself.
+    pub(super) renews: bool,
 }
 
 impl HistoryLog {
@@ -65,10 +67,16 @@ impl HistoryLog {
         self.write(line, known, None)
     }
 
-    /// Records that its outcome is unknown, for this reason.
+    /// Records that its outcome is unknown, since the worker gave it up in this way.
     pub(super) fn unknown(&self, op: u64, why: &str) -> Result<(), String> {
         let line = json!({"ev": "complete", "op": op, "outcome": "unknown"});
         self.write(line, Known::default(), Some(why))
+    }
+
+    /// Records that the store gave no answer, with its error.
+    pub(super) fn unanswered(&self, op: u64, error: &str) -> Result<(), String> {
+        let line = json!({"ev": "complete", "op": op, "outcome": "unknown", "no_answer": true});
+        self.write(line, Known::default(), Some(error))
     }
 
     /// Records that the lease reported its loss, with the reason.
@@ -88,6 +96,7 @@ impl HistoryLog {
         line["at_ns"] = host_time::up_ns().into();
         line["fence"] = known.fence.into();
         line["valid_until_ns"] = known.valid_until_ns.into();
+        line["renews"] = known.renews.then_some(true).into();
         line["why"] = why.into();
         append(&self.file, line)
     }
