@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use crate::history::FaultKind::{
     self, BlackHole, BlackHoleReplies, BlackHoleRequests, ClientKill, ClockBack, ClockForward,
     Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, ScriptFlush, Slow,
     StopServer, StopWorker,
 };
-use crate::rng::Rng;
 
 /// The faults on one server, in each round of seventeen.
 const ON_A_SERVER: [FaultKind; 17] = [
@@ -140,7 +141,7 @@ pub(super) struct Schedule {
 impl Schedule {
     pub(super) const fn new(seed: u64, ttl: Duration) -> Self {
         Self {
-            rng: Rng::new(seed),
+            rng: Rng::with_seed(seed),
             ttl,
             faults: Vec::new(),
         }
@@ -188,7 +189,7 @@ impl Schedule {
         }
         let mut at = self.pause(AFTER_WORKER);
         while at < time {
-            let kind = if self.rng.below(5) < 3 {
+            let kind = if self.rng.u64(..5) < 3 {
                 StopWorker
             } else {
                 KillWorker
@@ -232,11 +233,7 @@ impl Schedule {
             at = self.passing(at + self.ttl, kind, MOST);
         }
         if forgets {
-            let kind = if self.rng.below(2) == 0 {
-                Flush
-            } else {
-                KillServer
-            };
+            let kind = if self.rng.bool() { Flush } else { KillServer };
             at = self.at_nodes(at + self.ttl, kind, LOSS, MOST);
         }
         at + self.ttl
@@ -260,7 +257,7 @@ impl Schedule {
     }
 
     fn add(&mut self, at: Duration, kind: FaultKind, lasts: Duration, servers: usize) {
-        let whom = self.rng.next();
+        let whom = self.rng.u64(..);
         self.faults.push(PlannedFault {
             at,
             kind,
@@ -272,12 +269,12 @@ impl Schedule {
 
     fn pause(&mut self, (least, more): Pause) -> Duration {
         let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
-        least + Duration::from_micros(self.rng.below(more))
+        least + Duration::from_micros(self.rng.u64(..more))
     }
 
     fn shuffled(&mut self, kinds: &[FaultKind]) -> Vec<FaultKind> {
         let mut left = kinds.to_vec();
-        let drawn = std::iter::from_fn(|| take(&mut left, self.rng.next()));
+        let drawn = std::iter::from_fn(|| take(&mut left, self.rng.u64(..)));
         drawn.collect()
     }
 }
