@@ -25,7 +25,6 @@ pub mod ladder;
 mod output;
 pub mod quorum;
 pub mod report;
-mod rng;
 pub mod rules;
 mod server;
 pub mod storm;

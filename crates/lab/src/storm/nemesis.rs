@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_clock_jumps_by_a_tenth_of_a_second_to_five() {
-        let mut rng = crate::rng::Rng::new(7);
+        let mut rng = fastrand::Rng::with_seed(7);
         let fault = |whom| PlannedFault {
             at: Duration::ZERO,
             kind: FaultKind::ClockBack,
@@ -522,7 +522,7 @@ mod tests {
             again: None,
         };
         let all: Vec<Duration> = (0..1_000)
-            .map(|_| distance(&fault(rng.next()), false))
+            .map(|_| distance(&fault(rng.u64(..)), false))
             .collect();
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
         assert!((100..120).contains(&least.as_millis()), "{least:?}");

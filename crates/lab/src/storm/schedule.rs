@@ -8,12 +8,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use crate::history::FaultKind::{
     self, BlackHole, BlackHoleReplies, BlackHoleRequests, ClientKill, ClockBack, ClockForward,
     Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, RestartServer,
     Rollback, ScriptFlush, Slow, StopServer, StopWorker,
 };
-use crate::rng::Rng;
 
 /// The faults on one server, in each round of seventeen.
 const ON_A_SERVER: [FaultKind; 17] = [
@@ -151,7 +152,7 @@ pub(super) struct Schedule {
 impl Schedule {
     pub(super) const fn new(seed: u64, ttl: Duration) -> Self {
         Self {
-            rng: Rng::new(seed),
+            rng: Rng::with_seed(seed),
             ttl,
             faults: Vec::new(),
         }
@@ -199,7 +200,7 @@ impl Schedule {
         }
         let mut at = self.pause(AFTER_WORKER);
         while at < time {
-            let kind = if self.rng.below(5) < 3 {
+            let kind = if self.rng.u64(..5) < 3 {
                 StopWorker
             } else {
                 KillWorker
@@ -277,7 +278,7 @@ impl Schedule {
         servers: usize,
         again: Option<FaultKind>,
     ) {
-        let whom = self.rng.next();
+        let whom = self.rng.u64(..);
         self.faults.push(PlannedFault {
             at,
             kind,
@@ -290,12 +291,12 @@ impl Schedule {
 
     fn pause(&mut self, (least, more): Pause) -> Duration {
         let more = u64::try_from(more.as_micros()).unwrap_or(u64::MAX);
-        least + Duration::from_micros(self.rng.below(more))
+        least + Duration::from_micros(self.rng.u64(..more))
     }
 
     fn shuffled(&mut self, kinds: &[FaultKind]) -> Vec<FaultKind> {
         let mut left = kinds.to_vec();
-        let drawn = std::iter::from_fn(|| take(&mut left, self.rng.next()));
+        let drawn = std::iter::from_fn(|| take(&mut left, self.rng.u64(..)));
         drawn.collect()
     }
 }

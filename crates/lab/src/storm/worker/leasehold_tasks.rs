@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
+use fastrand::Rng;
 use leasehold::{Client, Clock, Error, Lease, Moment, Mutex};
 use tokio::time::{sleep, timeout};
 
@@ -11,7 +12,6 @@ use super::log::{HistoryLog, Known, LeaseName};
 use super::work::{HoldPlan, Visit};
 use super::{Worker, WorkerConfig};
 use crate::host_time;
-use crate::rng::Rng;
 
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -37,8 +37,8 @@ pub(super) async fn round(
     let (log, ttl) = (&worker.log, worker.config.ttl());
     let mut stay = HoldPlan::draw(rng, worker.config.outlived);
     // A lease that is outlived on purpose must not renew itself.
-    let renews = stay != HoldPlan::Outlive && rng.below(2) == 0;
-    if renews && rng.below(20) == 0 {
+    let renews = stay != HoldPlan::Outlive && rng.bool();
+    if renews && rng.u64(..20) == 0 {
         stay = HoldPlan::Outlive;
     }
     let mutex = client.mutex(&name.lock).ttl(ttl).auto_renew(renews);
@@ -72,13 +72,13 @@ pub(super) async fn round(
 /// Acquires the lock in one of several ways; `None` if it is busy. After an error it may have been acquired anyway. Without the text of
 /// an error, it was cancelled.
 async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Result<Option<Lease>, Option<String>> {
-    let acquired = match rng.below(20) {
+    let acquired = match rng.u64(..20) {
         0..3 => return (mutex.try_acquire().await).map_err(|error| Some(error.to_string())),
         // Cancels.
         3..5 => {
             let limit = ttl
                 .mul_f64(0.5)
-                .min(Duration::from_micros(rng.below(100_000)));
+                .min(Duration::from_micros(rng.u64(..100_000)));
             let acquired = timeout(limit, mutex.acquire()).await;
             acquired.map_err(|_| None)?
         }
@@ -111,7 +111,7 @@ async fn work(
     let Some(version) = visit.access(log, name, known(lease), None).await? else {
         return Ok(());
     };
-    if rng.below(8) == 0 {
+    if rng.u64(..8) == 0 {
         extend(log, name, lease, ttl).await?;
     }
     stay.wait(rng, ttl).await;
@@ -142,7 +142,7 @@ async fn give_back(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let op = log.invoke("release", name, Known::default())?;
-    if rng.below(10) == 0 {
+    if rng.u64(..10) == 0 {
         // Its release continues in the background, and its outcome is not reported.
         drop(lease);
         return log.unknown(op, "dropped");

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use tokio::runtime;
 use tokio::task::JoinSet;
@@ -25,7 +26,6 @@ use tokio::time::sleep;
 use self::log::HistoryLog;
 pub(super) use self::log::append;
 use self::work::Visit;
-use crate::rng::Rng;
 
 /// The lock implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,14 +130,14 @@ async fn rounds(
     task: u64,
 ) -> Result<(), String> {
     let config = &worker.config;
-    let mut rng = Rng::new(config.seed ^ config.proc << 8 ^ task);
+    let mut rng = Rng::with_seed(config.seed ^ config.proc << 8 ^ task);
     let mut visit = Visit::begin(&config.socket, config.proc).await?;
     let mut set_del = match config.system {
         System::SetDel => Some(set_del::Plain::new(config.url())?),
         System::Leasehold => None,
     };
     while !config.is_enough() {
-        let lock = format!("{}m{}", config.prefix, 1 + rng.below(config.locks));
+        let lock = format!("{}m{}", config.prefix, 1 + rng.u64(..config.locks));
         let name = worker.log.name(lock);
         match (&mut set_del, client) {
             (Some(set_del), _) => set_del.round(worker, &name, &mut visit, &mut rng).await?,
@@ -146,7 +146,7 @@ async fn rounds(
             }
             (None, None) => break,
         }
-        sleep(Duration::from_micros(rng.below(6_000))).await;
+        sleep(Duration::from_micros(rng.u64(..6_000))).await;
     }
     Ok(())
 }

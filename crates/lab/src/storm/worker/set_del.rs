@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
+use fastrand::Rng;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tokio::time::sleep;
@@ -11,7 +12,6 @@ use super::log::{self, Known, LeaseName};
 use super::work::{HoldPlan, Visit};
 use super::{Worker, WorkerConfig};
 use crate::host_time;
-use crate::rng::Rng;
 
 const POLL: Duration = Duration::from_millis(5);
 

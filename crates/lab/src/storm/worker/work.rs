@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fastrand::Rng;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
 use super::log::{HistoryLog, Known, LeaseName};
-use crate::rng::Rng;
 use crate::storm::resource::{Access, Answer};
 
 /// How long a holder takes between reading and writing.
@@ -24,7 +24,7 @@ pub(super) enum HoldPlan {
 
 impl HoldPlan {
     pub(super) fn draw(rng: &mut Rng, outlived_percent: u64) -> Self {
-        match rng.below(100) {
+        match rng.u64(..100) {
             drawn if drawn < outlived_percent => Self::Outlive,
             drawn if drawn < outlived_percent + 3 => Self::Long,
             _ => Self::Short,
@@ -35,9 +35,9 @@ impl HoldPlan {
     pub(super) async fn wait(self, rng: &mut Rng, ttl: Duration) {
         let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
         let stay = Duration::from_micros(match self {
-            Self::Short => rng.below(3_000),
-            Self::Long => ttl_us / 2 + rng.below(ttl_us / 3),
-            Self::Outlive => ttl_us * 6 / 5 + rng.below(ttl_us),
+            Self::Short => rng.u64(..3_000),
+            Self::Long => ttl_us / 2 + rng.u64(..ttl_us / 3),
+            Self::Outlive => ttl_us * 6 / 5 + rng.u64(..ttl_us),
         });
         sleep(stay).await;
     }
