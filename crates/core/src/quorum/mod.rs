@@ -11,7 +11,8 @@
 //! # Theorems
 //!
 //! They hold if all clients count by equal terms, no lease is longer than the longest TTL, and the rates of all clocks differ by at most
-//! 1 %. No node's clock is set forward, nor back while the node loses its memory. They do not need clocks that agree.
+//! 1 %. No node's clock is set forward, nor back while the node loses its memory. A node that has other data than before has another name.
+//! They do not need clocks that agree.
 //!
 //! - **QR1** The validity of two leases of a name never overlaps. *Two majorities share a node. There the second hold began after the
 //!   deadline or the release of the first (C1). Each hold lasts for a TTL from a moment after its request was sent.*
@@ -19,16 +20,20 @@
 //!   counter of that node passed the first lease's fences while that lease was held, and does not fall.*
 //! - **QR3** If a lease was handed out before the first request for another one was sent, its fences are lower. *On a common node the
 //!   first hold began before the second.*
-//! - **QR4** QR1 to QR3 survive a node's loss of memory. *It grants nothing for a [`quarantine`] on its own clock. Then its old holds
-//!   have ended, and it accepts no fence below the end of the quarantine, which is above each fence that it had accepted.*
+//! - **QR4** QR1 to QR3 survive that a node loses its data, starts with older data, or gets the data of another node. *Its mark then is
+//!   missing, or names another start or server. So it grants and extends nothing for a [`quarantine`] on its own clock (QR8). No lease
+//!   counts on a hold there for longer: each was last extended before, and each proposal of before has run out. It accepts no fence below
+//!   the end of the quarantine, which is above each fence that it had accepted. A hold that came with other data only refuses others
+//!   until then. Later it is one vote for its owner, as any hold: the node names one holder at a time, and raises it above the floor.*
 //!
 //! # Invariants
 //!
 //! - **QR5** A certificate counts only replies to the current proposal.
 //! - **QR6** Without a certificate there is no lease.
 //! - **QR7** A raise of a fence is an extension: it never takes a lock.
-//! - **QR8** A node that may have forgotten its holds or its fences gives no vote until its quarantine ends. The data of another node are
-//!   none of its own: the store that has them must count them as lost.
+//! - **QR8** A node that may have forgotten its holds or its fences grants and extends nothing until its quarantine ends. The mark is made
+//!   under the name of the server's start. Under another name, the store counts all data as lost: it drops the counters, and grants the
+//!   lock to no waiter that came with them.
 //! - **QR9** A round that was refused is over: the client gives back its votes, so that none of them may count later.
 
 mod node;

@@ -1,6 +1,6 @@
 //! A client of the quorum: it acquires, renews and releases one lock again and again.
 
-use leasehold_core::quorum::{Proposal, Proposer, Refusal, Round, Verdict};
+use leasehold_core::quorum::{Proposal, Proposer, QuorumTerms, Refusal, Round, Verdict};
 use leasehold_core::{Acceptable, Block, ClientId, Fence, Fences, Owner, Reply, Wait};
 
 use crate::clock::Clock;
@@ -11,6 +11,8 @@ use crate::sim::{BLOCK, Event, MS, Request, Rules, Simulation};
 pub(crate) struct Client {
     pub(crate) clock: Clock,
     pub(crate) proposer: Proposer,
+    /// How it counts: it names so many of the nodes.
+    pub(crate) terms: QuorumTerms,
     pub(crate) now: Doing,
 }
 
@@ -62,16 +64,16 @@ impl Simulation {
         self.owners += 1;
         let id = ClientId::new(client as u64);
         let owner = Owner::new(u128::from(self.owners), id, "h", 1, "").unwrap();
-        let fences = self.propose(client, None);
+        let (fences, nodes) = (self.propose(client, None), self.clients[client].terms.nodes);
         self.clients[client].now = Doing::Acquiring(Acquiring {
             owner: owner.clone(),
             sent: self.at,
             fences,
-            round: Round::new(self.terms.nodes, fences),
+            round: Round::new(nodes, fences),
             rounds: 1,
             lead: self.rng.pick(&[None, Some(0), Some(0)]),
             has_stood_back: false,
-            highest: vec![None; self.nodes.len()],
+            highest: vec![None; usize::from(nodes)],
         });
         self.say(|| format!("client {client} begins with {}", fences.first));
         self.ask(client);
@@ -88,7 +90,8 @@ impl Simulation {
     }
 
     fn ask(&mut self, client: usize) {
-        for node in 0..self.nodes.len() {
+        let terms = self.clients[client].terms;
+        for node in 0..usize::from(terms.nodes) {
             let Doing::Acquiring(acquiring) = &self.clients[client].now else {
                 return;
             };
@@ -97,7 +100,7 @@ impl Simulation {
                 owner: acquiring.owner.clone(),
                 ttl: self.ttl,
                 fences: acquiring.fences,
-                terms: self.terms,
+                terms,
                 wait: waits.then_some(Wait { listening: true }),
             });
             self.send(client, node, &request);
@@ -112,7 +115,7 @@ impl Simulation {
             return;
         }
         let fences = self.propose(client, None);
-        let nodes = self.terms.nodes;
+        let nodes = self.clients[client].terms.nodes;
         if let Doing::Acquiring(acquiring) = &mut self.clients[client].now {
             (acquiring.sent, acquiring.rounds, acquiring.fences) = (at, 1, fences);
             (acquiring.round, acquiring.has_stood_back) = (Round::new(nodes, fences), false);
@@ -130,7 +133,7 @@ impl Simulation {
         let owner = acquiring.owner.clone();
         let request = Request::GiveBack(owner.clone(), acquiring.fences.first);
         let keeps_lead = self.rng.one_in(2);
-        for node in 0..self.nodes.len() {
+        for node in 0..usize::from(self.clients[client].terms.nodes) {
             if node != lead || !keeps_lead {
                 self.send(client, node, &request);
             }
@@ -189,9 +192,10 @@ impl Simulation {
                 let wall_us = self.clients[client].clock.wall(at);
                 self.clients[client].proposer.learn(wall_us, bounds);
                 let fences = self.propose(client, Some(bounds));
+                let nodes = self.clients[client].terms.nodes;
                 if let Doing::Acquiring(acquiring) = &mut self.clients[client].now {
                     acquiring.fences = fences;
-                    acquiring.round = Round::new(self.terms.nodes, fences);
+                    acquiring.round = Round::new(nodes, fences);
                 }
                 self.say(|| format!("client {client} proposes {} instead", fences.first));
                 self.ask(client);
@@ -248,7 +252,7 @@ impl Simulation {
     }
 
     pub(crate) fn renew(&mut self, client: usize, owner: &Owner) {
-        let (at, nodes) = (self.at, self.nodes.len());
+        let (at, nodes) = (self.at, usize::from(self.clients[client].terms.nodes));
         let Doing::Holding(holding) = &mut self.clients[client].now else {
             return;
         };
@@ -273,10 +277,10 @@ impl Simulation {
         }
         holding.renewal.2[node] = true;
         let confirmed = holding.renewal.2.iter().filter(|is_held| **is_held).count();
-        let (lease, sent) = (holding.lease, holding.renewal.1);
+        let (lease, sent, nodes) = (holding.lease, holding.renewal.1, holding.renewal.2.len());
         let is_over = self.at >= self.leases[lease].ended;
         let is_counted = !is_over || self.rules == Rules::ExtensionTakes;
-        if confirmed > self.nodes.len() / 2 && is_counted {
+        if confirmed > nodes / 2 && is_counted {
             let ended = self.valid_until(client, sent);
             self.leases[lease].ended = self.leases[lease].ended.max(ended);
         }

@@ -2,7 +2,8 @@
 //! each of them. A seed is one history.
 //!
 //! Clocks of nodes and clients differ by up to 20 s and run at rates up to 1 % apart. Messages are late, lost, repeated and reordered.
-//! Nodes lose their memory, operators break locks, and other names use the same fence counter.
+//! Nodes lose their data, start with older data, or get those of another node. Operators break locks, other names use the same fence
+//! counter, and a client may count another quorum.
 //!
 //! `LEASEHOLD_SEED=<number>` prints one history. `LEASEHOLD_SEEDS=<number>` says how many to try, and
 //! `LEASEHOLD_SEEDS=<first>..<end>` which.
@@ -116,6 +117,12 @@ fn each_weaker_rule_fails() {
         (Rules::RoundNotAwaited, &["QR2", "QR3"]),
         (Rules::RaiseTakes, &["QR1"]),
         (Rules::ExtensionTakes, &["QR1"]),
+        (Rules::OldDataIsTrusted, &["QR1"]),
+        (Rules::OldDataIsTrusted, &["QR2", "QR3"]),
+        (Rules::OtherDataIsTrusted, &["QR1"]),
+        (Rules::OtherDataIsTrusted, &["QR2", "QR3"]),
+        (Rules::ServerCountsTwice, &["QR1"]),
+        (Rules::OtherTermsCount, &["QR1"]),
     ] {
         let found = (0..CONTROL_SEEDS).find_map(|seed| {
             let mut simulation = Simulation::new(seed, rules, false);

@@ -45,6 +45,14 @@ pub(crate) enum Rules {
     RaiseTakes,
     /// An extension takes a free lock, and the client relies on it after its deadline.
     ExtensionTakes,
+    /// A node that was started with older data takes them for its own (QR8).
+    OldDataIsTrusted,
+    /// A node that got the data of another one takes them for its own (QR8).
+    OtherDataIsTrusted,
+    /// A client counts the votes of one server as those of two nodes.
+    ServerCountsTwice,
+    /// A node votes for clients that count another quorum.
+    OtherTermsCount,
 }
 
 pub(crate) const MS: u64 = 1_000;
@@ -74,15 +82,29 @@ pub(crate) enum Event {
     Renew(usize, Owner),
     Release(usize, Owner),
     LoseMemory(usize),
+    /// A node writes its data to disk.
+    Save(usize),
+    /// A node starts with the data on its disk, or with those of another node.
+    Load(usize, Option<usize>),
     Break(usize),
     OtherName(usize),
+}
+
+/// One node.
+pub(crate) struct Node {
+    world: World,
+    clock: Clock,
+    /// Older data.
+    disk: World,
+    /// Its mark was made by another server, or by an earlier start. Until it votes again, it extends nothing (QR8).
+    is_strange: bool,
 }
 
 pub(crate) struct Simulation {
     pub(crate) rng: Rng,
     pub(crate) rules: Rules,
     pub(crate) at: u64,
-    pub(crate) nodes: Vec<(World, Clock)>,
+    pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     events: Vec<Option<Event>>,
     queue: BinaryHeap<Reverse<(u64, usize)>>,
@@ -102,6 +124,15 @@ pub(crate) struct Simulation {
     pub(crate) story: Vec<String>,
 }
 
+impl Node {
+    fn is_strange(&mut self, now: Now) -> bool {
+        if let Some(mark) = self.world.node.as_ref().and_then(|memory| memory.mark) {
+            self.is_strange &= mark.quarantined_for(now).is_some();
+        }
+        self.is_strange
+    }
+}
+
 impl Simulation {
     pub(crate) fn new(seed: u64, rules: Rules, told: bool) -> Self {
         let mut rng = Rng::new(seed);
@@ -115,12 +146,18 @@ impl Simulation {
             made_at_ms: 0,
         };
         let nodes = (0..count)
-            .map(|_| (World::node(Some(marked)), Clock::random(&mut rng)))
+            .map(|_| Node {
+                world: World::node(Some(marked)),
+                clock: Clock::random(&mut rng),
+                disk: World::node(Some(marked)),
+                is_strange: false,
+            })
             .collect();
         let clients = (0..3)
             .map(|_| Client {
                 clock: Clock::random(&mut rng),
                 proposer: Proposer::default(),
+                terms,
                 now: Doing::Nothing,
             })
             .collect();
@@ -150,10 +187,14 @@ impl Simulation {
             let at = simulation.rng.pick(&[0, 0, 3, 15]) * SECOND + simulation.rng.below(SECOND);
             simulation.later(at, Event::Begin(client));
         }
-        for _ in 0..simulation.rng.below(3) {
-            let at = SECOND + simulation.rng.below(5 * SECOND);
-            let node = simulation.node();
-            simulation.later(at, Event::LoseMemory(node));
+        let losses = simulation.rng.below(3);
+        for _ in 0..losses {
+            simulation.lose_data_later();
+        }
+        // A node that lost its mark would take the terms of any client.
+        let is_other = losses == 0 && count == 5 && simulation.rng.one_in(3);
+        if is_other || rules == Rules::OtherTermsCount {
+            simulation.clients[0].terms.nodes = 3;
         }
         for _ in 0..simulation.rng.pick(&[0, 0, 3]) {
             let (at, node) = (simulation.rng.below(END), simulation.node());
@@ -164,6 +205,22 @@ impl Simulation {
             simulation.later(at, Event::OtherName(node));
         }
         simulation
+    }
+
+    /// A node will lose its data, or come back with others. A quarantine is over before the end of the history.
+    fn lose_data_later(&mut self) {
+        let at = SECOND + self.rng.below(5 * SECOND);
+        let (node, other) = (self.node(), self.node());
+        let loss = match self.rng.below(4) {
+            0 | 1 => Event::LoseMemory(node),
+            2 => {
+                let saved = self.rng.below(at);
+                self.later(saved, Event::Save(node));
+                Event::Load(node, None)
+            }
+            _ => Event::Load(node, Some(other)),
+        };
+        self.later(at, loss);
     }
 
     fn node(&mut self) -> usize {
@@ -219,10 +276,12 @@ impl Simulation {
                 }
             }
             Event::LoseMemory(node) => self.lose_memory(node),
+            Event::Save(node) => self.nodes[node].disk = self.nodes[node].world.clone(),
+            Event::Load(node, from) => self.load(node, from),
             Event::Break(node) => self.break_hold(node),
             Event::OtherName(node) => {
                 // Another name of this bucket was locked by a client with a clock of its own.
-                let wall_us = self.nodes[node].1.wall(self.at);
+                let wall_us = self.nodes[node].clock.wall(self.at);
                 let first = Fence::new(wall_us + self.rng.below(10 * SECOND));
                 let fences = Fences {
                     first,
@@ -255,22 +314,40 @@ impl Simulation {
     }
 
     pub(crate) fn send_all(&mut self, client: usize, request: &Request) {
-        for node in 0..self.nodes.len() {
+        for node in 0..usize::from(self.clients[client].terms.nodes) {
             self.send(client, node, request);
         }
     }
 
+    /// The node that a client reaches by the address of this one.
+    fn server(&self, client: usize, node: usize) -> usize {
+        let is_twice = self.rules == Rules::ServerCountsTwice && client == 0 && node == 1;
+        if is_twice { 0 } else { node }
+    }
+
+    /// The terms of a client, as a node compares them.
+    fn terms_of(&self, client: usize) -> QuorumTerms {
+        if self.rules == Rules::OtherTermsCount {
+            return self.terms;
+        }
+        self.clients[client].terms
+    }
+
     fn arrive(&mut self, client: usize, node: usize, request: Request) {
-        let now = Now::at_micros(self.nodes[node].1.wall(self.at));
-        let name = self.name.clone();
+        let server = self.server(client, node);
+        let now = Now::at_micros(self.nodes[server].clock.wall(self.at));
+        let (name, terms) = (self.name.clone(), self.terms_of(client));
         let step = match &request {
             Request::Propose(proposal) => {
-                self.forget_floor(node, now);
-                let had_vote = self.voted.contains(&(node, proposal.owner.clone()));
+                self.forget_floor(server, now);
+                let had_vote = self.voted.contains(&(server, proposal.owner.clone()));
                 if self.rules == Rules::RaiseTakes && had_vote {
-                    self.nodes[node].0.entry(&name).holders.clear();
+                    self.nodes[server].world.entry(&name).holders.clear();
                 }
-                Step::Propose(proposal.clone())
+                Step::Propose(Proposal {
+                    terms,
+                    ..proposal.clone()
+                })
             }
             Request::Extend(owner, _) => Step::Extend {
                 owner: owner.clone(),
@@ -287,8 +364,12 @@ impl Simulation {
                 fence: *fence,
             },
         };
-        let world = &mut self.nodes[node].0;
-        let mut outcome = world.apply(now, &name, &step, &UnknownPresence);
+        let is_refused = self.nodes[server].is_strange(now);
+        let world = &mut self.nodes[server].world;
+        let mut outcome = world.apply_by(terms, now, &name, &step, &UnknownPresence);
+        if is_refused && matches!(request, Request::Extend(..)) {
+            outcome.reply = Reply::NotHeld(None);
+        }
         if let (Rules::ExtensionTakes, Request::Extend(owner, _)) = (self.rules, &request)
             && matches!(outcome.reply, Reply::NotHeld(None))
         {
@@ -303,9 +384,9 @@ impl Simulation {
         }
         let reply = outcome.reply;
         if let (Request::Propose(proposal), Reply::Held(_)) = (&request, &reply) {
-            self.voted.insert((node, proposal.owner.clone()));
+            self.voted.insert((server, proposal.owner.clone()));
         }
-        self.say(|| format!("node {node} replies to client {client}, {request:?}: {reply:?}"));
+        self.say(|| format!("node {server} replies to client {client}, {request:?}: {reply:?}"));
         for wake in outcome.wakes {
             self.wake(&wake);
         }
@@ -349,11 +430,11 @@ impl Simulation {
     }
 
     fn memory(&mut self, node: usize) -> &mut NodeMemory {
-        self.nodes[node].0.node.as_mut().unwrap()
+        self.nodes[node].world.node.as_mut().unwrap()
     }
 
     fn lose_memory(&mut self, node: usize) {
-        let now_ms = self.nodes[node].1.wall(self.at) / MS;
+        let now_ms = self.nodes[node].clock.wall(self.at) / MS;
         let full = u64::try_from(quarantine(self.terms.longest_ttl).as_millis()).unwrap();
         let made_at_ms = match self.rules {
             Rules::NoQuarantine => Some(0),
@@ -362,14 +443,38 @@ impl Simulation {
         };
         let terms = self.terms;
         let mark = made_at_ms.map(|made_at_ms| Mark { terms, made_at_ms });
-        self.nodes[node].0 = World::node(mark);
+        self.nodes[node].world = World::node(mark);
         self.say(|| format!("node {node} loses its memory"));
     }
 
+    /// A node starts with other data. Their mark names another server or start, so it counts them as lost: it drops the counters, and no
+    /// waiter that came with them is granted the lock.
+    fn load(&mut self, node: usize, from: Option<usize>) {
+        let data = match from {
+            None => &self.nodes[node].disk,
+            Some(other) => &self.nodes[other].world,
+        };
+        let mut world = data.clone();
+        let is_trusted = match from {
+            None => self.rules == Rules::OldDataIsTrusted,
+            Some(_) => self.rules == Rules::OtherDataIsTrusted,
+        };
+        if !is_trusted {
+            world.entry(&self.name).queue.clear();
+            world.node = Some(NodeMemory::default());
+        }
+        self.nodes[node].world = world;
+        self.nodes[node].is_strange = !is_trusted;
+        self.say(|| match from {
+            None => format!("node {node} starts with older data"),
+            Some(other) => format!("node {node} gets the data of node {other}"),
+        });
+    }
+
     fn break_hold(&mut self, node: usize) {
-        let now = Now::at_micros(self.nodes[node].1.wall(self.at));
+        let now = Now::at_micros(self.nodes[node].clock.wall(self.at));
         let name = self.name.clone();
-        let state = &mut self.nodes[node].0;
+        let state = &mut self.nodes[node].world;
         let seen = state
             .apply(now, &name, &Step::Inspect, &UnknownPresence)
             .reply;

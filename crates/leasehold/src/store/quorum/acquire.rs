@@ -389,6 +389,7 @@ impl<C> Context<'_, C> {
         }
         if let Some(mut attempt) = record.attempt.take() {
             (record.certified, record.granted) = (Some(attempt.fences), None);
+            record.behind = None;
             let Fences { first, block } = attempt.fences;
             let held = Held {
                 fence: Some(first),
@@ -445,7 +446,7 @@ impl<C> Context<'_, C> {
                     self.pause(record, pause.min(LONGEST_PAUSE));
                 } else {
                     let poll_after = holder.is_none().then_some(UNQUEUED);
-                    record.behind = holder;
+                    record.behind = holder.filter(|_| attempt.request.wait.is_some());
                     self.busy(record, poll_after);
                 }
             }
@@ -458,16 +459,18 @@ impl<C> Context<'_, C> {
         }
     }
 
-    /// Reports that the lock is busy. The client gives back its votes, unless it waits with the vote of the lead (V3).
+    /// Reports that the lock is busy. The client gives back its votes, unless it waits with the vote of the lead (V3). A holder that a
+    /// majority names has lost the vote of the lead, and wins it back at its next renewal.
     fn busy(&mut self, record: &mut Record<C>, poll_after: Option<Duration>) {
         let Some(mut attempt) = record.attempt.take() else {
             return;
         };
-        if attempt.holder().is_some() {
+        let is_held = attempt.holder().is_some();
+        if is_held {
             self.stuck.forget(&record.name);
         }
-        let keeps =
-            attempt.request.wait.is_some() && matches!(attempt.lead_said(), Some(NodeReply::Vote));
+        let has_lead = matches!(attempt.lead_said(), Some(NodeReply::Vote));
+        let keeps = attempt.request.wait.is_some() && has_lead && !is_held;
         record.keeps_votes = keeps;
         if !keeps {
             self.give_back(record);

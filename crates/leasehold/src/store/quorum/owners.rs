@@ -36,7 +36,7 @@ pub(super) struct Record<C> {
     pub(super) certified: Option<Fences>,
     /// It waits with the vote of the lead, and keeps its votes meanwhile.
     pub(super) keeps_votes: bool,
-    /// The holder that a majority named when this owner was last refused, with the vote of the lead.
+    /// The holder that a majority named when this waiter was last refused, with the vote of the lead.
     pub(super) behind: Option<HolderIdentity>,
     /// The lead has granted its vote to this waiter, with these fences.
     pub(super) granted: Option<Fences>,
@@ -184,6 +184,7 @@ impl<C> Record<C> {
     /// Whether nothing of it is left at any node, nor on its way.
     fn is_empty(&self, now: Moment) -> bool {
         let is_idle = self.attempt.is_none() && self.certified.is_none() && self.granted.is_none();
+        let is_idle = is_idle && self.behind.is_none();
         let is_done = |node: &AtNode| {
             let is_late = node.late_until.is_some_and(|until| until > now);
             let is_free = self.release.is_some() || node.votes.is_empty();

@@ -229,7 +229,7 @@ impl<C> QuorumMachine<C> {
             certified: record.certified,
         };
         record.release = Some(release);
-        (record.certified, record.granted) = (None, None);
+        (record.certified, record.granted, record.behind) = (None, None, None);
         let abandoned = record.attempt.take();
         for (at_node, node) in record.nodes.iter_mut().zip(0..) {
             at_node.releases += 1;

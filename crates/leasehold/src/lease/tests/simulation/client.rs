@@ -4,6 +4,7 @@ mod hearing;
 mod leases;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,7 +89,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(rng: &mut Rng, names: &[LockName]) -> Self {
+    /// A client whose clock runs at one of these rates, in thousandths of the time of the simulation.
+    pub(super) fn new(rng: &mut Rng, names: &[LockName], rates: Range<u64>) -> Self {
         let identity = Arc::new(Identity::seeded(rng.u64(..), rng.u64(..)));
         let about = About {
             store: "simulated:".into(),
@@ -109,7 +111,7 @@ impl Client {
             users,
             pace: Pace {
                 begun: clock.now().as_micros(),
-                thousandths: rng.u64(991..1_010),
+                thousandths: rng.u64(rates),
             },
             clock,
             next_id: 0,

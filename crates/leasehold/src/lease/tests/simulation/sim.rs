@@ -119,7 +119,7 @@ impl Simulation {
             .map(|name| LockName::new(name).unwrap())
             .collect();
         let clients: Vec<_> = (0..rng.usize(1..4))
-            .map(|_| Client::new(&mut rng, &names))
+            .map(|_| Client::new(&mut rng, &names, 991..1_010))
             .collect();
         let mut simulation = Self {
             at: 0,

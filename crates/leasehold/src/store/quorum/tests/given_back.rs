@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposal};
 use leasehold_core::{
-    Acceptable, Block, ClientId, Fence, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait,
+    Acceptable, Block, Busy, ClientId, Fence, Held, HolderIdentity, HolderView, LockName, Mode,
+    Owner, Reply, Step, Ttl, Wait,
 };
 
 use super::machine;
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Answer;
-use crate::store::quorum::effects::{Ballot, EventTime, Purpose, QuorumEffect, QuorumEvent};
+use crate::store::quorum::effects::{
+    Ballot, EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer,
+};
 use crate::store::quorum::machine::QuorumMachine;
 
 /// The client's wall clock stands still.
@@ -103,6 +106,19 @@ fn held(fence: Fence) -> Reply {
     })
 }
 
+/// Another client holds the lock.
+fn busy() -> Reply {
+    let other = Owner::new(2, ClientId::new(2), "test", 1, "").unwrap();
+    let who = HolderIdentity::Owner(other);
+    let left = Duration::from_secs(9);
+    Reply::Busy(Busy {
+        holder: HolderView::new(who, Some(Fence::new(9)), None, Some(left)),
+        ahead: 0,
+        poll_after: left,
+        at_us: 0,
+    })
+}
+
 fn no_answer() -> Answer {
     let why = "no answer";
     Err(StoreError::new("b", StoreErrorKind::Unreachable, why))
@@ -166,6 +182,53 @@ fn no_lease_is_taken_below_a_vote_that_is_being_given_back() {
     assert!(proposed(&effects).is_none(), "a lower fence is proposed");
     let failed = |effect: &QuorumEffect<()>| matches!(effect, QuorumEffect::Answer((), Err(_)));
     assert!(effects.iter().any(failed), "its caller is told");
+}
+
+/// The lead has forgotten a holder that the others name. A waiter tries for a moment at first, since the holder may just have released the
+/// lock. Then each poll is one request to each node, and one that gives back the vote.
+#[test]
+fn a_waiter_of_a_lead_that_forgot_asks_each_node_once_a_poll() {
+    let mut scene = Scene::new();
+    let lead = scene.machine.leads.of(&scene.name);
+    for (poll, rounds) in [(1, 11), (2, 1), (3, 1)] {
+        let mut asked = scene.asks();
+        let (mut proposals, mut given_back) = (3, Vec::new());
+        let answer = loop {
+            let mut effects = Vec::new();
+            for node in 0..3 {
+                let reply = if node == lead { held(asked) } else { busy() };
+                effects.extend(scene.votes(node, asked, Ok(reply)));
+            }
+            let mut next = None;
+            let mut answer = None;
+            for effect in effects {
+                match effect {
+                    QuorumEffect::Wake(_, timer @ QuorumTimer::Retry(..)) => next = Some(timer),
+                    QuorumEffect::Wake(..) => {}
+                    QuorumEffect::Answer((), said) => answer = Some(said),
+                    sent @ QuorumEffect::Send { .. } => given_back.extend(back(vec![sent])),
+                }
+            }
+            if let Some(answer) = answer {
+                break answer;
+            }
+            let sent = scene.handle(QuorumEvent::Passed(next.unwrap()));
+            asked = proposed(&sent).unwrap();
+            proposals += sent.len();
+        };
+        assert_eq!(proposals, 3 * rounds, "poll {poll}");
+        let Ok(Reply::Busy(busy)) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(busy.poll_after, Duration::from_secs(9), "poll {poll}");
+        assert_eq!(given_back.len(), 1, "poll {poll}");
+        let (_, purpose) = given_back.remove(0);
+        scene.handle(QuorumEvent::Answered {
+            node: lead,
+            purpose,
+            answer: Ok(Reply::Released),
+        });
+    }
 }
 
 #[test]

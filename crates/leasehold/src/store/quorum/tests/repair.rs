@@ -1,6 +1,6 @@
 //! Nodes that lack the vote of a lease.
 
-use leasehold_core::{Fence, LockName, World};
+use leasehold_core::{Fence, LockName, LockState, World};
 
 use super::{Nodes, SECOND, settle};
 use crate::error::StoreErrorKind;
@@ -57,6 +57,41 @@ async fn a_renewal_gets_back_a_vote_whatever_became_of_it() {
         settle().await;
         assert_eq!(nodes.held_at("stock"), 0, "{loss:?}");
     }
+}
+
+/// The lead has forgotten the holder, and votes for a waiter. A waiter that kept this vote would end the lease with the next node that fails.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_leaves_a_lead_that_forgot_to_the_holder() {
+    let nodes = Nodes::new(3);
+    let ((client, ..), (other, _, store)) = (nodes.client(), nodes.client());
+    let name = LockName::new("stock").unwrap();
+    let lead = store.quorum().lock().leads.of(&name);
+    let lease = client.mutex("stock").ttl(30 * SECOND).acquire().await;
+    let lease = lease.unwrap();
+    settle().await;
+    nodes.memories[lead].meddle(|world| *world.entry(&name) = LockState::default());
+    let mutex = other.mutex("stock");
+    let waiting = tokio::spawn(async move { mutex.acquire().await.unwrap().fence() });
+    tokio::time::sleep(SECOND).await;
+    // It polls as the other nodes tell it, until the holder's next renewal. Without a holder that they name, it would ask 20 times a second.
+    let asked = || store.quorum().lock().next_attempt;
+    let before = asked();
+    tokio::time::sleep(8 * SECOND).await;
+    let polls = asked() - before;
+    assert!((1..40).contains(&polls), "{polls}");
+    assert_eq!(
+        nodes.held_at("stock"),
+        2,
+        "it has given back the vote of the lead"
+    );
+    tokio::time::sleep(5 * SECOND).await;
+    // The lead has counted on, so it holds under a higher fence.
+    let owner = |node: usize| nodes.holders("stock")[node].clone().unwrap().0;
+    assert!((1..3).all(|node| owner(node) == owner(0)));
+    let fence = lease.fence();
+    lease.release().await.unwrap();
+    let next = tokio::time::timeout(30 * SECOND, waiting).await;
+    assert!(next.unwrap().unwrap() > fence);
 }
 
 /// A late proposal of an earlier round has raised the hold at a node, and two other nodes have lost it.

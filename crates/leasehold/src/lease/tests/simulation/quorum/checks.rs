@@ -1,64 +1,50 @@
 //! The invariants of a history of a quorum, after every event and at its end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use leasehold_core::{LockName, Owner, Step};
+use leasehold_core::{Owner, Step};
 
-use super::parts::{Flight, What};
+use super::node::{majority, votes};
+use super::parts::{Flight, Member, What};
 use super::sim::QuorumSimulation;
 use crate::lease::hold::Hold;
-use crate::lease::tests::simulation::client::Fate;
 use crate::lease::tests::simulation::left_in;
-use crate::lease::tests::simulation::sim::SECOND;
+use crate::lease::tests::simulation::sim::{MS, SECOND};
 use crate::lease::tests::simulation::user::{Stage, User};
 use crate::store::Notice;
 
+/// How often a client is asked what it knows (V1). A node keeps a vote that no client knows until its TTL is over.
+const LOOK_EVERY: u64 = 5 * MS;
+
+/// The part of a history that an event has changed, beside messages on their way. The rest was checked after the event before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Changed {
+    All,
+    Client(usize),
+    Nodes,
+}
+
+impl Changed {
+    fn has_client(self, client: usize) -> bool {
+        self == Self::All || self == Self::Client(client)
+    }
+}
+
 impl QuorumSimulation {
-    /// The fates of a client's leases at the nodes.
-    pub(super) fn fates(&mut self, client: usize) -> impl Fn(&Hold) -> Fate + use<> {
-        let holders = self.holders();
-        let (broken, has_lost) = (self.broken.clone(), self.has_lost);
-        let needed = self.nodes.len() / 2 + 1;
-        let _ = client;
-        move |hold: &Hold| {
-            let votes = holders
-                .iter()
-                .filter(|(name, owner)| *name == hold.name && *owner == hold.owner);
-            Fate {
-                was_freed: votes.count() < needed,
-                is_excused: has_lost || broken.contains(&hold.owner),
-                was_set: false,
-            }
-        }
-    }
-
-    /// The owner of each vote, at all nodes.
-    fn holders(&mut self) -> Vec<(LockName, Owner)> {
-        let at = self.at;
-        let mut holders = Vec::new();
-        for node in &mut self.nodes {
-            let world = node.look(at);
-            for name in world.names() {
-                let lock = world.get(name).into_iter();
-                holders.extend(
-                    lock.flat_map(|lock| &lock.holders)
-                        .map(|holder| (name.clone(), holder.owner.clone())),
-                );
-            }
-        }
-        holders
-    }
-
-    pub(super) fn check(&mut self) -> Result<(), String> {
-        let mut in_use: HashMap<LockName, Arc<Hold>> = HashMap::new();
+    pub(super) fn check(&mut self, changed: Changed) -> Result<(), String> {
+        let mut in_use = Vec::new();
         for at in 0..self.members.len() {
             let client = &mut self.members[at].client;
-            client.tick(self.at);
-            if let Some(fault) = &client.fault {
-                return Err(fault.clone());
+            if !changed.has_client(at) && client.users.iter().all(|user| user.hold().is_none()) {
+                continue;
             }
-            client.check_leases()?;
+            client.tick(self.at);
+            if changed.has_client(at) {
+                if let Some(fault) = &client.fault {
+                    return Err(fault.clone());
+                }
+                client.check_leases()?;
+            }
             let holds: Vec<_> = client
                 .users
                 .iter()
@@ -66,13 +52,20 @@ impl QuorumSimulation {
                 .cloned()
                 .collect();
             for hold in holds {
+                self.check_kept(at, &hold)?;
                 if hold.loss().is_none() {
                     self.check_lease(at, &hold, &mut in_use)?;
                 }
             }
-            self.check_answered(at)?;
+            if changed.has_client(at) {
+                self.check_answered(at)?;
+            }
         }
-        self.check_known()
+        if self.at >= self.known_at + LOOK_EVERY {
+            self.known_at = self.at;
+            self.check_known()?;
+        }
+        Ok(())
     }
 
     /// Checks that no other user relies on this lock, and that its fence is new, and above those of former leases.
@@ -80,17 +73,18 @@ impl QuorumSimulation {
         &mut self,
         client: usize,
         hold: &Arc<Hold>,
-        in_use: &mut HashMap<LockName, Arc<Hold>>,
+        in_use: &mut Vec<Arc<Hold>>,
     ) -> Result<(), String> {
         let who = hold.owner.id();
         let is_broken = self.broken.contains(&hold.owner);
         if !is_broken {
-            if let Some(other) = in_use.insert(hold.name.clone(), hold.clone()) {
+            if let Some(other) = in_use.iter().find(|other| other.name == hold.name) {
                 return Err(format!(
                     "QR1: {who} and {} rely on one lock",
                     other.owner.id()
                 ));
             }
+            in_use.push(hold.clone());
             self.check_majority(hold)?;
         }
         if self
@@ -132,18 +126,9 @@ impl QuorumSimulation {
     }
 
     /// Checks that a majority holds the lock for a lease in use, unless nodes have lost data.
-    fn check_majority(&mut self, hold: &Hold) -> Result<(), String> {
-        if self.has_lost {
-            return Ok(());
-        }
-        let (at, needed) = (self.at, self.nodes.len() / 2 + 1);
-        let mut votes = 0;
-        for node in &mut self.nodes {
-            let lock = node.look(at).get(&hold.name);
-            let holders = lock.into_iter().flat_map(|lock| &lock.holders);
-            votes += holders.filter(|holder| holder.owner == hold.owner).count();
-        }
-        if votes < needed {
+    fn check_majority(&self, hold: &Hold) -> Result<(), String> {
+        let votes = votes(&self.nodes, self.at, hold);
+        if !self.has_lost && votes < majority(&self.nodes) {
             return Err(format!("QR6: {} relies on {votes} votes", hold.owner.id()));
         }
         Ok(())
@@ -167,45 +152,41 @@ impl QuorumSimulation {
 
     /// Checks that a client knows every owner that a node keeps for it, or that a message about it is on its way (V1).
     fn check_known(&mut self) -> Result<(), String> {
-        let now = self.at;
-        for node in 0..self.nodes.len() {
-            let world = self.nodes[node].look(now);
-            let kept: Vec<_> = left_in(world).cloned().collect();
-            for owner in kept {
-                let Some(client) = self
-                    .members
-                    .iter()
-                    .position(|member| member.client.id == owner.client())
-                else {
+        let (now, members) = (self.at, &mut self.members);
+        for (node, it) in self.nodes.iter_mut().enumerate() {
+            for owner in left_in(it.look(now)) {
+                let is_its = |member: &Member| member.client.id == owner.client();
+                let of = members.iter().position(is_its);
+                let Some(client) = of else {
                     continue;
                 };
-                let member = &mut self.members[client];
+                let member = &mut members[client];
                 let is_away = member.client.is_dead
                     || member.client.paused_until > now
                     || !member.links[node].connected;
-                let is_stale = self.stale.contains(&owner);
                 // Where the release that keeps its lock did not arrive, its hold ends by itself.
-                let is_kept = self.kept.contains(&owner);
                 if is_away
-                    || is_stale
-                    || is_kept
-                    || member.client.knows(&owner)
-                    || member.quorum.knows(&owner)
+                    || member.client.knows(owner)
+                    || member.quorum.knows(owner)
+                    || self.stale.contains(owner)
+                    || self.kept.contains(owner)
                 {
                     continue;
                 }
                 let comes = |what: &What| match what {
-                    What::QuorumTimer(to, timer) => *to == client && timer.is_of(&owner),
+                    What::QuorumTimer(to, timer) => *to == client && timer.is_of(owner),
                     What::Notice(link, _, notice) if *link == (client, node) => match notice {
-                        Notice::Granted { wake, .. } => wake.owner == owner,
+                        Notice::Granted { wake, .. } => wake.owner == *owner,
                         Notice::Reconnected { .. } => true,
                         _ => false,
                     },
                     _ => false,
                 };
                 let is_under_way =
-                    |flight: &Flight| flight.link == (client, node) && is_of(&flight.step, &owner);
-                if !self.flights.values().any(is_under_way) && !self.planned.values().any(comes) {
+                    |flight: &Flight| flight.link == (client, node) && is_of(&flight.step, owner);
+                if !self.flights.values().any(is_under_way)
+                    && !self.planned.values().any(|what| comes(what))
+                {
                     return Err(format!(
                         "V1: {client} does not know {}, which node {node} keeps",
                         owner.id()

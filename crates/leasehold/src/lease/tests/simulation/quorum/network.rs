@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_core::quorum::NoVote;
 use leasehold_core::{LockName, Outcome, Reply, Step};
 
 use super::Rules;
@@ -23,7 +24,7 @@ fn ttl_of(step: &Step) -> Option<Duration> {
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -57,6 +58,7 @@ impl QuorumSimulation {
             step,
             purpose,
             arrived: false,
+            until: self.at.saturating_add(limit.min(500 * MS)),
         };
         self.flights.insert(id, flight);
         if !self.members[client].links[node].connected {
@@ -65,7 +67,7 @@ impl QuorumSimulation {
             return self.plan(after, What::Answer(id, Err(error)));
         }
         self.plan_at(at, What::Arrive(id));
-        self.plan(limit.min(500 * MS), What::Silence(id));
+        self.silent_until(id, at);
         if self.at < self.calm_at && self.rng.u32(0..60) == 0 {
             let (after, epoch) = (
                 self.rng.u64(0..3 * MS),
@@ -83,18 +85,34 @@ impl QuorumSimulation {
         if self.nodes[link.1].down_until > self.at {
             // The connection stays open, and the request is carried out when the node goes on.
             let until = self.nodes[link.1].down_until;
+            self.silent_until(id, until);
             return self.plan_at(until, What::Arrive(id));
         }
         flight.arrived = true;
         let reply = self.carry_out(link.1, &name, &step);
         self.tell(|| format!("node {} answers {}: {reply:?}", link.1, link.0));
         let at = self.in_order(link, 2);
+        self.silent_until(id, at);
         self.plan_at(at, What::Answer(id, Ok(reply)));
+    }
+
+    /// The client hears nothing of this request before `at`.
+    fn silent_until(&mut self, id: u64, at: u64) {
+        if let Some(until) = self.flights.get(&id).map(|flight| flight.until)
+            && until <= at
+        {
+            self.plan_at(until, What::Silence(id));
+        }
     }
 
     /// A node carries out a step.
     pub(super) fn carry_out(&mut self, node: usize, name: &LockName, step: &Step) -> Reply {
         let at = self.at;
+        if let (Rules::VotesDoNotComeBack, Step::Propose(proposal)) = (self.rules, step)
+            && self.reach.contains_key(&proposal.owner)
+        {
+            return Reply::NoVote(NoVote::NotANode);
+        }
         let outcome = self.nodes[node].step(at, name, step);
         let reply = outcome.reply.clone();
         if self.rules == Rules::VotesDoNotLast

@@ -4,16 +4,20 @@ use std::collections::HashSet;
 
 use leasehold_core::quorum::{Mark, NodeMemory, QuorumTerms};
 use leasehold_core::{
-    Block, ClientId, Fence, Fences, LockName, Now, Outcome, Presence, Reply, Step, Waiter, World,
+    Block, ClientId, Fence, Fences, Holder, LockName, Now, Outcome, Presence, Reply, Step, Waiter,
+    World,
 };
 
 use super::Rules;
+use crate::lease::hold::Hold;
 use crate::lease::tests::simulation::sim::SECOND;
 
 pub(super) struct Node {
     pub(super) world: World,
     /// Its clock at the begin of the history, in microseconds.
     clock_us: u64,
+    /// How fast it runs, in thousandths of the time of the simulation.
+    rate: u64,
     /// Older data, as a disk may keep it.
     disk: World,
     /// How often it was started.
@@ -35,9 +39,22 @@ impl Presence for Hears<'_> {
     }
 }
 
+/// How many of the nodes hold for a lease.
+pub(super) fn votes(nodes: &[Node], at: u64, hold: &Hold) -> usize {
+    let holds = |node: &&Node| {
+        let holder = node.holder(at, &hold.name);
+        holder.is_some_and(|holder| holder.owner == hold.owner)
+    };
+    nodes.iter().filter(holds).count()
+}
+
+pub(super) const fn majority(nodes: &[Node]) -> usize {
+    nodes.len() / 2 + 1
+}
+
 impl Node {
     /// A node of a new quorum.
-    pub(super) fn new(terms: QuorumTerms, clock_us: u64) -> Self {
+    pub(super) fn new(terms: QuorumTerms, clock_us: u64, rate: u64) -> Self {
         let mark = Mark {
             terms,
             made_at_ms: 0,
@@ -47,6 +64,7 @@ impl Node {
             disk: world.clone(),
             world,
             clock_us,
+            rate,
             starts: 0,
             is_strange: false,
             down_until: 0,
@@ -55,7 +73,7 @@ impl Node {
     }
 
     fn now(&self, at: u64) -> Now {
-        Now::at_micros(self.clock_us + at)
+        Now::at_micros(self.clock_us + at * self.rate / 1_000)
     }
 
     pub(super) fn step(&mut self, at: u64, name: &LockName, step: &Step) -> Outcome {
@@ -71,6 +89,23 @@ impl Node {
             return Outcome { reply, ..outcome };
         }
         self.world.apply(now, name, step, &Hears(&self.connected))
+    }
+
+    /// The holder at `at`.
+    fn holder(&self, at: u64, name: &LockName) -> Option<&Holder> {
+        let holder = self.world.get(name)?.holders.first()?;
+        (holder.expires_at_ms >= self.now(at).millis()).then_some(holder)
+    }
+
+    /// Whether it would hold for this lease if it were asked at `at` (V7). A fence may be too far ahead of its clock.
+    pub(super) fn has_vote_for(&self, at: u64, hold: &Hold) -> bool {
+        let now = self.now(at);
+        let mark = self.world.node.as_ref().and_then(|memory| memory.mark);
+        let votes = mark.is_some_and(|mark| mark.quarantined_for(now).is_none());
+        let holder = self.holder(at, &hold.name);
+        let is_free = holder.is_none_or(|holder| holder.owner == hold.owner);
+        let most = now.wall_us + 10 * SECOND;
+        self.down_until <= at && votes && is_free && hold.grant.get() <= most
     }
 
     /// Its locks at `at`.
@@ -126,7 +161,7 @@ impl Node {
 
     /// A client with a clock of its own has locked another name of this bucket.
     pub(super) fn lock_other_name(&mut self, at: u64, name: &LockName, ahead_us: u64) {
-        let wall_us = self.clock_us + at;
+        let wall_us = self.now(at).wall_us;
         if let Some(memory) = &mut self.world.node {
             let counter = NodeMemory::counter(memory, name);
             let fences = Fences {

@@ -46,6 +46,8 @@ pub(super) struct Flight {
     pub(super) step: Step,
     pub(super) purpose: Purpose,
     pub(super) arrived: bool,
+    /// When its client gives it up.
+    pub(super) until: u64,
 }
 
 /// The connection between a client and a node.

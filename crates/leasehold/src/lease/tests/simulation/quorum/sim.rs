@@ -1,7 +1,7 @@
 //! The events of a history of a quorum, in their order.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -9,23 +9,28 @@ use leasehold_core::quorum::QuorumTerms;
 use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
 
 use super::Rules;
-use super::node::Node;
+use super::checks::Changed;
+use super::node::{Node, majority, votes};
 use super::parts::{Flight, Link, Member, What};
+use super::reach::Reach;
 use crate::backoff;
 use crate::lease::effects::To;
 use crate::lease::hold::Hold;
 use crate::lease::machine::Event;
-use crate::lease::tests::simulation::client::Client;
+use crate::lease::tests::simulation::client::{Client, Fate};
 use crate::lease::tests::simulation::rare::Rare;
 use crate::lease::tests::simulation::sim::{MS, SECOND, SETTLE_LIMIT};
 use crate::lease::tests::simulation::user::{Stage, User, while_};
 use crate::store::quorum::{EventTime, QuorumEffect, QuorumEvent, QuorumMachine, relay};
 
 /// The longest TTL of a lease: that of the users of a simulation.
-const LONGEST_TTL: std::time::Duration = std::time::Duration::from_secs(10);
+pub(super) const LONGEST_TTL: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Where the clocks of nodes and clients begin, without their offsets, in microseconds.
 const EPOCH: u64 = 1_790_000_000_000_000;
+
+/// The rates of all clocks differ by at most 1 %, as core assumes. In thousandths of the time of the simulation.
+const RATES: Range<u64> = 996..1_005;
 
 pub(super) struct QuorumSimulation {
     pub(super) rng: Rng,
@@ -34,8 +39,8 @@ pub(super) struct QuorumSimulation {
     pub(super) at: u64,
     /// Until when faults may occur.
     pub(super) calm_at: u64,
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
-    pub(super) planned: HashMap<u64, What>,
+    /// By time; of one time, in the order in which they were planned.
+    pub(super) planned: BTreeMap<(u64, u64), Box<What>>,
     pub(super) numbers: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) names: Vec<LockName>,
@@ -51,6 +56,10 @@ pub(super) struct QuorumSimulation {
     pub(super) has_lost: bool,
     pub(super) last_lease: HashMap<LockName, Arc<Hold>>,
     pub(super) fences: HashMap<(LockName, Fence), Arc<Hold>>,
+    /// When the clients were last asked what they know.
+    pub(super) known_at: u64,
+    /// For each owner whose lease is in use: the nodes in reach.
+    pub(super) reach: HashMap<Owner, Reach>,
     told: bool,
     story: Vec<String>,
 }
@@ -79,12 +88,12 @@ impl QuorumSimulation {
             longest_ttl: Ttl::new(LONGEST_TTL).unwrap(),
         };
         let nodes: Vec<_> = (0..count)
-            .map(|_| Node::new(terms, EPOCH + offset(&mut rng)))
+            .map(|_| Node::new(terms, EPOCH + offset(&mut rng), rng.u64(RATES)))
             .collect();
         let labels: Vec<_> = (0..count).map(|node| format!("node {node}")).collect();
         let members: Vec<_> = (0..rng.usize(2..4))
             .map(|_| Member {
-                client: Client::new(&mut rng, &names),
+                client: Client::new(&mut rng, &names, RATES),
                 quorum: QuorumMachine::new(terms, "simulated:".into(), labels.clone()),
                 wall_us: EPOCH + offset(&mut rng),
                 links: labels.iter().map(|_| Link::default()).collect(),
@@ -94,8 +103,7 @@ impl QuorumSimulation {
         let mut simulation = Self {
             at: 0,
             calm_at: rng.u64(0..12) * SECOND,
-            queue: BinaryHeap::new(),
-            planned: HashMap::new(),
+            planned: BTreeMap::new(),
             numbers: 0,
             rare,
             rules,
@@ -109,6 +117,8 @@ impl QuorumSimulation {
             has_lost: false,
             last_lease: HashMap::new(),
             fences: HashMap::new(),
+            known_at: 0,
+            reach: HashMap::new(),
             told,
             story: Vec::new(),
             rng,
@@ -135,19 +145,31 @@ impl QuorumSimulation {
 
     /// Runs all events. Returns the first broken invariant as an error.
     pub(super) fn run(&mut self) -> Result<(), String> {
-        while let Some(Reverse((at, number))) = self.queue.pop() {
-            let Some(what) = self.planned.remove(&number) else {
+        self.run_until(u64::MAX)?;
+        self.check_end()
+    }
+
+    /// Runs the events until `until`.
+    pub(super) fn run_until(&mut self, until: u64) -> Result<(), String> {
+        while let Some(next) = self.planned.first_entry()
+            && next.key().0 <= until
+        {
+            let ((at, _), what) = next.remove_entry();
+            if let What::Arrive(id) | What::Answer(id, _) | What::Silence(id) = &*what
+                && !self.flights.contains_key(id)
+            {
                 continue;
-            };
+            }
             self.at = at;
             if at > self.calm_at + SETTLE_LIMIT {
                 return Err("Q2: somebody waits for ever".into());
             }
-            self.happens(what);
-            self.check()?;
+            let changed = self.changes(&what);
+            self.happens(*what);
+            self.check(changed)?;
             self.close_when_done();
         }
-        self.check_end()
+        Ok(())
     }
 
     pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
@@ -162,14 +184,21 @@ impl QuorumSimulation {
 
     pub(super) fn plan_at(&mut self, at: u64, what: What) {
         self.numbers += 1;
-        self.queue.push(Reverse((at, self.numbers)));
-        self.planned.insert(self.numbers, what);
+        self.planned.insert((at, self.numbers), Box::new(what));
     }
 
     fn plan_move(&mut self, client: usize, user: usize) {
         let turn = self.members[client].client.users[user].turn;
         let after = u64::try_from(while_(&mut self.rng).as_micros()).unwrap();
         self.plan(after, What::Move { client, user, turn });
+    }
+
+    /// What this event changes.
+    fn changes(&self, what: &What) -> Changed {
+        match what {
+            What::Arrive(_) | What::Late(..) => Changed::Nodes,
+            _ => self.concerns(what).map_or(Changed::All, Changed::Client),
+        }
     }
 
     /// The client that must not be paused or dead when this event occurs.
@@ -325,8 +354,14 @@ impl QuorumSimulation {
 
     /// Takes the replies to a client's users, hands its requests to the quorum, and plans its next timer.
     fn afterwards(&mut self, client: usize) {
-        let fates = self.fates(client);
-        let heard = self.members[client].client.hear(&fates);
+        let (nodes, at) = (&self.nodes, self.at);
+        let (broken, has_lost) = (&self.broken, self.has_lost);
+        let fate = |hold: &Hold| Fate {
+            was_freed: votes(nodes, at, hold) < majority(nodes),
+            is_excused: has_lost || broken.contains(&hold.owner),
+            was_set: false,
+        };
+        let heard = self.members[client].client.hear(&fate);
         for (user, said) in heard {
             self.tell(|| format!("{client}.{user} {said}"));
             self.plan_after(client, user);

@@ -77,14 +77,14 @@ impl QuorumSimulation {
     }
 
     /// A node has other data than before.
-    fn loaded(&mut self, node: usize) {
+    pub(super) fn loaded(&mut self, node: usize) {
         let owners = left_in(&self.nodes[node].world).cloned();
         self.stale.extend(owners);
         self.has_lost = true;
         self.cut_all(node);
     }
 
-    fn cut_all(&mut self, node: usize) {
+    pub(super) fn cut_all(&mut self, node: usize) {
         for client in 0..self.members.len() {
             if self.members[client].links[node].connected {
                 self.cut((client, node));
