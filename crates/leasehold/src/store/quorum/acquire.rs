@@ -389,6 +389,7 @@ impl<C> Context<'_, C> {
         }
         if let Some(mut attempt) = record.attempt.take() {
             (record.certified, record.granted) = (Some(attempt.fences), None);
+            record.is_valid_from(attempt.began, attempt.request.ttl);
             record.behind = None;
             let Fences { first, block } = attempt.fences;
             let held = Held {

@@ -39,7 +39,9 @@ struct Gathering<C> {
 pub(super) struct Judged<C> {
     /// The answer of the quorum, if it is known now and not before.
     pub(super) answer: Option<(C, Answer)>,
-    /// The nodes that lack the vote of a lease that a majority has renewed; each is told once.
+    /// A majority has renewed the lease.
+    pub(super) is_renewed: bool,
+    /// The nodes that lack the vote of a lease that a majority has renewed, or that may still be valid; each is told once.
     pub(super) lacking: Vec<usize>,
 }
 
@@ -80,12 +82,14 @@ impl<C> Gatherings<C> {
         };
         let was_renewed = gathering.is_renewed;
         gathering.is_renewed |= matches!(answer, Some(Ok(Reply::Held(_))));
-        let is_new = |at: &usize| gathering.is_renewed && (!was_renewed || *at == node);
+        let (is_renewed, is_open) = (gathering.is_renewed, matches!(answer, Some(Err(_))));
+        let is_new = |at: &usize| is_open || is_renewed && (!was_renewed || *at == node);
         let lacks = |at: &usize| matches!(gathering.answers[*at], Some(Ok(Reply::NotHeld(_))));
         let nodes = 0..gathering.answers.len();
         let lacking = nodes.filter(is_new).filter(lacks).collect();
         let judged = Judged {
             answer: answer.and_then(|answer| Some((gathering.caller.take()?, answer))),
+            is_renewed,
             lacking,
         };
         if gathering.answers.iter().all(Option::is_some) {

@@ -34,6 +34,10 @@ pub(super) struct Record<C> {
     pub(super) attempt: Option<Attempt<C>>,
     /// The fences of the certificate, while the owner has one.
     pub(super) certified: Option<Fences>,
+    /// Until when no other owner can have a majority, by the last certificate or renewal. `None` for a lease of another process.
+    pub(super) valid_until: Option<Moment>,
+    /// The number of the last renewal.
+    pub(super) last_renewal: u64,
     /// It waits with the vote of the lead, and keeps its votes meanwhile.
     pub(super) keeps_votes: bool,
     /// The holder that a majority named when this waiter was last refused, with the vote of the lead.
@@ -149,6 +153,8 @@ impl<C> Record<C> {
             ttl: Duration::ZERO,
             attempt: None,
             certified: None,
+            valid_until: None,
+            last_renewal: 0,
             keeps_votes: false,
             behind: None,
             granted: None,
@@ -164,6 +170,20 @@ impl<C> Record<C> {
         let node = &mut self.nodes[node];
         node.votes.push(fence);
         node.late_until = Some(late_until);
+    }
+
+    /// A certificate or a renewal for this TTL began at `sent`. The clocks may run at speeds that differ by 1 %, and a node rounds.
+    pub(super) fn is_valid_from(&mut self, sent: Moment, ttl: Ttl) {
+        let ttl = ttl.get();
+        let certain = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
+        self.valid_until = Some(sent.after(certain));
+    }
+
+    /// Whether the lease with this fence is valid, and no late renewal may have cut it short.
+    pub(super) fn is_valid(&self, lease: Fence, ttl: Ttl, now: Moment) -> bool {
+        let is_own = self.certified.is_some_and(|own| own.contains(lease));
+        let is_cut = |node: &AtNode| node.may_be_cut_to(ttl, now).is_some();
+        is_own && self.valid_until > Some(now) && !self.nodes.iter().any(is_cut)
     }
 
     /// Whether a hold with this higher fence may be the vote for the lease that is renewed.

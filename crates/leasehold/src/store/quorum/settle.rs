@@ -6,7 +6,7 @@ use leasehold_core::{Block, Fence, Fences, HolderIdentity, Reply, Step, Ttl, WAI
 
 use super::attempt::{QuorumInfo, Request, answer_of, superseded};
 use super::effects::{EventTime, NodeRenewal, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
-use super::judge::Question;
+use super::judge::{Judged, Question};
 use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Party};
 use crate::error::StoreError;
@@ -50,11 +50,17 @@ impl<C> QuorumMachine<C> {
         }
         let is_known = known.is_some();
         if is_known {
-            // Remembered for as long as the lease.
-            self.owners.entry(owner, name, ttl.get(), at.now);
+            // Remembered for as long as the lease. If it is cut short by this renewal, that counts before the answer.
+            let record = self.owners.entry(owner, name, ttl.get(), at.now);
+            let before = record.valid_until;
+            record.is_valid_from(at.now, ttl);
+            record.valid_until = record.valid_until.min(before);
         }
         let gathering = self.gatherings.begin(nodes, Question::Confirm, caller);
-        let record = self.owners.get(owner);
+        let mut record = self.owners.get(owner);
+        if let Some(record) = &mut record {
+            record.last_renewal = gathering;
+        }
         for node in 0..nodes {
             let higher = record.as_ref().and_then(|record| {
                 let certified = record.certified.filter(|_| fence.is_some());
@@ -121,9 +127,21 @@ impl<C> QuorumMachine<C> {
             held.fence = Some(certified.map_or(lease, |certified| certified.first));
             held.block = certified.map_or(held.block, |certified| certified.block);
         }
-        let lacking = self.gathered(renewal.gathering, node, answer, effects);
-        if let (false, Some(lease)) = (lacking.is_empty(), renewal.lease) {
-            self.repair(at, &renewal, lease, lacking, effects);
+        let Some(judged) = self.gathered(renewal.gathering, node, answer, effects) else {
+            return;
+        };
+        let Some(lease) = renewal.lease else { return };
+        let mut is_valid = judged.is_renewed;
+        if let Some(record) = self.owners.get(&renewal.owner) {
+            let is_last = record.last_renewal == renewal.gathering;
+            if judged.is_renewed && is_last && record.valid_until.is_some() {
+                let sent = renewal.until.before(renewal.ttl.get());
+                record.is_valid_from(sent, renewal.ttl);
+            }
+            is_valid |= record.is_valid(lease, renewal.ttl, at.now);
+        }
+        if is_valid && !judged.lacking.is_empty() {
+            self.repair(at, &renewal, lease, judged.lacking, effects);
         }
     }
 
@@ -150,31 +168,30 @@ impl<C> QuorumMachine<C> {
     }
 
     /// Counts the answer of a node to a step that went to all, and answers the caller as soon as the answer is known.
-    /// Returns the nodes that lack the vote of a lease that a majority has renewed.
+    /// `None` if all was said before.
     pub(super) fn gathered(
         &mut self,
         gathering: u64,
         node: usize,
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
-    ) -> Vec<usize> {
+    ) -> Option<Judged<C>> {
         let QuorumInfo {
             label,
             nodes,
             terms,
         } = &self.info;
         let answer = answer_of(&nodes[node], answer, *terms);
-        let Some(judged) = self.gatherings.heard(gathering, node, answer, label) else {
-            return Vec::new();
-        };
-        if let Some((caller, answer)) = judged.answer {
+        let mut judged = self.gatherings.heard(gathering, node, answer, label)?;
+        if let Some((caller, answer)) = judged.answer.take() {
             effects.push(QuorumEffect::Answer(caller, answer));
         }
-        judged.lacking
+        Some(judged)
     }
 
-    /// Asks the nodes that lack the vote of a renewed lease for it, so that the loss of other nodes does not end the lease. No other
-    /// owner can have a majority meanwhile. The answers are not awaited. A lease that another process has taken has its fence alone.
+    /// Asks the nodes that lack the vote of a renewed lease for it, so that the loss of other nodes does not end the lease; also if the
+    /// renewal was undecided, while the lease is valid: with these votes the next one has a majority. No other owner can have a majority
+    /// meanwhile. The answers are not awaited. A lease that another process has taken has its fence alone.
     fn repair(
         &mut self,
         at: EventTime,

@@ -59,6 +59,39 @@ async fn a_renewal_gets_back_a_vote_whatever_became_of_it() {
     }
 }
 
+/// A node was away when the lease was granted, and another one is away before the first renewal. The first one gets no majority, but asks
+/// for the missing vote while the lease is valid. By a token that is not known, so the lock may have had other holders since.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_a_majority_asks_for_a_vote_while_the_lease_is_valid() {
+    for by_token in [false, true] {
+        let nodes = Nodes::new(3);
+        let ((client, ways, _), (other, other_ways, _)) = (nodes.client(), nodes.client());
+        ways[1].faults().fail(StoreErrorKind::Unreachable);
+        let lease = client.mutex("stock").ttl(6 * SECOND).acquire().await;
+        let lease = lease.unwrap();
+        settle().await;
+        assert_eq!(nodes.held_at("stock"), 2);
+        ways[1].faults().heal();
+        if by_token {
+            let (detached, _) = lease.detach(6 * SECOND).await.unwrap();
+            let name = LockName::new("stock").unwrap();
+            nodes.memories[1].meddle(|world| world.entry(&name).holders.clear());
+            other_ways[0].faults().fail(StoreErrorKind::Unreachable);
+            let detached = other.detached("stock", detached.token()).unwrap();
+            detached.renew(6 * SECOND).await.unwrap_err();
+            settle().await;
+            assert_eq!(nodes.held_at("stock"), 2);
+        } else {
+            ways[0].faults().fail(StoreErrorKind::Unreachable);
+            tokio::time::sleep(60 * SECOND).await;
+            assert!(!lease.is_lost());
+            let held = nodes.holders("stock");
+            assert!(held[1].is_some() && held[2].is_some());
+            lease.release().await.unwrap();
+        }
+    }
+}
+
 /// The lead has forgotten the holder, and votes for a waiter. A waiter that kept this vote would end the lease with the next node that fails.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_leaves_a_lead_that_forgot_to_the_holder() {
