@@ -4,12 +4,10 @@ use std::mem;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{
-    Client, Clock, Error, InspectedNodes, Moment, Snapshot, StoreError, StoreErrorKind,
-};
+use leasehold::{Client, Clock, Error, InspectedNodes, Moment, Snapshot, StoreErrorKind};
 
 use crate::acquire_ui::interrupted;
-use crate::exit::Exit;
+use crate::exit::{Exit, cause};
 use crate::terminal::{Signals, Terminal};
 
 /// The number of locks requested at once.
@@ -83,8 +81,8 @@ fn is_about_one(error: &Error) -> bool {
 /// True for a lock that this user may not look at. False for a refusal of the user or of a command, which concerns all
 /// locks.
 pub(crate) fn is_denied(error: &Error) -> bool {
-    matches!(error, Error::Store(StoreError { kind: StoreErrorKind::Denied, detail, .. })
-        if detail.contains(" key") && !detail.contains("to run "))
+    matches!(error, Error::Store(store) if store.kind == StoreErrorKind::Denied
+        && cause(store).contains(" key") && !cause(store).contains("to run "))
 }
 
 /// The message about names in the index that this user may not look at.
