@@ -253,6 +253,11 @@ DB index => choose a database that the server has: redis-cli CONFIG GET database
 WRONGTYPE => look at the type of the key; another program may use it
 closed the connection, and said => ask who runs this server, or a proxy before it";
 
+/// What led to the kind of an error. Of a quorum, this is the first reason; the others are of other nodes.
+pub(crate) fn cause(error: &StoreError) -> &str {
+    error.detail.split("; ").next().unwrap_or_default()
+}
+
 /// The exit code for an error of a store, and what to do next.
 fn next_step(error: &StoreError) -> (u8, &'static str) {
     let is_local = error.store.starts_with("local:");
@@ -264,8 +269,9 @@ fn next_step(error: &StoreError) -> (u8, &'static str) {
         StoreErrorKind::Closed | StoreErrorKind::Exhausted => SOFTWARE,
         _ => UNAVAILABLE,
     };
+    let cause = cause(error);
     let mut said = SAID.lines().filter_map(|row| row.split_once(" => "));
-    if let Some((_, step)) = said.find(|(words, _)| !is_local && error.detail.contains(words)) {
+    if let Some((_, step)) = said.find(|(words, _)| !is_local && cause.contains(words)) {
         return (code, step);
     }
     let step = match error.kind {
@@ -276,7 +282,7 @@ fn next_step(error: &StoreError) -> (u8, &'static str) {
         StoreErrorKind::Denied => {
             "check user and password in the URL, and the permissions of that user (ACL)"
         }
-        StoreErrorKind::Protocol if error.detail.contains("Redis' protocol") => {
+        StoreErrorKind::Protocol if cause.contains("Redis' protocol") => {
             "check that the URL names a Redis or Valkey"
         }
         StoreErrorKind::Protocol => {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::look::{InspectedLock, Look, hidden_names, is_denied, look};
 use crate::messages::{fit, pasteable, place, quoted, say, span};
-use crate::session::with_client_until_signal;
+use crate::session::{Target, with_client_until_signal};
 use crate::store::StoreArgs;
 use crate::view::{
     LockJson, NodeJson, fence_of, foreign, is_alive, is_cache_entry, is_free, lease_of,
@@ -97,13 +97,20 @@ pub(crate) fn inspect(args: &Inspect) -> Result<Exit, Exit> {
         LockName::new(name)?;
     }
     let mut target = args.store.target()?;
-    if args.json && !args.names.is_empty() {
+    if args.has_views() {
         target.builder = target.builder.quorum_may_be_down();
     }
-    with_client_until_signal(&target, async |client| show(client, args).await)
+    with_client_until_signal(&target, async |client| show(client, &target, args).await)
 }
 
-async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
+impl Inspect {
+    /// Whether the document has the views of the nodes of a quorum also without a verdict.
+    fn has_views(&self) -> bool {
+        self.json && !self.names.is_empty()
+    }
+}
+
+async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, Exit> {
     if !args.json && client.store().starts_with("local:") {
         say(&format!("{}: this host only", client.store()));
     }
@@ -121,9 +128,16 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
         });
         found
     } else {
-        let found = look(client, &args.names, Look::EachNode).await?;
-        let is_hidden =
-            |found: &InspectedLock| matches!(&found.outcome, Err(error) if is_denied(error));
+        let how = if args.has_views() {
+            Look::AnyNode
+        } else {
+            Look::EachNode
+        };
+        let found = look(client, &args.names, how).await?;
+        let is_hidden = |found: &InspectedLock| {
+            let has_views = args.has_views() && found.nodes.is_some();
+            !has_views && matches!(&found.outcome, Err(error) if is_denied(error))
+        };
         if let (true, Some(Err(error))) = (
             found.iter().all(is_hidden),
             found.first().map(|found| &found.outcome),
@@ -148,8 +162,12 @@ async fn show(client: &Client, args: &Inspect) -> Result<Exit, Exit> {
     let omitted = found.len().saturating_sub(args.limit.unwrap_or(usize::MAX));
     found.truncate(found.len() - omitted);
     print(client, args, &found, omitted, hidden)?;
-    let unknown = found.into_iter().find_map(|found| found.outcome.err());
-    unknown.map_or(Ok(Exit::quiet(0)), |error| Err(error.into()))
+    match found.into_iter().find_map(|found| found.outcome.err()) {
+        None => Ok(Exit::quiet(0)),
+        // It may be that of the connection, which was made without a majority.
+        Some(error) if args.has_views() => Err(target.explained(error)),
+        Some(error) => Err(error.into()),
+    }
 }
 
 /// The sort key: unknown locks first, then endless ones, then those with the most waiters.

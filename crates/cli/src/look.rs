@@ -4,12 +4,10 @@ use std::mem;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{
-    Client, Clock, Error, InspectedNodes, Moment, Snapshot, StoreError, StoreErrorKind,
-};
+use leasehold::{Client, Clock, Error, InspectedNodes, Moment, Snapshot, StoreErrorKind};
 
 use crate::acquire_ui::interrupted;
-use crate::exit::Exit;
+use crate::exit::{Exit, cause};
 use crate::terminal::{Signals, Terminal};
 
 /// The number of locks requested at once.
@@ -30,10 +28,12 @@ pub(crate) enum Look {
     Verdict,
     /// All nodes of a quorum.
     EachNode,
+    /// All nodes of a quorum, whose views count also if they give no verdict.
+    AnyNode,
 }
 
 /// Inspects all locks. Fails if the store does not answer; an invalid answer about one lock affects only that
-/// lock. If the nodes of a quorum were asked, their views are returned also without a majority.
+/// lock.
 pub(crate) async fn look(
     client: &Client,
     names: &[String],
@@ -42,8 +42,9 @@ pub(crate) async fn look(
     let mut found = Vec::with_capacity(names.len());
     for some in names.chunks(AT_ONCE) {
         for looked in join_all(some.iter().map(|name| look_at(client, name, how))).await {
+            let has_views = how == Look::AnyNode && looked.nodes.is_some();
             match looked.outcome {
-                Err(error) if looked.nodes.is_none() && !is_about_one(&error) => return Err(error),
+                Err(error) if !has_views && !is_about_one(&error) => return Err(error),
                 _ => found.push(looked),
             }
         }
@@ -54,7 +55,7 @@ pub(crate) async fn look(
 async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
     let (outcome, nodes) = match how {
         Look::Verdict => (client.inspect(name).await, None),
-        Look::EachNode => match client.inspect_nodes(name).await {
+        Look::EachNode | Look::AnyNode => match client.inspect_nodes(name).await {
             Ok(inspected) => {
                 let outcome = inspected.lock.clone().map_err(Error::from);
                 // Another store is its own only node.
@@ -83,8 +84,8 @@ fn is_about_one(error: &Error) -> bool {
 /// True for a lock that this user may not look at. False for a refusal of the user or of a command, which concerns all
 /// locks.
 pub(crate) fn is_denied(error: &Error) -> bool {
-    matches!(error, Error::Store(StoreError { kind: StoreErrorKind::Denied, detail, .. })
-        if detail.contains(" key") && !detail.contains("to run "))
+    matches!(error, Error::Store(store) if store.kind == StoreErrorKind::Denied
+        && cause(store).contains(" key") && !cause(store).contains("to run "))
 }
 
 /// The message about names in the index that this user may not look at.

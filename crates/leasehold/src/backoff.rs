@@ -6,7 +6,7 @@ use crate::clock::micros;
 
 /// Pauses that double up to a limit, each shortened by a random part of up to a half.
 ///
-/// In microseconds: each lease has one.
+/// In microseconds, which take half of the memory of a `Duration`: each lease has one.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: u64,

@@ -635,9 +635,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Makes the client of a quorum also if no majority of the servers answers. [`Client::inspect_nodes`] then shows the answer of each
-    /// server, and [`Client::inspect`] and requests for locks fail until a majority answers. It has no effect on a store that is not a
-    /// quorum. Default: connecting fails.
+    /// Makes the client of a quorum also if no majority of the servers accepts it, whatever the reason: they are down, or refuse the
+    /// password, or this client refuses their certificates. Connecting then returns no error, and the event `connected` does not come.
+    /// [`Client::inspect_nodes`] shows the answer of each server. [`Client::inspect`] and requests for locks fail until a majority accepts
+    /// the client. A store that is not a quorum is not affected. Default: connecting fails.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), leasehold::Error> {

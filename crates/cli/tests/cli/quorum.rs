@@ -62,6 +62,49 @@ fn other_terms_are_refused_until_init_again() {
 }
 
 #[test]
+fn without_a_verdict_only_the_document_of_named_locks_is_printed() {
+    let store = Store::quorum();
+    for server in &store.quorum {
+        server.cli(&["SET", "x", "somebody"]);
+        server.cli(&["ZADD", "leasehold:index", "9e15", "x"]);
+    }
+    let url = store.url.replace("24h", "40s");
+    let inspect = |words: &str| {
+        let run = store.leasehold("inspect").words(words);
+        run.env("LEASEHOLD_URL", &url)
+    };
+    let says = "leases of at most 86400s";
+    for words in ["x", "x y", "", "--json"] {
+        let done = inspect(words).is(78, &[says]);
+        assert_eq!(done.stdout, "", "{words}");
+    }
+    let came = "the URL came from LEASEHOLD_URL: ";
+    let shown = inspect("--json x").is(78, &[says, came]);
+    assert_eq!(shown.json()["locks"][0]["state"], "unknown");
+}
+
+#[test]
+fn words_about_one_server_are_not_taken_for_those_of_another() {
+    let store = Store::quorum();
+    let [one, two, three] = &store.quorum[..] else {
+        panic!()
+    };
+    let inspect = |code: i32, says: &[&str]| {
+        let done = store.leasehold("inspect --json x").is(code, says);
+        let views = &done.json()["locks"][0]["nodes"];
+        assert_eq!(views[0]["state"], "unknown", "{done:?}");
+    };
+    // It denies something, and the other one speaks of a key: this is no lock that is hidden.
+    one.cli(&["ACL", "SETUSER", "default", "-info"]);
+    two.cli(&["SET", "leasehold:quorum", "hello"]);
+    inspect(77, &["+info", "its key leasehold:quorum"]);
+    // A password would not help: the marks of the other two leave no majority.
+    one.cli(&["CONFIG", "SET", "requirepass", "S3CR3T"]);
+    three.cli(&["SET", "leasehold:quorum", "hello"]);
+    inspect(78, &["NOAUTH", "next    use the settings"]);
+}
+
+#[test]
 fn a_lost_server_is_not_noticed_but_by_the_doctor() {
     let store = Store::quorum();
     let before = fence(&store);

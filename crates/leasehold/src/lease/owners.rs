@@ -185,6 +185,7 @@ impl Owners {
             && let Some(mut entry) = self.entries.remove(owner)
             && self.spare.len() < SPARE
         {
+            // A long line must not keep its memory.
             entry.waiting.shrink_to(1);
             self.spare.push(entry);
         }

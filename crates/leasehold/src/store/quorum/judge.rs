@@ -332,15 +332,20 @@ fn is_final(wrong: usize, nodes: usize) -> bool {
     wrong > nodes - majority(nodes)
 }
 
-/// The error of a request for which too few of the nodes are left. It names each node that failed, and the reason once.
+/// The error of a request for which too few of the nodes are left. It names each node that failed, and each reason once. The reason that
+/// gave the kind comes first: programs look for words that belong to the kind.
 pub(super) fn without_majority<'a>(
     failed: impl Iterator<Item = &'a StoreError>,
     nodes: usize,
     label: &str,
 ) -> StoreError {
-    let (mut kinds, mut reasons) = (Vec::new(), Vec::<(String, String)>::new());
-    for error in failed {
-        kinds.push(error.kind);
+    let mut failed: Vec<_> = failed.collect();
+    let kinds: Vec<_> = failed.iter().map(|error| error.kind).collect();
+    if let Some(told) = telling(&kinds, nodes) {
+        failed[..=told].rotate_right(1);
+    }
+    let mut reasons = Vec::<(String, String)>::new();
+    for error in &failed {
         let reason = error.reason();
         match reasons.iter_mut().find(|(_, same)| *same == reason) {
             Some((names, _)) => names.extend([", ", &error.store]),
@@ -349,8 +354,8 @@ pub(super) fn without_majority<'a>(
     }
     let whys = reasons.iter().map(|(names, why)| format!("{names}: {why}"));
     let why = whys.collect::<Vec<_>>().join("; ");
-    let (kind, why) = match telling(&kinds, nodes) {
-        Some(at) => (kinds[at], &*why),
+    let (kind, why) = match failed.first() {
+        Some(told) => (told.kind, &*why),
         None => (StoreErrorKind::Unavailable, "the nodes disagree"),
     };
     let needed = majority(nodes);
@@ -404,6 +409,15 @@ mod tests {
             "five: cannot connect: no majority (3 of 5 nodes are needed): \
              a, c: cannot connect: refused; b: refuses requests for now: LOADING"
         );
+        let wrong = [
+            StoreError::new("a", Unavailable, "LOADING"),
+            StoreError::new("b", Misconfigured, "another mark"),
+            StoreError::new("c", Misconfigured, "another mark"),
+        ];
+        let told = without_majority(wrong.iter(), 3, "three");
+        assert_eq!(told.kind, Misconfigured);
+        let first = "needed): b, c: is not set up for this: another mark; a: refuses";
+        assert!(told.detail.contains(first), "{told}");
         let none = without_majority([].iter(), 3, "three").to_string();
         assert!(none.ends_with("are needed): the nodes disagree"), "{none}");
     }

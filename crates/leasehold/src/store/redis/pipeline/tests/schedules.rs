@@ -54,7 +54,7 @@ impl Scene {
         } else {
             release(step_number)
         };
-        // Each second one is swept if it waits.
+        // Each third one is swept if it waits.
         let limit = Duration::from_millis(if step_number.is_multiple_of(3) {
             5
         } else {
