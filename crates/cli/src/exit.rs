@@ -250,6 +250,7 @@ this system names none => install the package ca-certificates, or name the autho
 LOADING => wait until the server has loaded its data
 NOAUTH => give the password: --password-file FILE, or in the URL
 DB index => choose a database that the server has: redis-cli CONFIG GET databases
+holds no mark => find out what wrote the key, and delete it there
 WRONGTYPE => look at the type of the key; another program may use it
 closed the connection, and said => ask who runs this server, or a proxy before it";
 

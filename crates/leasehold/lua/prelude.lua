@@ -293,7 +293,11 @@ end
 local function other_terms()
   mark = redis.pcall('GET', KEYS[1])
   if type(mark) == 'table' then
-    return { 'error', mark.err }
+    if not string.find(mark.err, 'WRONGTYPE', 1, true) then
+      return { 'error', mark.err }
+    end
+    -- No mark either: propose_many.lua says so.
+    mark = ''
   end
   local nodes, longest = match(mark or '', '^(%d+) (%d+) ')
   return nodes and nodes .. ' ' .. longest ~= TERMS and { 'other-terms', nodes, longest }

@@ -120,6 +120,8 @@ fn silent<'a>(facts: &QuorumFacts, nodes: &[Answered<'a>]) -> Vec<Silent<'a>> {
     let longest = nodes.iter().filter_map(mark).filter(is_out);
     let longest = span(longest.map(|mark| mark.votes_in).max().unwrap_or_default());
     let quarantine = span(facts.quarantine);
+    let is_unnamed = |(_, server): &Answered<'_>| server.info.is_none();
+    let unnamed = nodes.iter().find(|node| is_unnamed(node));
     let of = |is: &dyn Fn(&Answered<'_>) -> bool, why: String, fix: &'a str| Silent {
         nodes: named(nodes, is),
         why,
@@ -127,9 +129,9 @@ fn silent<'a>(facts: &QuorumFacts, nodes: &[Answered<'a>]) -> Vec<Silent<'a>> {
     };
     vec![
         of(
-            &|(_, server)| server.info.is_none(),
+            &is_unnamed,
             "does not say which server it is, so all clients with this user refuse it".into(),
-            nodes.first().map_or("", |(_, server)| &server.acl),
+            unnamed.map_or("", |(_, server)| &server.acl),
         ),
         of(
             &|(node, _)| node.mark.is_err(),

@@ -150,11 +150,15 @@ fn servers_started_again_are_told_before_any_request() {
         "was started again, or has the data of another server",
         "0 of 3 vote, and a lock needs 2",
     ]);
+    init(&store, "").shows(&["have this mark already, and all of them vote in 1d00h"]);
     // The next client would make them vote at once.
     let durable = format!("{}&durable=1", store.url);
     let all = store.leasehold("doctor --quick --all");
     let all = all.env("LEASEHOLD_URL", &durable).output();
     all.shows(&["each server has the mark of this quorum"]);
+    let all = store.leasehold("quorum init --json");
+    let all = all.env("LEASEHOLD_URL", &durable).output().json();
+    assert_eq!(all["votes_in_ms"], 0, "{all}");
     store.run("x true").is(69, &["gives no vote for another"]);
     doctor(&store).shows(&["FAIL q.marks", "keeps out for another"]);
 }
@@ -173,11 +177,17 @@ fn a_mark_that_is_garbage_is_called_that() {
     two.cli(&["DEL", MARK]);
     two.cli(&["RPUSH", MARK, "hello"]);
     doctor(&store).shows(&["FAIL q.marks", says, "1 of 3 vote, and a lock needs 2"]);
-    store.run("x true").is(78, &[says, "delete it there"]);
-    two.cli(&["DEL", MARK]);
-    store.leasehold("quorum init").is(78, &[says]);
+    let next = "next    find out what wrote the key, and delete it there";
+    store.run("x true").is(78, &[says, next]);
+    store.leasehold("quorum init").is(78, &[says, next]);
     one.cli(&["DEL", MARK]);
+    store.leasehold("quorum init").is(78, &[says, next]);
+    two.cli(&["DEL", MARK]);
     store.run("x true").is(69, &["gives no vote for another"]);
+    two.cli(&["DEL", MARK]);
+    two.cli(&["RPUSH", MARK, "hello"]);
+    init(&store, "--again").shows(&["marked anew"]);
+    doctor(&store).shows(&["keeps out for another"]);
 }
 
 #[test]

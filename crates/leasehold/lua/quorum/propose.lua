@@ -12,8 +12,9 @@
 -- Not declared allow-oom: a full server refuses the whole script before it has written anything.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local clock, replies = call('TIME'), {}
--- A mark that names another server came with that server's data. One of another quorum is no one's who asks here.
-local mark, terms, server = call('GET', KEYS[1]) or '', string.match(ARGV[#ARGV], '^(%d+ %d+ )(%x+)$')
+-- A mark that names another server came with that server's data. One of another quorum is no one's who asks here. A key
+-- of another type has none, and MGET does not fail for it.
+local mark, terms, server = call('MGET', KEYS[1])[1] or '', string.match(ARGV[#ARGV], '^(%d+ %d+ )(%x+)$')
 local remembers = string.sub(mark, 1, #terms) == terms and string.sub(mark, -16) == server
 -- core: AHEAD, Counter::acceptable
 local most = math.min(clock[1] * 1000000 + clock[2] + 10000000, 9007199254739967)

@@ -113,3 +113,17 @@ fn a_url_takes_the_settings_that_it_can_use() {
     assert!(one(&url).has_password() && one(&url).has_tls_options());
     assert!(!format!("{:?} {0}", one(&url)).contains("S3CR3T"));
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_url_of_a_quorum_says_how_long_a_lease_may_last() {
+    for (url, seconds) in [
+        ("redis+quorum://a,b,c/2?durable=1&max_ttl=500ms", 0.5),
+        ("rediss+quorum://u:p@a,b,c?max_ttl=2m", 120.0),
+        ("redis://a", 24.0 * 60.0 * 60.0),
+    ] {
+        let read = StoreUrl::list(url).unwrap().remove(0);
+        let longest = Duration::from_secs_f64(seconds);
+        assert_eq!(read.longest_ttl(), longest, "{url}");
+    }
+}

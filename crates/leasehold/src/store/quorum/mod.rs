@@ -57,7 +57,8 @@ pub enum QuorumInit {
     New,
     /// They were marked before, for these terms. Nothing was changed.
     Already {
-        /// How long a server still gives no vote, if it was marked after a loss of its data.
+        /// How long a server still gives no vote, if it was marked after a loss of its data; from the next request on, if it was started
+        /// again.
         votes_in: std::time::Duration,
     },
     /// They were marked anew, and vote after this time.

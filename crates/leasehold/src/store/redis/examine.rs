@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Now;
-use leasehold_core::quorum::quarantine;
 use redis::{ConnectionAddr, RedisResult, Value, cmd, from_redis_value_ref, pipe};
 use tokio::sync::mpsc;
 
@@ -388,20 +387,13 @@ fn as_node(
     let start = server.info("run_id").and_then(|run| run.get(..MARK_ID));
     let offset = server.info("second_repl_offset");
     let judged = |seen: WrittenMark| {
-        let of_another_start = start.is_some_and(|start| {
-            seen.server != start && seen.adopted(node, start, offset).is_none()
-        });
+        let start = start.unwrap_or(&seen.server);
         let terms = seen.mark.terms;
-        let left = seen.mark.quarantined_for(Now::at_micros(look.there_us));
         MarkFacts {
             nodes: terms.nodes,
             longest_ttl: terms.longest_ttl.get(),
-            of_another_start,
-            votes_in: if of_another_start {
-                quarantine(terms.longest_ttl)
-            } else {
-                left.unwrap_or_default()
-            },
+            of_another_start: seen.is_foreign(node, start, offset),
+            votes_in: seen.votes_in(node, start, offset, Now::at_micros(look.there_us)),
         }
     };
     let mark = WrittenMark::in_reply(marked).map(|seen| seen.map(judged));

@@ -11,9 +11,10 @@ use redis::{FromRedisValue, Pipeline, RedisResult, Value, pipe};
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::connection::dial::Dial;
-use super::connection::handshake::start_of;
+use super::connection::handshake::{offset_of, start_of};
 use super::fault::{NO_MARK, refusal};
 use super::protocol::{MARK, WrittenMark, array, counter_in, text};
+use super::scripts::NodeTerms;
 use crate::clock::Clock;
 use crate::error::{NotAMark, StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
@@ -45,7 +46,9 @@ pub(crate) async fn init(
             return Err(garbage.server.refuse(NO_MARK.into()));
         }
         if found.iter().all(|one| one.terms() == Some(terms)) {
-            let votes_in = found.iter().map(Found::votes_in).max();
+            let durable = address.durable;
+            let node = NodeTerms { terms, durable };
+            let votes_in = found.iter().map(|one| one.votes_in(node)).max();
             let votes_in = votes_in.unwrap_or_default();
             return Ok(QuorumInit::Already { votes_in });
         }
@@ -83,26 +86,27 @@ struct Found<'a> {
     server: Server<'a>,
     /// The begin of its `run_id`.
     run: String,
+    /// Its `second_repl_offset`.
+    offset: Option<String>,
     now_ms: u64,
     mark: Result<Option<WrittenMark>, NotAMark>,
 }
 
 impl Found<'_> {
-    fn mark(&self) -> Option<Mark> {
-        self.mark.as_ref().ok()?.as_ref().map(|seen| seen.mark)
+    fn mark(&self) -> Option<&WrittenMark> {
+        self.mark.as_ref().ok()?.as_ref()
     }
 
     /// The terms of its mark.
     fn terms(&self) -> Option<QuorumTerms> {
-        self.mark().map(|mark| mark.terms)
+        self.mark().map(|seen| seen.mark.terms)
     }
 
-    /// How long it gives no vote.
-    fn votes_in(&self) -> Duration {
-        let left = self
-            .mark()
-            .and_then(|mark| mark.quarantined_for(Now::at_micros(1_000 * self.now_ms)));
-        left.unwrap_or_default()
+    /// How long it gives no vote, counted from the next request.
+    fn votes_in(&self, node: NodeTerms) -> Duration {
+        let now = Now::at_micros(1_000 * self.now_ms);
+        let left = |seen: &WrittenMark| seen.votes_in(node, &self.run, self.offset.as_deref(), now);
+        self.mark().map(left).unwrap_or_default()
     }
 
     /// Writes a mark, and deletes the counters of the former terms and of the new ones: a node with a counter votes before its quarantine ends.
@@ -147,11 +151,14 @@ impl<'a> Server<'a> {
     async fn look(self) -> Result<Found<'a>, StoreError> {
         let mut questions = pipe();
         questions.cmd("ROLE");
-        questions.cmd("INFO").arg("server");
+        questions.cmd("INFO");
         questions.cmd("TIME");
-        questions.cmd("GET").arg(MARK);
-        let (role, info, (seconds, micros), mark): (Value, Value, (u64, u64), Value) =
+        // GET would fail if the key has another type, and so would all questions.
+        questions.cmd("EXISTS").arg(MARK);
+        questions.cmd("MGET").arg(MARK);
+        let (role, info, time, has_key, [mark]): (Value, Value, (u64, u64), bool, [Value; 1]) =
             self.ask(&questions).await?;
+        let (seconds, micros) = time;
         if array(&role).and_then(|role| text(role.first()?)) != Some("master") {
             let why = "it is no primary: a quorum is made of servers that replicate no other one";
             return Err(self.refuse(why.into()));
@@ -163,8 +170,12 @@ impl<'a> Server<'a> {
         Ok(Found {
             server: self,
             run,
+            offset: offset_of(&info),
             now_ms: seconds * 1_000 + micros / 1_000,
-            mark: WrittenMark::in_reply(Ok(mark)),
+            mark: match mark {
+                Value::Nil if has_key => Err(NotAMark),
+                mark => WrittenMark::in_reply(Ok(mark)),
+            },
         })
     }
 

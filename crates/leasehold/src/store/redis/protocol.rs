@@ -16,10 +16,10 @@ use std::fmt;
 use std::slice;
 use std::time::Duration;
 
-use leasehold_core::quorum::{Mark, NoVote, QuorumTerms, bucket};
+use leasehold_core::quorum::{Mark, NoVote, QuorumTerms, bucket, quarantine};
 use leasehold_core::{
     Acceptable, Block, Busy, ClientId, Fence, Fences, Held, HolderIdentity, HolderView, LockName,
-    Mode, Owner, Reply, Snapshot, Step, Ttl, Wait, WaiterView, Wake,
+    Mode, Now, Owner, Reply, Snapshot, Step, Ttl, Wait, WaiterView, Wake,
 };
 use redis::{ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
 
@@ -107,6 +107,26 @@ impl WrittenMark {
             server: start.to_owned(),
             ..self.clone()
         })
+    }
+
+    /// The mark is of another start or of another server, and is not adopted. The next request begins a quarantine.
+    pub(super) fn is_foreign(&self, node: NodeTerms, start: &str, offset: Option<&str>) -> bool {
+        self.server != start && self.adopted(node, start, offset).is_none()
+    }
+
+    /// How long the node gives no vote to names that it has no counter for: from the next request on, if that begins a quarantine.
+    pub(super) fn votes_in(
+        &self,
+        node: NodeTerms,
+        start: &str,
+        offset: Option<&str>,
+        now: Now,
+    ) -> Duration {
+        if self.is_foreign(node, start, offset) {
+            quarantine(self.mark.terms.longest_ttl)
+        } else {
+            self.mark.quarantined_for(now).unwrap_or_default()
+        }
     }
 }
 

@@ -110,9 +110,7 @@ impl Handshake<'_> {
         };
         let seen = WrittenMark::in_reply(marked);
         let seen = seen.map_err(|NotAMark| self.error(StoreErrorKind::Misconfigured, NO_MARK))?;
-        let replication: Option<String> =
-            replication.and_then(|told| redis::from_redis_value_ref(told).ok());
-        let offset = replication.and_then(|text| field(&text, "second_repl_offset"));
+        let offset = replication.and_then(offset_of);
         self.scripts.leads_to(&start, node.terms);
         Ok(seen.and_then(|seen| {
             let mark = seen.adopted(node, &start, offset.as_deref())?;
@@ -259,6 +257,12 @@ impl ServerId {
 pub(crate) fn start_of(server: &Value) -> Option<String> {
     let text: String = redis::from_redis_value_ref(server).ok()?;
     Some(field(&text, "run_id")?.get(..MARK_ID)?.to_owned())
+}
+
+/// The `second_repl_offset` in the reply to `INFO`: -1 if the server was no replica since its start.
+pub(crate) fn offset_of(replication: &Value) -> Option<String> {
+    let text: String = redis::from_redis_value_ref(replication).ok()?;
+    field(&text, "second_repl_offset")
 }
 
 /// How the server `now` replaced the server `before`; `None` if it is the same. A server that was a replica in between
