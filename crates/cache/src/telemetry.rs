@@ -87,9 +87,14 @@ const CAUSES: [&str; 2] = ["deadline", "not_held"];
 
 /// Emits an event of this level, if the subscriber of the client wants it.
 macro_rules! say {
-    ($telemetry:expr, $level:ident $(, parent: $parent:expr)?; $($fields:tt)+) => {
+    ($telemetry:expr, $level:ident, parent: $parent:expr, $($fields:tt)+) => {
         $telemetry.entries.tell(Level::$level, || {
-            tracing::event!(target: TARGET, $(parent: $parent,)? Level::$level, { $($fields)+ });
+            tracing::event!(target: TARGET, parent: $parent, Level::$level, { $($fields)+ });
+        })
+    };
+    ($telemetry:expr, $level:ident, $($fields:tt)+) => {
+        $telemetry.entries.tell(Level::$level, || {
+            tracing::event!(target: TARGET, Level::$level, { $($fields)+ });
         })
     };
 }
@@ -178,19 +183,20 @@ impl Telemetry {
         match observation {
             Observation::Read(_, None) => {}
             Observation::Read(outcome, Some(waited)) => {
-                say!(self, DEBUG; key, outcome, waited_ms = millis(waited), "waited for a value");
+                let waited_ms = millis(waited);
+                say!(self, DEBUG, key, outcome, waited_ms, "waited for a value");
             }
-            Observation::RefreshesEarly => say!(self, DEBUG; key, "refreshing early"),
+            Observation::RefreshesEarly => say!(self, DEBUG, key, "refreshing early"),
             Observation::BacksOff(left) => {
-                say!(self, DEBUG; key, left_ms = millis(left), "backing off");
+                say!(self, DEBUG, key, left_ms = millis(left), "backing off");
             }
-            Observation::Invalidated(None) => say!(self, DEBUG; key, "invalidated"),
+            Observation::Invalidated(None) => say!(self, DEBUG, key, "invalidated"),
             Observation::Invalidated(Some(error)) => {
-                say!(self, WARN; key, %error, "invalidation not confirmed");
+                say!(self, WARN, key, %error, "invalidation not confirmed");
             }
             Observation::LeaseLost(load, how) => {
                 let cause = CAUSES[how as usize];
-                say!(self, DEBUG, parent: load.span.id(); key, cause, "lease of a load lost");
+                say!(self, DEBUG, parent: load.span.id(), key, cause, "lease of a load lost");
             }
             Observation::Loaded(load, end, took, error) => self.loaded(load, end, took, error),
         }
@@ -206,16 +212,16 @@ impl Telemetry {
         });
         match end {
             LoadEnd::Fresh | LoadEnd::Stale | LoadEnd::Overtaken => {
-                say!(self, DEBUG, parent: span.id(); key, took_ms, outcome, late, "loaded");
+                say!(self, DEBUG, parent: span.id(), key, took_ms, outcome, late, "loaded");
             }
             LoadEnd::Nothing | LoadEnd::Gone => {
-                say!(self, DEBUG, parent: span.id(); key, took_ms, outcome, "no value");
+                say!(self, DEBUG, parent: span.id(), key, took_ms, outcome, "no value");
             }
             LoadEnd::Unconfirmed => {
-                say!(self, WARN, parent: span.id(); key, took_ms, late, "value not confirmed");
+                say!(self, WARN, parent: span.id(), key, took_ms, late, "value not confirmed");
             }
             LoadEnd::Failed | LoadEnd::Panicked => {
-                say!(self, WARN, parent: span.id(); key, error, took_ms, "load failed");
+                say!(self, WARN, parent: span.id(), key, error, took_ms, "load failed");
             }
         }
     }

@@ -101,7 +101,7 @@ fn words_about_one_server_are_not_taken_for_those_of_another() {
     // A password would not help: the marks of the other two leave no majority.
     one.cli(&["CONFIG", "SET", "requirepass", "S3CR3T"]);
     three.cli(&["SET", "leasehold:quorum", "hello"]);
-    inspect(78, &["NOAUTH", "next    use the settings"]);
+    inspect(78, &["NOAUTH", "next    find out what wrote the key"]);
 }
 
 #[test]
