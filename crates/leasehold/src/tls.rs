@@ -405,13 +405,14 @@ impl ServerCertVerifier for Verifier {
             verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
             return Ok(ServerCertVerified::assertion());
         }
+        let unknown = format!(
+            "its certificate ({fingerprint}) is signed by no authority that this client trusts"
+        );
         Err(match why {
-            // So is a self-signed certificate that may sign others, and is not trusted itself.
-            why if why == CertificateError::UnknownIssuer || is_of_authority(&why) => {
-                said(format!(
-                    "its certificate ({fingerprint}) is signed by no authority that this client trusts"
-                ))
-            }
+            // The name of its authority may be that of a trusted one, with another key.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => said(unknown),
+            // A self-signed certificate that may sign others, and is not trusted itself.
+            why if is_of_authority(&why) => said(unknown),
             CertificateError::Other(rule) => {
                 said(format!("its certificate breaks a rule of X.509: {rule}"))
             }

@@ -4,11 +4,12 @@
 
 mod verbs;
 
+use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::Clock;
-use testkit::eventually;
+use testkit::{RedisServer, eventually};
 
 use crate::common::{Done, LIMIT, Store};
 
@@ -256,4 +257,53 @@ fn what_a_quorum_cannot_have_is_refused_with_a_sentence() {
         let refused = store.leasehold("cache get x");
         refused.is(78, &["it keeps no cache entries"]);
     }
+}
+
+#[test]
+fn an_encrypted_quorum_needs_the_certificates_of_a_majority() {
+    let mut store = Store::local();
+    let server = || RedisServer::builder().tls().start();
+    store.quorum = vec![server(), server(), server()];
+    let hosts = store
+        .quorum
+        .iter()
+        .map(|it| format!("localhost:{}", it.tls_port()));
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    let file = store.file("ca.crt");
+    store.url = format!(
+        "rediss+quorum://{hosts}/?max_ttl=24h&tls_ca={}",
+        file.display()
+    );
+    let trust = |servers: &[RedisServer]| {
+        let read = |server: &RedisServer| fs::read_to_string(server.ca_path()).expect("PEM");
+        fs::write(&file, servers.iter().map(read).collect::<String>()).expect("a file");
+    };
+    let address = format!("rediss://localhost:{}", store.quorum[0].tls_port());
+    let why = "signed by no authority";
+    let cycle = || {
+        let token = store.leasehold("acquire --ttl 30s y").is(0, &[]).stdout;
+        for words in ["check y", "renew --ttl 30s y", "check y", "release y"] {
+            let verb = store.leasehold(words);
+            verb.env("LEASEHOLD_TOKEN", token.trim()).is(0, &[]);
+        }
+    };
+    trust(&store.quorum);
+    let report = init(&store, "--json").json();
+    assert_eq!(report["outcome"], "new");
+    cycle();
+    let holder = store.hold();
+    store.all_vote("x", store.number("fence"));
+    let seen = store.verb("inspect", "x").is(0, &[]);
+    seen.shows(&["votes   3 of 3\n"]);
+    doctor(&store).is(0, &[]);
+
+    trust(&store.quorum[1..]);
+    let seen = store.verb("inspect", "x").is(0, &[]);
+    seen.shows(&["votes   2 of 3\n", &address, why]);
+    doctor(&store).shows(&["2 of 3 servers answer", &address, why]);
+    store.let_go();
+    holder.ends(0, &[]);
+    cycle();
+    trust(&store.quorum[..1]);
+    store.run("x true").is(78, &[why]);
 }

@@ -149,9 +149,7 @@ impl Place {
 
     /// A new quorum of these three servers.
     pub(crate) fn quorum_of(servers: Vec<RedisServer>) -> Self {
-        for server in &servers {
-            mark(server, 24 * 60 * 60 * 1_000);
-        }
+        mark(&servers, 24 * 60 * 60 * 1_000);
         let hosts: Vec<String> = servers.iter().map(host).collect();
         let url = format!("redis+quorum://{}/?max_ttl=24h", hosts.join(","));
         Self::Quorum(servers, url, None)
@@ -269,14 +267,16 @@ macro_rules! on_every_store_of_entries {
 }
 pub(crate) use on_every_store_of_entries;
 
-/// Marks a server as one of the three nodes of a new quorum, as of its present start.
-pub(crate) fn mark(server: &RedisServer, longest_ttl_ms: u32) {
-    let info = server.cli(&["INFO", "server"]).text();
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    let id = &run_id.expect("a server has one")[..16];
-    let mark = format!("3 {longest_ttl_ms} 0 {id}");
-    let set = server.cli(&["SET", "leasehold:quorum", &mark]);
-    assert_eq!(set.text(), "OK");
+/// Marks these servers as the nodes of a new quorum, as of their present start.
+pub(crate) fn mark(servers: &[RedisServer], longest_ttl_ms: u32) {
+    for server in servers {
+        let info = server.cli(&["INFO", "server"]).text();
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        let id = &run_id.expect("a server has one")[..16];
+        let mark = format!("{} {longest_ttl_ms} 0 {id}", servers.len());
+        let set = server.cli(&["SET", "leasehold:quorum", &mark]);
+        assert_eq!(set.text(), "OK");
+    }
 }
 
 pub(crate) fn host(server: &RedisServer) -> String {

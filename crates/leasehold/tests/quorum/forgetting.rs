@@ -1,12 +1,14 @@
-//! Servers that lose their data.
+//! Servers that lose their data, or the latest of them.
 
 use std::time::Duration;
 
-use leasehold::StoreErrorKind;
+use leasehold::{Clock, Fence, StoreErrorKind};
 use testkit::RedisServer;
 
-use crate::common::eventually;
-use crate::scene::{NAME, Nodes, TTL, Timed, connect, host, lock, millis, refusal, take};
+use crate::common::{eventually, timed};
+use crate::scene::{
+    NAME, Nodes, TTL, Timed, connect, connected, exists, host, lock, millis, refusal, take,
+};
 
 /// The rest of a quarantine, as an error shows it.
 fn left(said: &str) -> Duration {
@@ -156,4 +158,88 @@ async fn copied_vote_renews_no_lease() {
     assert_eq!(nodes.votes(), 2);
     let extended = lease.extend(TTL).await;
     assert!(extended.is_err(), "renewed by a copy: {extended:?}");
+}
+
+/// From now on, each start of a server finds its present data, and none of the later ones.
+fn dump(nodes: &Nodes) {
+    for server in &nodes.0 {
+        assert_eq!(server.cli(&["SAVE"]).text(), "OK");
+    }
+}
+
+/// The fence of a client whose clock is ahead of all others, which has taken and released the lock.
+async fn fence_from_ahead(nodes: &Timed) -> Fence {
+    let clock = Clock::manual();
+    clock.advance(nodes.clock.now().since(clock.now()) + Duration::from_secs(9));
+    let client = connected(timed(&clock), &nodes.url("")).await;
+    let lease = take(&client).await;
+    let fence = lease.fence();
+    lease.release().await.expect("it is held");
+    nodes.are_clean().await;
+    fence
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_rolled_back_in_turn_lower_no_fence() {
+    let nodes = Timed::start();
+    fence_from_ahead(&nodes).await;
+    dump(&nodes);
+    for back in 0..3 {
+        let fence = fence_from_ahead(&nodes).await;
+        nodes.0[back].restart();
+        assert!(exists(&nodes.0[back], "leasehold:quorum"), "the old data");
+        // It has heard of no fence.
+        let client = nodes.client().await;
+        let lease = nodes.passing("the lock", take(&client)).await;
+        assert!(lease.fence() > fence, "{back}");
+        let begun = nodes.clock.now();
+        eventually("it votes again", async || {
+            nodes.renewed(&lease).await;
+            nodes.votes() == 3
+        })
+        .await;
+        // A second longer than the longest TTL.
+        let quarantine = nodes.clock.now().since(begun);
+        assert!(quarantine > TTL, "{back}: {quarantine:?}");
+        nodes.release(lease).await;
+    }
+}
+
+/// The old data have a hold, too, that has ended since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_that_is_rolled_back_counts_for_nothing() {
+    for back in [[0, 1], [0, 2], [1, 2]] {
+        let nodes = Timed::start();
+        let client = nodes.client().await;
+        let lease = take(&client).await;
+        nodes.vote(&[0, 1, 2]).await;
+        let ended = lease.detach(TTL).await;
+        let (ended, _) = ended.expect("a majority confirms it");
+        dump(&nodes);
+        let released = ended.clone().release().await;
+        released.expect("it is held");
+        nodes.are_clean().await;
+        let fence = fence_from_ahead(&nodes).await;
+
+        let begun = nodes.clock.now();
+        for node in back {
+            nodes.0[node].restart();
+            assert!(exists(&nodes.0[node], NAME), "the old hold");
+        }
+        let renewed = nodes.passing("an answer", ended.renew(TTL)).await;
+        assert!(renewed.is_err(), "{back:?}: {renewed:?}");
+        let other = nodes.client().await;
+        let refused = nodes.passing("an answer", refusal(&other)).await;
+        assert!(left(&refused.to_string()) > TTL / 2, "{back:?}: {refused}");
+        nodes.time.pass(TTL);
+        let mutex = lock(&other);
+        let waited = nodes.passing("the lock", mutex.acquire_within(TTL)).await;
+        let lease = waited.expect("the quarantine ends");
+        // A second longer than the longest TTL.
+        let quarantine = nodes.clock.now().since(begun);
+        assert!(quarantine > TTL, "{back:?}: {quarantine:?}");
+        assert!(lease.fence() > fence, "{back:?}");
+        nodes.release(lease).await;
+        nodes.are_clean().await;
+    }
 }

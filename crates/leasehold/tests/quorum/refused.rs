@@ -1,11 +1,13 @@
-//! Servers that are no good as nodes: a replica, one with another password, one that does not say which it is, one whose mark is garbage,
-//! and a full one. The others decide.
+//! Servers that are no good as nodes: a replica, one with another password or an unknown certificate, one that does not say which it is,
+//! one whose mark is garbage, and a full one. The others decide.
+
+use std::fs;
 
 use leasehold::{Client, Error, StoreError, StoreErrorKind};
 use testkit::RedisServer;
 
 use crate::common::eventually;
-use crate::scene::{NAME, Nodes, Timed, host, lock, mark, refusal, take};
+use crate::scene::{NAME, Nodes, TTL, Timed, connect, host, lock, refusal, take};
 
 /// A client can hold the lock without the first server. Without the second one it cannot, and learns about the first.
 async fn two_decide(nodes: &Timed, client: &Client, kind: StoreErrorKind, why: &str) {
@@ -39,12 +41,11 @@ async fn a_server_that_becomes_a_replica_is_no_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_another_password_is_no_node() {
     let server = || RedisServer::builder().virtual_clock();
-    let nodes = Timed::of(Nodes(vec![
+    let nodes = Timed::of(Nodes::of(vec![
         server().password("right").start(),
         server().start(),
         server().start(),
     ]));
-    nodes.0.iter().for_each(mark);
     let hosts = nodes.0.iter().map(host).collect::<Vec<_>>().join(",");
     let url = format!("redis+quorum://:S3CR3T@{hosts}/");
     let client = nodes.connect(&url).await;
@@ -109,6 +110,75 @@ async fn a_server_whose_mark_is_garbage_says_what_to_do() {
         said.contains("gives no vote for another")
     })
     .await;
+}
+
+/// Servers with certificates of three authorities. Clients need one of the first authority.
+fn encrypted() -> Nodes {
+    let server = || {
+        RedisServer::builder()
+            .tls()
+            .option("tls-auth-clients", "yes")
+    };
+    let first = server().start();
+    let trusted = first.ca_path().to_str().expect("UTF-8").to_owned();
+    let other = || server().option("tls-ca-cert-file", &trusted).start();
+    let others = [other(), other()];
+    Nodes::of([first].into_iter().chain(others).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_an_unknown_certificate_is_no_node() {
+    let nodes = encrypted();
+    let address = |node: usize| format!("rediss://127.0.0.1:{}", nodes.0[node].tls_port());
+    let folder = tempfile::tempdir().expect("a folder");
+    // Trusts the authorities of these servers.
+    let url = |trusted: &[usize]| {
+        let read = |node: &usize| fs::read_to_string(nodes.0[*node].ca_path()).expect("PEM");
+        let file = folder.path().join(format!("{}.crt", trusted.len()));
+        fs::write(&file, trusted.iter().map(read).collect::<String>()).expect("a file");
+        let hosts = nodes
+            .0
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.tls_port()));
+        let hosts = hosts.collect::<Vec<_>>().join(",");
+        format!("rediss+quorum://{hosts}/?tls_ca={}", file.display())
+    };
+    let (certificate, key) = nodes.0[0].certificate_paths();
+    let ours = format!(
+        "&tls_cert={}&tls_key={}",
+        certificate.display(),
+        key.display()
+    );
+
+    for trusted in [&[0, 1, 2][..], &[1, 2]] {
+        let client = connect(&format!("{}{ours}", url(trusted))).await;
+        let lease = take(&client).await;
+        nodes.vote(trusted).await;
+        lease.extend(TTL).await.expect("it is held");
+        let seen = async || client.inspect_nodes(NAME).await.expect("it is open");
+        eventually("all votes", async || seen().await.votes() == trusted.len()).await;
+        for (node, view) in seen().await.nodes.iter().enumerate() {
+            assert_eq!(view.node, address(node));
+            assert_eq!(view.seen.is_ok(), trusted.contains(&node), "{view:?}");
+            if let Err(error) = &view.seen {
+                let said = error.to_string();
+                assert_eq!(error.kind, StoreErrorKind::Untrusted, "{said}");
+                assert!(said.contains(&address(node)), "{said}");
+                assert!(said.contains("signed by no authority"), "{said}");
+            }
+        }
+        lease.release().await.expect("it is held");
+        nodes.are_clean().await;
+    }
+    let all = url(&[0, 1, 2]);
+    for (url, why) in [
+        (all, "wants a certificate of this client"),
+        (format!("{}{ours}", url(&[2])), "signed by no authority"),
+    ] {
+        let refused = Client::connect(&url).await.expect_err("two refuse");
+        let said = refused.to_string();
+        assert!(said.contains(&address(0)) && said.contains(why), "{said}");
+    }
 }
 
 /// The first two addresses lead to one server. With two votes from it, the third would not be needed.

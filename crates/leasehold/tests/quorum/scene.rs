@@ -1,4 +1,4 @@
-//! Three servers that are marked as the nodes of a new quorum.
+//! Servers that are marked as the nodes of a new quorum.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -24,22 +24,30 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Three servers.
+/// The servers of a quorum.
 pub(crate) struct Nodes(pub(crate) Vec<RedisServer>);
 
 impl Nodes {
+    /// Three servers.
     pub(crate) fn start() -> Self {
         Self::start_with(|builder| builder)
     }
 
-    /// Servers with these options.
+    /// Three servers with these options.
     pub(crate) fn start_with(options: impl Fn(RedisServerBuilder) -> RedisServerBuilder) -> Self {
-        let servers = (0..3).map(|_| options(RedisServer::builder()).start());
-        let nodes = Self(servers.collect());
-        for server in &nodes.0 {
-            mark(server);
-        }
-        nodes
+        Self::many(3, options)
+    }
+
+    /// So many servers, with these options.
+    fn many(count: usize, options: impl Fn(RedisServerBuilder) -> RedisServerBuilder) -> Self {
+        let servers = (0..count).map(|_| options(RedisServer::builder()).start());
+        Self::of(servers.collect())
+    }
+
+    /// A new quorum of these servers.
+    pub(crate) fn of(servers: Vec<RedisServer>) -> Self {
+        common::mark(&servers, LONGEST_TTL_MS);
+        Self(servers)
     }
 
     /// The URL of the quorum, with these options.
@@ -97,7 +105,7 @@ impl Nodes {
     }
 }
 
-/// Three servers and clients with one clock, which only the test moves.
+/// Servers and clients with one clock, which only the test moves.
 pub(crate) struct Timed {
     nodes: Nodes,
     pub(crate) time: TestTime,
@@ -117,9 +125,17 @@ impl Timed {
         Self::start_with(|builder| builder)
     }
 
-    /// Servers with these options.
+    /// Three servers with these options.
     pub(crate) fn start_with(options: impl Fn(RedisServerBuilder) -> RedisServerBuilder) -> Self {
-        Self::of(Nodes::start_with(|builder| {
+        Self::many(3, options)
+    }
+
+    /// So many servers, with these options.
+    pub(crate) fn many(
+        count: usize,
+        options: impl Fn(RedisServerBuilder) -> RedisServerBuilder,
+    ) -> Self {
+        Self::of(Nodes::many(count, |builder| {
             options(builder).virtual_clock()
         }))
     }
@@ -164,12 +180,7 @@ impl Timed {
     }
 }
 
-/// Marks a server as a node of a new quorum, as of its present start.
-pub(crate) fn mark(server: &RedisServer) {
-    common::mark(server, LONGEST_TTL_MS);
-}
-
-fn exists(server: &RedisServer, key: &str) -> bool {
+pub(crate) fn exists(server: &RedisServer, key: &str) -> bool {
     server.cli(&["EXISTS", key]).int() == 1
 }
 
@@ -177,7 +188,7 @@ pub(crate) async fn connect(url: &str) -> Client {
     connected(Client::builder().request_timeout(LONG), url).await
 }
 
-async fn connected(builder: ClientBuilder, url: &str) -> Client {
+pub(crate) async fn connected(builder: ClientBuilder, url: &str) -> Client {
     let connected = timeout(LONG, builder.connect(url)).await;
     connected.expect("in time").expect("a majority answers")
 }

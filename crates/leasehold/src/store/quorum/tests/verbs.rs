@@ -386,26 +386,111 @@ async fn a_token_has_no_verdict_without_a_majority() {
     .await;
 }
 
+/// The faults are at the waiter, or at the holder too.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_served_while_a_majority_answers() {
+    for is_of_both in [false, true] {
+        each(async |scene| {
+            let (holder, holders_ways, _) = scene.nodes.client();
+            let lease = holder.mutex(NAME).acquire().await.unwrap();
+            let fence = lease.fence();
+            let mutex = scene.client.mutex(NAME);
+            let waiting = tokio::spawn(async move { mutex.acquire_within(10 * SECOND).await });
+            settle().await;
+            scene.begin_faults();
+            let begun = scene.nodes.clock.now();
+            if is_of_both {
+                set_all(&holders_ways, scene.mask, scene.fault);
+                scene.works(AT_ONCE, lease.release()).await;
+            } else {
+                lease.release().await.unwrap();
+            }
+            match waiting.await.unwrap() {
+                Ok(next) => {
+                    assert!(scene.has_majority, "{}", scene.what());
+                    let took = scene.nodes.clock.now().since(begun);
+                    assert!(took < SOON, "{}: {took:?}", scene.what());
+                    assert!(next.fence() > fence, "{}", scene.what());
+                    next.release().await.unwrap();
+                }
+                Err(error) => assert!(!scene.has_majority, "{}: {error}", scene.what()),
+            }
+            set_all(&holders_ways, 0, scene.fault);
+            scene.is_clean().await;
+        })
+        .await;
+    }
+}
+
+/// A lock that may linger has fences to spare, so the next task of its client needs no node. Otherwise it needs a majority.
+#[tokio::test(start_paused = true)]
+async fn the_next_task_of_a_client_is_served() {
+    for linger in [20 * SECOND, Duration::ZERO] {
+        each(async |scene| {
+            let mutex = scene.client.mutex(NAME).linger(linger);
+            let lease = mutex.acquire().await.unwrap();
+            let fence = lease.fence();
+            let waiting = tokio::spawn(async move { mutex.acquire_within(10 * SECOND).await });
+            settle().await;
+            scene.begin_faults();
+            let begun = scene.nodes.clock.now();
+            if linger.is_zero() {
+                scene.works(AT_ONCE, lease.release()).await;
+            } else {
+                lease.release().await.unwrap();
+            }
+            let next = waiting.await.unwrap();
+            let took = scene.nodes.clock.now().since(begun);
+            let is_served = scene.has_majority || !linger.is_zero();
+            assert_eq!(next.is_ok(), is_served, "{}: {next:?}", scene.what());
+            if let Ok(next) = next {
+                let by = if linger.is_zero() {
+                    WITHOUT_LEAD
+                } else {
+                    AT_ONCE
+                };
+                assert!(took < by, "{}: {took:?}", scene.what());
+                assert!(next.fence() > fence, "{}", scene.what());
+                tokio::time::sleep(40 * SECOND).await;
+                assert_eq!(!next.is_lost(), scene.has_majority, "{}", scene.what());
+            }
+            scene.is_clean().await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_lingers_for_its_client_and_ends_for_a_waiter() {
     each(async |scene| {
-        let (holder, ..) = scene.nodes.client();
-        let lease = holder.mutex(NAME).acquire().await.unwrap();
-        let mutex = scene.client.mutex(NAME);
-        let waiting = tokio::spawn(async move { mutex.acquire_within(10 * SECOND).await });
+        let mutex = scene.client.mutex(NAME).linger(20 * SECOND);
+        let lease = mutex.acquire().await.unwrap();
+        let fence = lease.fence();
         settle().await;
         scene.begin_faults();
-        let begun = scene.nodes.clock.now();
         lease.release().await.unwrap();
-        match waiting.await.unwrap() {
+        // Neither needs a node.
+        let again = mutex.acquire_within(AT_ONCE).await.unwrap();
+        assert!(again.fence() > fence, "{}", scene.what());
+        let fence = again.fence();
+        again.release().await.unwrap();
+
+        let (other, others_ways, _) = scene.nodes.client();
+        set_all(&others_ways, scene.mask, scene.fault);
+        let tried = scene.works(SOON, other.mutex(NAME).try_acquire()).await;
+        assert!(tried.flatten().is_none(), "{}", scene.what());
+        let begun = scene.nodes.clock.now();
+        match other.mutex(NAME).acquire_within(10 * SECOND).await {
             Ok(next) => {
                 assert!(scene.has_majority, "{}", scene.what());
                 let took = scene.nodes.clock.now().since(begun);
                 assert!(took < SOON, "{}: {took:?}", scene.what());
+                assert!(next.fence() > fence, "{}", scene.what());
                 next.release().await.unwrap();
             }
             Err(error) => assert!(!scene.has_majority, "{}: {error}", scene.what()),
         }
+        set_all(&others_ways, 0, scene.fault);
         scene.is_clean().await;
     })
     .await;
