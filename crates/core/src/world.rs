@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::fence::Counter;
 use crate::lock::{LockState, Presence};
 use crate::name::LockName;
-use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms, vote};
+use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms, raised, vote};
 use crate::step::{Outcome, Reply, Step};
 use crate::time::Now;
 
@@ -36,6 +36,8 @@ impl World {
             None => (&mut self.counter, None),
         };
         let mut state = self.locks.remove(name).unwrap_or_default();
+        let meant = mark.as_ref().and_then(|_| raised(&state, step));
+        let step = meant.as_ref().unwrap_or(step);
         let outcome = match (step, mark) {
             (Step::Propose(proposal), Some(mark)) => {
                 vote(&mut state, counter, mark, now, proposal, presence)

@@ -30,7 +30,7 @@
 //!
 //! - **QR5** A certificate counts only replies to the current proposal.
 //! - **QR6** Without a certificate there is no lease.
-//! - **QR7** A raise of a fence is an extension: it never takes a lock.
+//! - **QR7** A raise of a fence is an extension: it never takes a lock. A release by the fence of the grant frees the hold that was raised.
 //! - **QR8** A node that may have forgotten its holds or its fences grants and extends nothing until its quarantine ends. The mark is made
 //!   under the name of the server's start. Under another name, the store counts all data as lost: it drops the counters, and grants the
 //!   lock to no waiter that came with them.
@@ -39,7 +39,7 @@
 mod node;
 mod round;
 
-pub(crate) use self::node::vote;
 pub use self::node::{AHEAD, BUCKETS, Mark, NodeMemory, bucket, quarantine};
+pub(crate) use self::node::{raised, vote};
 pub use self::round::{Proposer, Refusal, Round, Verdict};
 pub use crate::step::{NoVote, Proposal, QuorumTerms};

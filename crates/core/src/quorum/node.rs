@@ -9,7 +9,7 @@ use crate::fence::Counter;
 use crate::lock::{LockState, Presence, Request, Turn};
 use crate::name::LockName;
 use crate::state::Mode;
-use crate::step::{NoVote, Outcome, Proposal, QuorumTerms, Reply};
+use crate::step::{NoVote, Outcome, Proposal, QuorumTerms, Reply, Step};
 use crate::time::{Now, Ttl, millis};
 
 /// How far ahead of a node's clock a proposed fence may be. Clocks that differ by more cannot use one quorum.
@@ -106,6 +106,25 @@ impl NodeMemory {
         let counter = self.counters.entry(bucket(name)).or_default();
         (counter, &mut self.mark)
     }
+}
+
+/// The release that is meant where a node has raised the hold of an owner by a repair: by the fence of its grant, the owner releases that
+/// hold, too. Owners are used once. `None` if the step stays as it is.
+pub(crate) fn raised(lock: &LockState, step: &Step) -> Option<Step> {
+    let Step::Release {
+        owner,
+        keep,
+        fence: Some(fence),
+    } = step
+    else {
+        return None;
+    };
+    let hold = lock.holders.iter().find(|hold| hold.owner == *owner)?;
+    (hold.fences.first > *fence).then(|| Step::Release {
+        owner: owner.clone(),
+        keep: *keep,
+        fence: Some(hold.fences.first),
+    })
 }
 
 /// Votes on a proposal at `now`. `mark` is the mark of the node, `counter` counts the fences of the name.

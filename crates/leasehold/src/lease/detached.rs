@@ -150,8 +150,12 @@ impl Detached {
             return Err(self.not_held(reply));
         };
         let is_held = snapshot.is_held_under(&self.owner, self.grant);
+        let raises = self.engine.store.raises_fences();
+        let is_raised = |holder: &HolderView| {
+            raises && holder.is(&self.owner) && holder.fence > Some(self.grant)
+        };
         match snapshot.holder {
-            Some(holder) if is_held => Ok(LeaseStatus {
+            Some(holder) if is_held || is_raised(&holder) => Ok(LeaseStatus {
                 // Without an end only if somebody has meddled with the key.
                 valid_until: certain_until(sent, holder.expires_in.unwrap_or(Ttl::MAX)),
                 fence: self.fence,

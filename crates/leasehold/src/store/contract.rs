@@ -198,6 +198,11 @@ pub(crate) trait Store: Send + Sync + 'static {
         true
     }
 
+    /// Whether the store may hold a lock for its owner by a higher fence than that of the grant: a repair has raised it.
+    fn raises_fences(&self) -> bool {
+        false
+    }
+
     /// The longest TTL of a lease, and the longest time for which a released lock can be kept.
     fn longest_ttl(&self) -> Duration {
         Ttl::MAX

@@ -107,5 +107,11 @@ async fn a_token_outlives_a_rolling_restart_of_all_servers() {
             nodes.passing("the end", client.close()).await;
         })
         .await;
+        let client = nodes.connect(&url).await;
+        let held = client.detached(NAME, detached.token()).expect("a token");
+        let checked = nodes.passing("a check", held.check()).await;
+        checked.expect("it is held");
+        let released = nodes.passing("a release", held.release()).await;
+        released.expect("it was held");
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct EventTime {
 pub(crate) enum QuorumEvent<C> {
     /// The client sends a step to the quorum.
     Asked(LockName, Step, C),
+    /// The client breaks a hold, which each node knows by this fence.
+    Breaks(LockName, Vec<Fence>, C),
     /// A node has answered a step, or has not answered in time.
     Answered {
         node: usize,

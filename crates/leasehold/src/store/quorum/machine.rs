@@ -54,6 +54,17 @@ impl<C> QuorumMachine<C> {
     ) {
         match event {
             QuorumEvent::Asked(name, step, caller) => self.asked(at, &name, step, caller, effects),
+            QuorumEvent::Breaks(name, fences, caller) => {
+                let nodes = fences.len();
+                let gathering = self.gatherings.begin(nodes, Question::Confirm, caller);
+                let breaks = fences.into_iter().enumerate();
+                effects.extend(breaks.map(|(node, fence)| QuorumEffect::Send {
+                    node,
+                    name: name.clone(),
+                    step: Step::Break { fence },
+                    purpose: Purpose::Part { gathering },
+                }));
+            }
             QuorumEvent::Answered {
                 node,
                 purpose,
@@ -127,15 +138,10 @@ impl<C> QuorumMachine<C> {
                 let owner = &owner;
                 self.release(at, Party { owner, name }, keep, fence, caller, effects);
             }
-            Step::Break { .. } => {
-                let nodes = self.info.nodes.len();
-                let gathering = self.gatherings.begin(nodes, Question::Confirm, caller);
-                effects.extend((0..nodes).map(|node| QuorumEffect::Send {
-                    node,
-                    name: name.clone(),
-                    step: step.clone(),
-                    purpose: Purpose::Part { gathering },
-                }));
+            Step::Break { fence } => {
+                let fences = vec![fence; self.info.nodes.len()];
+                let breaks = QuorumEvent::Breaks(name.clone(), fences, caller);
+                self.handle(at, breaks, effects);
             }
             // A quorum is no node of another one. A look changes nothing, and its driver asks all nodes for it.
             Step::Propose(_) | Step::GiveBack { .. } | Step::Inspect => {

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::quorum::QuorumTerms;
-use leasehold_core::{LockName, Step};
+use leasehold_core::{Fence, LockName, Reply, Step};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::attempt::answer_of;
@@ -52,7 +52,12 @@ impl QuorumStore {
                 tasks,
                 listener: listener.clone(),
                 machine: Mutex::new(machine),
-                under_way: Mutex::default(),
+                under_way: Mutex::new(UnderWay {
+                    count: 0,
+                    token: None,
+                    is_over: false,
+                    linger: LINGER,
+                }),
             }
         });
         Self {
@@ -71,12 +76,16 @@ impl QuorumStore {
 impl Store for QuorumStore {
     fn send(&self, name: &LockName, step: Step, done: Done) {
         let (quorum, name) = (self.quorum.clone(), name.clone());
-        if step == Step::Inspect {
-            self.quorum.tasks.spawn_aside(async move {
+        match step {
+            Step::Inspect => self.quorum.tasks.spawn_aside(async move {
                 done.answer(quorum.look(&name, None).await.0);
-            });
-        } else {
-            quorum.handle(QuorumEvent::Asked(name, step, done));
+            }),
+            Step::Break { fence } => self.quorum.tasks.spawn_aside(async move {
+                let (verdict, answers) = quorum.look(&name, None).await;
+                let fences = held_by(fence, &verdict, &answers);
+                quorum.handle(QuorumEvent::Breaks(name, fences, done));
+            }),
+            step => quorum.handle(QuorumEvent::Asked(name, step, done)),
         }
     }
 
@@ -95,7 +104,8 @@ impl Store for QuorumStore {
         self.quorum.handle(QuorumEvent::Closing);
         let quorum = self.quorum.clone();
         self.quorum.tasks.spawn_aside(async move {
-            quorum.clock.sleep(LINGER).await;
+            let linger = quorum.under_way().linger;
+            quorum.clock.sleep(linger).await;
             quorum.under_way().end();
         });
     }
@@ -103,6 +113,10 @@ impl Store for QuorumStore {
     fn tells_wanted(&self) -> bool {
         let nodes = &self.quorum.nodes;
         nodes.iter().filter(|node| node.tells_wanted()).count() >= majority(nodes.len())
+    }
+
+    fn raises_fences(&self) -> bool {
+        true
     }
 
     fn longest_ttl(&self) -> Duration {
@@ -122,6 +136,7 @@ impl Store for QuorumStore {
         async move {
             let nodes = &self.quorum.nodes;
             let needed = majority(nodes.len());
+            let begun = self.quorum.clock.now();
             let mut waiting: FuturesUnordered<_> = nodes.iter().map(|node| node.ready()).collect();
             let (mut ready, mut failed) = (0, Vec::new());
             while let Some(outcome) = waiting.next().await {
@@ -130,6 +145,8 @@ impl Store for QuorumStore {
                     Err(error) => failed.push(error),
                 }
                 if ready >= needed {
+                    let took = self.quorum.clock.now().since(begun);
+                    self.quorum.under_way().linger = took.clamp(LINGER, STRAGGLE);
                     return Ok(());
                 }
                 let kinds: Vec<_> = failed.iter().map(|error: &StoreError| error.kind).collect();
@@ -182,18 +199,20 @@ pub(super) struct Quorum {
     under_way: Mutex<UnderWay>,
 }
 
-/// For how long a client that is closed waits for the nodes that answer later than a majority.
+/// For how long a client that is closed waits for the nodes that answer later than a majority: for as long as it took a majority to
+/// connect, but at least for this time, and at most for [`STRAGGLE`].
 const LINGER: Duration = Duration::from_millis(30);
 
 /// How long a look at each node waits for the others once a majority has answered.
 const STRAGGLE: Duration = Duration::from_millis(250);
 
 /// The steps under way. A client that is closed waits for them.
-#[derive(Default)]
 struct UnderWay {
     count: usize,
     token: Option<TaskTrackerToken>,
     is_over: bool,
+    /// How long the client waits for them.
+    linger: Duration,
 }
 
 impl UnderWay {
@@ -361,6 +380,21 @@ impl Quorum {
         }
         (seen(&answers, lead, &info.label), answers)
     }
+}
+
+/// The fence by which each node holds for the holder with `fence`: a repair may have raised it at some of them.
+fn held_by(fence: Fence, verdict: &Answer, answers: &[Answer]) -> Vec<Fence> {
+    let holder = |answer: &Answer| match answer {
+        Ok(Reply::Seen(seen)) => seen.holder.clone(),
+        _ => None,
+    };
+    let meant = holder(verdict).filter(|meant| meant.fence == Some(fence));
+    let fence_at = |answer| {
+        let held = holder(answer).zip(meant.as_ref());
+        let held = held.filter(|(held, meant)| held.who == meant.who);
+        held.and_then(|(held, _)| held.fence).unwrap_or(fence)
+    };
+    answers.iter().map(fence_at).collect()
 }
 
 /// Passes the notices of this node on.

@@ -402,9 +402,14 @@ impl Queue {
 }
 
 impl Contents {
-    /// Takes the callers of the proposals that wait here and that this step takes back: it may be sent before them.
+    /// Takes the callers of the proposals that wait here and that this step takes back: it may be sent before them. A lock that is to
+    /// stay taken needs its votes.
     fn recall(&mut self, step: &Step, recalled: &mut Vec<Done>) {
-        let (Step::Release { owner, .. } | Step::GiveBack { owner, .. }) = step else {
+        let (Step::Release {
+            owner, keep: None, ..
+        }
+        | Step::GiveBack { owner, .. }) = step
+        else {
             return;
         };
         let is_meant = |item: &QueuedStep| match (&item.step, step) {

@@ -176,3 +176,36 @@ async fn a_renewal_by_a_token_gets_back_votes_too() {
     settle().await;
     assert_eq!(nodes.held_at("stock"), 0);
 }
+
+/// Each node has lost the vote once, and has voted again under a higher fence. The token and the operator name the lease by its own.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_repaired_everywhere_is_checked_released_and_broken() {
+    for breaks in [false, true] {
+        let nodes = Nodes::new(3);
+        let ((client, ..), (other, ..)) = (nodes.client(), nodes.client());
+        let name = LockName::new("stock").unwrap();
+        let lease = client.mutex("stock").acquire().await.unwrap();
+        let granted = lease.fence();
+        let (detached, _) = lease.detach(20 * SECOND).await.unwrap();
+        let detached = other.detached("stock", detached.token()).unwrap();
+        for memory in &nodes.memories {
+            memory.meddle(|world| world.entry(&name).holders.clear());
+            detached.renew(20 * SECOND).await.unwrap();
+            settle().await;
+        }
+        let fences = nodes.holders("stock").into_iter().flatten();
+        assert!(fences.into_iter().all(|(_, fence)| fence > granted));
+        detached.check().await.unwrap();
+        if breaks {
+            let holder = client.inspect("stock").await.unwrap().holder.unwrap();
+            let fence = holder.fence.unwrap();
+            assert!(client.break_lock("stock", fence).await.unwrap());
+            settle().await;
+            detached.check().await.unwrap_err();
+        } else {
+            detached.release().await.unwrap();
+            settle().await;
+        }
+        assert_eq!(nodes.held_at("stock"), 0);
+    }
+}

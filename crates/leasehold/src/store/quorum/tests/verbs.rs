@@ -317,7 +317,7 @@ async fn break_frees_what_a_majority_has_broken() {
         settle().await;
         scene.begin_faults();
         let breaking = scene.client.break_lock(NAME, lease.fence());
-        let broken = scene.works(AT_ONCE, breaking).await;
+        let broken = scene.works(WITHOUT_LEAD, breaking).await;
         scene.end_faults();
         tokio::time::sleep(12 * SECOND).await;
         if broken.is_some() {

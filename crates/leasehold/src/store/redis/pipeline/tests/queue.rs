@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::{Block, Fence, Held, LockName, Reply, Step};
+use leasehold_core::{Block, Fence, Held, LockName, Reply, Step, Ttl};
 
 use super::{acquire, at, number, owner, propose, release, release_under};
 use crate::clock::Moment;
@@ -112,7 +112,14 @@ fn a_release_recalls_the_proposals_of_its_owner_that_wait() {
     scene.push(5, give_back(fence), at(0), LIMIT);
     let not_sent = Some((StoreErrorKind::Unavailable, false));
     assert_eq!(scene.answered(), [(3, not_sent)]);
-    scene.push(6, release(1), at(0), LIMIT);
+    let keeps = Step::Release {
+        owner: owner(1),
+        keep: Some(Ttl::new(LIMIT).unwrap()),
+        fence: Some(fence),
+    };
+    scene.push(6, keeps, at(0), LIMIT);
+    assert_eq!(scene.answered(), [], "the lock stays taken");
+    scene.push(7, release(1), at(0), LIMIT);
     assert_eq!(scene.answered(), [(1, not_sent)]);
     let proposed = scene.batches().into_iter().flat_map(|batch| batch.steps);
     let left = proposed.filter(|(_, step)| matches!(step, Step::Propose(_)));

@@ -103,7 +103,9 @@ const OF_A_LOCK: [Mistake; 24] = [
     ("(others > 0 and '!' or '')", "''"),
 ];
 
-const OF_A_NODE: [Mistake; 4] = [
+const OF_A_NODE: [Mistake; 5] = [
+    // A release by the fence of the grant means no hold that a repair has raised.
+    ("local is_raised = TERMS", "local is_raised = false"),
     // A node votes by the short form for a lock that others wait for.
     (
         "call('EXISTS', KEYS[key + 1], KEYS[key + 2]) == 0",
