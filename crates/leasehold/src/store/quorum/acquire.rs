@@ -303,6 +303,7 @@ impl<C> Context<'_, C> {
             (record.certified, answer)
             && asked == certified.first
             && bounds.least > certified.last()
+            && record.nodes[node].may_raise
         {
             let fences = (self.proposer).propose(certified.block, self.at.wall_us, Some(*bounds));
             if let Ok(ttl) = Ttl::new(record.ttl) {
@@ -389,7 +390,6 @@ impl<C> Context<'_, C> {
         }
         if let Some(mut attempt) = record.attempt.take() {
             (record.certified, record.granted) = (Some(attempt.fences), None);
-            record.is_valid_from(attempt.began, attempt.request.ttl);
             record.behind = None;
             let Fences { first, block } = attempt.fences;
             let held = Held {
@@ -447,7 +447,8 @@ impl<C> Context<'_, C> {
                     self.pause(record, pause.min(LONGEST_PAUSE));
                 } else {
                     let poll_after = holder.is_none().then_some(UNQUEUED);
-                    record.behind = holder.filter(|_| attempt.request.wait.is_some());
+                    let waits = attempt.request.wait.is_some() || attempt.request.is_claim;
+                    record.behind = holder.filter(|_| waits);
                     self.busy(record, poll_after);
                 }
             }

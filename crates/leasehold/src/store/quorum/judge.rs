@@ -1,7 +1,9 @@
 //! Steps that go to all nodes, and the answer of the quorum to each, from the answers of its nodes.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::identity;
+use std::time::Duration;
 
 use leasehold_core::{Fence, Held, HolderIdentity, HolderView, Owner, Reply, Snapshot};
 
@@ -41,7 +43,7 @@ pub(super) struct Judged<C> {
     pub(super) answer: Option<(C, Answer)>,
     /// A majority has renewed the lease.
     pub(super) is_renewed: bool,
-    /// The nodes that lack the vote of a lease that a majority has renewed, or that may still be valid; each is told once.
+    /// The nodes that lack the vote of a lease that a majority has renewed, or may have renewed; each is told once.
     pub(super) lacking: Vec<usize>,
 }
 
@@ -275,8 +277,16 @@ pub(super) fn seen(answers: &[Answer], lead: usize, label: &str) -> Answer {
         _ => longest_queue(snapshots()),
     };
     let views = snapshots().filter_map(|seen| seen.holder.as_ref());
-    let named = most_frequent(views, identity).filter(|named| named.count >= needed);
-    let holder = named.map(|named| named.holder.clone());
+    let named = most_frequent(views.clone(), identity).filter(|named| named.count >= needed);
+    let holder = named.map(|named| {
+        let mut holder = named.holder.clone();
+        // Until a majority holds for it no longer.
+        let alike = views.filter(|view| view.who == holder.who);
+        let mut left: Vec<_> = alike.map(|view| view.expires_in).collect();
+        left.sort_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
+        holder.expires_in = left[needed - 1];
+        holder
+    });
     Ok(Reply::Seen(Snapshot::new(holder, queue)))
 }
 

@@ -34,10 +34,6 @@ pub(super) struct Record<C> {
     pub(super) attempt: Option<Attempt<C>>,
     /// The fences of the certificate, while the owner has one.
     pub(super) certified: Option<Fences>,
-    /// Until when no other owner can have a majority, by the last certificate or renewal. `None` for a lease of another process.
-    pub(super) valid_until: Option<Moment>,
-    /// The number of the last renewal.
-    pub(super) last_renewal: u64,
     /// It waits with the vote of the lead, and keeps its votes meanwhile.
     pub(super) keeps_votes: bool,
     /// The holder that a majority named when this waiter was last refused, with the vote of the lead.
@@ -61,6 +57,8 @@ pub(super) struct AtNode {
     pub(super) late_until: Option<Moment>,
     /// A renewal without an answer: until when it may still reach the node, and the TTL that the hold has then.
     pub(super) late_renewal: Option<(Moment, Ttl)>,
+    /// A majority has renewed the lease since this node lost its vote, so that it may vote for a higher fence instead.
+    pub(super) may_raise: bool,
     /// How many releases it has not answered yet.
     pub(super) releases: u32,
     /// Releases that it has answered before a proposal, with the numbers of the gatherings that still want an answer. They follow the
@@ -153,8 +151,6 @@ impl<C> Record<C> {
             ttl: Duration::ZERO,
             attempt: None,
             certified: None,
-            valid_until: None,
-            last_renewal: 0,
             keeps_votes: false,
             behind: None,
             granted: None,
@@ -172,25 +168,13 @@ impl<C> Record<C> {
         node.late_until = Some(late_until);
     }
 
-    /// A certificate or a renewal for this TTL began at `sent`. The clocks may run at speeds that differ by 1 %, and a node rounds.
-    pub(super) fn is_valid_from(&mut self, sent: Moment, ttl: Ttl) {
-        let ttl = ttl.get();
-        let certain = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
-        self.valid_until = Some(sent.after(certain));
-    }
-
-    /// Whether the lease with this fence is valid, and no late renewal may have cut it short.
-    pub(super) fn is_valid(&self, lease: Fence, ttl: Ttl, now: Moment) -> bool {
-        let is_own = self.certified.is_some_and(|own| own.contains(lease));
-        let is_cut = |node: &AtNode| node.may_be_cut_to(ttl, now).is_some();
-        is_own && self.valid_until > Some(now) && !self.nodes.iter().any(is_cut)
-    }
-
     /// Whether a hold with this higher fence may be the vote for the lease that is renewed.
     pub(super) fn may_hold_by(&self, renewal: &NodeRenewal, higher: Fence) -> bool {
         let is_lease =
             |certified: Fences| renewal.lease.is_some_and(|lease| certified.contains(lease));
-        let is_free = self.release.is_none() && Some(higher) > self.back.highest;
+        // A lock that stays taken after its release is renewed by its token.
+        let is_kept = self.release.is_none_or(|release| release.keep.is_some());
+        let is_free = is_kept && Some(higher) > self.back.highest;
         is_free && self.certified.is_none_or(is_lease)
     }
 

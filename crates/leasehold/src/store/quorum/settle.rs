@@ -50,17 +50,11 @@ impl<C> QuorumMachine<C> {
         }
         let is_known = known.is_some();
         if is_known {
-            // Remembered for as long as the lease. If it is cut short by this renewal, that counts before the answer.
-            let record = self.owners.entry(owner, name, ttl.get(), at.now);
-            let before = record.valid_until;
-            record.is_valid_from(at.now, ttl);
-            record.valid_until = record.valid_until.min(before);
+            // Remembered for as long as the lease.
+            self.owners.entry(owner, name, ttl.get(), at.now);
         }
         let gathering = self.gatherings.begin(nodes, Question::Confirm, caller);
-        let mut record = self.owners.get(owner);
-        if let Some(record) = &mut record {
-            record.last_renewal = gathering;
-        }
+        let record = self.owners.get(owner);
         for node in 0..nodes {
             let higher = record.as_ref().and_then(|record| {
                 let certified = record.certified.filter(|_| fence.is_some());
@@ -127,21 +121,11 @@ impl<C> QuorumMachine<C> {
             held.fence = Some(certified.map_or(lease, |certified| certified.first));
             held.block = certified.map_or(held.block, |certified| certified.block);
         }
-        let Some(judged) = self.gathered(renewal.gathering, node, answer, effects) else {
-            return;
-        };
-        let Some(lease) = renewal.lease else { return };
-        let mut is_valid = judged.is_renewed;
-        if let Some(record) = self.owners.get(&renewal.owner) {
-            let is_last = record.last_renewal == renewal.gathering;
-            if judged.is_renewed && is_last && record.valid_until.is_some() {
-                let sent = renewal.until.before(renewal.ttl.get());
-                record.is_valid_from(sent, renewal.ttl);
-            }
-            is_valid |= record.is_valid(lease, renewal.ttl, at.now);
-        }
-        if is_valid && !judged.lacking.is_empty() {
-            self.repair(at, &renewal, lease, judged.lacking, effects);
+        let judged = self.gathered(renewal.gathering, node, answer, effects);
+        if let (Some(judged), Some(lease)) = (judged, renewal.lease)
+            && !judged.lacking.is_empty()
+        {
+            self.repair(at, &renewal, lease, judged, effects);
         }
     }
 
@@ -190,14 +174,17 @@ impl<C> QuorumMachine<C> {
     }
 
     /// Asks the nodes that lack the vote of a renewed lease for it, so that the loss of other nodes does not end the lease; also if the
-    /// renewal was undecided, while the lease is valid: with these votes the next one has a majority. No other owner can have a majority
-    /// meanwhile. The answers are not awaited. A lease that another process has taken has its fence alone.
+    /// renewal was undecided: with these votes the next one has a majority. The answers are not awaited. A lease that another process has
+    /// taken has its fence alone.
+    ///
+    /// If a majority has renewed it, no other owner can have a majority meanwhile, and a node that has counted on may vote for a higher
+    /// fence. Else it may have been broken, and another owner may have had the lock: only a node that has seen no higher fence votes (QR2).
     fn repair(
         &mut self,
         at: EventTime,
         renewal: &NodeRenewal,
         lease: Fence,
-        lacking: Vec<usize>,
+        judged: Judged<C>,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
         let NodeRenewal {
@@ -214,7 +201,8 @@ impl<C> QuorumMachine<C> {
                 first: lease,
                 block: Block::ONE,
             });
-            for node in lacking {
+            for node in judged.lacking {
+                record.nodes[node].may_raise = judged.is_renewed;
                 context.ask(record, node, certified, *ttl, None);
             }
         }

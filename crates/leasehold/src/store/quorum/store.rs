@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::quorum::QuorumTerms;
-use leasehold_core::{Fence, LockName, Reply, Step};
+use leasehold_core::{Fence, HolderView, LockName, Reply, Step};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::attempt::answer_of;
@@ -382,13 +382,18 @@ impl Quorum {
     }
 }
 
-/// The fence by which each node holds for the holder with `fence`: a repair may have raised it at some of them.
+/// The fence by which each node holds for the holder of the verdict, if any node knows it by `fence`: a repair may have raised it at some.
 fn held_by(fence: Fence, verdict: &Answer, answers: &[Answer]) -> Vec<Fence> {
     let holder = |answer: &Answer| match answer {
         Ok(Reply::Seen(seen)) => seen.holder.clone(),
         _ => None,
     };
-    let meant = holder(verdict).filter(|meant| meant.fence == Some(fence));
+    let holders: Vec<_> = answers.iter().chain([verdict]).filter_map(holder).collect();
+    let is_named = |meant: &HolderView| {
+        let mut views = holders.iter().filter(|view| view.who == meant.who);
+        views.any(|view| view.fence == Some(fence))
+    };
+    let meant = holder(verdict).filter(is_named);
     let fence_at = |answer| {
         let held = holder(answer).zip(meant.as_ref());
         let held = held.filter(|(held, meant)| held.who == meant.who);

@@ -403,20 +403,18 @@ impl Queue {
 
 impl Contents {
     /// Takes the callers of the proposals that wait here and that this step takes back: it may be sent before them. A lock that is to
-    /// stay taken needs its votes.
+    /// stay taken for as long as such a vote needs it.
     fn recall(&mut self, step: &Step, recalled: &mut Vec<Done>) {
-        let (Step::Release {
-            owner, keep: None, ..
-        }
-        | Step::GiveBack { owner, .. }) = step
-        else {
+        let (Step::Release { owner, .. } | Step::GiveBack { owner, .. }) = step else {
             return;
         };
         let is_meant = |item: &QueuedStep| match (&item.step, step) {
             (Step::Propose(proposal), Step::GiveBack { fence, .. }) => {
                 proposal.owner == *owner && proposal.fences.first == *fence
             }
-            (Step::Propose(proposal), _) => proposal.owner == *owner,
+            (Step::Propose(proposal), Step::Release { keep, .. }) => {
+                proposal.owner == *owner && keep.is_none_or(|keep| keep < proposal.ttl)
+            }
             _ => false,
         };
         for kind in [Kind::Acquire, Kind::AcquireLong] {

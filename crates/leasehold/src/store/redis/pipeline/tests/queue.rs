@@ -112,15 +112,18 @@ fn a_release_recalls_the_proposals_of_its_owner_that_wait() {
     scene.push(5, give_back(fence), at(0), LIMIT);
     let not_sent = Some((StoreErrorKind::Unavailable, false));
     assert_eq!(scene.answered(), [(3, not_sent)]);
-    let keeps = Step::Release {
+    let keeps = |seconds| Step::Release {
         owner: owner(1),
-        keep: Some(Ttl::new(LIMIT).unwrap()),
+        keep: Some(Ttl::new(Duration::from_secs(seconds)).unwrap()),
         fence: Some(fence),
     };
-    scene.push(6, keeps, at(0), LIMIT);
+    scene.push(6, keeps(30), at(0), LIMIT);
     assert_eq!(scene.answered(), [], "the lock stays taken");
-    scene.push(7, release(1), at(0), LIMIT);
+    scene.push(7, keeps(29), at(0), LIMIT);
     assert_eq!(scene.answered(), [(1, not_sent)]);
+    scene.push(8, propose(1, 10), at(0), LIMIT);
+    scene.push(9, release(1), at(0), LIMIT);
+    assert_eq!(scene.answered(), [(8, not_sent)]);
     let proposed = scene.batches().into_iter().flat_map(|batch| batch.steps);
     let left = proposed.filter(|(_, step)| matches!(step, Step::Propose(_)));
     assert_eq!(left.count(), 1);
