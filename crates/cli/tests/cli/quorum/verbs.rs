@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use testkit::eventually;
 
+use super::seen;
 use crate::common::{Done, LIMIT, Running, Store};
 
 /// A verb, with a token in its environment as in a script.
@@ -32,8 +33,7 @@ fn inspect_shows_equal_fences_and_where_nodes_differ() {
     let holder = store.hold();
     let fence = store.number("fence");
     store.all_vote("x", fence);
-    let done = store.verb("inspect", "x").output();
-    done.shows(&["votes   3 of 3\n"]);
+    let done = seen(&store, "votes   3 of 3\n");
     assert!(!done.stdout.contains("nodes  "), "{done:?}");
 
     // Its vote for this lock is gone; the mark and the counter are not.
@@ -82,9 +82,7 @@ fn each_verb_works_without_any_one_server() {
         };
 
         watching.until_it_writes("acquired");
-        let seen = is("inspect x", 0);
-        assert!(seen.contains(&format!("fence   {fence}\n")), "{seen}");
-        assert!(seen.contains(votes), "{seen}");
+        seen(&store, votes).shows(&[&format!("fence   {fence}\n")]);
         for (line, code) in [
             ("inspect x y", 0),
             ("run -n x true", 75),

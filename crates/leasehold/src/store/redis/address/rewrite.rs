@@ -34,13 +34,15 @@ pub(crate) fn with_option(url: &str, key: &str, value: &str) -> String {
 
 /// A valid URL with the part before each host made by `login`, from the login without its `@`.
 fn with_logins(url: &str, login: impl Fn(&str) -> String) -> String {
-    let Ok((scheme, rest)) = split_scheme(url) else {
-        return url.to_owned();
-    };
-    let Ok((authority, tail)) = split_authority(rest) else {
+    let split = split_scheme(url).and_then(|(scheme, rest)| Ok((scheme, split_authority(rest)?)));
+    let Ok((scheme, (authority, tail))) = split else {
         return url.to_owned();
     };
     let is_quorum = QuorumAddress::has_scheme(scheme);
+    // In the path of a file, an @ ends no login.
+    if !is_quorum && !Address::has_scheme(scheme) {
+        return url.to_owned();
+    }
     let servers = authority
         .split(|c: char| is_quorum && c == ',')
         .map(|server| {
@@ -81,6 +83,7 @@ mod tests {
             redis+quorum://a,b:1,c                     | redis+quorum://a,b:1,c
             redis+quorum://u:S3CR3T@a,:S3CR3T@[::1]:7,c/2?max_ttl=60s | redis+quorum://a,[::1]:7,c/2?max_ttl=60s
             local:/a@b?mode=0600                       | local:/a@b?mode=0600
+            local://a@b/f                              | local://a@b/f
             memory:                                    | memory:
         ";
         for [url, as_shown] in rows(table) {
