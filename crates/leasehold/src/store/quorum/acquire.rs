@@ -398,6 +398,13 @@ impl<C> Context<'_, C> {
                 queued: attempt.queued,
             };
             self.answer(&mut attempt, Ok(Reply::Held(held)));
+            // A node that had counted on votes at once, and not only when the lease is renewed.
+            for (node, said) in attempt.said.into_iter().enumerate() {
+                record.nodes[node].may_raise = true;
+                if let Some(NodeReply::NoVote(reason)) = said {
+                    self.repair(record, node, first, &Ok(Reply::NoVote(reason)));
+                }
+            }
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) struct AtNode {
     pub(super) late_until: Option<Moment>,
     /// A renewal without an answer: until when it may still reach the node, and the TTL that the hold has then.
     pub(super) late_renewal: Option<(Moment, Ttl)>,
-    /// A majority has renewed the lease since this node lost its vote, so that it may vote for a higher fence instead.
+    /// A majority has granted or renewed the lease since this node lacks its vote, so that it may vote for a higher fence instead.
     pub(super) may_raise: bool,
     /// How many releases it has not answered yet.
     pub(super) releases: u32,
