@@ -7,6 +7,7 @@ mod floors;
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -149,9 +150,21 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
     let counts = &storm["verdict"]["counts"];
     let acquisitions = counts["acquisitions"].as_u64().unwrap();
     assert!(acquisitions >= 200, "{counts:#}");
-    let reach = &counts["reach"];
-    assert!(reach["renewed"].as_u64().unwrap() > 0, "{counts:#}");
-    assert!(reach["out_ms"].as_u64().unwrap() > 0, "{counts:#}");
+    // With this tolerance, the judge only counts losses and missing answers. A loaded machine explains a few.
+    let [renewed, lost, unanswered, idle_us, out_ms] =
+        ["renewed", "lost", "unanswered", "longest_idle_us", "out_ms"]
+            .map(|field| counts["reach"][field].as_u64().unwrap());
+    assert!(renewed > 0, "{counts:#}");
+    assert!(lost <= renewed / 10, "{counts:#}");
+    assert!(unanswered <= acquisitions / 100, "{counts:#}");
+    assert!(idle_us < 6_000_000, "{counts:#}");
+    // A third of its time. What happens without a majority does not count.
+    let seconds = storm["seconds"].as_f64().unwrap();
+    assert!(out_ms > 0, "{counts:#}");
+    assert!(
+        Duration::from_millis(out_ms) < Duration::from_secs_f64(seconds / 3.0),
+        "{seconds} s: {counts:#}"
+    );
     let faults = faults(counts);
     for (kind, least) in FLOORS {
         let count = faults.get(*kind).copied().unwrap_or_default();

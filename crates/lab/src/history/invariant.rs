@@ -72,12 +72,13 @@ pub enum Invariant {
     LogsAgree,
     /// I13: a quorum serves while a majority is in reach. A node is *unwell* from the beginning of its fault until the nemesis has
     /// seen it well and the recovery bound has passed. A majority is *in reach* while so few nodes are unwell that the others are a
-    /// majority. A holder is *healthy* if its process was not stopped.
+    /// majority. A holder is *healthy* if its process was not stopped, nor shortly before: in the tolerance, or half a TTL if that
+    /// is shorter.
     ///
-    /// After a majority has been in reach for two TTLs, no healthy holder is told of the loss of a lease that renews itself, or of
-    /// another one before its deadline. If one is in reach during the whole request, it has an answer. While one is in reach,
-    /// nobody whose process is not stopped waits longer than the idle bound for a lock that nobody holds: from the end of each lease,
-    /// as its holder or its death tells, to the next grant. Votes that are left behind are no holder: the bound allows for them.
+    /// After a majority has been in reach for two TTLs, no healthy holder learns of the loss of a lease that renews itself, or of
+    /// another one before its deadline: by a loss report, or by the answer to an extend or a release. If one is in reach during the
+    /// whole request, it has an answer. While one is in reach, nobody whose process is not stopped waits longer than the idle bound
+    /// for a lock that nobody holds: from the end of each lease, as its holder or its death tells, to the next grant. Votes that are left behind are no holder: the bound allows for them.
     ///
     /// If a process may be late by more than half a TTL, that explains a loss or a missing answer: both are counted then, no more.
     #[serde(rename = "I13")]

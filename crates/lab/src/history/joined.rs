@@ -216,7 +216,11 @@ impl History {
 
     /// Whether the nemesis had stopped the process at some time in a span, the tolerance included.
     pub(crate) fn stopped(&self, proc: u64, from_ns: u64, to_ns: u64) -> bool {
-        let slack = self.campaign.bounds.scheduling_ns();
+        self.stopped_within(proc, from_ns, to_ns, self.campaign.bounds.scheduling_ns())
+    }
+
+    /// Whether the nemesis had stopped the process in a span, or no longer before or after it than that.
+    pub(crate) fn stopped_within(&self, proc: u64, from_ns: u64, to_ns: u64, slack: u64) -> bool {
         self.processes.get(&proc).is_some_and(|process| {
             last_begun(&process.stops, to_ns.saturating_add(slack))
                 .is_some_and(|(_, cont)| cont.saturating_add(slack) >= from_ns)

@@ -51,7 +51,7 @@ pub struct Storm {
     #[arg(long, value_enum, default_value = "fenced")]
     pub(super) resource: Fencing,
 
-    /// Five servers that vote on each lock, instead of one server. In less than a minute,
+    /// Five servers that vote on each lock, instead of one server. In less than 75 s,
     /// some faults are left out. Its controls run without quarantine, and without majority;
     /// only the models have one without certificate: `leasehold-lab show quorum-no-certificate`
     #[arg(long, conflicts_with = "url")]

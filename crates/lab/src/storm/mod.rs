@@ -5,9 +5,10 @@
 //! have missed violations elsewhere too, and proves nothing.
 //!
 //! `storm --quorum` uses five servers that vote on each lock, the *nodes*. They are restarted without data, with all of them, or with
-//! older ones. At most two nodes are unwell at a time, counting those that may have lost their memory and give no vote yet. Then no
-//! healthy holder may lose its lease, and each request has an answer (I13). Between these times a majority is stopped or cut off at
-//! once, and may lose its memory: then no lock is granted, and all holders must learn in time that they have lost theirs.
+//! older ones. At most two nodes are unwell at a time, counting those that may have lost their memory and give no vote yet, and those
+//! whose fences others refuse. Then no healthy holder may lose its lease, and each request has an answer (I13). Between these times,
+//! about a third of all, a majority is stopped or cut off at once, and may lose its memory: then no lock is granted, and all holders
+//! must learn in time that they have lost theirs.
 //!
 //! The controls of a quorum have no quarantine, and no majority. *No certificate* is a control of the models only: of the ladder
 //! (`quorum-no-certificate`), of the lab's `quorum` and of core's tests.

@@ -24,9 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a waiter is looked for, before the keys of all are good enough.
 const WAITERS: Duration = Duration::from_millis(2_500);
 
-/// The size of a jump of the server's clock in milliseconds, plus up to two fifths.
-const FAR: [u64; 5] = [100, 250, 600, 1_500, 3_500];
-
 /// The keys beside a lock, without the fence counter.
 const BESIDE: [&str; 2] = ["lh-queue", "lh-waiters"];
 
@@ -247,11 +244,7 @@ impl<'a> Nemesis<'a> {
                 .rest(Duration::from_nanos(from_ns) + fault.lasts)?;
             self.end_at(node, fault, from_ns)?;
             if self.servers.is_quorum() {
-                let mut until = host_time::up();
-                if fault.kind == FaultKind::ClockForward {
-                    // Others refuse the fences that it has drawn until their clocks come near.
-                    until += distance(fault, true);
-                }
+                let until = host_time::up() + fault.refused();
                 let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
                 let name = self.servers.name(node);
                 self.stage.unwell(&name, from_ns, until_ns)?;
@@ -427,7 +420,7 @@ impl<'a> Nemesis<'a> {
         if back {
             self.let_fence_be_drawn()?;
         }
-        let by = distance(fault, self.servers.is_quorum());
+        let by = fault.distance();
         let by_ns = u64::try_from(by.as_nanos()).unwrap_or_default();
         let signed = i64::try_from(by_ns).unwrap_or_default();
         let clock = self.servers.at(node).clock.as_mut();
@@ -489,43 +482,4 @@ impl<'a> Nemesis<'a> {
 fn is_over_at_once(kind: FaultKind) -> bool {
     use FaultKind::{ClientKill, Evict, ScriptFlush};
     is_a_loss(kind) || matches!(kind, ScriptFlush | ClientKill | Evict)
-}
-
-/// How far a clock jumps: that of one server some tenths of a second to five seconds. That of a node is set back by one to ten minutes, or
-/// forward by 15 s to 45 s, since its fences are of no use for as long.
-fn distance(fault: &PlannedFault, is_quorum: bool) -> Duration {
-    let drawn = fault.whom;
-    if is_quorum {
-        return Duration::from_secs(match fault.kind {
-            FaultKind::ClockForward => 15 + drawn / 64 % 30,
-            _ => 60 + drawn / 64 % 540,
-        });
-    }
-    let count = FAR.len() as u64;
-    let least = FAR[usize::try_from(drawn % count).unwrap_or_default()];
-    Duration::from_micros(least * 1_000 + drawn / count % (least * 400))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_jumps_by_a_tenth_of_a_second_to_five() {
-        let mut rng = fastrand::Rng::with_seed(7);
-        let fault = |whom| PlannedFault {
-            at: Duration::ZERO,
-            kind: FaultKind::ClockBack,
-            lasts: Duration::ZERO,
-            whom,
-            servers: 1,
-            again: None,
-        };
-        let all: Vec<Duration> = (0..1_000)
-            .map(|_| distance(&fault(rng.u64(..)), false))
-            .collect();
-        let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
-        assert!((100..120).contains(&least.as_millis()), "{least:?}");
-        assert!((4_000..5_000).contains(&most.as_millis()), "{most:?}");
-    }
 }

@@ -175,6 +175,12 @@ violated I13: a healthy holder loses a lease, and one of three nodes was unwell
 violated I13: a lease that does not renew is lost before its deadline
   nodes 3
   w3 728 told-lost => w3 720 told-lost
+violated I13: a release finds a lease lost before its deadline
+  nodes 3
+  572 ok => 572 lost
+violated I13: an extend finds a lease lost before its deadline
+  as a release finds a lease lost before its deadline
+  + w3 568 extend m2 c4 | 569 lost
 violated I13: no answer from a quorum
   nodes 3
   400 unknown => 400 unknown no_answer true
@@ -185,10 +191,21 @@ violated I13: a waiter waits beside another one for a free lock
   nodes 3
   + w1 420 acquire m2 a9 | 440 refused
   w3 560 acquire m2 c4 => w3 421 acquire m2 c4
+violated I13: a waiter does not get a free lock, and was stopped long before, in the tolerance
+  as a waiter does not get a free lock
+  tolerance 200
+  + n 300 stop-worker worker-3 until 305
+clean: a waiter does not get a free lock, and was stopped just before
+  as a waiter does not get a free lock, and was stopped long before, in the tolerance
+  + n 390 stop-worker worker-3 until 395
 clean: a healthy holder loses a lease while two of three nodes are unwell
   as a healthy holder loses a lease of a quorum
   + n 600 unwell node-1 until 650
   + n 640 unwell node-2 until 660
+clean: a release finds a lease lost while two of three nodes are unwell
+  as a release finds a lease lost before its deadline
+  + n 560 unwell node-1 until 575
+  + n 565 unwell node-2 until 570
 clean: the second of two nodes is unwell while the first may be out of reach
   as a healthy holder loses a lease of a quorum
   + n 600 unwell node-1 until 650
@@ -308,6 +325,7 @@ fn set(line: &mut Value, pairs: &[&str], until: &str) {
         match key {
             "until" => line[until] = ns(value).into(),
             "step" => line["by_ns"] = ns(value).into(),
+            "tolerance" => line["bounds"]["scheduling_ms"] = value.parse::<u64>().unwrap().into(),
             _ => line[key] = serde_json::from_str(value).unwrap_or_else(|_| value.into()),
         }
     }

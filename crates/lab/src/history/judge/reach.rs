@@ -1,7 +1,7 @@
 //! I13: what a quorum owes while a majority of its nodes is in reach.
 
-use super::findings::{Findings, milliseconds};
-use crate::history::format::Operation;
+use super::findings::{Findings, Shown, milliseconds};
+use crate::history::format::{Operation, Outcome};
 use crate::history::invariant::Invariant::Available;
 use crate::history::joined::{History, add_span, by_lock};
 use crate::history::verdict::Reach;
@@ -33,24 +33,39 @@ pub(super) fn judge(findings: &mut Findings<'_>) -> Option<Reach> {
     })
 }
 
+/// Whether a process was stopped in a span or near it. With a longer tolerance, a stop every few seconds would excuse all that a
+/// process does.
+fn was_stopped(history: &History, proc: u64, from_ns: u64, to_ns: u64) -> bool {
+    let slack_ns = history.campaign.bounds.scheduling_ns();
+    let most_ns = history.campaign.ttl_ns() / 2;
+    history.stopped_within(proc, from_ns, to_ns, slack_ns.min(most_ns))
+}
+
 fn lost(findings: &mut Findings<'_>, is_judged: bool) -> u64 {
     let history = findings.history;
+    let told = history.told.iter();
+    let told = told.map(|told| (told.lease, told.at_ns, told as &dyn Shown));
+    let answered = history.operations.iter();
+    let answered = answered.filter(|it| it.is(Outcome::Lost));
+    let answered = answered.filter_map(|it| Some((it.lease, it.done?.at_ns, it as &dyn Shown)));
     let mut count = 0;
-    for told in &history.told {
-        let Some(lease) = history.lease(told.lease) else {
+    for (lease, at_ns, line) in told.chain(answered) {
+        // Its holder learns of a loss once: it knew it already at a later line.
+        let lease = history.lease(lease);
+        let Some(lease) = lease.filter(|lease| lease.known_over_ns == Some(at_ns)) else {
             continue;
         };
-        let is_early = lease.deadline_ns.is_some_and(|due| told.at_ns < due);
+        let is_early = lease.deadline_ns.is_some_and(|due| at_ns < due);
         // What began before that was renewed since, if a majority was in reach.
-        let from_ns = told.at_ns.saturating_sub(2 * history.campaign.ttl_ns());
+        let from_ns = at_ns.saturating_sub(2 * history.campaign.ttl_ns());
         if (lease.renews || is_early)
-            && history.in_reach(from_ns, told.at_ns)
-            && !history.stopped(told.proc, from_ns, told.at_ns)
+            && history.in_reach(from_ns, at_ns)
+            && !was_stopped(history, lease.proc, from_ns, at_ns)
         {
             count += 1;
             if is_judged {
                 let sentence = format!("{lease} was lost while a majority was in reach");
-                findings.add(Available, sentence, &[lease, told]);
+                findings.add(Available, sentence, &[lease, line]);
             }
         }
     }
@@ -65,7 +80,7 @@ fn unanswered(findings: &mut Findings<'_>, is_judged: bool) -> u64 {
             continue;
         };
         if history.in_reach(operation.invoked_ns, done.at_ns)
-            && !history.stopped(operation.proc, operation.invoked_ns, done.at_ns)
+            && !was_stopped(history, operation.proc, operation.invoked_ns, done.at_ns)
         {
             count += 1;
             if is_judged {
@@ -114,7 +129,7 @@ fn waits<'a>(
         let end_ns = acquire.done.map(|done| done.at_ns);
         let end_ns = end_ns.unwrap_or_else(|| history.process_end_ns(proc, from_ns));
         // A stopped process takes no lock.
-        let waits = !history.stopped(proc, from_ns, end_ns);
+        let waits = !was_stopped(history, proc, from_ns, end_ns);
         waits.then_some((from_ns, end_ns, *acquire))
     });
     let mut waiting: Vec<(u64, u64, &Operation)> = waiting.collect();
