@@ -191,10 +191,17 @@ impl Round {
         if let Some(bounds) = self.next_bounds(true) {
             return Verdict::Again(bounds);
         }
-        if certain + behind >= self.majority() {
-            return Verdict::Refused(Refusal::ClocksApart);
-        }
         let busy = number(|vote| matches!(vote, Count::Busy));
+        if certain + behind >= self.majority() {
+            // If the nodes that agree on a number lack those of another owner only, the lock is busy.
+            let alike = self.accepted_by_most(true).map_or(0, |(alike, _)| alike);
+            let is_busy = alike + busy >= self.majority();
+            return Verdict::Refused(if is_busy {
+                Refusal::Busy
+            } else {
+                Refusal::ClocksApart
+            });
+        }
         if certain + behind + busy >= self.majority() {
             return Verdict::Refused(Refusal::Busy);
         }
@@ -205,8 +212,14 @@ impl Round {
         Verdict::Refused(Refusal::Unavailable)
     }
 
-    /// Looks for numbers that a majority accepts, and for the largest one. With `all`, also at nodes with higher fences.
+    /// Looks for numbers that a majority accepts. With `all`, also at nodes with higher fences.
     fn next_bounds(&self, all: bool) -> Option<Acceptable> {
+        let (number, bounds) = self.accepted_by_most(all)?;
+        (number >= self.majority()).then_some(bounds)
+    }
+
+    /// The numbers that most nodes accept, and how many these are.
+    fn accepted_by_most(&self, all: bool) -> Option<(usize, Acceptable)> {
         let accepts = |vote: &Count| match vote {
             Count::Behind(bounds) => Some(*bounds),
             // It holds this round's fences, and accepts higher ones only.
@@ -220,13 +233,13 @@ impl Round {
             let takes = |bounds: &&Acceptable| bounds.least <= least && least <= bounds.most;
             let number = nodes.iter().filter(takes).count();
             let most = nodes.iter().filter(takes).map(|bounds| bounds.most).min();
-            if let Some(most) = most.filter(|_| number >= self.majority())
+            if let Some(most) = most
                 && best.is_none_or(|(others, _)| number > others)
             {
                 best = Some((number, Acceptable { least, most }));
             }
         }
-        best.map(|(_, bounds)| bounds)
+        best
     }
 }
 

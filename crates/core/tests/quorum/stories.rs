@@ -355,6 +355,25 @@ fn a_round_is_refused_as_soon_as_no_majority_can_be_had() {
         // Its votes are being given back (QR9).
         assert_eq!(round.heard(node, six, &held(six)), unavailable);
     }
+
+    // The clock of one node is far ahead. The others agree, but for those that vote for another owner.
+    let behind = |least, most| Reply::NoVote(NoVote::Behind(bounds(least, most)));
+    for (votes, refusal) in [(true, Refusal::Busy), (false, Refusal::ClocksApart)] {
+        let mut round = Round::new(5, from(6));
+        assert_eq!(round.heard(0, six, &behind(3_000, 4_000)), Verdict::Open);
+        for node in [1, 2] {
+            assert_eq!(round.heard(node, six, &behind(2, 4)), Verdict::Open);
+        }
+        let mut rest = |node| {
+            if votes {
+                round.heard(node, six, &busy)
+            } else {
+                round.silent(node)
+            }
+        };
+        assert_eq!(rest(3), Verdict::Open);
+        assert_eq!(rest(4), Verdict::Refused(refusal));
+    }
 }
 
 #[test]
