@@ -121,6 +121,31 @@ impl<C> QuorumMachine<C> {
         context.begin_round(record, fences);
     }
 
+    /// The lease with this fence was granted a moment ago. The nodes without a vote for it are asked once more.
+    pub(super) fn fill(
+        &mut self,
+        at: EventTime,
+        owner: &Owner,
+        first: Fence,
+        effects: &mut Vec<QuorumEffect<C>>,
+    ) {
+        let (owners, mut context) = self.context(at, owner, effects);
+        let Some(record) = owners.get(owner) else {
+            return;
+        };
+        let certified = record
+            .certified
+            .filter(|certified| certified.first == first);
+        if let (Some(certified), Ok(ttl)) = (certified, Ttl::new(record.ttl)) {
+            for node in 0..record.nodes.len() {
+                let at_node = &record.nodes[node];
+                if at_node.votes.is_empty() && at_node.open == 0 {
+                    context.ask(record, node, certified, ttl, None);
+                }
+            }
+        }
+    }
+
     /// Some nodes have kept an attempt waiting for longer than the others. It goes on without them. Those that take longer than usual
     /// count as nodes that fail, until they answer.
     pub(super) fn rest_is_late(
@@ -398,12 +423,23 @@ impl<C> Context<'_, C> {
                 queued: attempt.queued,
             };
             self.answer(&mut attempt, Ok(Reply::Held(held)));
-            // A node that had counted on votes at once, and not only when the lease is renewed.
+            // The nodes without a vote for it are asked at once, or as soon as others have given theirs back: else the loss of another
+            // node before the first renewal would end the lease.
+            let mut is_busy = false;
             for (node, said) in attempt.said.into_iter().enumerate() {
                 record.nodes[node].may_raise = true;
-                if let Some(NodeReply::NoVote(reason)) = said {
-                    self.repair(record, node, first, &Ok(Reply::NoVote(reason)));
+                match said {
+                    Some(NodeReply::NoVote(reason)) => {
+                        self.repair(record, node, first, &Ok(Reply::NoVote(reason)));
+                    }
+                    Some(NodeReply::Busy(_)) => is_busy = true,
+                    _ => {}
                 }
+            }
+            if is_busy {
+                let timer = QuorumTimer::Fill(self.owner.clone(), first);
+                self.effects
+                    .push(QuorumEffect::Wake(2 * LONGEST_PAUSE, timer));
             }
         }
     }

@@ -162,6 +162,8 @@ pub(crate) enum QuorumTimer {
     Retry(Owner, u64),
     /// The round of the attempt with this number that begins with this fence waits for the missing answers no longer.
     Rest(Owner, u64, Fence),
+    /// The nodes without a vote for the lease with this first fence are asked once more.
+    Fill(Owner, Fence),
     /// A renewal at this node may have been cut short by an earlier one that came late: once more.
     Guard(usize, NodeRenewal),
     /// The next try to take something back at this node.
@@ -173,7 +175,7 @@ impl QuorumTimer {
     /// Whether it concerns this owner.
     pub(crate) fn is_of(&self, owner: &Owner) -> bool {
         match self {
-            Self::Retry(of, _) | Self::Rest(of, ..) => of == owner,
+            Self::Retry(of, _) | Self::Rest(of, ..) | Self::Fill(of, _) => of == owner,
             Self::Guard(_, renewal) => renewal.owner == *owner,
             Self::Undo(_, undo) => match &undo.step {
                 Step::Release { owner: of, .. } | Step::GiveBack { owner: of, .. } => of == owner,

@@ -95,6 +95,9 @@ impl<C> QuorumMachine<C> {
             QuorumEvent::Passed(QuorumTimer::Rest(owner, number, first)) => {
                 self.rest_is_late(at, &owner, (number, first), effects);
             }
+            QuorumEvent::Passed(QuorumTimer::Fill(owner, first)) => {
+                self.fill(at, &owner, first, effects);
+            }
             QuorumEvent::Passed(QuorumTimer::Guard(node, renewal)) => {
                 self.guard(at, node, renewal, effects);
             }

@@ -202,8 +202,12 @@ impl<C> QuorumMachine<C> {
                 block: Block::ONE,
             });
             for node in judged.lacking {
-                record.nodes[node].may_raise = judged.is_renewed;
-                context.ask(record, node, certified, *ttl, None);
+                let at_node = &mut record.nodes[node];
+                at_node.may_raise = judged.is_renewed;
+                // Two raises could follow each other, with a break in between.
+                if at_node.open == 0 {
+                    context.ask(record, node, certified, *ttl, None);
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Nodes that lack the vote of a lease.
 
-use leasehold_core::{Fence, LockName, LockState, World};
+use leasehold_core::{Block, Fence, Fences, Foreign, LockName, LockState, World};
 
 use super::{Nodes, SECOND, settle};
 use crate::error::StoreErrorKind;
@@ -75,6 +75,47 @@ async fn a_renewal_without_a_majority_asks_for_a_vote_too() {
     assert!(!lease.is_lost());
     let held = nodes.holders("stock");
     assert!(held[1].is_some() && held[2].is_some());
+    lease.release().await.unwrap();
+}
+
+/// A node held for another owner when the lease was granted, and has counted on. Its vote comes before the first renewal.
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_another_owner_had_comes_soon_after_the_grant() {
+    let nodes = Nodes::new(3);
+    let (client, ways, store) = nodes.client();
+    let name = LockName::new("stock").unwrap();
+    let lead = store.quorum().lock().leads.of(&name);
+    let (node, third) = ((lead + 1) % 3, (lead + 2) % 3);
+    let memory = &nodes.memories[node];
+    memory.meddle(|world| {
+        world.entry(&name).foreign = Some(Foreign {
+            kind: "string".into(),
+            value: Vec::new(),
+            expires_at_ms: None,
+        });
+    });
+    let lease = client.mutex("stock").ttl(30 * SECOND).acquire().await;
+    let lease = lease.unwrap();
+    memory.meddle(|world| {
+        *world.entry(&name) = LockState::default();
+        let counter = world.node.as_mut().unwrap().counter(&name);
+        let later = Fence::new(lease.fence().get() + 5);
+        counter
+            .accept(
+                Fences {
+                    first: later,
+                    block: Block::ONE,
+                },
+                0,
+                u64::MAX,
+            )
+            .unwrap();
+    });
+    tokio::time::sleep(SECOND / 10).await;
+    assert_eq!(nodes.held_at("stock"), 3);
+    ways[third].faults().fail(StoreErrorKind::Unreachable);
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(!lease.is_lost());
     lease.release().await.unwrap();
 }
 
