@@ -177,8 +177,8 @@ impl<C> QuorumMachine<C> {
     /// renewal was undecided: with these votes the next one has a majority. The answers are not awaited. A lease that another process has
     /// taken has its fence alone.
     ///
-    /// If a majority has renewed it, no other owner can have a majority meanwhile, and a node that has counted on may vote for a higher
-    /// fence. Else it may have been broken, and another owner may have had the lock: only a node that has seen no higher fence votes (QR2).
+    /// If a majority has renewed it, no other owner can have a majority meanwhile, unless a break met the renewal under way. So a node that
+    /// has counted on may vote for a higher fence. Else it may have been broken, and another owner may have had the lock: only a node that has seen no higher fence votes (QR2).
     fn repair(
         &mut self,
         at: EventTime,

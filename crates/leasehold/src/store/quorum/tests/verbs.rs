@@ -3,8 +3,11 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use leasehold_core::Fence;
+
 use super::faults::{FAULTS, Fault, masks, set_all};
 use super::{MS, Nodes, SECOND, settle};
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::store::memory::Memory;
 use crate::{Client, Lease, LossCause};
@@ -49,6 +52,20 @@ impl Scene {
         settle().await;
         assert_eq!(self.nodes.held_at(NAME), self.ways.len());
         lease
+    }
+
+    /// If a majority is left, and only then, the next one has the lock soon, under a higher fence.
+    async fn goes_on(&self, begun: Moment, fence: Fence, next: Result<Lease, Error>) {
+        match next {
+            Ok(next) => {
+                assert!(self.has_majority, "{}", self.what());
+                let took = self.nodes.clock.now().since(begun);
+                assert!(took < SOON, "{}: {took:?}", self.what());
+                assert!(next.fence() > fence, "{}", self.what());
+                next.release().await.unwrap();
+            }
+            Err(error) => assert!(!self.has_majority, "{}: {error}", self.what()),
+        }
     }
 
     /// The output of a verb, if a majority is left. It ends at once, unless it may ask the lead first (`by`).
@@ -405,16 +422,7 @@ async fn a_waiter_is_served_while_a_majority_answers() {
             } else {
                 lease.release().await.unwrap();
             }
-            match waiting.await.unwrap() {
-                Ok(next) => {
-                    assert!(scene.has_majority, "{}", scene.what());
-                    let took = scene.nodes.clock.now().since(begun);
-                    assert!(took < SOON, "{}: {took:?}", scene.what());
-                    assert!(next.fence() > fence, "{}", scene.what());
-                    next.release().await.unwrap();
-                }
-                Err(error) => assert!(!scene.has_majority, "{}: {error}", scene.what()),
-            }
+            scene.goes_on(begun, fence, waiting.await.unwrap()).await;
             set_all(&holders_ways, 0, scene.fault);
             scene.is_clean().await;
         })
@@ -480,16 +488,8 @@ async fn a_lock_lingers_for_its_client_and_ends_for_a_waiter() {
         let tried = scene.works(SOON, other.mutex(NAME).try_acquire()).await;
         assert!(tried.flatten().is_none(), "{}", scene.what());
         let begun = scene.nodes.clock.now();
-        match other.mutex(NAME).acquire_within(10 * SECOND).await {
-            Ok(next) => {
-                assert!(scene.has_majority, "{}", scene.what());
-                let took = scene.nodes.clock.now().since(begun);
-                assert!(took < SOON, "{}: {took:?}", scene.what());
-                assert!(next.fence() > fence, "{}", scene.what());
-                next.release().await.unwrap();
-            }
-            Err(error) => assert!(!scene.has_majority, "{}: {error}", scene.what()),
-        }
+        let next = other.mutex(NAME).acquire_within(10 * SECOND).await;
+        scene.goes_on(begun, fence, next).await;
         set_all(&others_ways, 0, scene.fault);
         scene.is_clean().await;
     })
