@@ -105,7 +105,7 @@ impl Bare {
             Requests::Votes { settle, .. } => {
                 let held = format!("{}#{token}", owner(token));
                 script.arg(&**settle).arg(2).arg(MARK).arg(key).arg(held);
-                script.arg("release").arg(0).arg(&*node.server);
+                script.arg(0).arg(&*node.server);
             }
         }
         script

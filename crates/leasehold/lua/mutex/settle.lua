@@ -2,24 +2,34 @@
 -- Up to 32 extensions and releases by holders whose locks have no waiters; settle_many.lua does the rest.
 --
 -- KEYS  one for each: the lock's name; at a node of a quorum, its mark before them
--- ARGV  three for each: 1 '<token>#<fence>', by which the owner believes to hold  2 'extend' or 'release'
---       3 ms: the new lease, or how long to keep the key at a release, or 0
---       then, at a node of a quorum, as in prelude.lua
+-- ARGV  1 '<token>#<fence>' for each, by which the owner believes to hold, joined by spaces
+--       2 ms for each, joined by spaces, or once if all are alike: the new lease, or how long to keep the key at a
+--       release, or 0
+--       3 at a node of a quorum, as in prelude.lua
 -- Reply one for each: 'done', followed by '/<how many>' if more than that one fence was drawn; or, if the step has changed
 --       nothing, 'contended' (another client waits) or 'other'. Or one 'done' for all.
 --
 -- Closes the race between checking the owner and extending or deleting the key; see extend.lua.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
-local values, freed, gone, replies = call('MGET', unpack(KEYS)), {}, {}, nil
-local before = #ARGV % 3
-local is_strange = false
-if before == 1 then
+local values, before, is_strange, ms = call('MGET', unpack(KEYS)), 0, false, ARGV[2]
+if ARGV[3] then
   -- The client may count another quorum, or the data may be those of another server; see propose_many.lua.
-  local mark, terms, server = values[1] or '', string.match(ARGV[#ARGV], '^(%d+ %d+ )(%x+)$')
-  is_strange = string.sub(mark, 1, #terms) ~= terms or string.sub(mark, -16) ~= server
+  local mark, terms, server = values[1] or '', string.match(ARGV[3], '^(%d+ %d+ )(%x+)$')
+  before, is_strange = 1, string.sub(mark, 1, #terms) ~= terms or string.sub(mark, -16) ~= server
 end
-for number = 1, #KEYS - before do
-  local name, own, ms = KEYS[number + before], ARGV[3 * number - 2], ARGV[3 * number]
+
+-- The usual case: all hold, and all are freed. No owner's value has a space, so equal texts mean equal values. It fails if
+-- a lock has no value. If a name comes twice, fewer keys are deleted, and the loop below answers.
+local are_there, all = pcall(table.concat, values, ' ', before + 1)
+if ms == '0' and are_there and all == ARGV[1] and not is_strange
+    and call('DEL', unpack(KEYS, before + 1)) == #KEYS - before then
+  return 'done'
+end
+
+local gone, replies, number, each_ms, are_done = {}, {}, 0, string.gmatch(ms, '%d+'), true
+for own in string.gmatch(ARGV[1], '%S+') do
+  number, ms = number + 1, each_ms() or ms
+  local name = KEYS[number + before]
   local value, reply = not is_strange and not gone[name] and values[number + before], 'done'
   if value ~= own then
     -- The value has the number of fences and the mark after the token and the fence.
@@ -32,25 +42,16 @@ for number = 1, #KEYS - before do
     else
       reply = 'done' .. rest
     end
-    if not replies then
-      replies = {}
-      for earlier = 1, number - 1 do
-        replies[earlier] = 'done'
-      end
-    end
+    are_done = false
   end
-  if replies then
-    replies[number] = reply
+  if reply == 'other' or reply == 'contended' then
+    -- It stays as it is.
+  elseif ms ~= '0' then
+    call('PEXPIRE', name, ms)
+  else
+    call('DEL', name)
+    gone[name] = true
   end
-  if reply ~= 'other' and reply ~= 'contended' then
-    if ms ~= '0' then
-      call('PEXPIRE', name, ms)
-    else
-      freed[#freed + 1], gone[name] = name, true
-    end
-  end
+  replies[number] = reply
 end
-if freed[1] then
-  call('DEL', unpack(freed))
-end
-return replies or 'done'
+return are_done and 'done' or replies

@@ -349,27 +349,95 @@ pub(super) fn write<'a>(
     if let Some(first) = first {
         into.word(first);
     }
+    let takes = kind == Kind::Acquire && terms.is_none();
     for (name, _) in steps.clone() {
         if let Some(terms) = terms {
             into.word(counter_of(terms, name));
         }
         into.word(name.key());
-        for suffix in suffixes {
-            into.joined(&name.beside_in_parts(suffix).map(str::as_bytes));
+        if !takes {
+            write_beside(name, suffixes, into);
         }
     }
-    for (_, step) in steps {
-        encode(kind, channel, step, into);
+    if takes {
+        for (name, _) in steps.clone() {
+            write_beside(name, suffixes, into);
+        }
+        encode_takes(steps, into);
+    } else if kind == Kind::Settle {
+        encode_settlements(steps, into);
+    } else {
+        for (_, step) in steps {
+            encode(kind, channel, step, into);
+        }
     }
     if matches!(counters, Counters::ByBucket(_)) {
         into.word(counts);
     }
 }
 
+/// Writes the keys with these suffixes.
+fn write_beside(name: &LockName, suffixes: &[&str], into: &mut Command) {
+    for suffix in suffixes {
+        into.joined(&name.beside_in_parts(suffix).map(str::as_bytes));
+    }
+}
+
+/// Writes the arguments of acquires in their short form.
+fn encode_takes<'a>(steps: impl Iterator<Item = &'a (LockName, Step)> + Clone, into: &mut Command) {
+    let takes = steps.filter_map(|(_, step)| match step {
+        Step::Acquire {
+            owner, ttl, block, ..
+        } => Some((owner, *ttl, *block)),
+        _ => None,
+    });
+    for (owner, ..) in takes.clone() {
+        into.word(owner.token());
+    }
+    let terms = takes.map(|(_, ttl, block)| (ttl, block));
+    match terms.clone().next() {
+        Some(all @ (ttl, Block::ONE)) if terms.clone().all(|each| each == all) => {
+            into.number(ttl.millis());
+        }
+        _ => terms.for_each(|(ttl, block)| {
+            into.number(ttl.millis()).number(block.get());
+        }),
+    }
+}
+
+/// Writes the arguments of extensions and releases in their short form, which compares the fence.
+fn encode_settlements<'a>(
+    steps: impl Iterator<Item = &'a (LockName, Step)> + Clone,
+    into: &mut Command,
+) {
+    let settlements = steps.filter_map(|(_, step)| settlement(step));
+    into.written(|text| {
+        for (at, (_, owner, _, fence)) in settlements.clone().enumerate() {
+            if at > 0 {
+                text.push(b' ');
+            }
+            text.extend_from_slice(owner.token().as_bytes());
+            text.push(b'#');
+            text.extend_from_slice(fence_digits(fence, &mut [0; 20]));
+        }
+    });
+    let mut all_ms = settlements.map(|(_, _, ms, _)| ms);
+    let first = all_ms.next().unwrap_or_default();
+    into.written(|text| {
+        text.extend_from_slice(digits(first, &mut [0; 20]));
+        if all_ms.clone().any(|ms| ms != first) {
+            for ms in all_ms {
+                text.push(b' ');
+                text.extend_from_slice(digits(ms, &mut [0; 20]));
+            }
+        }
+    });
+}
+
 /// Writes the arguments of a step.
 fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
     let is_long = kind.is_long();
-    let (verb, owner, ms, fence) = match step {
+    match step {
         Step::Acquire {
             owner,
             mode,
@@ -378,14 +446,8 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
             wait,
         } => {
             into.word(owner.token()).number(ttl.millis());
-            if is_long {
-                into.word(mode_word(*mode));
-            }
-            into.number(block.get());
-            if is_long {
-                into.word(waits_on(*wait, channel));
-            }
-            return;
+            into.word(mode_word(*mode)).number(block.get());
+            into.word(waits_on(*wait, channel));
         }
         Step::Propose(proposal) => {
             let (owner, fences) = (&proposal.owner, proposal.fences);
@@ -394,34 +456,35 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
             if is_long {
                 into.word(waits_on(proposal.wait, channel));
             }
-            return;
         }
         Step::Break { fence } => {
             into.number(fence.get());
-            return;
         }
-        Step::Inspect => return,
-        Step::Extend { owner, ttl, fence } => ("extend", owner, ttl.millis(), *fence),
-        Step::Release { owner, keep, fence } => {
-            ("release", owner, keep.map_or(0, Ttl::millis), *fence)
+        Step::Inspect => {}
+        Step::Extend { .. } | Step::Release { .. } | Step::GiveBack { .. } => {
+            if let Some((verb, owner, ms, fence)) = settlement(step) {
+                into.word(verb).word(owner.token()).number(ms);
+                into.word(fence_digits(fence, &mut [0; 20]));
+            }
         }
-        Step::GiveBack { owner, fence } if is_long => ("give-back", owner, 0, Some(*fence)),
-        // The short form of a release compares the fence.
-        Step::GiveBack { owner, fence } => ("release", owner, 0, Some(*fence)),
-    };
-    let mut buffer = [0; 20];
-    let fence = fence.map_or(&b""[..], |fence| digits(fence.get(), &mut buffer));
-    if kind == Kind::Settle {
-        own_value(owner, fence, into);
-        into.word(verb).number(ms);
-    } else {
-        into.word(verb).word(owner.token()).number(ms).word(fence);
     }
 }
 
-/// The value of a lock without waiters, by a grant of one fence.
-fn own_value(owner: &Owner, fence: &[u8], into: &mut Command) {
-    into.joined(&[owner.token().as_bytes(), b"#", fence]);
+/// The verb of an extension or a release, its owner, its ms, and the fence by which the owner believes to hold.
+fn settlement(step: &Step) -> Option<(&'static str, &Owner, u64, Option<Fence>)> {
+    match step {
+        Step::Extend { owner, ttl, fence } => Some(("extend", owner, ttl.millis(), *fence)),
+        Step::Release { owner, keep, fence } => {
+            Some(("release", owner, keep.map_or(0, Ttl::millis), *fence))
+        }
+        Step::GiveBack { owner, fence } => Some(("give-back", owner, 0, Some(*fence))),
+        _ => None,
+    }
+}
+
+/// A fence in decimal; nothing for an unknown one.
+fn fence_digits(fence: Option<Fence>, space: &mut [u8; 20]) -> &[u8] {
+    fence.map_or(&[], |fence| digits(fence.get(), space))
 }
 
 /// Writes a plain release as this command of the server.
@@ -438,7 +501,9 @@ pub(super) fn write_native(command: &str, (name, step): &(LockName, Step), into:
     if command == DELEX {
         into.word("IFEQ");
     }
-    own_value(owner, digits(fence.get(), &mut [0; 20]), into);
+    // The value of a lock without waiters, by a grant of one fence.
+    let (token, mut space) = (owner.token().as_bytes(), [0; 20]);
+    into.joined(&[token, b"#", digits(fence.get(), &mut space)]);
 }
 
 /// How a request waits: not at all, on a channel, or by polls only.
@@ -460,6 +525,9 @@ pub(super) fn decode<'a>(
     steps: impl ExactSizeIterator<Item = &'a (LockName, Step)>,
     mut take: impl FnMut(Option<RedisResult<Reply>>),
 ) -> Option<()> {
+    if let (Kind::Acquire, Some(said)) = (kind, text(value)) {
+        return taken(said, steps, take);
+    }
     let replies = match array(value) {
         Some(replies) if replies.len() == steps.len() => replies,
         None if kind == Kind::Settle && text(value)? == "done" => slice::from_ref(value),
@@ -478,6 +546,40 @@ pub(super) fn decode<'a>(
     Some(())
 }
 
+/// Reads the answer to acquires in their short form: the first fence, then the numbers of the steps that did not fit.
+fn taken<'a>(
+    said: &str,
+    steps: impl Iterator<Item = &'a (LockName, Step)>,
+    mut take: impl FnMut(Option<RedisResult<Reply>>),
+) -> Option<()> {
+    let mut words = said.split(' ');
+    let mut next = fence_in(words.next()?)?.get();
+    let mut unfit = words.next();
+    for (number, (_, step)) in (1_usize..).zip(steps) {
+        let Step::Acquire { block, .. } = step else {
+            return None;
+        };
+        if unfit.is_some_and(|unfit| unfit.parse() == Ok(number)) {
+            unfit = words.next();
+            take(None);
+        } else {
+            let fence = Fence::new(next);
+            next += block.get();
+            take(Some(Ok(held(Some(fence), *block))));
+        }
+    }
+    (unfit.is_none() && next <= Fence::MAX.get() + 1).then_some(())
+}
+
+/// The reply to the holder of a lock without waiters.
+fn held(fence: Option<Fence>, block: Block) -> Reply {
+    Reply::Held(Held {
+        fence,
+        block,
+        queued: 0,
+    })
+}
+
 /// Reads the answer to a step that was sent as a command of the server; `None` if the step did not fit.
 pub(super) fn native_reply(value: &Value) -> Option<RedisResult<Reply>> {
     match value {
@@ -490,7 +592,6 @@ pub(super) fn native_reply(value: &Value) -> Option<RedisResult<Reply>> {
 /// Reads the answer of a short form that fitted.
 fn short_reply(said: &str, step: &Step) -> Option<Reply> {
     let (fence, block) = match step {
-        Step::Acquire { block, .. } => (Some(fence_in(said)?), *block),
         Step::Propose(proposal) if said == "done" => {
             let Fences { first, block } = proposal.fences;
             (Some(first), block)
@@ -499,13 +600,9 @@ fn short_reply(said: &str, step: &Step) -> Option<Reply> {
             return block_of(said.strip_prefix("done")?).map(|_| Reply::Released);
         }
         Step::Extend { fence, .. } => (*fence, block_of(said.strip_prefix("done")?)?),
-        Step::Propose(_) | Step::Break { .. } | Step::Inspect => return None,
+        _ => return None,
     };
-    Some(Reply::Held(Held {
-        fence,
-        block,
-        queued: 0,
-    }))
+    Some(held(fence, block))
 }
 
 /// Reads the answer of a long form.

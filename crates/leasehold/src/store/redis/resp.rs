@@ -45,6 +45,19 @@ impl Command {
         self
     }
 
+    /// Adds one word: what `write` appends.
+    pub(super) fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        self.words += 1;
+        let start = self.body.len();
+        write(&mut self.body);
+        let end = self.body.len();
+        write_head(b'$', end - start, &mut self.body);
+        let head = self.body.len() - end;
+        self.body[start..].rotate_right(head);
+        self.body.extend_from_slice(b"\r\n");
+        self
+    }
+
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
         self.word(digits(number, &mut [0; 20]))
     }

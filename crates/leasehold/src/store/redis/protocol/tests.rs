@@ -115,10 +115,52 @@ fn one_answer_for_all_is_done_to_a_settlement_and_nothing_else() {
         (Kind::Settle, "done/2"),
         (Kind::Settle, "other"),
         (Kind::Acquire, "done"),
-        (Kind::Acquire, "7"),
+        (Kind::AcquireLong, "7"),
         (Kind::SettleLong, "done"),
     ] {
         assert_eq!(answered(kind, said), None, "{kind:?} {said}");
+    }
+}
+
+#[test]
+fn the_answer_to_acquires_names_the_first_fence_and_what_did_not_fit() {
+    let acquire = |(at, fences)| Step::Acquire {
+        owner: Owner::new(at, ClientId::new(1), "h", 1, "").unwrap(),
+        mode: Mode::Exclusive,
+        ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
+        block: Block::nearest(fences),
+        wait: None,
+    };
+    let name = LockName::new("a").unwrap();
+    let steps = [(1, 1), (2, 64), (3, 1)].map(|step| (name.clone(), acquire(step)));
+    let fences = |said: &str| {
+        let (mut fences, said) = (Vec::new(), Value::BulkString(said.as_bytes().to_vec()));
+        let known = decode(Kind::Acquire, &said, steps.iter(), |answer| {
+            fences.push(answer.map(|reply| match reply {
+                Ok(Reply::Held(held)) => held.fence.unwrap().get(),
+                other => panic!("{other:?}"),
+            }));
+        });
+        known.map(|()| fences)
+    };
+    assert_eq!(fences("7"), Some(vec![Some(7), Some(8), Some(72)]));
+    assert_eq!(fences("7 2"), Some(vec![Some(7), None, Some(8)]));
+    assert_eq!(fences("7 1 2 3"), Some(vec![None, None, None]));
+    let last = "9007199254740926";
+    assert!(fences(last).is_some());
+    for said in [
+        "",
+        "x",
+        "-7",
+        "7 ",
+        "7 0",
+        "7 4",
+        "7 2 2",
+        "7 2 x",
+        "9007199254740927",
+        "9007199254740992",
+    ] {
+        assert_eq!(fences(said), None, "{said:?}");
     }
 }
 

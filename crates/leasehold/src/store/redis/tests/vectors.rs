@@ -64,7 +64,7 @@ fn timed(text: &str) -> String {
     all
 }
 
-/// The script, the locks and the arguments of a request: `take[x y] A 30000 1`.
+/// The script, the locks and the arguments of a request: `take[x y] A B 30000`. A comma stands for a space.
 fn read(request: &str) -> (&str, Vec<&str>, Vec<String>) {
     let (head, arguments) = match request.split_once("] ") {
         Some(both) => both,
@@ -73,7 +73,7 @@ fn read(request: &str) -> (&str, Vec<&str>, Vec<String>) {
     let (script, locks) = head.split_once('[').unwrap_or((head, LOCK));
     let argument = |word| match word {
         "''" => String::new(),
-        word => spelled(word),
+        word => spelled(&word.replace(',', " ")),
     };
     let arguments = arguments.split_whitespace().map(argument).collect();
     (script, locks.split(' ').collect(), arguments)
@@ -138,10 +138,26 @@ impl Table {
         if counts {
             keys.push("leasehold:fence".to_owned());
         }
-        for lock in locks {
-            let name = LockName::new(lock).expect("a good name");
-            keys.push(name.key().to_owned());
-            keys.extend(beside.iter().map(|suffix| name.beside(suffix)));
+        let names: Vec<_> = (locks.iter())
+            .map(|lock| LockName::new(lock).expect("a good name"))
+            .collect();
+        let with = |suffix: &str, name: &LockName| match suffix {
+            "" => name.key().to_owned(),
+            suffix => name.beside(suffix),
+        };
+        let suffixes = [&[""], beside].concat();
+        if script == "take" {
+            keys.extend(
+                suffixes
+                    .iter()
+                    .flat_map(|suffix| names.iter().map(|name| with(suffix, name))),
+            );
+        } else {
+            keys.extend(
+                names
+                    .iter()
+                    .flat_map(|name| suffixes.iter().map(|suffix| with(suffix, name))),
+            );
         }
         let write = |command: &mut Cmd| {
             command.arg(keys.len()).arg(&keys).arg(&arguments);

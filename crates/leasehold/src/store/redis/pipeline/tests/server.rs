@@ -11,12 +11,12 @@ use crate::store::redis::protocol::{COUNTER, texts};
 use crate::store::redis::resp::Reader;
 use crate::store::redis::scripts::{ACQUIRE_MANY, NATIVE, SETTLE, SETTLE_MANY, Scripts, TAKE};
 
-/// The scripts of batches, each with three counts: the keys before those of the steps, the keys of a step, and its arguments.
-const SCRIPTS: [(usize, &str, [usize; 3]); 4] = [
-    (SETTLE, "settle", [0, 1, 3]),
-    (SETTLE_MANY, "settle-many", [1, 3, 4]),
-    (TAKE, "take", [1, 2, 3]),
-    (ACQUIRE_MANY, "acquire-many", [1, 3, 5]),
+/// The scripts of batches, each with two counts: the keys before those of the steps, and the keys of a step.
+const SCRIPTS: [(usize, &str, [usize; 2]); 4] = [
+    (SETTLE, "settle", [0, 1]),
+    (SETTLE_MANY, "settle-many", [1, 3]),
+    (TAKE, "take", [1, 2]),
+    (ACQUIRE_MANY, "acquire-many", [1, 3]),
 ];
 
 /// The owners with these numbers belong to other clients.
@@ -152,14 +152,14 @@ impl Server {
             } => {
                 let Some(error) = self.refuse(by_text, script, &steps) else {
                     let replies = steps.iter().map(|step| self.execute(script.0, step));
-                    let mut replies: Vec<Value> = replies.collect();
-                    let is_done = |reply: &Value| *reply == bulk("done");
-                    let one = script.0 == SETTLE && replies.iter().all(is_done);
-                    return if one {
-                        replies.pop()
-                    } else {
-                        Some(Value::Array(replies))
-                    };
+                    let replies: Vec<Value> = replies.collect();
+                    return Some(match script.0 {
+                        TAKE => taken(&replies),
+                        SETTLE if replies.iter().all(|reply| *reply == bulk("done")) => {
+                            bulk("done")
+                        }
+                        _ => Value::Array(replies),
+                    });
                 };
                 for step in &steps {
                     self.note(step, Said::Refused);
@@ -224,33 +224,65 @@ impl Server {
             _ => return Request::Call(words.join(" ")),
         };
         let script = self.scripts.find(&words[1]).expect("a known script");
-        let [before, keys_each, words_each] = about(script.0).2;
+        let [before, keys_each] = about(script.0).2;
         let count: usize = words[2].parse().unwrap();
         let (keys, arguments) = words[3..].split_at(count);
         assert!(keys[..before].iter().all(|key| key == COUNTER), "{keys:?}");
-        let (keys, arguments) = (
-            keys[before..].chunks_exact(keys_each),
-            arguments.chunks_exact(words_each),
-        );
-        assert_eq!(keys.len(), arguments.len());
-        assert!(keys.remainder().is_empty() && arguments.remainder().is_empty());
-        let steps = keys.zip(arguments).map(|(keys, words)| {
-            let (verb, token, ms, fence) = match script.0 {
-                SETTLE => {
-                    let (token, fence) = words[0].split_once('#').unwrap();
-                    (&*words[1], token, &words[2], fence)
-                }
-                SETTLE_MANY => (&*words[0], &*words[1], &words[2], &*words[3]),
-                _ => ("acquire", &*words[0], &words[1], ""),
-            };
-            Asked {
-                name: keys[0].clone(),
-                verb: verb.into(),
-                owner: number_in(token),
-                ms: ms.clone(),
-                fence: fence.parse().ok(),
+        let keys = &keys[before..];
+        assert!(keys.len().is_multiple_of(keys_each));
+        let count = keys.len() / keys_each;
+        // The names come first in the short forms, in the long ones their other keys are between.
+        let is_short = matches!(script.0, TAKE | SETTLE);
+        let names = keys.iter().step_by(if is_short { 1 } else { keys_each });
+        let asked: Vec<_> = match script.0 {
+            SETTLE => {
+                let [values, ms] = arguments else {
+                    panic!("{arguments:?}");
+                };
+                let value = |value: &str| {
+                    let (token, fence) = value.split_once('#').unwrap();
+                    (token.to_owned(), fence.parse().ok())
+                };
+                let all: Vec<_> = ms.split(' ').collect();
+                let ms = |at: usize| all[if all.len() == 1 { 0 } else { at }].to_owned();
+                let values = values.split(' ').map(value).enumerate();
+                let settlement = |(at, (token, fence))| {
+                    // No test keeps the key at a release.
+                    let verb = if ms(at) == "0" { "release" } else { "extend" };
+                    (verb.to_owned(), token, ms(at), fence)
+                };
+                values.map(settlement).collect()
             }
-        });
+            SETTLE_MANY => {
+                let four = |words: &[String]| {
+                    let [verb, token, ms, fence] = words.to_owned().try_into().unwrap();
+                    (verb, token, ms, fence.parse().ok())
+                };
+                arguments.chunks(4).map(four).collect()
+            }
+            TAKE => {
+                let (tokens, terms) = arguments.split_at(count);
+                let ms = |at: usize| terms[if terms.len() == 1 { 0 } else { 2 * at }].clone();
+                let take =
+                    |(at, token): (usize, &String)| ("acquire".into(), token.clone(), ms(at), None);
+                tokens.iter().enumerate().map(take).collect()
+            }
+            _ => {
+                let acquire =
+                    |words: &[String]| ("acquire".into(), words[0].clone(), words[1].clone(), None);
+                arguments.chunks_exact(5).map(acquire).collect()
+            }
+        };
+        assert_eq!(asked.len(), count);
+        let steps = names
+            .zip(asked)
+            .map(|(name, (verb, token, ms, fence))| Asked {
+                name: name.clone(),
+                verb,
+                owner: number_in(&token),
+                ms,
+                fence,
+            });
         Request::Batch {
             by_text,
             script,
@@ -435,9 +467,21 @@ fn read_native(words: &[String]) -> Request {
     Request::Native { command, step }
 }
 
-fn about(script: usize) -> (usize, &'static str, [usize; 3]) {
+fn about(script: usize) -> (usize, &'static str, [usize; 2]) {
     let mut all = SCRIPTS.into_iter();
     all.find(|(number, ..)| *number == script).unwrap()
+}
+
+/// The answer to acquires in their short form.
+fn taken(replies: &[Value]) -> Value {
+    let replies = texts(&Value::Array(replies.to_vec()));
+    let mut said = replies.iter().find(|reply| *reply != "other").cloned();
+    let said = said.get_or_insert_with(|| "1".into());
+    for (number, _) in (1..).zip(&replies).filter(|(_, reply)| *reply == "other") {
+        said.push(' ');
+        said.push_str(&u64::to_string(&number));
+    }
+    bulk(&**said)
 }
 
 fn bulk(text: impl Into<String>) -> Value {

@@ -10,7 +10,7 @@ use crate::store::redis::scripts::Scripts;
 /// The right text of a script, and a mistake in its place.
 type Mistake = (&'static str, &'static str);
 
-const OF_A_LOCK: [Mistake; 24] = [
+const OF_A_LOCK: [Mistake; 27] = [
     // A release deletes the key for any owner.
     (
         "if holder == owner then\n    local as_believed",
@@ -78,12 +78,18 @@ const OF_A_LOCK: [Mistake; 24] = [
     ),
     // The short form deletes the key for any owner.
     ("if value ~= own then", "if not value then"),
+    // It frees all locks of a batch together, whoever holds them.
+    ("are_there and all == ARGV[1]", "are_there"),
     // The short form takes a name twice that comes twice in a batch.
-    ("'NX', 'PX', ARGV", "'PX', ARGV"),
+    ("'NX', 'PX', ttl", "'PX', ttl"),
     // In the short form the counter goes on by one, however many fences a grant draws.
+    ("ones = ones + block", "ones = ones + 1"),
+    // The short form forgets a ten of the fences.
+    ("if tens > 57 then", "if false then"),
+    // The counter forgets all fences of a batch but the first.
     (
-        "string.byte(fence, -1)) + block",
-        "string.byte(fence, -1)) + 1",
+        "drawn == 1 and first or string.format('%.0f', first + drawn - 1)",
+        "first",
     ),
     // The short way of a release hands on a lock that another owner holds.
     (
