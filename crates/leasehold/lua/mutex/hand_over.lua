@@ -7,7 +7,7 @@
 --
 -- Reply true if the step is done
 local function hand_over(counter, name, queue, waiters, owner, believed)
-  local call, match, format = redis.call, string.match, string.format
+  local call, match = redis.call, string.match
   local own, value = owner .. '#' .. believed, call('GETRANGE', name, '0', '1023')
   local mark = string.sub(value, 1, #own) == own and string.sub(value, #own + 1) or ''
   local drawn = mark == '!' and 1 or tonumber(match(mark, '^/(%d+)!$') or 0)
@@ -16,26 +16,26 @@ local function hand_over(counter, name, queue, waiters, owner, believed)
   end
   local token = call('ZRANGE', queue, '0', '0')[1]
   local record = token and call('HGET', waiters, token) or ''
-  local ttl, wanted, channel, seen_until = match(record, '^%S+ (%d+) (%d+) (%S+) (%d+)$')
+  local ttl, wanted, channel, seen_until = match(record, '^%l+ (%d+) (%d+) (%S+) (%d+)$')
   if not ttl or tonumber(ttl) < 1000 or channel == '-' then
     return false
   end
   local clock = call('TIME')
-  local now = clock[1] * 1000000 + clock[2]
-  if tonumber(seen_until) < math.floor(now / 1000) or call('PUBSUB', 'NUMSUB', channel)[2] == 0 then
+  if tonumber(seen_until) < clock[1] * 1000 + math.floor(clock[2] / 1000)
+      or call('PUBSUB', 'NUMSUB', channel)[2] == 0 then
     return false
   end
 
-  -- core: Counter::draw
-  local first, last, block = now, call('GET', counter), tonumber(wanted)
-  last = last and not string.find(last, '%D') and tonumber(last)
-  if last and last >= now and last <= 9007199254739967 then
-    first = last + 1
+  -- core: Counter::draw. As in take.lua, digits are compared as text.
+  local at, last = clock[1] .. string.rep('0', 6 - #clock[2]) .. clock[2], call('GET', counter)
+  local fences, block = at, tonumber(wanted)
+  if last and (#last > #at or #last == #at and last >= at) and not string.find(last, '%D')
+      and tonumber(last) <= 9007199254739967 then
+    fences = string.format('%.0f', last + 1)
   end
-  local fences = format('%.0f', first)
   last = fences
   if block ~= 1 then
-    last, fences = format('%.0f', first + block - 1), fences .. (block > 1 and '/' .. wanted or '')
+    last, fences = string.format('%.0f', fences + block - 1), fences .. (block > 1 and '/' .. wanted or '')
   end
   -- First what takes no memory: the first change decides on a full server of Redis 6.2. The counter is written before
   -- the lock: if the server fails in between, some fences stay unused.
@@ -45,7 +45,7 @@ local function hand_over(counter, name, queue, waiters, owner, believed)
   call('SET', counter, last)
   local window = tonumber(ttl) < 3000 and ttl or '3000'
   call('SET', name, token .. '#' .. fences .. (others > 0 and '!' or ''), 'PX', window)
-  local message = 'granted ' .. fences .. ' ' .. format('%.0f', now) .. ' ' .. others .. ' ' .. token .. ' ' .. name
+  local message = 'granted ' .. fences .. ' ' .. at .. ' ' .. others .. ' ' .. token .. ' ' .. name
   redis.pcall('PUBLISH', channel, message)
   return true
 end
@@ -62,5 +62,5 @@ end
 
 -- One step, of no node of a quorum.
 if #KEYS == 4 and is_handed_over(KEYS[1], KEYS[2], KEYS[3], KEYS[4], unpack(ARGV)) then
-  return { 'released' }
+  return 'released'
 end

@@ -531,6 +531,9 @@ pub(super) fn decode<'a>(
     let replies = match array(value) {
         Some(replies) if replies.len() == steps.len() => replies,
         None if kind == Kind::Settle && text(value)? == "done" => slice::from_ref(value),
+        None if kind == Kind::SettleLong && steps.len() == 1 && text(value)? == "released" => {
+            slice::from_ref(value)
+        }
         _ => return None,
     };
     for (reply, (name, step)) in replies.iter().cycle().zip(steps) {

@@ -117,6 +117,8 @@ fn one_answer_for_all_is_done_to_a_settlement_and_nothing_else() {
         (Kind::Acquire, "done"),
         (Kind::AcquireLong, "7"),
         (Kind::SettleLong, "done"),
+        // Only of one step.
+        (Kind::SettleLong, "released"),
     ] {
         assert_eq!(answered(kind, said), None, "{kind:?} {said}");
     }

@@ -97,14 +97,14 @@ const OF_A_LOCK: [Mistake; 27] = [
         "string.match(value, '!$') or ''",
     ),
     // The short way grants to a waiter that is silent.
-    ("tonumber(seen_until) < math.floor(now / 1000)", "false"),
+    (
+        "tonumber(seen_until) < clock[1] * 1000 + math.floor(clock[2] / 1000)",
+        "false",
+    ),
     // The short way grants to a waiter that cannot be told.
     ("call('PUBSUB', 'NUMSUB', channel)[2] == 0", "false"),
     // The short way draws the time, even if the last fence was higher.
-    (
-        "if last and last >= now and last <= 9007199254739967 then",
-        "if false then",
-    ),
+    ("fences = string.format('%.0f', last + 1)", ""),
     // The short way does not mark the value while more wait.
     ("(others > 0 and '!' or '')", "''"),
 ];
