@@ -150,7 +150,7 @@ pub(super) struct PendingRelease {
     /// For how long the lock is to stay taken.
     pub(super) keep: Option<Ttl>,
     /// The loss, if the lease was lost before.
-    pub(super) lost: Option<Lost>,
+    pub(super) lost: Option<Box<Lost>>,
     pub(super) verdict: Option<ReleaseReply>,
 }
 
