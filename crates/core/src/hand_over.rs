@@ -35,9 +35,9 @@ pub enum NoHandOver {
 pub struct Session {
     /// The fence that was handed out last.
     fence: Fence,
-    /// The last one that was drawn with the grant, and how many were.
-    last: Fence,
+    /// How many fences were drawn with the grant, and how many of them were handed out after the first.
     block: Block,
+    used: u16,
     /// Since when other clients are known to wait, and the number of hand-overs since then.
     wanted_since: Option<u64>,
     handed_over: u32,
@@ -49,7 +49,7 @@ impl Session {
         Self {
             fence: fences.first,
             block: fences.block,
-            last: fences.last(),
+            used: 0,
             wanted_since: None,
             handed_over: 0,
         }
@@ -76,7 +76,7 @@ impl Session {
 
     /// Whether no fence is left for the next lease.
     pub fn is_spent(&self) -> bool {
-        self.fence == self.last
+        u64::from(self.used) + 1 >= self.block.get()
     }
 
     /// How many fences to draw with the next grant, for which `tasks` wait: more if this block was used up.
@@ -101,6 +101,7 @@ impl Session {
             return Err(NoHandOver::Spent);
         }
         self.fence = Fence::new(self.fence.get() + 1);
+        self.used += 1;
         self.handed_over += u32::from(self.is_wanted());
         Ok(self.fence)
     }

@@ -61,7 +61,7 @@ pub(super) struct Renewal {
     pub(super) sent: Moment,
     pub(super) ttl: Ttl,
     /// How many callers of `extend` it is for.
-    pub(super) callers: usize,
+    pub(super) callers: u32,
 }
 
 /// Whether the current server has confirmed the lease (L4).
@@ -261,7 +261,7 @@ impl Keeper {
         self.under_way = Some(Renewal {
             sent: now,
             ttl,
-            callers: self.callers.len(),
+            callers: u32::try_from(self.callers.len()).unwrap_or(u32::MAX),
         });
         self.renew_at = self.due_after(now, ttl, now);
         Step::Extend {

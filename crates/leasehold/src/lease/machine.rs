@@ -215,7 +215,7 @@ impl Machine {
         match due {
             Due::Ask(owner) => self.hint(&owner, Hint::Ask),
             Due::Lease(owner) => self.lease_due(&owner),
-            Due::Limit(name, id) => self.limit_passed(&name, id),
+            Due::Limit(request) => self.limit_passed(&request.0, request.1),
             Due::Idle(owner) => self.idle_due(&owner),
             Due::Settlement(owner) => self.settlement_due(&owner),
         }
@@ -275,7 +275,7 @@ impl Machine {
             return self.refuse([waiter], &StoreError::closed().into());
         }
         if let Some(limit) = waiter.limit {
-            let due = Due::Limit(waiter.name().clone(), waiter.id);
+            let due = Due::Limit(Box::new((waiter.name().clone(), waiter.id)));
             waiter.alarm = Some(self.effects.wake(limit, due));
         }
         self.enter(waiter);
@@ -643,7 +643,7 @@ impl Machine {
                 if let Some(until) = patient_until.filter(|until| *until > now) {
                     // The answer may come before.
                     let at = until.min(now.after(SILENCE));
-                    let due = Due::Limit(name.clone(), id);
+                    let due = Due::Limit(Box::new((name.clone(), id)));
                     waiter.alarm = Some(self.effects.wake(at, due));
                     return;
                 }
@@ -1089,7 +1089,7 @@ impl Machine {
         };
         let (keeper, sent, ttl) = (&mut holding.keeper, renewal.sent, renewal.ttl);
         let lease = keeper.hold.clone();
-        let callers = keeper.callers.drain(..renewal.callers).collect();
+        let callers = keeper.callers.drain(..renewal.callers as usize).collect();
         let answer = keeper.believes(answer, &self.about.store);
         let said = Said::by(&answer);
         let (verdict, heard) = match answer.map(|reply| keeper.heard(reply, sent, ttl, now)) {
@@ -1148,6 +1148,10 @@ impl Machine {
                     schedule(&owner, keeper, &mut self.effects, self.now);
                 }
             }
+        }
+        if self.backlog.is_empty() {
+            // A long backlog must not keep its memory.
+            self.backlog.shrink_to(AT_ONCE);
         }
     }
 
