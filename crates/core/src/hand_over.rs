@@ -35,10 +35,12 @@ pub enum NoHandOver {
 pub struct Session {
     /// The fence that was handed out last.
     fence: Fence,
-    /// All fences that were drawn with the grant.
-    fences: Fences,
+    /// How many fences were drawn with the grant, and how many of them were handed out after the first.
+    block: Block,
+    used: u16,
     /// Since when other clients are known to wait, and the number of hand-overs since then.
-    wanted: Option<(u64, u32)>,
+    wanted_since: Option<u64>,
+    handed_over: u32,
 }
 
 impl Session {
@@ -46,8 +48,10 @@ impl Session {
     pub const fn new(fences: Fences) -> Self {
         Self {
             fence: fences.first,
-            fences,
-            wanted: None,
+            block: fences.block,
+            used: 0,
+            wanted_since: None,
+            handed_over: 0,
         }
     }
 
@@ -58,27 +62,27 @@ impl Session {
 
     /// Records how many other clients wait, as the store reported it. They may have been reported before, or have left since.
     pub fn queued(&mut self, queued: u32, now_us: u64) {
-        match (queued, self.wanted) {
-            (0, _) => self.wanted = None,
-            (_, None) => self.wanted = Some((now_us, 0)),
+        match (queued, self.wanted_since) {
+            (0, _) => self.wanted_since = None,
+            (_, None) => (self.wanted_since, self.handed_over) = (Some(now_us), 0),
             (_, Some(_)) => {}
         }
     }
 
     /// Whether others are known to wait.
     pub const fn is_wanted(&self) -> bool {
-        self.wanted.is_some()
+        self.wanted_since.is_some()
     }
 
     /// Whether no fence is left for the next lease.
     pub fn is_spent(&self) -> bool {
-        self.fence == self.fences.last()
+        u64::from(self.used) + 1 >= self.block.get()
     }
 
     /// How many fences to draw with the next grant, for which `tasks` wait: more if this block was used up.
     pub fn next_block(&self, tasks: usize) -> Block {
         let used_up = self.is_spent() && !self.is_wanted();
-        let more = self.fences.block.get() * if used_up { GROWTH } else { 0 };
+        let more = self.block.get() * if used_up { GROWTH } else { 0 };
         block_for(tasks, self.is_wanted()).max(Block::nearest(more))
     }
 
@@ -87,9 +91,9 @@ impl Session {
     /// # Errors
     /// [`NoHandOver`]; the session is unchanged.
     pub fn hand_over(&mut self, now_us: u64) -> Result<Fence, NoHandOver> {
-        if let Some((since, count)) = self.wanted {
+        if let Some(since) = self.wanted_since {
             let waited = Duration::from_micros(now_us.saturating_sub(since));
-            if count >= HAND_OVERS || waited >= HAND_OVER_FOR {
+            if self.handed_over >= HAND_OVERS || waited >= HAND_OVER_FOR {
                 return Err(NoHandOver::Unfair);
             }
         }
@@ -97,9 +101,8 @@ impl Session {
             return Err(NoHandOver::Spent);
         }
         self.fence = Fence::new(self.fence.get() + 1);
-        if let Some((_, count)) = &mut self.wanted {
-            *count += 1;
-        }
+        self.used += 1;
+        self.handed_over += u32::from(self.is_wanted());
         Ok(self.fence)
     }
 }

@@ -35,8 +35,8 @@ const COUNTERS: &str = "leasehold:quorum:";
 pub struct LockName {
     /// The name with the prefix and suffix of a client's [`Naming`]: the key in the store.
     key: Arc<str>,
-    /// The range of the name in `key`.
-    at: Range<usize>,
+    /// The range of the name in `key`. Small, since each lease has several of these.
+    at: Range<u32>,
 }
 
 impl LockName {
@@ -60,7 +60,7 @@ impl LockName {
         }
         Ok(Self {
             key: key.into(),
-            at: before.len()..before.len() + name.len(),
+            at: offset(before.len())..offset(before.len() + name.len()),
         })
     }
 
@@ -68,13 +68,13 @@ impl LockName {
     pub fn from_key(key: &str) -> Self {
         Self {
             key: key.into(),
-            at: 0..key.len(),
+            at: 0..offset(key.len()),
         }
     }
 
     /// The name as the user typed it.
     pub fn as_str(&self) -> &str {
-        &self.key[self.at.clone()]
+        &self.key[self.at.start as usize..self.at.end as usize]
     }
 
     /// The name with its namespace and template: the key that holds the lock itself.
@@ -96,6 +96,11 @@ impl LockName {
         };
         [open, &self.key, close, suffix]
     }
+}
+
+/// An offset in a key, which no store lets grow to 4 GiB.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 fn check(name: &str) -> Result<(), Invalid> {

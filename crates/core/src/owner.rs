@@ -43,9 +43,9 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// A host or a note of an owner: checked, and encoded as in a token.
+/// A host or a note of an owner: checked, and encoded as in a token. An empty one takes no memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Label(Arc<str>);
+pub struct Label(Option<Arc<str>>);
 
 impl Label {
     /// Checks `text`; `what` names it in the error.
@@ -63,7 +63,11 @@ impl Label {
         }
         let mut encoded = String::with_capacity(text.len());
         encode(text, &mut encoded);
-        Ok(Self(encoded.into()))
+        Ok(Self((!encoded.is_empty()).then(|| encoded.into())))
+    }
+
+    fn text(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
     }
 }
 
@@ -103,7 +107,7 @@ impl Owner {
 
     /// An owner made of labels that were checked before.
     pub fn labelled(random: u128, client: ClientId, host: &Label, pid: u32, note: &Label) -> Self {
-        let (host, note) = (&host.0, &note.0);
+        let (host, note) = (host.text(), note.text());
         Self(format!("{PREFIX}{random:032x}.{client}.{host}:{pid}:{note}").into())
     }
 
@@ -116,7 +120,7 @@ impl Owner {
         let digits = hex(random.to_be_bytes());
         let digits = std::str::from_utf8(digits.as_flattened()).unwrap_or_default();
         room.clear();
-        for part in [PREFIX, digits, client, ":", &note.0] {
+        for part in [PREFIX, digits, client, ":", note.text()] {
             room.push_str(part);
         }
         Self(room.as_str().into())

@@ -6,27 +6,28 @@ use crate::clock::micros;
 
 /// Pauses that double up to a limit, each shortened by a random part of up to a half.
 ///
-/// In microseconds, which take half of the memory of a `Duration`: each lease has one.
+/// In microseconds, up to an hour, which take a quarter of the memory of a `Duration`: each lease has one.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    first: u64,
-    next: u64,
-    limit: u64,
+    first: u32,
+    next: u32,
+    limit: u32,
 }
 
 impl Backoff {
     pub(crate) fn new(first: Duration, limit: Duration) -> Self {
-        let first = micros(first);
+        let [first, limit] =
+            [first, limit].map(|time| u32::try_from(micros(time)).unwrap_or(u32::MAX));
         Self {
             first,
             next: first,
-            limit: micros(limit),
+            limit,
         }
     }
 
     /// The pause before the next attempt.
     pub(crate) fn pause(&mut self) -> Duration {
-        let pause = Duration::from_micros(self.next);
+        let pause = Duration::from_micros(self.next.into());
         self.next = self.next.saturating_mul(2).min(self.limit);
         pause.saturating_sub(fraction(pause / 2))
     }

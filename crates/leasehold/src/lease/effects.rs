@@ -53,8 +53,8 @@ pub(super) enum Due {
     Ask(Owner),
     /// A renewal or a deadline of this owner's lease.
     Lease(Owner),
-    /// The time limit of a request.
-    Limit(LockName, u64),
+    /// The time limit of a request. In a box, since nearly all timers of a busy client are of leases.
+    Limit(Box<(LockName, u64)>),
     /// The check of this owner's idle lock.
     Idle(Owner),
     /// The next release of this owner.
@@ -65,7 +65,7 @@ impl Due {
     /// Whether the timer must fire at once when a suspended host resumes. A poll or a retry may be late.
     fn is_precise(&self) -> bool {
         match self {
-            Self::Lease(_) | Self::Limit(..) | Self::Idle(_) => true,
+            Self::Lease(_) | Self::Limit(_) | Self::Idle(_) => true,
             Self::Ask(_) | Self::Settlement(_) => false,
         }
     }
@@ -150,7 +150,7 @@ pub(super) struct PendingRelease {
     /// For how long the lock is to stay taken.
     pub(super) keep: Option<Ttl>,
     /// The loss, if the lease was lost before.
-    pub(super) lost: Option<Lost>,
+    pub(super) lost: Option<Box<Lost>>,
     pub(super) verdict: Option<ReleaseReply>,
 }
 

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use super::beside::Beside;
 use super::effects::{Effect, ReleaseReply};
 use super::hold::Hold;
 use super::identity::Identity;
-use super::keeper::{ExtendReply, tell};
+use super::keeper::{AT_ONCE, ExtendReply, tell};
 use super::machine::{About, Event, Machine, Release};
 use super::settle::Settle;
 use super::timers::{Alarm, NextTimer, WakePlan};
@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     room: sync::Mutex<Vec<Effect>>,
     alarm: Arc<Alarm>,
     next_id: AtomicU64,
-    indexed: Indexed,
+    indexed: Arc<Indexed>,
     closing: watch::Sender<bool>,
 }
 
@@ -145,7 +145,7 @@ impl Engine {
             room: sync::Mutex::default(),
             alarm: Arc::default(),
             next_id: AtomicU64::new(0),
-            indexed: Indexed::default(),
+            indexed: Arc::default(),
             closing: watch::Sender::new(false),
         });
         // Set once: a wire belongs to one engine.
@@ -371,12 +371,21 @@ impl Engine {
 
     /// Puts a name into the index, unless that was just done. Best effort: the index holds hints.
     fn index(&self, name: &LockName) {
-        if !self.indexed.is_new(name, self.clock.now()) {
+        if !self.indexed.add(name, self.clock.now()) {
             return;
         }
-        let (store, telemetry, name) = (self.store.clone(), self.telemetry.clone(), name.clone());
-        self.tasks
-            .spawn(async move { drop(telemetry.answered(store.index(Some(name)).await)) });
+        let (store, telemetry, indexed) = (
+            self.store.clone(),
+            self.telemetry.clone(),
+            self.indexed.clone(),
+        );
+        self.tasks.spawn(async move {
+            while let Some(name) = indexed.next() {
+                if telemetry.answered(store.index(Some(name)).await).is_err() {
+                    indexed.lock().waiting.clear();
+                }
+            }
+        });
     }
 
     /// Checks a TTL, or the time for which a released lock is kept.
@@ -451,23 +460,50 @@ impl Drop for Engine {
     }
 }
 
-/// The names that were put into the index recently. If a name is forgotten, it is only put there again.
+/// The names for the index. Many leases are renewed for the first time together, and then few tasks have to take little memory.
 #[derive(Default)]
-struct Indexed(Mutex<HashMap<LockName, Moment, Folding>>);
+struct Indexed(Mutex<IndexedNames>);
+
+#[derive(Default)]
+struct IndexedNames {
+    /// The names that were put there recently. If one is forgotten, it is only put there again.
+    recent: HashMap<LockName, Moment, Folding>,
+    waiting: VecDeque<LockName>,
+    /// How many tasks put the waiting names there.
+    tasks: usize,
+}
 
 impl Indexed {
-    /// Whether this name has to be put into the index at `now`. Remembers it.
-    fn is_new(&self, name: &LockName, now: Moment) -> bool {
-        let mut indexed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Adds this name if it has to be put into the index at `now`. Returns whether one more task has to do that.
+    fn add(&self, name: &LockName, now: Moment) -> bool {
+        let mut names = self.lock();
         let is_known = |at: &Moment| now.since(*at) < INDEX_AGAIN;
-        if indexed.get(name).is_some_and(is_known) {
+        if names.recent.get(name).is_some_and(is_known) {
             return false;
         }
-        if indexed.len() >= INDEXED {
-            indexed.clear();
+        if names.recent.len() >= INDEXED {
+            names.recent.clear();
         }
-        indexed.insert(name.clone(), now);
-        true
+        names.recent.insert(name.clone(), now);
+        names.waiting.push_back(name.clone());
+        let more = names.tasks < AT_ONCE;
+        names.tasks += usize::from(more);
+        more
+    }
+
+    /// The next name for a task, which ends without one.
+    fn next(&self) -> Option<LockName> {
+        let mut names = self.lock();
+        let next = names.waiting.pop_front();
+        if next.is_none() {
+            names.tasks -= 1;
+            names.waiting = VecDeque::new();
+        }
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IndexedNames> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,7 +13,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{CLAIM_WINDOW, Fence, HolderIdentity, HolderView, LockName, Owner, Ttl};
@@ -31,7 +31,7 @@ pub(crate) enum LeaseState {
     /// Held, as far as the client knows.
     Held,
     /// Lost.
-    Lost(LossCause),
+    Lost(Box<LossCause>),
     /// Released.
     Retired,
 }
@@ -61,12 +61,12 @@ struct Doubt {
 struct HoldState {
     standing: LeaseState,
     /// The doubt since the last confirmed renewal, if any; also of an idle lock.
-    doubt: Option<Doubt>,
+    doubt: Option<Box<Doubt>>,
     /// The span of its use, from its delivery to its end, if telemetry is on.
     span: Option<Arc<ShieldedSpan>>,
 }
 
-/// The part of a lease that its handle and the machine share.
+/// The part of a lease that its handle and the machine share. There may be 100,000, so what is rare is in boxes.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
@@ -93,7 +93,8 @@ pub(crate) struct Hold {
     /// Until when the lock stays taken if the lease ends sooner, or 0.
     keep_until: AtomicU64,
     state: Mutex<HoldState>,
-    changed: Notify,
+    /// Made by the first task that waits for its end.
+    changed: OnceLock<Box<Notify>>,
     given_back: AtomicBool,
     /// It was detached.
     detached: AtomicBool,
@@ -141,7 +142,7 @@ impl Hold {
                 doubt: None,
                 span: None,
             }),
-            changed: Notify::new(),
+            changed: OnceLock::new(),
             given_back: AtomicBool::new(false),
             detached: AtomicBool::new(false),
         }
@@ -233,14 +234,14 @@ impl Hold {
     #[must_use]
     pub(crate) fn lose(&self, cause: LossCause) -> Option<Ended> {
         let lost = How::Lost(cause.clone());
-        self.finish(LeaseState::Lost(cause), lost)
+        self.finish(LeaseState::Lost(Box::new(cause)), lost)
     }
 
     /// Its user has given it back; it may have been lost before, by time alone. Returns the end to observe, as [`Hold::lose`].
     #[must_use]
     pub(crate) fn retire(&self, how: How) -> Option<Ended> {
         let standing = match &how {
-            How::Lost(cause) => LeaseState::Lost(cause.clone()),
+            How::Lost(cause) => LeaseState::Lost(Box::new(cause.clone())),
             How::Released | How::Dropped => LeaseState::Retired,
         };
         self.finish(standing, how)
@@ -255,7 +256,7 @@ impl Hold {
                 state.span = Some(span);
                 return None;
             }
-            LeaseState::Lost(cause) => How::Lost(cause.clone()),
+            LeaseState::Lost(cause) => How::Lost((**cause).clone()),
             LeaseState::Retired => How::Dropped,
         };
         drop(state);
@@ -296,7 +297,9 @@ impl Hold {
 
     /// Wakes the waiters for its end. Separate from the end itself, since a waker may call back at once (E3).
     pub(crate) fn wake_watchers(&self) {
-        self.changed.notify_waiters();
+        if let Some(changed) = self.changed.get() {
+            changed.notify_waiters();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, HoldState> {
@@ -334,7 +337,7 @@ impl Hold {
     pub(crate) fn loss(&self) -> Option<Lost> {
         let state = self.state();
         let cause = match &state.standing {
-            LeaseState::Lost(cause) => Some(cause.clone()),
+            LeaseState::Lost(cause) => Some((**cause).clone()),
             LeaseState::Retired => None,
             // Read here, in turn with `renew_until` (L3).
             LeaseState::Held => self.past(&state, self.clock.now()),
@@ -365,7 +368,7 @@ impl Hold {
     pub(crate) fn left_to_keep(&self, now: Moment) -> Option<Ttl> {
         let until = Moment::from_micros(self.keep_until.load(Ordering::SeqCst));
         let is_lost = || match &self.state().standing {
-            LeaseState::Lost(cause) => *cause != LossCause::Closed,
+            LeaseState::Lost(cause) => **cause != LossCause::Closed,
             LeaseState::Held | LeaseState::Retired => false,
         };
         if until <= now || is_lost() || self.is_detached() || self.valid_until() <= now {
@@ -394,14 +397,14 @@ impl Hold {
         }
         let before = state.doubt.take().and_then(|doubt| doubt.replaced);
         let replaced = replaced.or(before);
-        state.doubt = Some(Doubt { reason, replaced });
+        state.doubt = Some(Box::new(Doubt { reason, replaced }));
     }
 
     /// Copies the doubt of the lease before this one.
     pub(crate) fn doubt_like(&self, before: &Self) {
         let doubt = before.state().doubt.clone();
-        if let Some(Doubt { reason, replaced }) = doubt {
-            self.doubt_because(reason, replaced);
+        if let Some(doubt) = doubt {
+            self.doubt_because(doubt.reason, doubt.replaced);
         }
     }
 
@@ -458,7 +461,7 @@ impl Hold {
 
     async fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
         loop {
-            let mut changed = pin!(self.changed.notified());
+            let mut changed = pin!(self.changed.get_or_init(Box::default).notified());
             // Listen first, or a change between the check and the wait would be missed.
             changed.as_mut().enable();
             if let Some(seen) = look(self) {

@@ -11,7 +11,6 @@
 //!   would shorten the lease without notice.
 //! - **RN5** At most [`AT_ONCE`] automatic renewals are under way, so many renewals that are due together do not delay other requests.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ pub(super) struct Keeper {
     pub(super) ttl: Ttl,
     /// The grant was shorter than the requested TTL: the lease is renewed once, also if it does not renew itself.
     owed: bool,
-    /// When the next renewal is due, unless one is under way.
+    /// When the next renewal is due. While one is under way: when it is, if that one succeeds.
     renew_at: Moment,
     /// The renewal under way (RN1).
     pub(super) under_way: Option<Renewal>,
@@ -45,8 +44,8 @@ pub(super) struct Keeper {
     /// The last renewal failed.
     failed: bool,
     confirmed: Confirmed,
-    /// Callers of `extend` while a renewal was under way: they share the next one.
-    pub(super) by_hand: Vec<ExtendReply>,
+    /// The callers of `extend`: those of the renewal under way, then those who share the next one.
+    pub(super) callers: Vec<ExtendReply>,
     backoff: Backoff,
     /// Its timer (RN2).
     pub(super) ticket: Option<Ticket>,
@@ -61,7 +60,8 @@ pub(super) struct Renewal {
     /// When it was made, before it is sent.
     pub(super) sent: Moment,
     pub(super) ttl: Ttl,
-    pub(super) callers: Vec<ExtendReply>,
+    /// How many callers of `extend` it is for.
+    pub(super) callers: u32,
 }
 
 /// Whether the current server has confirmed the lease (L4).
@@ -119,7 +119,7 @@ impl Keeper {
             ttl,
             under_way: None,
             is_in_backlog: false,
-            by_hand: Vec::new(),
+            callers: Vec::new(),
             backoff: backoff(ttl),
             ticket: None,
             indexed_at: None,
@@ -186,7 +186,7 @@ impl Keeper {
         self.owed = ttl < self.ttl && (self.owed || !self.is_only_confirmed());
         self.failed = false;
         self.confirmed = Confirmed::Yes;
-        self.renew_at = sent.after(counted.get() / 3);
+        self.renew_at = self.due_after(sent, ttl, now);
         self.backoff.reset();
         let renewed = self.hold.renew_until(deadline(sent, counted));
         renewed.map(|()| held).map_err(|cause| (cause, true))
@@ -234,10 +234,10 @@ impl Keeper {
         self.confirmed != Confirmed::Yes && !self.renews_itself()
     }
 
-    /// The TTL of the next renewal. A request that is only a confirmation, without `callers`, does not prolong the lease.
-    fn asks_for(&self, callers: &[ExtendReply], now: Moment) -> Ttl {
+    /// The TTL of the next renewal. A request that is only a confirmation, without callers, does not prolong the lease.
+    fn asks_for(&self, now: Moment) -> Ttl {
         let left = || Ttl::new(self.hold.deadline().since(now).max(Ttl::MIN)).ok();
-        let only_confirmed = self.is_only_confirmed() && callers.is_empty();
+        let only_confirmed = self.is_only_confirmed() && self.callers.is_empty();
         only_confirmed.then(left).flatten().unwrap_or(self.ttl)
     }
 
@@ -253,8 +253,7 @@ impl Keeper {
 
     /// A renewal is about to be sent, for the callers of `extend` and for the lease itself. Returns the step.
     pub(super) fn begin(&mut self, now: Moment) -> Step {
-        let callers = mem::take(&mut self.by_hand);
-        let ttl = self.asks_for(&callers, now);
+        let ttl = self.asks_for(now);
         // The deadline is at most the one that this renewal would set, whatever its outcome (L1). Set it first, since the loss is reported
         // then (RN2).
         self.hold.before_renewal(deadline(now, ttl));
@@ -262,8 +261,9 @@ impl Keeper {
         self.under_way = Some(Renewal {
             sent: now,
             ttl,
-            callers,
+            callers: u32::try_from(self.callers.len()).unwrap_or(u32::MAX),
         });
+        self.renew_at = self.due_after(now, ttl, now);
         Step::Extend {
             owner: self.hold.owner.clone(),
             ttl,
@@ -284,6 +284,11 @@ impl Keeper {
     fn counted(&self, ttl: Ttl, now: Moment) -> Ttl {
         let late_request = self.late_request.as_ref().filter(|late| late.until > now);
         late_request.map_or(ttl, |late| late.ttl.min(ttl))
+    }
+
+    /// When the renewal after that for `ttl` sent at `sent` is due.
+    fn due_after(&self, sent: Moment, ttl: Ttl, now: Moment) -> Moment {
+        sent.after(self.counted(ttl, now).get() / 3)
     }
 
     /// Whether a renewal has to be sent.
@@ -308,9 +313,14 @@ impl Keeper {
                 .is_none_or(|max| self.hold.deadline() < max)
     }
 
-    pub(super) fn next_event(&self) -> Moment {
+    /// When to look at it next. A renewal is mostly answered long before the next one is due, so the timer is set for that already.
+    pub(super) fn next_event(&self, now: Moment) -> Moment {
         let end = self.hold.valid_until();
-        if self.renews() && self.is_planned() {
+        let is_planned = match self.under_way {
+            Some(_) => self.renew_at > now,
+            None => !self.is_in_backlog,
+        };
+        if self.renews() && is_planned {
             end.min(self.renew_at)
         } else {
             end

@@ -215,7 +215,7 @@ impl Machine {
         match due {
             Due::Ask(owner) => self.hint(&owner, Hint::Ask),
             Due::Lease(owner) => self.lease_due(&owner),
-            Due::Limit(name, id) => self.limit_passed(&name, id),
+            Due::Limit(request) => self.limit_passed(&request.0, request.1),
             Due::Idle(owner) => self.idle_due(&owner),
             Due::Settlement(owner) => self.settlement_due(&owner),
         }
@@ -263,7 +263,7 @@ impl Machine {
         // A lease may expire before the next attempt to renew it.
         for (owner, keeper) in self.owners.all_held() {
             if keeper.is_tried_again(self.now) {
-                schedule(owner, keeper, &mut self.effects);
+                schedule(owner, keeper, &mut self.effects, self.now);
             }
         }
     }
@@ -275,7 +275,7 @@ impl Machine {
             return self.refuse([waiter], &StoreError::closed().into());
         }
         if let Some(limit) = waiter.limit {
-            let due = Due::Limit(waiter.name().clone(), waiter.id);
+            let due = Due::Limit(Box::new((waiter.name().clone(), waiter.id)));
             waiter.alarm = Some(self.effects.wake(limit, due));
         }
         self.enter(waiter);
@@ -532,7 +532,7 @@ impl Machine {
                 let keeper = &mut holding.keeper;
                 keeper.hold.unsettle(until);
                 keeper.request_may_be_late(request.ttl, self.now);
-                schedule(owner, keeper, &mut self.effects);
+                schedule(owner, keeper, &mut self.effects, self.now);
             }
         } else if request.left.is_something() {
             let work = Settle::of(entry.name.clone(), owner.clone(), request.ttl, until);
@@ -643,7 +643,7 @@ impl Machine {
                 if let Some(until) = patient_until.filter(|until| *until > now) {
                     // The answer may come before.
                     let at = until.min(now.after(SILENCE));
-                    let due = Due::Limit(name.clone(), id);
+                    let due = Due::Limit(Box::new((name.clone(), id)));
                     waiter.alarm = Some(self.effects.wake(at, due));
                     return;
                 }
@@ -729,7 +729,7 @@ impl Machine {
             // The old server may have granted it (L4).
             keeper.replaced(how, now);
         }
-        schedule(owner, &mut keeper, &mut self.effects);
+        schedule(owner, &mut keeper, &mut self.effects, self.now);
         let mut stay = Session::new(fences);
         stay.queued(queued.max(asking.wanted.into()), now.as_micros());
         let heard = asking.wanted.then_some(now);
@@ -803,7 +803,7 @@ impl Machine {
         }
         let is_short = hold.deadline().since(hold.since) < hold.ttl.get() / 2;
         if keeper.goes_on_with(hold, is_short) {
-            schedule(owner, keeper, &mut self.effects);
+            schedule(owner, keeper, &mut self.effects, self.now);
         }
         if is_short && keeper.under_way.is_none() {
             self.renew(owner, RenewalCause::Asked);
@@ -838,7 +838,7 @@ impl Machine {
         let pending = PendingRelease {
             hold: hold.clone(),
             keep,
-            lost,
+            lost: lost.map(Box::new),
             verdict,
         };
         let Some(Entry {
@@ -1009,7 +1009,7 @@ impl Machine {
             return self.effects.push(Effect::Forgotten(vec![caller]));
         };
         holding.keeper.ask_for(ttl);
-        holding.keeper.by_hand.push(caller);
+        holding.keeper.callers.push(caller);
         if holding.keeper.under_way.is_none() {
             self.renew(owner, RenewalCause::Asked);
         }
@@ -1022,13 +1022,14 @@ impl Machine {
             return;
         };
         let keeper = &mut holding.keeper;
+        keeper.ticket = None;
         if let Some(cause) = keeper.hold.overdue(now) {
             self.end(owner, Some(cause), None);
         } else if !keeper.is_due(now) {
-            schedule(owner, keeper, &mut self.effects);
+            schedule(owner, keeper, &mut self.effects, self.now);
         } else if self.renewals >= AT_ONCE {
             keeper.is_in_backlog = true;
-            schedule(owner, keeper, &mut self.effects);
+            schedule(owner, keeper, &mut self.effects, self.now);
             self.backlog.push_back(owner.clone());
         } else {
             self.renew(owner, RenewalCause::Due);
@@ -1043,7 +1044,7 @@ impl Machine {
         let keeper = &mut holding.keeper;
         let hold = keeper.hold.clone();
         if hold.is_lost() || hold.is_past() {
-            let callers = mem::take(&mut keeper.by_hand);
+            let callers = mem::take(&mut keeper.callers);
             let lost = hold.loss();
             let cause = lost.as_ref().map(|lost| lost.cause.clone());
             self.end(owner, cause, None);
@@ -1055,7 +1056,7 @@ impl Machine {
         if keeper.is_to_be_indexed(self.now) {
             self.effects.push(Effect::Index(hold.name.clone()));
         }
-        schedule(owner, keeper, &mut self.effects);
+        schedule(owner, keeper, &mut self.effects, self.now);
         self.renewals += usize::from(why == RenewalCause::Due);
         self.send(hold.name.clone(), step, To::Renewal(owner.clone(), why));
     }
@@ -1064,7 +1065,7 @@ impl Machine {
     fn renewed(&mut self, owner: &Owner, why: RenewalCause, answer: Answer) {
         let holding = self.owners.holding(owner);
         if let Some(renewal) = holding.and_then(|holding| holding.keeper.under_way.take()) {
-            self.lease_renewed(owner, renewal, answer);
+            self.lease_renewed(owner, &renewal, answer);
         } else if let Some(entry) = self.owners.get(owner)
             && let Some(ttl) = entry.lost_renewal.take()
         {
@@ -1081,13 +1082,14 @@ impl Machine {
         }
     }
 
-    fn lease_renewed(&mut self, owner: &Owner, renewal: Renewal, answer: Answer) {
+    fn lease_renewed(&mut self, owner: &Owner, renewal: &Renewal, answer: Answer) {
         let now = self.now;
         let Some(holding) = self.owners.holding(owner) else {
             return;
         };
         let (keeper, sent, ttl) = (&mut holding.keeper, renewal.sent, renewal.ttl);
         let lease = keeper.hold.clone();
+        let callers = keeper.callers.drain(..renewal.callers as usize).collect();
         let answer = keeper.believes(answer, &self.about.store);
         let said = Said::by(&answer);
         let (verdict, heard) = match answer.map(|reply| keeper.heard(reply, sent, ttl, now)) {
@@ -1101,14 +1103,15 @@ impl Machine {
                 (Err(error.into()), Ok(None))
             }
         };
-        self.effects
-            .push(Effect::Extended(renewal.callers, verdict));
+        if renewal.callers > 0 {
+            self.effects.push(Effect::Extended(callers, verdict));
+        }
         let took = now.since(sent);
         self.effects.push(Effect::Renewed(lease, took, said));
         match heard {
             Ok(queued) => {
-                if keeper.by_hand.is_empty() {
-                    schedule(owner, keeper, &mut self.effects);
+                if keeper.callers.is_empty() {
+                    schedule(owner, keeper, &mut self.effects, self.now);
                 } else {
                     self.renew(owner, RenewalCause::Asked);
                 }
@@ -1142,9 +1145,13 @@ impl Machine {
                 if keeper.is_due(now) {
                     self.renew(&owner, RenewalCause::Due);
                 } else {
-                    schedule(&owner, keeper, &mut self.effects);
+                    schedule(&owner, keeper, &mut self.effects, self.now);
                 }
             }
+        }
+        if self.backlog.is_empty() {
+            // A long backlog must not keep its memory.
+            self.backlog.shrink_to(AT_ONCE);
         }
     }
 
@@ -1154,7 +1161,7 @@ impl Machine {
         self.replaced = Some((self.now, how));
         for (owner, keeper) in self.owners.all_held() {
             keeper.replaced(how, self.now);
-            schedule(owner, keeper, &mut self.effects);
+            schedule(owner, keeper, &mut self.effects, self.now);
         }
     }
 
@@ -1311,11 +1318,14 @@ fn acquire(owner: &Owner, terms: &Terms, block: Block, waits: bool) -> Step {
 }
 
 /// Sets the timer of a lease (RN2).
-fn schedule(owner: &Owner, keeper: &mut Keeper, effects: &mut Effects) {
-    if let Some(ticket) = keeper.ticket.take() {
-        effects.unset(ticket);
+fn schedule(owner: &Owner, keeper: &mut Keeper, effects: &mut Effects, now: Moment) {
+    let at = keeper.next_event(now);
+    match keeper.ticket {
+        Some(ticket) if ticket.at() == at => return,
+        Some(ticket) => effects.unset(ticket),
+        None => {}
     }
-    keeper.ticket = Some(effects.wake(keeper.next_event(), Due::Lease(owner.clone())));
+    keeper.ticket = Some(effects.wake(at, Due::Lease(owner.clone())));
 }
 
 /// The lease of this keeper is over: it is not renewed any more.
@@ -1323,9 +1333,8 @@ fn forget(keeper: &mut Keeper, effects: &mut Effects) {
     if let Some(ticket) = keeper.ticket.take() {
         effects.unset(ticket);
     }
-    let mut callers = mem::take(&mut keeper.by_hand);
-    let under_way = keeper.under_way.take();
-    callers.extend(under_way.into_iter().flat_map(|renewal| renewal.callers));
+    keeper.under_way = None;
+    let callers = mem::take(&mut keeper.callers);
     if !callers.is_empty() {
         effects.push(Effect::Forgotten(callers));
     }

@@ -263,7 +263,7 @@ fn judge(
     tried: Option<Duration>,
 ) -> Result<(), Error> {
     if let Some(lost) = &pending_release.lost {
-        return Err(lost.clone().into());
+        return Err((**lost).clone().into());
     }
     let hold: &Arc<Hold> = &pending_release.hold;
     match reply {

@@ -27,18 +27,19 @@ pub(super) struct Timers<T> {
     /// The first one is a timer. Of the others, some may have been removed.
     heap: BinaryHeap<Reverse<Ticket>>,
     /// Each timer at its place, with its number.
-    slots: Vec<Option<(u64, T)>>,
+    slots: Vec<Option<(u32, T)>>,
     /// The places without a timer.
-    free: Vec<usize>,
-    next_id: u64,
+    free: Vec<u32>,
+    next_id: u32,
 }
 
 /// The handle of one of the [`Timers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket {
     at: Moment,
-    id: u64,
-    slot: usize,
+    /// Tells timers of one place apart. It may begin anew: no removed timer stays in the heap for that long.
+    id: u32,
+    slot: u32,
 }
 
 /// When the timers have to be checked next.
@@ -59,7 +60,6 @@ impl NextTimer {
     }
 }
 
-#[cfg(test)]
 impl Ticket {
     pub(super) fn at(self) -> Moment {
         self.at
@@ -82,11 +82,11 @@ impl<T> Timers<T> {
     pub(super) fn add(&mut self, at: Moment, what: T) -> Ticket {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            self.slots.len() - 1
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
         let id = self.next_id;
-        self.next_id += 1;
-        self.slots[slot] = Some((id, what));
+        self.next_id = id.wrapping_add(1);
+        self.slots[slot as usize] = Some((id, what));
         let ticket = Ticket { at, id, slot };
         self.heap.push(Reverse(ticket));
         ticket
@@ -94,10 +94,10 @@ impl<T> Timers<T> {
 
     /// Removes a timer, if it has not fired.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        let (_, what) = self.slots[ticket.slot].take_if(|(id, _)| *id == ticket.id)?;
+        let (_, what) = self.slots[ticket.slot as usize].take_if(|(id, _)| *id == ticket.id)?;
         self.free.push(ticket.slot);
         let is_timer = |Reverse(ticket): &Reverse<Ticket>| {
-            let timer = self.slots[ticket.slot].as_ref();
+            let timer = self.slots[ticket.slot as usize].as_ref();
             timer.is_some_and(|(id, _)| *id == ticket.id)
         };
         let timers = self.slots.len() - self.free.len();
@@ -307,7 +307,7 @@ mod tests {
     fn removed_timers_take_little_room_and_keep_none_late() {
         let (mut timers, mut rng) = (Timers::default(), fastrand::Rng::with_seed(7));
         let mut tickets = Vec::new();
-        for number in 0..100_000_u64 {
+        for number in 0..100_000_u32 {
             let at = Moment::from_micros(rng.u64(..1_000_000));
             tickets.push(timers.add(at, number));
             if tickets.len() > 1_000 {
