@@ -13,14 +13,14 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{CLAIM_WINDOW, Fence, HolderIdentity, HolderView, LockName, Owner, Ttl};
 use tokio::sync::Notify;
 
 use super::terms::rounded_up;
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, micros};
 use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Ended, How, ShieldedSpan};
@@ -64,6 +64,8 @@ struct HoldState {
     doubt: Option<Box<Doubt>>,
     /// The span of its use, from its delivery to its end, if telemetry is on.
     span: Option<Arc<ShieldedSpan>>,
+    /// Made by the first task that waits for its end.
+    changed: Option<Arc<Notify>>,
 }
 
 /// The part of a lease that its handle and the machine share. There may be 100,000, so what is rare is in boxes.
@@ -78,8 +80,8 @@ pub(crate) struct Hold {
     pub(crate) asked_at: Moment,
     /// The end that `max_hold` sets.
     pub(crate) max_until: Option<Moment>,
-    /// How long the lock may stay idle after the release.
-    pub(crate) linger: Duration,
+    /// How long the lock may stay idle after the release, in microseconds.
+    linger_us: u64,
     pub(crate) auto_renew: bool,
     /// The requested TTL, and the time of the grant: a grant known only from a wake is shorter.
     pub(crate) ttl: Ttl,
@@ -93,8 +95,6 @@ pub(crate) struct Hold {
     /// Until when the lock stays taken if the lease ends sooner, or 0.
     keep_until: AtomicU64,
     state: Mutex<HoldState>,
-    /// Made by the first task that waits for its end.
-    changed: OnceLock<Box<Notify>>,
     given_back: AtomicBool,
     /// It was detached.
     detached: AtomicBool,
@@ -128,7 +128,7 @@ impl Hold {
             grant: start.grant,
             asked_at: start.asked_at,
             max_until: start.max_hold.map(|max_hold| since.after(max_hold)),
-            linger: start.linger,
+            linger_us: micros(start.linger),
             auto_renew: start.auto_renew,
             ttl: start.ttl,
             lasts: start.lasts,
@@ -141,8 +141,8 @@ impl Hold {
                 standing: LeaseState::Held,
                 doubt: None,
                 span: None,
+                changed: None,
             }),
-            changed: OnceLock::new(),
             given_back: AtomicBool::new(false),
             detached: AtomicBool::new(false),
         }
@@ -197,6 +197,11 @@ impl Hold {
         } else {
             self.valid_until().since(self.clock.now())
         }
+    }
+
+    /// How long the lock may stay idle after the release.
+    pub(crate) fn linger(&self) -> Duration {
+        Duration::from_micros(self.linger_us)
     }
 
     /// The deadline, `max_hold` aside.
@@ -297,7 +302,8 @@ impl Hold {
 
     /// Wakes the waiters for its end. Separate from the end itself, since a waker may call back at once (E3).
     pub(crate) fn wake_watchers(&self) {
-        if let Some(changed) = self.changed.get() {
+        let changed = self.state().changed.clone();
+        if let Some(changed) = changed {
             changed.notify_waiters();
         }
     }
@@ -460,8 +466,9 @@ impl Hold {
     }
 
     async fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {
+        let changed = self.state().changed.get_or_insert_default().clone();
         loop {
-            let mut changed = pin!(self.changed.get_or_init(Box::default).notified());
+            let mut changed = pin!(changed.notified());
             // Listen first, or a change between the check and the wait would be missed.
             changed.as_mut().enable();
             if let Some(seen) = look(self) {

@@ -854,9 +854,9 @@ impl Machine {
         drop_gone(waiting);
         let is_for_it = |waiter: &Waiter| *waiter.terms() == holding.terms;
         let fits_next = waiting.front().is_some_and(is_for_it);
-        let lingers = !hold.linger.is_zero() && tells_wanted;
+        let lingers = !hold.linger().is_zero() && tells_wanted;
         if stays_here && waiting.is_empty() && lingers && !holding.stay.is_wanted() {
-            holding.idle_until = Some(now.after(hold.linger));
+            holding.idle_until = Some(now.after(hold.linger()));
             if let Some(at) = holding.look(now) {
                 self.effects.wake(at, Due::Idle(owner.clone()));
             }
