@@ -1,5 +1,8 @@
 //! Clusters and sentinels: formed, and what moves or fails over.
 
+use std::thread;
+use std::time::Duration;
+
 use leasehold_testkit::{RedisCluster, RedisServer, RedisServerBuilder, Sentinels};
 
 fn with_password() -> RedisServerBuilder {
@@ -87,8 +90,12 @@ fn sentinels_make_a_replica_the_primary() {
 }
 
 #[test]
-fn sentinels_name_a_replica_of_a_paused_primary() {
+fn sentinels_that_stalled_name_a_replica_of_a_paused_primary() {
     let watched = Sentinels::start(1, 3);
+    watched.sentinels().iter().for_each(RedisServer::pause);
+    // After a stall of 2 s, sentinels trust no time.
+    thread::sleep(Duration::from_millis(2_500));
+    watched.sentinels().iter().for_each(RedisServer::resume);
     let old = watched.primary();
     old.pause();
     let new = watched.successor(old);

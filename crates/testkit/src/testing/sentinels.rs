@@ -8,8 +8,8 @@ use super::resp::Reply;
 use super::server::RedisServer;
 use super::wait::{done, until};
 
-/// How long servers may take to agree.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long servers may take to agree. A restarted sentinel, and one of Redis 6.2, does nothing for 30 s after a stall.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A primary with replicas and the sentinels that watch it, on 127.0.0.1. All are servers like others, to pause, kill and restart. They
 /// have configuration files, so that a restarted one has the role that a sentinel gave it.
@@ -65,14 +65,16 @@ impl RedisServerBuilder {
         let sentinel = with_file(sentinel.trusting(&nodes[0]), text, &["--sentinel"]);
         let sentinels = sentinel.start_all(sentinels)?;
         let started = Sentinels { nodes, sentinels };
-        started.publish(100);
+        // How often they tell of themselves.
+        started.debug("publish-period 100");
         until(LIMIT, || {
             started
                 .sentinels
                 .iter()
                 .try_for_each(|sentinel| started.knows_all(sentinel))
         })?;
-        started.publish(2_000);
+        // How long they do nothing after a stall of 2 s, as on a busy machine.
+        started.debug("publish-period 2000 tilt-period 1000");
         Ok(started)
     }
 }
@@ -152,11 +154,10 @@ impl Sentinels {
         found.ok_or_else(|| format!("no majority of sentinels for one primary: {named:?}"))
     }
 
-    /// Sets how often sentinels tell of themselves, in ms. Redis 6.2 cannot, and is ready some seconds later.
-    fn publish(&self, period: u32) {
+    /// Changes periods of the sentinels, in ms. Redis 6.2 cannot: it is ready some seconds later, and after a stall it waits longer.
+    fn debug(&self, periods: &str) {
         for sentinel in &self.sentinels {
-            let _told: Result<Reply, String> =
-                sentinel.ask(&format!("SENTINEL DEBUG publish-period {period}"));
+            let _told: Result<Reply, String> = sentinel.ask(&format!("SENTINEL DEBUG {periods}"));
         }
     }
 
