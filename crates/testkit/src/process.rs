@@ -100,6 +100,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Whether the process lives and is not paused.
+    pub fn runs(&mut self) -> bool {
+        !self.paused && matches!(self.ended(), Ok(None))
+    }
+
     /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         let status = self.child.try_wait()?;

@@ -2,23 +2,26 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use super::clock::ServerClock;
 use super::launch::{Launch, Options};
 use super::net::ReservedPort;
-use super::server::{RedisServer, done};
+use super::server::RedisServer;
 use super::tls::{self, Signed};
+use super::wait::done;
 use crate::directory::Directory;
 use crate::process::find_program;
 
 const PORT_ATTEMPTS: u32 = 20;
 
 /// Options of a server to start; made by [`RedisServer::builder`].
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 #[must_use = "nothing is started before `start`"]
 pub struct RedisServerBuilder {
-    options: Options,
+    pub(crate) options: Options,
 }
 
 impl RedisServerBuilder {
@@ -81,6 +84,35 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Puts arguments before those of the caller, which override them. With TLS, the servers speak it to one another too.
+    pub(crate) fn peer(mut self, args: &[&str]) -> Self {
+        let tls = ["--tls-cluster", "yes", "--tls-replication", "yes"];
+        let tls = tls.iter().filter(|_| self.options.tls.is_some());
+        let first = args.iter().chain(tls).map(Into::into);
+        self.options.args.splice(0..0, first);
+        self
+    }
+
+    /// With TLS if this server has it, and with its certificate, so that each trusts the other.
+    pub(crate) fn trusting(mut self, server: &RedisServer) -> Self {
+        let files = server.tls().map(|(_, files)| files.clone());
+        self.options.tls = files.map(Signed::Already);
+        self
+    }
+
+    /// Starts so many, at once.
+    pub(crate) fn start_all(&self, count: usize) -> Result<Vec<RedisServer>, String> {
+        thread::scope(|scope| {
+            let start = |_| scope.spawn(|| self.clone().try_start());
+            let starts: Vec<_> = (0..count).map(start).collect();
+            let started = starts.into_iter().map(|start| {
+                let ended = start.join();
+                ended.unwrap_or_else(|panic| resume_unwind(panic))
+            });
+            started.collect()
+        })
+    }
+
     /// Environment variables, also of a restarted server.
     pub fn envs<N: Into<OsString>, V: Into<OsString>>(
         mut self,
@@ -115,17 +147,23 @@ impl RedisServerBuilder {
         let certificates = self
             .options
             .tls
+            .clone()
             .map(|signed| tls::generate(directory.path(), signed));
         let clock = self
             .options
             .virtual_clock
             .then(|| ServerClock::create(directory.path()));
+        let reserve = if self.options.bus {
+            ReservedPort::with_bus
+        } else {
+            ReservedPort::new
+        };
         let mut launch = Launch {
             options: self.options,
             program,
             directory,
-            port: ReservedPort::new(),
-            tls_port: ReservedPort::new(),
+            port: reserve(),
+            tls_port: reserve(),
             certificates,
             clock,
         };
@@ -134,8 +172,8 @@ impl RedisServerBuilder {
                 return Ok(RedisServer::new(launch, process));
             }
             // Another program of this host has it.
-            launch.port = ReservedPort::new();
-            launch.tls_port = ReservedPort::new();
+            launch.port = reserve();
+            launch.tls_port = reserve();
         }
         Err(format!(
             "{} found {PORT_ATTEMPTS} ports taken; its last words:\n{}",

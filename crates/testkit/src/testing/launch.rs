@@ -2,6 +2,7 @@
 //! answers.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::thread;
@@ -20,9 +21,13 @@ const TAKEN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(2);
 
 /// The options of a server, used again at each restart.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Options {
     pub(crate) args: Vec<OsString>,
+    /// What its configuration file contains before its first start, if it has one; the server rewrites it.
+    pub(crate) file: Option<String>,
+    /// The port of its cluster bus is reserved too.
+    pub(crate) bus: bool,
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) password: Option<String>,
     pub(crate) unix_socket: bool,
@@ -99,6 +104,13 @@ impl Launch {
 
     fn spawn(&self) -> io::Result<Process> {
         let mut command = watched(&self.program);
+        if let Some(first) = &self.options.file {
+            let file = self.directory.path().join("server.conf");
+            if !file.exists() {
+                fs::write(&file, first)?;
+            }
+            command.arg(file);
+        }
         self.directory.configure(&mut command, self.port.number())?;
         // A master otherwise waits 5 s for more replicas before the first synchronisation.
         command.args(["--repl-diskless-sync-delay", "0"]);

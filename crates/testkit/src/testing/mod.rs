@@ -2,6 +2,7 @@
 
 mod builder;
 mod clock;
+mod cluster;
 mod deny;
 pub mod examples;
 mod hold;
@@ -11,6 +12,7 @@ mod proxy;
 mod pump;
 mod random;
 mod resp;
+mod sentinels;
 mod server;
 mod shared;
 mod tls;
@@ -18,10 +20,12 @@ mod wait;
 
 pub use builder::RedisServerBuilder;
 pub use clock::{ClockOffset, ServerClock, TestTime};
+pub use cluster::RedisCluster;
 pub use net::{ReservedPort, free_port};
 pub use proxy::FaultProxy;
 pub use random::Rng;
 pub use resp::{Reply, RespConn};
+pub use sentinels::Sentinels;
 pub use server::RedisServer;
 pub use shared::Hole;
 pub use wait::{block_on, eventually};

@@ -16,13 +16,16 @@ use socket2::{Domain, Socket, Type};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
+/// The distance from the port of a node of a cluster to that of its bus, in all versions of Redis and Valkey.
+const BUS: u16 = 10_000;
+
 /// A TCP port of 127.0.0.1 that no other test takes while this lives. A connection to it is refused until a server of this test listens there,
 /// and again when that server is gone.
 #[derive(Debug)]
 pub struct ReservedPort {
     number: u16,
-    /// Bound, and not listening. Where a server could not bind the port beside it, there is none.
-    _held: Option<Socket>,
+    /// Bound, and not listening. Where a server could not bind the port beside them, there are none.
+    _held: Vec<Socket>,
 }
 
 impl ReservedPort {
@@ -30,11 +33,31 @@ impl ReservedPort {
     #[expect(clippy::new_without_default, reason = "it asks the system")]
     pub fn new() -> Self {
         let (socket, number) = bound();
+        Self::of(number, [socket])
+    }
+
+    /// Reserves a free port for a node of a cluster, together with the port of its bus.
+    pub(crate) fn with_bus() -> Self {
+        loop {
+            let (socket, number) = bound();
+            // Both are in the range.
+            let (number, other) = match number.checked_sub(BUS) {
+                Some(lower) if lower >= FIRST => (lower, lower),
+                _ => (number, number + BUS),
+            };
+            if let Some(other) = bind(other) {
+                return Self::of(number, [socket, other]);
+            }
+        }
+    }
+
+    fn of(number: u16, sockets: impl IntoIterator<Item = Socket>) -> Self {
         // Linux lets a second socket bind the port if both have this option and the first one does not listen. Tests bind without it.
-        let held = cfg!(target_os = "linux") && socket.set_reuse_address(true).is_ok();
+        let held =
+            |socket: &Socket| cfg!(target_os = "linux") && socket.set_reuse_address(true).is_ok();
         Self {
             number,
-            _held: held.then_some(socket),
+            _held: sockets.into_iter().filter(held).collect(),
         }
     }
 
@@ -75,10 +98,7 @@ fn bound() -> (Socket, u16) {
         let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
         let offset = (u32::from(start) + step) % u32::from(COUNT);
         let port = FIRST + u16::try_from(offset).expect("smaller than COUNT");
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // Not with SO_REUSEADDR, as std does: that would take a port that is reserved.
-        if socket.bind(&address.into()).is_ok() {
+        if let Some(socket) = bind(port) {
             return (socket, port);
         }
     }
@@ -86,6 +106,14 @@ fn bound() -> (Socket, u16) {
         "no free port on 127.0.0.1 from {FIRST} to {}",
         FIRST + COUNT
     );
+}
+
+/// A socket that is bound to this port, if the port is free.
+fn bind(port: u16) -> Option<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // Not with SO_REUSEADDR, as std does: that would take a port that is reserved.
+    socket.bind(&address.into()).ok().map(|()| socket)
 }
 
 pub(crate) fn local_port(listener: &TcpListener) -> u16 {
@@ -107,6 +135,16 @@ mod tests {
         assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 50);
         assert!(ports.iter().all(|port| (FIRST..32_768).contains(port)));
         TcpListener::bind((Ipv4Addr::LOCALHOST, ports[49])).expect("the port is free");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_port_of_a_bus_is_reserved_with_that_of_its_node() {
+        let ports: Vec<ReservedPort> = (0..50).map(|_| ReservedPort::with_bus()).collect();
+        for port in ports.iter().map(ReservedPort::number) {
+            assert!((FIRST..FIRST + BUS).contains(&port));
+            assert!(bind(port).is_none() && bind(port + BUS).is_none());
+        }
     }
 
     #[cfg(target_os = "linux")]

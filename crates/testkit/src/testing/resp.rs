@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Longer than any test's own limits, so that a hang is reported here with a reason.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The number of words of a command that a message shows.
+const SHOWN: usize = 7;
+
 /// A server's reply to one command.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -193,9 +196,11 @@ impl RespConn {
     }
 }
 
-fn shown<A: AsRef<[u8]>>(args: &[A]) -> String {
+/// The first words of a command, which may have thousands.
+pub(crate) fn shown<A: AsRef<[u8]>>(args: &[A]) -> String {
     let words: Vec<String> = args
         .iter()
+        .take(SHOWN)
         .map(|arg| arg.as_ref().escape_ascii().to_string())
         .collect();
     format!("`{}`", words.join(" "))

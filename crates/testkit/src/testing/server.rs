@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::clock::ServerClock;
 use super::launch::Launch;
-use super::resp::{Reply, RespConn};
+use super::resp::{Reply, RespConn, shown};
 use super::tls::Certificates;
-use super::wait::{eventually, lock};
+use super::wait::{done, eventually, lock};
 use crate::process::Process;
 
 /// A private redis-server on 127.0.0.1, without persistence. Dropping it kills it and removes its
@@ -41,6 +41,24 @@ impl RedisServer {
     /// `redis://127.0.0.1:PORT/`, without the password.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port())
+    }
+
+    /// `127.0.0.1:PORT`: where other nodes of its cluster, replicas and sentinels know it. With `tls`, that is its TLS port.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.peer_port())
+    }
+
+    pub(crate) fn peer_port(&self) -> u16 {
+        self.tls().map_or(self.port(), |(port, _)| port)
+    }
+
+    pub(crate) fn tls(&self) -> Option<(u16, &Certificates)> {
+        self.launch.tls()
+    }
+
+    /// Whether it was neither killed nor paused, and has not ended.
+    pub fn is_running(&self) -> bool {
+        lock(&self.process).as_mut().is_some_and(Process::runs)
     }
 
     /// The password, if it was started with one.
@@ -151,13 +169,32 @@ impl RedisServer {
     /// [`connection`](Self::connection).
     #[track_caller]
     pub fn cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        done(self.reply(args))
+    }
+
+    /// Like [`cli`](Self::cli). An error names the server and says why there is no reply, or is its error reply.
+    pub fn try_cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply, String> {
+        let reply = self.reply(args)?;
+        match reply.error() {
+            Some(error) => Err(format!("{} to {}: {error}", self.address(), shown(args))),
+            None => Ok(reply),
+        }
+    }
+
+    /// A command whose words are separated by spaces.
+    pub(crate) fn ask(&self, command: &str) -> Result<Reply, String> {
+        self.try_cli(&command.split(' ').collect::<Vec<_>>())
+    }
+
+    fn reply<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply, String> {
         // Taken out while in use: another thread's call must not wait for a blocking command, and a
         // connection that failed in the middle of a command must not be used again.
         let kept = lock(&self.idle).take().filter(RespConn::is_idle);
-        let mut connection = kept.unwrap_or_else(|| self.connection());
-        let reply = connection.command(args);
+        let mut connection = kept.map_or_else(|| self.try_connection(), Ok)?;
+        let failed = |error| format!("{}: no reply to {}: {error}", self.address(), shown(args));
+        let reply = connection.try_command(args).map_err(failed)?;
         *lock(&self.idle) = Some(connection);
-        reply
+        Ok(reply)
     }
 
     /// Waits until this replica has the data of its primary; panics after `limit`.
@@ -172,10 +209,12 @@ impl RedisServer {
     /// A new connection for the caller, logged in if the server has a password.
     #[track_caller]
     pub fn connection(&self) -> RespConn {
-        match self.launch.connect() {
-            Ok(connection) => connection,
-            Err(error) => panic!("cannot connect to {}: {error}", self.url()),
-        }
+        done(self.try_connection())
+    }
+
+    fn try_connection(&self) -> Result<RespConn, String> {
+        let failed = |error| format!("cannot connect to {}: {error}", self.url());
+        self.launch.connect().map_err(failed)
     }
 
     fn with_process(
@@ -185,14 +224,5 @@ impl RedisServer {
         act(lock(&self.process)
             .as_mut()
             .ok_or("the server was killed")?)
-    }
-}
-
-/// The value; a panic says why there is none.
-#[track_caller]
-pub(crate) fn done<T>(outcome: Result<T, String>) -> T {
-    match outcome {
-        Ok(value) => value,
-        Err(why) => panic!("{why}"),
     }
 }

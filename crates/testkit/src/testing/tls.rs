@@ -30,14 +30,16 @@ subjectAltName = IP:127.0.0.1, DNS:localhost
 ";
 
 /// The signer of a server's certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Signed {
     ByAuthority,
     ByItself,
+    /// It is the certificate of another server.
+    Already(Certificates),
 }
 
 /// Paths of the files made by [`generate`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Certificates {
     pub(crate) ca: PathBuf,
     pub(crate) cert: PathBuf,
@@ -60,6 +62,7 @@ pub(crate) fn generate(dir: &Path, signed: Signed) -> Certificates {
             );
             "server.crt"
         }
+        Signed::Already(files) => return files,
         Signed::ByAuthority => {
             openssl(
                 dir,

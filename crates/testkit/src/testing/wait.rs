@@ -15,15 +15,33 @@ const POLL: Duration = Duration::from_millis(5);
 /// The condition is tried at least once, and once more after the limit has passed.
 #[track_caller]
 pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let holds = || condition().then_some(()).ok_or_else(|| what.to_owned());
+    done(until(limit, holds));
+}
+
+/// Polls `check` like [`eventually`], until it returns a value. An error has the last reason why it did not.
+pub(crate) fn until<T>(
+    limit: Duration,
+    mut check: impl FnMut() -> Result<T, String>,
+) -> Result<T, String> {
     let started = Instant::now();
     loop {
         // Read before the check: a slow machine must not skip the last try.
         let late = started.elapsed() >= limit;
-        if condition() {
-            return;
+        match check() {
+            Ok(value) => return Ok(value),
+            Err(why) if late => return Err(format!("not within {limit:?}: {why}")),
+            Err(_) => thread::sleep(POLL),
         }
-        assert!(!late, "not within {limit:?}: {what}");
-        thread::sleep(POLL);
+    }
+}
+
+/// The value; a panic says why there is none.
+#[track_caller]
+pub(crate) fn done<T>(outcome: Result<T, String>) -> T {
+    match outcome {
+        Ok(value) => value,
+        Err(why) => panic!("{why}"),
     }
 }
 
