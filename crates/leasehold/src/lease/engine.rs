@@ -183,7 +183,7 @@ impl Engine {
         let room = self.room.try_lock();
         let room = room.map(|mut room| mem::take(&mut *room));
         let room = room.unwrap_or_default();
-        let (mut effects, rings, ended) = {
+        let (mut effects, now, rings, ended) = {
             let mut state = self.state();
             let EngineState {
                 machine,
@@ -191,7 +191,9 @@ impl Engine {
                 alive,
             } = &mut *state;
             machine.effects.make_room(room);
-            pass(machine, self.clock.now());
+            // The steps that follow count their time limits from here, so that they need no reading of their own.
+            let now = self.clock.now();
+            pass(machine, now);
             let ended = if machine.is_waiting() {
                 alive.get_or_insert_with(|| (self.clone(), self.tasks.token()));
                 None
@@ -200,13 +202,13 @@ impl Engine {
             };
             let added = machine.effects.take_added();
             let rings = added.is_some_and(|next| watch.add(next));
-            (machine.effects.take(), rings, ended)
+            (machine.effects.take(), now, rings, ended)
         };
         if rings {
             self.alarm.ring();
         }
         for effect in effects.drain(..) {
-            self.carry_out(effect);
+            self.carry_out(effect, now);
         }
         if effects.capacity() <= MOST_ROOM
             && let Ok(mut room) = self.room.try_lock()
@@ -216,10 +218,10 @@ impl Engine {
         drop(ended);
     }
 
-    fn carry_out(self: &Arc<Self>, effect: Effect) {
+    fn carry_out(self: &Arc<Self>, effect: Effect, now: Moment) {
         match effect {
             Effect::Send { name, step, to } => {
-                let done = Done::to(self.clone(), to, self.tasks.token());
+                let done = Done::to(self.clone(), to, self.tasks.token(), now);
                 self.store.send(&name, step, done);
             }
             Effect::Grant(waiter, hold) => {

@@ -14,7 +14,7 @@ use leasehold_core::{ClientId, LockName, Owner, Reply, Snapshot, Step, Ttl, Wake
 use tokio::sync::oneshot;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 
@@ -101,8 +101,8 @@ pub(crate) struct Done(Option<Receiver>);
 
 enum Receiver {
     Callback(Box<dyn FnOnce(Answer) + Send>),
-    /// As long as the answer is missing, the asker lives, and `Client::close` waits.
-    Asker(Arc<dyn Asker>, To, TaskTrackerToken),
+    /// As long as the answer is missing, the asker lives, and `Client::close` waits. It sent the step at this moment.
+    Asker(Arc<dyn Asker>, To, TaskTrackerToken, Moment),
 }
 
 impl Done {
@@ -110,8 +110,21 @@ impl Done {
         Self(Some(Receiver::Callback(Box::new(done))))
     }
 
-    pub(crate) fn to(asker: Arc<dyn Asker>, to: To, token: TaskTrackerToken) -> Self {
-        Self(Some(Receiver::Asker(asker, to, token)))
+    /// The asker sends the step at `now`.
+    pub(crate) fn to(asker: Arc<dyn Asker>, to: To, token: TaskTrackerToken, now: Moment) -> Self {
+        Self(Some(Receiver::Asker(asker, to, token, now)))
+    }
+
+    /// When the step was sent, if its sender has read the clock.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "only the steps to a server have time limits")
+    )]
+    pub(crate) fn asked_at(&self) -> Option<Moment> {
+        match self.0 {
+            Some(Receiver::Asker(.., at)) => Some(at),
+            Some(Receiver::Callback(_)) | None => None,
+        }
     }
 
     /// Delivers the answer.
@@ -125,7 +138,7 @@ impl Done {
         let mut together = None::<(Arc<dyn Asker>, Vec<_>, _)>;
         for (mut done, answer) in answers {
             match (done.0.take(), &mut together) {
-                (Some(Receiver::Asker(asker, to, _)), Some((same, list, _)))
+                (Some(Receiver::Asker(asker, to, ..)), Some((same, list, _)))
                     if Arc::ptr_eq(&asker, same) =>
                 {
                     list.push((to, answer));
@@ -136,7 +149,7 @@ impl Done {
                     }
                     match receiver {
                         Receiver::Callback(done) => done(answer),
-                        Receiver::Asker(asker, to, token) => {
+                        Receiver::Asker(asker, to, token, _) => {
                             let mut list = Vec::with_capacity(most);
                             list.push((to, answer));
                             *before = Some((asker, list, token));
@@ -409,7 +422,8 @@ mod tests {
         fn done(self: &Arc<Self>, number: u32) -> Done {
             let owner = Owner::new(1, ClientId::new(1), "h", 1, "").unwrap();
             let token = TaskTracker::new().token();
-            Done::to(self.clone(), To::Settlement(owner, number), token)
+            let now = Moment::from_micros(0);
+            Done::to(self.clone(), To::Settlement(owner, number), token, now)
         }
 
         fn takes(&self) -> Vec<Vec<u32>> {

@@ -18,13 +18,14 @@ impl Engine {
 
     /// A lease is handed on that was made a while ago.
     pub(crate) fn hands_on(self: &Arc<Self>, hold: &Arc<Hold>) {
+        let now = self.clock.now();
         let effects = {
             let mut state = self.state();
-            state.machine.hands_on(hold, self.clock.now());
+            state.machine.hands_on(hold, now);
             state.machine.effects.take()
         };
         for effect in effects {
-            self.carry_out(effect);
+            self.carry_out(effect, now);
         }
     }
 }

@@ -597,6 +597,8 @@ pub(super) struct Flight {
     /// Only one batch at a time is in flight (F1).
     serial: bool,
     completed: VecDeque<CompletedBatch>,
+    /// Memory for the places of the next batch.
+    places: Vec<usize>,
     command: Command,
     /// The bytes to be sent, from this place on.
     out: Vec<u8>,
@@ -660,6 +662,7 @@ impl Flight {
             refused: BTreeMap::new(),
             serial: false,
             completed: VecDeque::new(),
+            places: Vec::new(),
             command: Command::default(),
             out: Vec::new(),
             out_from: 0,
@@ -690,7 +693,8 @@ impl Flight {
         } else {
             self.scripts.form()
         };
-        self.send(BatchInFlight::new(batch, form));
+        let places = std::mem::take(&mut self.places);
+        self.send(BatchInFlight::new(batch, form, places));
     }
 
     /// Sends a call, unless its caller has gone. The caller hears the replies.
@@ -804,12 +808,18 @@ impl Flight {
     }
 
     fn complete(&mut self, attempt: BatchInFlight) {
-        let BatchInFlight { batch, answers, .. } = attempt;
+        let BatchInFlight {
+            batch,
+            answers,
+            part,
+            ..
+        } = attempt;
+        self.places = part.steps;
         let refused_before = self.refused.range(..batch.id).next().is_some();
         let is_busy = |answer: &Option<_>| matches!(answer, Some(Ok(Reply::Busy(_))));
         if refused_before && answers.iter().any(is_busy) {
             // (F2)
-            let mut again = BatchInFlight::new(batch, self.scripts.form());
+            let mut again = BatchInFlight::new(batch, self.scripts.form(), Vec::new());
             // (SQ1) They stand if the server refuses the repetition.
             again.answers = answers;
             self.refused.insert(again.batch.id, again);
@@ -849,11 +859,13 @@ impl Flight {
 }
 
 impl BatchInFlight {
-    fn new(batch: Batch, form: Form) -> Self {
+    /// All steps of a batch. Their places go into the memory of `steps`.
+    fn new(batch: Batch, form: Form, mut steps: Vec<usize>) -> Self {
         let (kind, count) = (batch.kind, batch.steps.len());
         let mut answers = Vec::new();
         answers.resize_with(count, || None);
-        let steps = (0..count).collect();
+        steps.clear();
+        steps.extend(0..count);
         Self {
             batch,
             answers,

@@ -59,6 +59,13 @@ impl Command {
     }
 
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
+        // Each step has such a number.
+        if let Ok(digit @ 0..10) = u8::try_from(number) {
+            self.words += 1;
+            self.body
+                .extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + digit, b'\r', b'\n']);
+            return self;
+        }
         self.word(digits(number, &mut [0; 20]))
     }
 
@@ -143,7 +150,10 @@ impl Reader {
             least if least > self.buffer.len() => least.max(2 * self.buffer.len()),
             _ => self.buffer.len(),
         };
-        if unread == 0 || size != self.buffer.len() || size - self.end < LEAST {
+        if unread == 0 {
+            (self.start, self.end) = (0, 0);
+        }
+        if size != self.buffer.len() || size - self.end < LEAST {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, unread);
             self.buffer.resize(size, 0);
@@ -265,9 +275,11 @@ impl Collection {
     }
 
     fn into_value(self) -> RedisResult<Value> {
+        if self.kind == b'*' {
+            return Ok(Value::Array(self.items));
+        }
         let mut items = self.items.into_iter();
         Ok(match self.kind {
-            b'*' => Value::Array(items.collect()),
             b'~' => Value::Set(items.collect()),
             b'|' => items.next_back().unwrap_or_default(),
             b'%' => Value::Map(iter::from_fn(|| items.next().zip(items.next())).collect()),
@@ -306,6 +318,16 @@ fn text(line: &[u8]) -> RedisResult<&str> {
 }
 
 fn integer(line: &[u8]) -> RedisResult<i64> {
+    let digit = |number: i64, byte: &u8| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| number * 10 + i64::from(digit))
+    };
+    // Almost every number: digits only, and too few to overflow.
+    if matches!(line.len(), 1..=18)
+        && let Some(number) = line.iter().try_fold(0, digit)
+    {
+        return Ok(number);
+    }
     let number = text(line)?.trim().parse();
     number.map_err(|_| wrong("a number is not one"))
 }

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::pin::{Pin, pin};
-#[cfg(any(test, feature = "doctor"))]
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
 use futures_util::future::poll_fn;
+use futures_util::task::AtomicWaker;
 #[cfg(any(test, feature = "doctor"))]
 use leasehold_core::{LockName, Reply, Step};
 use redis::aio::ConnectionLike;
@@ -39,6 +39,8 @@ pub(crate) struct Link {
     stream: Box<dyn Duplex>,
     reader: Reader,
     calls: mpsc::UnboundedReceiver<Call>,
+    /// Woken after each call, so that a poll without one costs little.
+    called: Arc<AtomicWaker>,
     pub(super) flight: Flight,
     /// Hears the notices of the server.
     listener: Listener,
@@ -49,7 +51,10 @@ pub(crate) struct Link {
 
 /// Sends calls over a connection. They fail once the connection has ended.
 #[derive(Clone)]
-pub(crate) struct Wire(mpsc::UnboundedSender<Call>);
+pub(crate) struct Wire {
+    calls: mpsc::UnboundedSender<Call>,
+    called: Arc<AtomicWaker>,
+}
 
 impl Link {
     pub(super) fn new(
@@ -59,16 +64,22 @@ impl Link {
         clock: Clock,
     ) -> (Self, Wire) {
         let (sender, calls) = mpsc::unbounded_channel();
+        let called = Arc::<AtomicWaker>::default();
+        let wire = Wire {
+            calls: sender,
+            called: called.clone(),
+        };
         let link = Self {
             stream,
             reader: Reader::default(),
             calls,
+            called,
             flight,
             listener,
             clock,
             is_flushed: true,
         };
-        (link, Wire(sender))
+        (link, wire)
     }
 
     /// Moves bytes until the connection ends. Returns why.
@@ -99,8 +110,11 @@ impl Link {
 
     /// Writes what is to be sent, and reads once. Ready if something has arrived.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<()>> {
-        while let Poll::Ready(Some(call)) = self.calls.poll_recv(context) {
-            self.flight.call(call);
+        self.called.register(context.waker());
+        if !self.calls.is_empty() {
+            while let Poll::Ready(Some(call)) = self.calls.poll_recv(context) {
+                self.flight.call(call);
+            }
         }
         self.write(context)?;
         let mut space = ReadBuf::new(self.reader.space());
@@ -214,7 +228,8 @@ impl Wire {
             return Ok(Vec::new());
         }
         let (call, answer) = Call::new(bytes, replies);
-        self.0.send(call).map_err(|_| lost())?;
+        self.calls.send(call).map_err(|_| lost())?;
+        self.called.wake();
         answer.await.map_err(|_| lost())
     }
 }

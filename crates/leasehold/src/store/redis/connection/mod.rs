@@ -139,7 +139,8 @@ impl Connection {
 
     /// Submits a step. The answer comes within `limit`.
     pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
-        let now = self.shared.clock.now();
+        let now = done.asked_at();
+        let now = now.unwrap_or_else(|| self.shared.clock.now());
         self.shared.queue.push(name, step, done, now, limit);
     }
 
