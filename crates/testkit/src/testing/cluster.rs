@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::builder::RedisServerBuilder;
 use super::server::RedisServer;
-use super::wait::{done, until};
+use super::wait::{check, done, until};
 
 const SLOTS: usize = 16_384;
 
@@ -284,11 +284,6 @@ fn migrate(from: &RedisServer, keys: &[&[u8]], to: &RedisServer) -> Result<bool,
     words.push(b"KEYS");
     words.extend(keys);
     Ok(from.try_cli(&words)?.text() != "NOKEY")
-}
-
-/// The outcome of one poll.
-pub(crate) fn check(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(why()) }
 }
 
 pub(crate) fn addresses(servers: &[RedisServer]) -> String {

@@ -24,7 +24,8 @@ const POLL: Duration = Duration::from_millis(2);
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Options {
     pub(crate) args: Vec<OsString>,
-    /// What its configuration file contains before its first start, if it has one; the server rewrites it.
+    /// The text that the launcher writes into the server's configuration file before the first start. `None` starts a server without such
+    /// a file. The server rewrites the file when its role changes, so a restart keeps the role.
     pub(crate) file: Option<String>,
     /// The port of its cluster bus is reserved too.
     pub(crate) bus: bool,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::builder::RedisServerBuilder;
-use super::cluster::{addresses, check};
+use super::cluster::addresses;
 use super::resp::Reply;
 use super::server::RedisServer;
-use super::wait::{done, until};
+use super::wait::{check, done, until};
 
 /// How long servers may take to agree. A restarted sentinel, and one of Redis 6.2, does nothing for 30 s after a stall.
 const LIMIT: Duration = Duration::from_secs(60);

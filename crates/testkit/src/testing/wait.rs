@@ -15,8 +15,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// The condition is tried at least once, and once more after the limit has passed.
 #[track_caller]
 pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
-    let holds = || condition().then_some(()).ok_or_else(|| what.to_owned());
-    done(until(limit, holds));
+    done(until(limit, || check(condition(), || what.to_owned())));
 }
 
 /// Polls `check` like [`eventually`], until it returns a value. An error has the last reason why it did not.
@@ -34,6 +33,11 @@ pub(crate) fn until<T>(
             Err(_) => thread::sleep(POLL),
         }
     }
+}
+
+/// The outcome of one poll.
+pub(crate) fn check(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why()) }
 }
 
 /// The value; a panic says why there is none.
