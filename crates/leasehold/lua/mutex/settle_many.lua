@@ -5,7 +5,8 @@
 -- ARGV  four for each: 1 'extend', 'release' or 'give-back'  2 owner token  3 ms
 --       4 a fence by which the owner believes to hold, or ''
 --       then, at a node of a quorum, as in prelude.lua
--- Reply 'released', if one step has handed the lock on; else one for each, see extend.lua and release.lua; {'other-terms', nodes, longest TTL in ms} or {'error', text}
+-- Reply 'released' for a single step that hand_over.lua has done; else one for each, see extend.lua and release.lua;
+--       {'other-terms', nodes, longest TTL in ms} or {'error', text}
 return each(4, function(verb, owner, ms, believed)
   -- For a single step, hand_over.lua has tried it already.
   if #KEYS > 4 and not TERMS and is_handed_over(COUNTER, NAME, QUEUE, WAITERS, verb, owner, ms, believed) then

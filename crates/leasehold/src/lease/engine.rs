@@ -384,6 +384,7 @@ impl Engine {
         self.tasks.spawn(async move {
             while let Some(name) = indexed.next() {
                 if telemetry.answered(store.index(Some(name)).await).is_err() {
+                    // Else each of many names would wait for its own time limit.
                     indexed.lock().waiting.clear();
                 }
             }

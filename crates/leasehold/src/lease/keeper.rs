@@ -316,11 +316,8 @@ impl Keeper {
     /// When to look at it next. A renewal is mostly answered long before the next one is due, so the timer is set for that already.
     pub(super) fn next_event(&self, now: Moment) -> Moment {
         let end = self.hold.valid_until();
-        let is_planned = match self.under_way {
-            Some(_) => self.renew_at > now,
-            None => !self.is_in_backlog,
-        };
-        if self.renews() && is_planned {
+        let follows = self.under_way.is_some() && self.renew_at > now;
+        if self.renews() && (follows || self.is_planned()) {
             end.min(self.renew_at)
         } else {
             end

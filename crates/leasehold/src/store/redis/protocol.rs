@@ -436,7 +436,6 @@ fn encode_settlements<'a>(
 
 /// Writes the arguments of a step.
 fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
-    let is_long = kind.is_long();
     match step {
         Step::Acquire {
             owner,
@@ -453,15 +452,14 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
             let (owner, fences) = (&proposal.owner, proposal.fences);
             into.word(owner.token()).number(proposal.ttl.millis());
             into.number(fences.first.get()).number(fences.block.get());
-            if is_long {
+            if kind.is_long() {
                 into.word(waits_on(proposal.wait, channel));
             }
         }
         Step::Break { fence } => {
             into.number(fence.get());
         }
-        Step::Inspect => {}
-        Step::Extend { .. } | Step::Release { .. } | Step::GiveBack { .. } => {
+        _ => {
             if let Some((verb, owner, ms, fence)) = settlement(step) {
                 into.word(verb).word(owner.token()).number(ms);
                 into.word(fence_digits(fence, &mut [0; 20]));
