@@ -22,8 +22,43 @@ pub const RESERVED_SUFFIXES: [&str; 5] = [
 /// The keys of the name index, of the fence counter and of a quorum's mark; a lock must not have one of these names.
 const SHARED: [&str; 3] = ["leasehold:index", "leasehold:fence", "leasehold:quorum"];
 
-/// How the keys of a quorum's counters begin.
-const COUNTERS: &str = "leasehold:quorum:";
+/// How the keys of the counters of a cluster and of a quorum begin.
+const COUNTERS: [&str; 2] = ["leasehold:fence:", "leasehold:quorum:"];
+
+/// How many slots a cluster has.
+pub const SLOTS: u16 = 16_384;
+
+/// The slot of a key in a cluster: CRC-16/XMODEM of its hash tag, if it has one, else of the whole key, modulo 16,384
+/// (the specification of Redis Cluster, *hash tags*).
+pub fn slot(key: &str) -> u16 {
+    let tagged = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'));
+    let hashed = tagged.map(|(tag, _)| tag).filter(|tag| !tag.is_empty());
+    crc16(hashed.unwrap_or(key)) % SLOTS
+}
+
+/// CRC-16/XMODEM.
+pub(crate) fn crc16(text: &str) -> u16 {
+    text.bytes().fold(0, |crc, byte| {
+        (crc << 8) ^ CRC[usize::from((crc >> 8) ^ u16::from(byte))]
+    })
+}
+
+/// What each first byte adds to the rest of a [`crc16`].
+const CRC: [u16; 256] = {
+    let (mut table, mut byte) = ([0; 256], 0);
+    while byte < 256 {
+        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        while bit < 8 {
+            crc = (crc << 1) ^ (0x1021 * (crc >> 15));
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8, no control characters, braces only as one cluster hash tag.
 ///
@@ -129,7 +164,7 @@ fn check(name: &str) -> Result<(), Invalid> {
 
 fn is_reserved(key: &str) -> bool {
     SHARED.contains(&key)
-        || key.starts_with(COUNTERS)
+        || COUNTERS.iter().any(|begin| key.starts_with(begin))
         || RESERVED_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
 }
 

@@ -9,8 +9,15 @@
 local call, match = redis.call, string.match
 local KEYS, ARGV = KEYS, ARGV
 
--- COUNTER  string  the last fence drawn, for any lock; at a node of a quorum, for the locks of a bucket
+-- COUNTER  string  the last fence drawn, for any lock; at a node of a quorum, for the locks of a bucket; in a cluster, of a slot
 local COUNTER = KEYS[1]
+-- In a cluster, a script publishes in the slot of its keys: a client's channel there has the hash tag of the counter.
+local TAG, PUBLISH, NUMSUB = match(COUNTER, '^leasehold:fence:({%d+})$'), 'SPUBLISH', 'SHARDNUMSUB'
+if TAG then
+  TAG = TAG .. ':'
+else
+  TAG, PUBLISH, NUMSUB = '', 'PUBLISH', 'NUMSUB'
+end
 -- At a node of a quorum, one argument follows all others: how its client counts ('<nodes> <longest TTL in ms>'), and the
 -- server that it talks to (the begin of its run_id).
 local TERMS, SERVER = match(ARGV[#ARGV] or '', '^(%d+ %d+) (%x+)$')
@@ -173,11 +180,11 @@ local function serve(caller, held, left)
   -- that they do not get. Subscribers by pattern are not counted. If the user may not count, PUBLISH counts instead.
   -- Its message then has no fence, so that the waiter has to claim the grant. An error (no permission) proves nothing.
   local function hears(channel, blind)
-    local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
+    local heard = redis.pcall('PUBSUB', NUMSUB, channel)
     if not heard.err then
       return heard[2] ~= 0, false
     end
-    return not blind or redis.pcall('PUBLISH', channel, blind) ~= 0, true
+    return not blind or redis.pcall(PUBLISH, channel, blind) ~= 0, true
   end
 
   local function waiter(at)
@@ -226,7 +233,7 @@ local function serve(caller, held, left)
 
       if able and foreign then
         if news and not told then
-          redis.pcall('PUBLISH', channel, message())
+          redis.pcall(PUBLISH, channel, message())
         end
         return place
       elseif able then
@@ -235,7 +242,7 @@ local function serve(caller, held, left)
         drop(token)
         grant(token, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW, first, wanted, others > 0)
         if not told then
-          redis.pcall('PUBLISH', channel, message(fence .. (block > 1 and '/' .. wanted or '')))
+          redis.pcall(PUBLISH, channel, message(fence .. (block > 1 and '/' .. wanted or '')))
         end
         sleeper = nil
         if tonumber(ttl) < SHORT_CLAIM then
@@ -304,8 +311,8 @@ local function other_terms()
 end
 
 -- Executes the steps of a batch in order. Each has `width` arguments and three keys, in the order above; at a node of a
--- quorum its counter comes before them. The steps may concern one lock or several. (In a cluster, the keys could be in
--- different slots; clusters are not supported.) The reply has one element for each step. The error of a step concerns
+-- quorum its counter comes before them. The steps may concern one lock or several; in a cluster, of one
+-- slot. The reply has one element for each step. The error of a step concerns
 -- that step only: {'error', text}.
 local function each(width, step)
   local replies, words = {}, TERMS and #ARGV - 1 or #ARGV
@@ -322,7 +329,7 @@ local function each(width, step)
       done, reply = pcall(step, unpack(ARGV, argument, argument + width - 1))
     end
     if sleeper then
-      redis.pcall('PUBLISH', sleeper_channel, 'first ' .. sleeper .. ' ' .. NAME)
+      redis.pcall(PUBLISH, sleeper_channel, 'first ' .. sleeper .. ' ' .. NAME)
       sleeper = nil
     end
     replies[number] = done and reply

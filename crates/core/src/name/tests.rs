@@ -197,3 +197,31 @@ proptest! {
         }
     }
 }
+
+/// Values from a real server: `CLUSTER KEYSLOT`.
+#[test]
+fn a_slot_is_that_of_the_hash_tag() {
+    for (key, of) in [
+        ("123456789", 12_739),
+        ("foo", 12_182),
+        ("{foo}.bar", 12_182),
+        ("a{foo}b{other}", 12_182),
+        ("{}foo", 9_500),
+        ("foo{}{bar}", 8_363),
+        ("foo{{bar}}zap", 4_015),
+        ("{foo", 13_308),
+        ("", 0),
+    ] {
+        assert_eq!(slot(key), of, "{key}");
+    }
+}
+
+#[test]
+fn the_keys_of_a_name_share_a_slot() {
+    for name in ["orders", "{user}:42", "orders:{7}"] {
+        let name = LockName::new(name).unwrap();
+        for suffix in RESERVED_SUFFIXES {
+            assert_eq!(slot(&name.beside(suffix)), slot(name.key()));
+        }
+    }
+}

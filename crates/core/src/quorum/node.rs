@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::fence::Counter;
 use crate::lock::{LockState, Presence, Request, Turn};
-use crate::name::LockName;
+use crate::name::{LockName, crc16};
 use crate::state::Mode;
 use crate::step::{NoVote, Outcome, Proposal, QuorumTerms, Reply, Step};
 use crate::time::{Now, Ttl, millis};
@@ -66,18 +66,7 @@ pub const BUCKETS: u16 = 1_024;
 
 /// The bucket of a name: CRC-16/XMODEM of its key, as the slots of Redis Cluster use it, modulo 1,024.
 pub fn bucket(name: &LockName) -> u16 {
-    let mut crc = 0_u16;
-    for &byte in name.key().as_bytes() {
-        crc ^= u16::from(byte) << 8;
-        for _ in 0..8 {
-            let carry = crc & 0x8000 != 0;
-            crc <<= 1;
-            if carry {
-                crc ^= 0x1021;
-            }
-        }
-    }
-    crc % BUCKETS
+    crc16(name.key()) % BUCKETS
 }
 
 /// A node's counters and its mark.

@@ -8,7 +8,7 @@
 --            token, version, until  the loader: its token, its version, the last ms of its lease
 --            back_off_until, error  after a failed load: the last ms of the back-off, and the error
 --            failures               how many loads have failed in a row
---            w:<client id>          a client to tell when the load ends
+--            w:<client id>          a client to tell when the load ends; in a cluster, with the hash tag of its channel before it
 -- Every reply is an array: a word, then now in ms. {'foreign', now, type}: a key holds another program's data, and
 -- nothing was changed.
 local call, digits = redis.call, function(number) return string.format('%.0f', number) end
@@ -110,7 +110,8 @@ local function tell()
     local client = string.match(field, '^w:(.*)$')
     if client then
       call('HDEL', CONTROL, field)
-      redis.pcall('PUBLISH', 'leasehold:wake:' .. client, 'loaded ' .. ENTRY)
+      local publish = string.byte(client) == 123 and 'SPUBLISH' or 'PUBLISH'
+      redis.pcall(publish, 'leasehold:wake:' .. client, 'loaded ' .. ENTRY)
     end
   end
 end

@@ -20,9 +20,14 @@ local function hand_over(counter, name, queue, waiters, owner, believed)
   if not ttl or tonumber(ttl) < 1000 or channel == '-' then
     return false
   end
+  -- In a cluster: see TAG in prelude.lua.
+  local publish, numsub = 'PUBLISH', 'NUMSUB'
+  if string.byte(counter, -1) == 125 then
+    publish, numsub = 'SPUBLISH', 'SHARDNUMSUB'
+  end
   local clock = call('TIME')
   if tonumber(seen_until) < clock[1] * 1000 + math.floor(clock[2] / 1000)
-      or call('PUBSUB', 'NUMSUB', channel)[2] == 0 then
+      or call('PUBSUB', numsub, channel)[2] == 0 then
     return false
   end
 
@@ -46,7 +51,7 @@ local function hand_over(counter, name, queue, waiters, owner, believed)
   local window = tonumber(ttl) < 3000 and ttl or '3000'
   call('SET', name, token .. '#' .. fences .. (others > 0 and '!' or ''), 'PX', window)
   local message = 'granted ' .. fences .. ' ' .. at .. ' ' .. others .. ' ' .. token .. ' ' .. name
-  redis.pcall('PUBLISH', channel, message)
+  redis.pcall(publish, channel, message)
   return true
 end
 

@@ -50,7 +50,7 @@ local function refuse(owner, ttl, mode, wanted, channel, value, kind)
     -- Tells the holder each time, since a message may get lost: a client that keeps the lock for its own tasks should
     -- give it up.
     if ahead == 0 and holder then
-      redis.pcall('PUBLISH', 'leasehold:wake:' .. client_of(holder), 'wanted ' .. holder .. ' ' .. NAME)
+      redis.pcall(PUBLISH, 'leasehold:wake:' .. TAG .. client_of(holder), 'wanted ' .. holder .. ' ' .. NAME)
     end
   end
   return { 'busy', ahead, poll_after, at_us, seen }

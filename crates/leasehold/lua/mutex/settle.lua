@@ -5,14 +5,15 @@
 -- ARGV  1 '<token>#<fence>' for each, by which the owner believes to hold, joined by spaces
 --       2 ms for each, joined by spaces, or once if all are alike: the new lease, or how long to keep the key at a
 --       release, or 0
---       3 at a node of a quorum, as in prelude.lua
+--       3 at a node of a quorum, as in prelude.lua; or '!' while the other keys of the lock are at another node of a cluster: the
+--         step is done also if another client waits
 -- Reply one for each: 'done', followed by '/<how many>' if more than that one fence was drawn; or, if the step has changed
 --       nothing, 'contended' (another client waits) or 'other'. Or one 'done' for all.
 --
 -- Closes the race between checking the owner and extending or deleting the key; see extend.lua.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
-local values, before, is_strange, ms = call('MGET', unpack(KEYS)), 0, false, ARGV[2]
-if ARGV[3] then
+local values, before, is_strange, ms, is_alone = call('MGET', unpack(KEYS)), 0, false, ARGV[2], ARGV[3] == '!'
+if ARGV[3] and not is_alone then
   -- The client may count another quorum, or the data may be those of another server; see propose_many.lua.
   local mark, terms, server = values[1] or '', string.match(ARGV[3], '^(%d+ %d+ )(%x+)$')
   before, is_strange = 1, string.sub(mark, 1, #terms) ~= terms or string.sub(mark, -16) ~= server
@@ -37,10 +38,12 @@ for own in string.gmatch(ARGV[1], '%S+') do
     local many = rest and tonumber(string.match(rest, '^/(%d+)!?$') or rest == '!' and 1)
     if not many or many < 1 or many > 1024 then
       reply = 'other'
-    elseif string.byte(rest, -1) == 33 then
-      reply = 'contended'
-    else
+    elseif string.byte(rest, -1) ~= 33 then
       reply = 'done' .. rest
+    elseif is_alone then
+      reply = 'done' .. string.sub(rest, 1, -2)
+    else
+      reply = 'contended'
     end
     are_done = false
   end

@@ -355,7 +355,7 @@ impl Engine {
                 return self.telemetry.observe(failed);
             }
             #[cfg(feature = "timestamp")]
-            Notice::Replaced(how) => self.beside.replaced(*how, self.clock.now()),
+            Notice::Replaced(how, _) => self.beside.replaced(*how, self.clock.now()),
             Notice::Reconnected { .. } => self.identity.renew(),
             _ => {}
         }

@@ -32,7 +32,7 @@ use super::waiter::{AcquireOutcome, AcquireRequest, Waiter};
 use crate::backoff::jittered;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::{Answer, Notice, RenewalCause, To};
+use crate::store::{Answer, Notice, RenewalCause, Scope, To};
 use crate::telemetry::{How, Said};
 
 /// A store that leaves a request unanswered for longer than an eighth of its time limit, or than this, is not reported as a busy lock.
@@ -232,8 +232,8 @@ impl Machine {
                     asking.broken();
                 }
             }
-            Notice::Replaced(how) => self.server_replaced(how),
-            Notice::Reconnected { .. } => self.reconnected(),
+            Notice::Replaced(how, scope) => self.server_replaced(how, &scope),
+            Notice::Reconnected { .. } | Notice::Missed => self.reconnected(),
             // The engine takes it for telemetry.
             Notice::NodeFailed { .. } => {}
             // For the listeners of entries.
@@ -1155,13 +1155,15 @@ impl Machine {
         }
     }
 
-    /// Another server answers. It is asked for each lease at once, the lease with the earliest deadline first (L4).
-    fn server_replaced(&mut self, how: Replaced) {
-        self.backlog.clear();
+    /// Another server answers for these locks. It is asked for each lease at once, the lease with the earliest deadline first (L4).
+    fn server_replaced(&mut self, how: Replaced, scope: &Scope) {
+        // Also for the answers about other locks that are under way: it is not known which server they come from.
         self.replaced = Some((self.now, how));
         for (owner, keeper) in self.owners.all_held() {
-            keeper.replaced(how, self.now);
-            schedule(owner, keeper, &mut self.effects, self.now);
+            if scope.has(&keeper.hold.name) {
+                keeper.replaced(how, self.now);
+                schedule(owner, keeper, &mut self.effects, self.now);
+            }
         }
     }
 

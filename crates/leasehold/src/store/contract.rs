@@ -1,6 +1,7 @@
 //! The interface between a store and its client, and the view of each of its nodes for an operator.
 
 use std::iter;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::cache;
 #[cfg(feature = "timestamp")]
 use leasehold_core::timestamp;
-use leasehold_core::{ClientId, LockName, Owner, Reply, Snapshot, Step, Ttl, Wake};
+use leasehold_core::{ClientId, LockName, Owner, Reply, Snapshot, Step, Ttl, Wake, slot};
 use tokio::sync::oneshot;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -36,11 +37,12 @@ pub(crate) enum Notice {
     First { owner: Owner },
     /// The connection to this node ended, for this reason. Another one will follow.
     Cut { node: usize, why: &'static str },
-    /// The next connection leads to another server than the last one. That server may not know the previous one's
-    /// locks. Sent before [`Notice::Reconnected`].
-    Replaced(Replaced),
+    /// Another server keeps these locks from now on. It may not know those of the previous one. Sent before [`Notice::Reconnected`].
+    Replaced(Replaced, Scope),
     /// There is a new connection to this node. Wakes may have been missed: every waiter should poll now.
     Reconnected { node: usize },
+    /// Wakes may have been missed, as at [`Notice::Reconnected`]: a slot of a cluster has another owner.
+    Missed,
     /// A request to this node of a quorum failed. Only for telemetry.
     NodeFailed { node: usize, kind: StoreErrorKind },
     /// Another client's load of the cache entry with this key has ended.
@@ -49,6 +51,31 @@ pub(crate) enum Notice {
     /// The values of the cache entries with these keys have changed; `None` stands for all entries.
     #[cfg(feature = "entries")]
     Changed { keys: Option<Vec<String>> },
+}
+
+/// The locks that a notice is about.
+#[cfg_attr(
+    not(any(test, feature = "redis")),
+    expect(dead_code, reason = "only a cluster has slots")
+)]
+#[derive(Debug, Clone)]
+pub(crate) enum Scope {
+    All,
+    /// Those in these ranges of slots of a cluster.
+    Slots(Arc<[RangeInclusive<u16>]>),
+}
+
+impl Scope {
+    /// True if the notice is about the lock with this name.
+    pub(crate) fn has(&self, name: &LockName) -> bool {
+        match self {
+            Self::All => true,
+            Self::Slots(ranges) => {
+                let slot = slot(name.key());
+                ranges.iter().any(|range| range.contains(&slot))
+            }
+        }
+    }
 }
 
 /// Receives the notices of a store. Called from any thread; must return at once.

@@ -55,7 +55,7 @@ impl EntryListeners {
                 return false;
             }
             // The client missed the notices meanwhile.
-            Notice::Reconnected { .. } => {
+            Notice::Reconnected { .. } | Notice::Missed => {
                 self.tell(|listener| {
                     listener.changed(None);
                     listener.load_ended(None);

@@ -28,7 +28,8 @@ use leasehold_core::Ttl;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::contract::TimestampRequest;
 pub(crate) use self::contract::{
-    Answer, Asker, Attach, Done, Listener, Notice, RenewalCause, Store, To, answered, snapshot,
+    Answer, Asker, Attach, Done, Listener, Notice, RenewalCause, Scope, Store, To, answered,
+    snapshot,
 };
 pub use self::contract::{InspectedNodes, NodeView};
 #[cfg(feature = "redis")]
@@ -52,7 +53,7 @@ pub(crate) enum Target {
 }
 
 /// The schemes, for an error message. If this build lacks one of these stores, it says so when that store is asked for.
-const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, redis+quorum://host1,host2,host3/, local: or local:/path/to/file, or memory:";
+const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, redis+cluster://host1,host2/, redis+quorum://host1,host2,host3/, local: or local:/path/to/file, or memory:";
 
 impl Target {
     /// Reads a URL. Errors quote only its scheme, since the rest may contain a password.
@@ -85,9 +86,8 @@ impl Target {
                 "has something after the scheme; write memory:".into(),
             ),
             #[cfg(not(feature = "tls"))]
-            "rediss" | "valkeys" | "rediss+quorum" | "valkeys+quorum" => {
-                refuse(&format!("{scheme}:..."), left_out("tls"))
-            }
+            "rediss" | "valkeys" | "rediss+quorum" | "valkeys+quorum" | "rediss+cluster"
+            | "valkeys+cluster" => refuse(&format!("{scheme}:..."), left_out("tls")),
             #[cfg(feature = "redis")]
             _ if redis::Address::has_scheme(scheme) => {
                 redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
@@ -98,7 +98,9 @@ impl Target {
             }
             #[cfg(not(feature = "redis"))]
             "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" | "redis+quorum"
-            | "valkey+quorum" => refuse(&format!("{scheme}:..."), left_out("redis")),
+            | "valkey+quorum" | "redis+cluster" | "valkey+cluster" => {
+                refuse(&format!("{scheme}:..."), left_out("redis"))
+            }
             _ if !is_scheme(scheme) || !rest.starts_with("//") => {
                 refuse(shown, format!("has an unknown scheme; {SCHEMES}"))
             }
@@ -265,7 +267,7 @@ fn unknown(scheme: &str) -> String {
     if scheme.contains("sentinel") {
         "Sentinel is not supported yet; give the URL of the primary, redis://host:6379/, which a Sentinel tells by SENTINEL get-master-addr-by-name NAME".into()
     } else if scheme.contains("cluster") {
-        "Cluster is not supported yet; give the URL of a server that is not in cluster mode, redis://host:6379/".into()
+        "a cluster is named by some of its nodes: redis+cluster://host1:6379,host2:6379/".into()
     } else {
         format!("unknown scheme; {SCHEMES}")
     }

@@ -25,6 +25,7 @@ macro_rules! on_every_still_store {
         on_every_still_store! { memory: $($behaviour)* }
         on_every_still_store! { local: $($behaviour)* }
         on_every_still_store! { redis: $($behaviour)* }
+        $crate::common::on_every_store! { cluster: $($behaviour)* }
         $crate::common::on_every_store! { quorum: $($behaviour)* }
         $crate::common::on_every_store! { majority: $($behaviour)* }
     };

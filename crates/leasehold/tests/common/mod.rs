@@ -9,9 +9,12 @@
 
 use std::fmt::Debug;
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::pin::pin;
-use std::sync::Arc;
+use std::slice;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::task::Poll;
+use std::thread::panicking;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{
@@ -19,7 +22,7 @@ use leasehold::{
     WaitStatus,
 };
 use tempfile::TempDir;
-use testkit::{RedisServer, TestTime};
+use testkit::{RedisCluster, RedisServer, TestTime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
@@ -125,8 +128,43 @@ pub(crate) enum Place {
     Memory(Memory),
     Local(TempDir),
     Redis(Box<RedisServer>),
+    Cluster(Borrowed),
     /// The servers that are up, the URL of all, and the server that is down: no other test may take its port.
     Quorum(Vec<RedisServer>, String, Option<Box<RedisServer>>),
+}
+
+/// A cluster of three nodes, which tests use one after the other: it takes two seconds to form.
+pub(crate) struct Borrowed(Option<RedisCluster>);
+
+/// Those that no test uses.
+static IDLE: StdMutex<Vec<RedisCluster>> = StdMutex::new(Vec::new());
+
+impl Borrowed {
+    fn any() -> Self {
+        let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Self(Some(idle.unwrap_or_else(|| RedisCluster::start(3, 0))))
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = RedisCluster;
+
+    fn deref(&self) -> &RedisCluster {
+        self.0.as_ref().expect("until it is dropped")
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Some(cluster) = self.0.take().filter(|_| !panicking()) {
+            for node in cluster.nodes() {
+                node.cli(&["FLUSHALL"]);
+            }
+            IDLE.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(cluster);
+        }
+    }
 }
 
 impl Place {
@@ -140,6 +178,10 @@ impl Place {
 
     pub(crate) fn redis() -> Self {
         Self::Redis(Box::new(RedisServer::start()))
+    }
+
+    pub(crate) fn cluster() -> Self {
+        Self::Cluster(Borrowed::any())
     }
 
     /// Three servers.
@@ -188,7 +230,11 @@ impl Place {
 
     /// Ends a lease at servers, whose clock is not that of the test, and returns when it has ended at each.
     pub(crate) async fn expire_at_servers(&self, name: &str) {
-        for server in self.servers() {
+        let servers = match self {
+            Self::Cluster(cluster) => slice::from_ref(cluster.primary(cluster.slot(name))),
+            _ => self.servers(),
+        };
+        for server in servers {
             server.cli(&["PEXPIRE", name, "1"]);
             let held = || server.cli(&["EXISTS", name]).int() > 0;
             eventually("it ends", async || !held()).await;
@@ -216,7 +262,8 @@ impl Place {
     pub(crate) fn servers(&self) -> &[RedisServer] {
         match self {
             Self::Memory(_) | Self::Local(_) => &[],
-            Self::Redis(server) => std::slice::from_ref(server),
+            Self::Redis(server) => slice::from_ref(server),
+            Self::Cluster(cluster) => cluster.nodes(),
             Self::Quorum(servers, ..) => servers,
         }
     }
@@ -232,6 +279,7 @@ impl Place {
             Self::Memory(_) => "memory:".into(),
             Self::Local(dir) => format!("local:{}/locks.db", dir.path().display()),
             Self::Redis(server) => server.url(),
+            Self::Cluster(cluster) => format!("redis+cluster://{}", cluster.addresses()),
             Self::Quorum(_, url, _) => url.clone(),
         }
     }
@@ -263,6 +311,7 @@ macro_rules! on_every_store_of_entries {
         $crate::common::on_every_store! { memory: $($behaviour)* }
         $crate::common::on_every_store! { local: $($behaviour)* }
         $crate::common::on_every_store! { redis: $($behaviour)* }
+        $crate::common::on_every_store! { cluster: $($behaviour)* }
     };
 }
 pub(crate) use on_every_store_of_entries;

@@ -17,7 +17,7 @@ use super::process::{self, Process};
 use super::{file, path};
 use crate::clock::Moment;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
-use crate::store::contract::{Attach, Notice};
+use crate::store::contract::{Attach, Notice, Scope};
 #[cfg(feature = "entries")]
 use crate::store::entries::{Looked, Taken};
 
@@ -298,7 +298,7 @@ impl Db {
         next.notices = self.notices();
         if self.file.refusal.is_none() {
             next.notices.extend([
-                Notice::Replaced(Replaced::File),
+                Notice::Replaced(Replaced::File, Scope::All),
                 Notice::Reconnected { node: 0 },
             ]);
         }

@@ -200,7 +200,7 @@ pub(crate) fn relay<C>(node: usize, notice: Notice) -> (Option<QuorumEvent<C>>, 
             (Some(event), Some(Notice::Granted { key, wake }))
         }
         // The other nodes remember the leases, and this one keeps out until it can be trusted (QR8).
-        Notice::Replaced(_) => (None, None),
+        Notice::Replaced(..) => (None, None),
         Notice::Wanted { ref key, .. } => (Some(QuorumEvent::Wanted(key.clone())), Some(notice)),
         Notice::Cut { why, .. } => (None, Some(Notice::Cut { node, why })),
         Notice::Reconnected { .. } => (None, Some(Notice::Reconnected { node })),

@@ -38,10 +38,20 @@ const TLS: &str = "tls_";
 
 const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
 
+/// The end of the scheme of a cluster, after that of its nodes.
+const CLUSTER: &str = "+cluster";
+
 /// A parsed URL.
+#[derive(Clone)]
 pub(crate) struct Address {
-    /// Where the server is.
+    /// Where the server is; in a cluster, one of its nodes.
     pub(super) addr: ConnectionAddr,
+    /// Host and port of more nodes of a cluster.
+    pub(super) seeds: Vec<(String, u16)>,
+    /// The URL says that the servers are nodes of a cluster.
+    pub(super) is_cluster: bool,
+    /// `shown` of the URL that was given, which led to this node of a cluster.
+    given: String,
     /// The login and the database.
     pub(super) settings: RedisConnectionInfo,
     /// The URL without user and password.
@@ -56,10 +66,47 @@ pub(crate) struct Address {
 impl Address {
     /// True if a URL of this scheme can name a server.
     pub(crate) fn has_scheme(scheme: &str) -> bool {
-        is_tcp(scheme) || is_socket(scheme)
+        is_tcp(scheme.strip_suffix(CLUSTER).unwrap_or(scheme)) || is_socket(scheme)
     }
 
-    /// Reads the URL of a server.
+    /// A node of the cluster that this address leads to.
+    pub(super) fn of_node(&self, host: &str, port: u16) -> Self {
+        let mut addr = self.addr.clone();
+        if let ConnectionAddr::Tcp(at, on)
+        | ConnectionAddr::TcpTls {
+            host: at, port: on, ..
+        } = &mut addr
+        {
+            (*at, *on) = (host.to_owned(), port);
+        }
+        let scheme = match addr {
+            ConnectionAddr::TcpTls { .. } => "rediss",
+            _ => "redis",
+        };
+        Self {
+            addr,
+            seeds: Vec::new(),
+            shown: server_url(scheme, host, port),
+            ..self.clone()
+        }
+    }
+
+    /// Host and port, unless it is a socket.
+    pub(super) fn place(&self) -> Option<(String, u16)> {
+        match &self.addr {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            _ => None,
+        }
+    }
+
+    /// True if both were read from the same URL, without its login.
+    pub(super) fn is_given_as(&self, other: &Self) -> bool {
+        self.given == other.given
+    }
+
+    /// Reads the URL of a server or of a cluster.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         read(url).map_err(|why| refused(url, why))
     }
@@ -151,7 +198,10 @@ fn is_socket(scheme: &str) -> bool {
 /// Reads the URL of a server, or returns an error that says how to write it.
 fn read(url: &str) -> Result<Address, String> {
     let (scheme, rest) = split_scheme(url)?;
-    if is_socket(scheme) {
+    if let Some(scheme) = scheme.strip_suffix(CLUSTER) {
+        let form = "host1[:port][,host2[:port]...], with user:password@ before the first host if the nodes ask for them";
+        cluster(scheme, rest).map_err(|why| format!("{why}; write {scheme}+cluster://{form}"))
+    } else if is_socket(scheme) {
         let form = "unix:/path/to/socket[?db=0&user=NAME&pass=SECRET]";
         socket(rest).map_err(|why| format!("{why}; write {form}"))
     } else {
@@ -183,6 +233,45 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
         return Err(format!("has an @ after the host; {ENCODE}"));
     }
     Ok((authority, tail))
+}
+
+/// Some nodes of a cluster. Login and options are the same for all nodes.
+fn cluster(scheme: &str, rest: &str) -> Result<Address, String> {
+    let (authority, tail) = split_authority(rest)?;
+    let (first, others) = match authority.rfind('@') {
+        Some(at) => authority[at..]
+            .split_once(',')
+            .map_or((authority, ""), |(host, others)| {
+                (&authority[..at + host.len()], others)
+            }),
+        None => authority.split_once(',').unwrap_or((authority, "")),
+    };
+    let mut address = tcp(scheme, &format!("//{first}{tail}"))?;
+    if address.settings.db() != 0 {
+        return Err("names a database; a cluster has none but 0".into());
+    }
+    let others = others.split(',').filter(|_| !others.is_empty());
+    address.seeds = others.map(host_and_port).collect::<Result<_, _>>()?;
+    address.is_cluster = true;
+    let others = address
+        .seeds
+        .iter()
+        .map(|(host, port)| format!(",{}", host_port(host, *port)));
+    address.shown = address.shown.replacen("://", "+cluster://", 1) + &others.collect::<String>();
+    address.given.clone_from(&address.shown);
+    Ok(address)
+}
+
+fn host_port(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+fn server_url(scheme: &str, host: &str, port: u16) -> String {
+    format!("{scheme}://{}", host_port(host, port))
 }
 
 fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
@@ -220,11 +309,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
             _ => return Err("has an unknown option after ?; only db is known".into()),
         }
     }
-    let server = if host.contains(':') {
-        format!("{scheme}://[{host}]:{port}")
-    } else {
-        format!("{scheme}://{host}:{port}")
-    };
+    let server = server_url(scheme, &host, port);
     let addr = if is_encrypted {
         ConnectionAddr::TcpTls {
             host,
@@ -304,7 +389,7 @@ fn speaks(protocol: &str) -> Result<(), String> {
 /// Reads a host and a port.
 fn host_and_port(text: &str) -> Result<(String, u16), String> {
     if text.contains(',') {
-        let why = "names several hosts; name one, or write redis+quorum:// for 3 to 9 servers that do not replicate each other";
+        let why = "names several hosts; name one, or write redis+cluster:// for nodes of a cluster, or redis+quorum:// for 3 to 9 servers that do not replicate each other";
         return Err(why.into());
     }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -391,7 +476,10 @@ impl Parts {
         }
         Address {
             addr,
+            seeds: Vec::new(),
+            is_cluster: false,
             settings,
+            given: shown.clone(),
             shown,
             credentials: None,
             #[cfg(feature = "tls")]

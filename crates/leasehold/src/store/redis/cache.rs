@@ -3,20 +3,25 @@
 #[cfg(test)]
 mod tests;
 
+use std::slice;
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use leasehold_core::LockName;
 use leasehold_core::cache::{CommitOutcome, Reply, Step, Token, Value as Entry, Version};
+use leasehold_core::{LockName, slot};
 use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 use super::RedisStore;
+use super::cluster::Server;
 use super::connection::Connected;
 use super::connection::link::Wire;
 use super::fault::{is_forbidden, is_wrong_type};
-use super::protocol::{POLL_ONLY, array, millis, no_known_form, number, text};
+use super::protocol::{POLL_ONLY, array, millis, no_known_form, number, slot_tag, text};
 use super::scripts::{
-    CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Scripts,
+    CACHE_ABANDON, CACHE_BEGIN, CACHE_COMMIT, CACHE_INVALIDATE, CACHE_RENEW, Counters, Scripts,
 };
+use crate::error::StoreError;
 use crate::store::contract::{Answering, EntryStore, Looked, Taken};
 
 /// The most keys of one MGET: enough to cost little beside the values, few enough not to delay other clients.
@@ -24,9 +29,59 @@ const MOST_KEYS: usize = 512;
 
 impl EntryStore for RedisStore {
     fn look<'a>(&'a self, keys: &'a [LockName], watch: bool) -> Answering<'a, Looked> {
-        let clock = self.connection.clock();
-        let look = async move |connected: &Connected| {
-            let sent = clock.now();
+        async move {
+            if !self.servers.is_cluster() {
+                return self.look_at(keys, watch).await;
+            }
+            // Each key may be at another node. Those of one node leave together.
+            let looks = keys
+                .iter()
+                .map(|key| self.look_at(slice::from_ref(key), watch));
+            let looked = join_all(looks).await.into_iter();
+            let looked = looked.collect::<Result<Vec<_>, _>>()?;
+            // By the clock that is ahead, a value is stale too early rather than too late.
+            let now_ms = looked.iter().map(|looked| looked.now_ms).max();
+            Ok(Looked {
+                now_ms: now_ms.unwrap_or_default(),
+                values: looked
+                    .into_iter()
+                    .flat_map(|looked| looked.values)
+                    .collect(),
+            })
+        }
+        .boxed()
+    }
+
+    fn take<'a>(&'a self, key: &'a LockName, step: &'a Step) -> Answering<'a, Taken> {
+        async move {
+            let take = async |server: Arc<Server>, connected: Connected| {
+                let mut connection = connected.wire.clone();
+                let sent = self.clock.now();
+                let tag = match server.scripts.counters() {
+                    _ if !server.connection.is_listening() => None,
+                    Counters::BySlot => {
+                        let slot = slot(key.key());
+                        connection = connection.listening_in(slot);
+                        Some(slot_tag(slot))
+                    }
+                    _ => Some(String::new()),
+                };
+                let scripts = &server.scripts;
+                let taken = by_script(scripts, &mut connection, key, step, tag).await?;
+                connected.time.learn_ms(taken.now_ms, sent);
+                Ok(taken)
+            };
+            self.servers.call(key.key(), self.limit, take).await
+        }
+        .boxed()
+    }
+}
+
+impl RedisStore {
+    /// Reads the values of keys that one server has.
+    async fn look_at(&self, keys: &[LockName], watch: bool) -> Result<Looked, StoreError> {
+        let look = async |_, connected: Connected| {
+            let sent = self.clock.now();
             let asks_time = connected.time.is_to_be_asked(sent);
             // Started one after the other, so that both leave in one packet.
             let time = async |mut connection: Wire| {
@@ -39,28 +94,20 @@ impl EntryStore for RedisStore {
                     None
                 }
             };
-            let (time, values) =
-                join(time(connected.wire.clone()), values(connected, keys, watch)).await;
+            let (time, values) = join(
+                time(connected.wire.clone()),
+                values(&connected, keys, watch),
+            )
+            .await;
             let values = values?;
             if let Some(server_us) = time {
                 connected.time.learn(server_us, sent);
             }
-            let now_ms = connected.time.now_ms(clock.now());
+            let now_ms = connected.time.now_ms(self.clock.now());
             Ok(Looked { values, now_ms })
         };
-        self.connection.call(self.limit, look).boxed()
-    }
-
-    fn take<'a>(&'a self, key: &'a LockName, step: &'a Step) -> Answering<'a, Taken> {
-        let take = async |connected: &Connected| {
-            let mut connection = connected.wire.clone();
-            let sent = self.connection.clock().now();
-            let listens = self.connection.is_listening();
-            let taken = by_script(&self.scripts, &mut connection, key, step, listens).await?;
-            connected.time.learn_ms(taken.now_ms, sent);
-            Ok(taken)
-        };
-        self.connection.call(self.limit, take).boxed()
+        let first = keys.first().map_or("", |key| key.key());
+        self.servers.call(first, self.limit, look).await
     }
 }
 
@@ -121,13 +168,13 @@ async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Valu
     found
 }
 
-/// Executes a step as one script. A client that is not subscribed receives no message and polls instead.
+/// Executes a step as one script. `tag` comes before the client in its channel. A client that is not subscribed has none, and polls.
 pub(super) async fn by_script(
     scripts: &Scripts,
     connection: &mut Wire,
     key: &LockName,
     step: &Step,
-    listens: bool,
+    tag: Option<String>,
 ) -> RedisResult<Taken> {
     let script = match step {
         Step::Begin(_) => CACHE_BEGIN,
@@ -138,22 +185,25 @@ pub(super) async fn by_script(
     };
     let write = |command: &mut Cmd| {
         command.arg(2).arg(key.key()).arg(key.beside(":lh-cache"));
-        encode(step, listens, command);
+        encode(step, tag.as_deref(), command);
     };
     let value = scripts.run(script, connection, write).await?;
     taken(&value).ok_or_else(|| no_known_form(&value))
 }
 
 /// Writes the arguments of a step.
-fn encode(step: &Step, listens: bool, into: &mut Cmd) {
+fn encode(step: &Step, tag: Option<&str>, into: &mut Cmd) {
     match step {
         Step::Begin(begin) => {
-            let client = begin.listener.filter(|_| listens);
+            let client = begin.listener.zip(tag);
             into.arg(word(begin.token))
                 .arg(begin.seen.get())
                 .arg(u8::from(begin.over))
                 .arg(begin.lease.millis())
-                .arg(client.map_or_else(|| POLL_ONLY.to_owned(), |client| client.to_string()));
+                .arg(client.map_or_else(
+                    || POLL_ONLY.to_owned(),
+                    |(client, tag)| format!("{tag}{client}"),
+                ));
         }
         Step::Renew { token, lease } => {
             into.arg(word(*token)).arg(lease.millis());

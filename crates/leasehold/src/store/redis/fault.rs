@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::address::Address;
 use crate::error::{StoreError, StoreErrorKind};
@@ -122,6 +122,35 @@ pub(super) fn silent(address: &Address, limit: Option<Duration>) -> StoreError {
         "it did not answer{waited}; is it the right host and port, and with or without TLS?"
     );
     StoreError::new(address.to_string(), StoreErrorKind::TimedOut, detail)
+}
+
+/// Where a node of a cluster sends a request that it does not execute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// To the owner of the slot: host and port. An empty host is that of the node which says so.
+    Moved { slot: u16, to: (String, u16) },
+    /// For this request only, to the node that takes the slot.
+    Ask { to: (String, u16) },
+    /// The keys are at two nodes for now.
+    TryAgain,
+}
+
+impl Redirect {
+    pub(super) fn of(error: &RedisError) -> Option<Self> {
+        let ErrorKind::Server(kind) = error.kind() else {
+            return None;
+        };
+        if kind == ServerErrorKind::TryAgain {
+            return Some(Self::TryAgain);
+        }
+        let (place, slot) = error.redirect_node()?;
+        let (host, port) = place.rsplit_once(':')?;
+        let to = (host.to_owned(), port.parse().ok()?);
+        Some(match kind {
+            ServerErrorKind::Ask => Self::Ask { to },
+            _ => Self::Moved { slot, to },
+        })
+    }
 }
 
 /// True if the key holds another type of value.

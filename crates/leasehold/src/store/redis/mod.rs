@@ -10,6 +10,7 @@
 //! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
 //! | [`examine`] | the facts that decide whether a server is fit for locks |
 //! | [`init`] | marks the servers of a new quorum |
+//! | [`cluster`] | which server has a name; the nodes of a cluster |
 //! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
 //! | [`pipeline`] | steps until a connection takes them, and until they are answered; requests in flight |
 //! | [`protocol`] | what scripts and clients share: keys, words, steps as arguments, answers as replies, messages |
@@ -25,6 +26,7 @@
 mod address;
 #[cfg(feature = "entries")]
 mod cache;
+mod cluster;
 mod connection;
 #[cfg(feature = "doctor")]
 mod examine;
@@ -45,15 +47,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::{join_all, ready};
 use leasehold_core::{LockName, Step};
-use redis::{Cmd, RedisResult, Value, cmd, pipe};
+use redis::{Cmd, Value, cmd};
 
 pub(crate) use self::address::Address;
 pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "tls")]
 pub(crate) use self::address::rewrite::{shown, with_option, with_password};
+use self::cluster::{Server, Servers};
 use self::connection::handshake::{Seat, Seats};
-use self::connection::{Connected, Connection};
+use self::connection::{Connected, Connection, Part};
 #[cfg(feature = "doctor")]
 pub(super) use self::examine::{examine, examine_quorum};
 use self::fault::is_denied;
@@ -66,13 +70,21 @@ use super::contract::EntryStore;
 use super::contract::TimestampRequest;
 use super::contract::{Answering, Attach, Done, Store, limit_of};
 use super::quorum::QuorumStore;
+use crate::clock::Clock;
 use crate::error::StoreError;
 
-/// The locks, entries and other keys on one server.
+/// The locks, entries and other keys on one server or in one cluster.
 pub(crate) struct RedisStore {
-    connection: Connection,
-    scripts: Arc<Scripts>,
+    label: String,
+    servers: Arc<Servers>,
+    clock: Clock,
     /// The longest time limit of a request.
+    limit: Duration,
+}
+
+/// A node of a quorum.
+struct QuorumNode {
+    connection: Connection,
     limit: Duration,
 }
 
@@ -87,7 +99,10 @@ pub(super) fn open_quorum(address: QuorumAddress, attach: &Attach) -> QuorumStor
             listener,
             ..attach.clone()
         };
-        Arc::new(RedisStore::with(scripts, address, attach, Some(seat)))
+        Arc::new(QuorumNode {
+            limit: attach.limit,
+            connection: Connection::open(address, attach, scripts.into(), Part::Quorum(seat)),
+        })
     };
     let (clock, nodes) = (attach.clock.clone(), address.nodes);
     QuorumStore::open(
@@ -102,65 +117,57 @@ pub(super) fn open_quorum(address: QuorumAddress, attach: &Attach) -> QuorumStor
 }
 
 impl RedisStore {
-    /// Begins to connect to a server. [`Store::ready`] returns the outcome.
+    /// Begins to connect to a server, or to a cluster. [`Store::ready`] returns the outcome.
     pub(super) fn open(address: Address, attach: Attach) -> Self {
-        Self::with(Scripts::new(Counters::Shared), address, attach, None)
-    }
-
-    fn with(scripts: Scripts, address: Address, attach: Attach, seat: Option<Seat>) -> Self {
-        let scripts = Arc::new(scripts);
         Self {
+            label: address.to_string(),
+            clock: attach.clock.clone(),
             limit: attach.limit,
-            connection: Connection::open(address, attach, scripts.clone(), seat),
-            scripts,
+            servers: Servers::open(address, attach),
         }
     }
 
     /// Adds a name to the index.
     async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
-        let add = async |connected: &Connected| {
-            let mut wire = connected.wire.clone();
+        let add = async |server: Arc<Server>, mut connected: Connected| {
             let write = |command: &mut Cmd| {
                 command.arg(1).arg(INDEX).arg(name.key());
             };
-            self.scripts.run(scripts::INDEX, &mut wire, write).await
+            let scripts = &server.scripts;
+            scripts
+                .run(scripts::INDEX, &mut connected.wire, write)
+                .await
         };
-        self.connection.call(self.limit, add).await.map(drop)
+        self.servers.call(INDEX, self.limit, add).await.map(drop)
     }
 
+    /// Sends a command about the index.
     async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let ask = async |connected: &Connected| {
-            let mut wire = connected.wire.clone();
-            command.query_async(&mut wire).await
+        let ask =
+            async |_, mut connected: Connected| command.query_async(&mut connected.wire).await;
+        self.servers.call(INDEX, self.limit, ask).await
+    }
+
+    /// Whether there is neither a lock of this name nor a queue.
+    async fn is_gone(&self, name: &str) -> Result<bool, StoreError> {
+        let look = async |_, mut connected: Connected| {
+            let mut exist = cmd("EXISTS");
+            exist.arg(name).arg(LockName::from_key(name).beside(QUEUE));
+            match exist.query_async::<Value>(&mut connected.wire).await {
+                Err(error) if is_denied(&error) => Ok(false),
+                said => Ok(redis::from_redis_value::<u64>(said?)? == 0),
+            }
         };
-        self.connection.call(self.limit, ask).await
+        self.servers.call(name, self.limit, look).await
     }
 
     /// Reads the index. Removes the names that have neither a lock nor a queue. A name that this user may not look at stays.
     async fn names(&self) -> Result<Vec<String>, StoreError> {
         let names = self.ask(cmd("ZRANGE").arg(INDEX).arg(0).arg(-1)).await?;
         let names = protocol::texts(&names);
-        if names.is_empty() {
-            return Ok(names);
-        }
-        let mut exist = pipe();
-        for name in &names {
-            exist
-                .cmd("EXISTS")
-                .arg(name)
-                .arg(LockName::from_key(name).beside(QUEUE));
-        }
-        exist.ignore_errors();
-        let look = async |connected: &Connected| {
-            let mut wire = connected.wire.clone();
-            let said: Vec<RedisResult<Value>> = exist.query_async(&mut wire).await?;
-            let is_gone = |said: RedisResult<Value>| match said {
-                Err(error) if is_denied(&error) => Ok(false),
-                said => Ok(redis::from_redis_value::<u64>(said?)? == 0),
-            };
-            said.into_iter().map(is_gone).collect::<RedisResult<_>>()
-        };
-        let is_gone: Vec<bool> = self.connection.call(self.limit, look).await?;
+        // Started one after the other, so that those of one server leave together.
+        let is_gone = join_all(names.iter().map(|name| self.is_gone(name))).await;
+        let is_gone = is_gone.into_iter().collect::<Result<Vec<_>, _>>()?;
         let (kept, gone): (Vec<_>, Vec<_>) =
             names.into_iter().zip(is_gone).partition(|(_, gone)| !gone);
         if !gone.is_empty() {
@@ -172,7 +179,7 @@ impl RedisStore {
     }
 }
 
-impl Store for RedisStore {
+impl Store for QuorumNode {
     fn label(&self) -> &str {
         self.connection.label()
     }
@@ -188,6 +195,31 @@ impl Store for RedisStore {
 
     fn ready(&self) -> Answering<'_, ()> {
         self.connection.ready().boxed()
+    }
+
+    fn index(&self, _: Option<LockName>) -> Answering<'_, Vec<String>> {
+        ready(Ok(Vec::new())).boxed()
+    }
+}
+
+impl Store for RedisStore {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn send(&self, name: &LockName, step: Step, done: Done) {
+        let limit = limit_of(&step, self.limit);
+        let server = self.servers.of(name.key());
+        server.connection.send(name, step, done, limit);
+    }
+
+    fn tells_wanted(&self) -> bool {
+        let mut all = self.servers.all().into_iter();
+        all.all(|server| server.connection.is_listening())
+    }
+
+    fn ready(&self) -> Answering<'_, ()> {
+        self.servers.ready().boxed()
     }
 
     fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {

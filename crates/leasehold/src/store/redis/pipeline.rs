@@ -20,23 +20,25 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use leasehold_core::{LockName, Reply, Step};
+use leasehold_core::{LockName, Reply, Step, slot};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
-use super::fault::is_denied;
+use super::fault::{is_denied, is_forbidden};
 use super::protocol::{
-    Contended, Kind, MOST, decode, native_reply, no_known_form, script_of, write, write_native,
+    Contended, Detour, Kind, MOST, POLL_ONLY, decode, native_reply, no_known_form, script_of,
+    slot_channel, write, write_native,
 };
 use super::resp::Command;
-use super::scripts::{Form, Scripts};
+use super::scripts::{Counters, Form, Scripts};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::{Answer, Done};
@@ -55,6 +57,9 @@ const AT_ONCE: Duration = Duration::from_micros(100);
 /// The room for bytes to be sent that a connection keeps.
 const USUAL_OUT: usize = 64 * 1024;
 
+/// Comes before a command for a slot that the node does not own yet.
+pub(super) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
+
 /// The shortest pause between two sweeps.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -65,6 +70,7 @@ pub(super) struct Batch {
     pub(super) steps: Vec<(LockName, Step)>,
     /// Commands of the server may do its steps, in the place of a script.
     pub(super) is_native: bool,
+    pub(super) detour: Detour,
 }
 
 impl Batch {
@@ -80,6 +86,7 @@ impl Batch {
             kind,
             is_native: kind == Kind::Settle && steps.iter().all(is_native),
             steps,
+            detour: Detour::default(),
         }
     }
 }
@@ -99,9 +106,10 @@ pub(super) enum Action {
 pub(super) enum ConnectionState {
     #[default]
     Connecting,
-    /// It works. `listening` says whether it is subscribed to wakes.
+    /// It works. `listening` says whether it is subscribed to wakes, `by_slot` whether the steps of a batch must share a slot.
     Up {
         listening: bool,
+        by_slot: bool,
     },
     Down(StoreError),
 }
@@ -159,6 +167,7 @@ struct QueuedStep {
     sequence: u64,
     step: Step,
     waiting: PendingReply,
+    detour: Detour,
 }
 
 /// The callers of a batch in flight.
@@ -169,13 +178,29 @@ struct PendingBatch {
 }
 
 /// The caller that waits for the answer to a step.
-struct PendingReply {
+pub(super) struct PendingReply {
     /// The lock of the step.
-    name: LockName,
+    pub(super) name: LockName,
     /// Taken when the step is answered (SQ1).
     done: Option<Done>,
     until: Moment,
     limit: Duration,
+    /// How often a node of a cluster has sent the step elsewhere.
+    pub(super) detours: u32,
+}
+
+impl PendingReply {
+    /// Answers the step, unless its time limit has passed.
+    pub(super) fn fail(self, error: StoreError) {
+        if let Some(done) = self.done {
+            done.answer(Err(error));
+        }
+    }
+
+    /// True if there is still somebody to answer, and time to do so.
+    pub(super) fn is_in_time(&self, now: Moment) -> bool {
+        self.done.is_some() && now < self.until
+    }
 }
 
 impl Queue {
@@ -200,27 +225,38 @@ impl Queue {
         now: Moment,
         limit: Duration,
     ) {
-        let until = now.after(limit);
+        let waiting = PendingReply {
+            name: name.clone(),
+            done: Some(done),
+            until: now.after(limit),
+            limit,
+            detours: 0,
+        };
+        self.push_on(step, waiting, Detour::default());
+    }
+
+    /// Queues a step that another server did not execute.
+    pub(super) fn push_on(&self, step: Step, waiting: PendingReply, detour: Detour) {
+        let until = waiting.until;
         let mut recalled = Vec::new();
         let refused = {
             let mut contents = self.lock();
             contents.recall(&step, &mut recalled);
             if let ConnectionState::Down(error) = &contents.state {
-                Some((error.clone(), done))
+                Some((error.clone(), waiting))
             } else {
                 let sequence = contents.next_sequence;
-                let kind = contents.kind(name, &step);
-                contents.next_sequence += 1;
-                let waiting = PendingReply {
-                    name: name.clone(),
-                    done: Some(done),
-                    until,
-                    limit,
+                let kind = if detour.alone {
+                    Kind::Settle
+                } else {
+                    contents.kind(&waiting.name, &step)
                 };
+                contents.next_sequence += 1;
                 contents.queues[kind as usize].push_back(QueuedStep {
                     sequence,
                     step,
                     waiting,
+                    detour,
                 });
                 if contents.sweep_at.is_none_or(|sweep_at| until < sweep_at) {
                     contents.sweep_at = Some(until);
@@ -230,7 +266,7 @@ impl Queue {
             }
         };
         match refused {
-            Some((error, done)) => done.answer(Err(error)),
+            Some((error, waiting)) => waiting.fail(error),
             None => self.connection.wake(),
         }
         for done in recalled {
@@ -261,7 +297,9 @@ impl Queue {
         if waiting == 0 {
             return None;
         }
-        let batches = if waiting > FEW {
+        let batches = if contents.by_slot() {
+            contents.batches_by_slot()
+        } else if waiting > FEW {
             contents.next_batch().into_iter().collect()
         } else {
             let kinds = Kind::ALL.into_iter();
@@ -280,16 +318,45 @@ impl Queue {
         }
     }
 
-    /// Delivers the answers to a batch, in its order.
-    pub(super) fn answer(&self, id: u64, answers: impl IntoIterator<Item = Answer>) {
+    /// Delivers the answers to a batch, in its order. Returns the callers of the steps without an answer: they are to be sent elsewhere.
+    pub(super) fn answer(
+        &self,
+        id: u64,
+        answers: impl IntoIterator<Item = Option<Answer>>,
+    ) -> Vec<PendingReply> {
         let waiting = {
             let batches = &mut self.lock().in_flight;
             let place = batches.iter().position(|pending| pending.id == id);
             // None if the connection was given up before.
             place.map(|place| batches.swap_remove(place).waiting)
         };
+        let mut elsewhere = Vec::new();
         let answers = waiting.unwrap_or_default().into_iter().zip(answers);
-        Done::answer_all(answers.filter_map(|(waiting, answer)| Some((waiting.done?, answer))));
+        Done::answer_all(answers.filter_map(|(waiting, answer)| {
+            if let Some(answer) = answer {
+                return Some((waiting.done?, answer));
+            }
+            elsewhere.push(waiting);
+            None
+        }));
+        elsewhere
+    }
+
+    /// Takes all steps that were not sent: another server is to execute them.
+    pub(super) fn take_back(&self) -> Vec<(Step, PendingReply)> {
+        let queues = &mut self.lock().queues;
+        let mut steps: Vec<_> = queues
+            .iter_mut()
+            .flat_map(|queue| queue.drain(..))
+            .collect();
+        steps.sort_by_key(|item| item.sequence);
+        let steps = steps.into_iter();
+        steps.map(|item| (item.step, item.waiting)).collect()
+    }
+
+    /// The connection is not subscribed to wakes after all.
+    pub(super) fn is_deaf(&self) {
+        self.listening.store(false, Ordering::Relaxed);
     }
 
     /// Records whether the lock with this key has other waiters.
@@ -310,7 +377,13 @@ impl Queue {
                     refused.extend(queue.drain(..).filter_map(|item| item.waiting.done));
                 }
             }
-            let listening = matches!(state, ConnectionState::Up { listening: true });
+            let listening = matches!(
+                state,
+                ConnectionState::Up {
+                    listening: true,
+                    ..
+                }
+            );
             self.listening.store(listening, Ordering::Relaxed);
             contents.state = state;
             match &contents.state {
@@ -479,12 +552,39 @@ impl Contents {
         self.take_batch(kind, before)
     }
 
+    /// True if the steps of a batch must share a slot.
+    const fn by_slot(&self) -> bool {
+        matches!(self.state, ConnectionState::Up { by_slot: true, .. })
+    }
+
+    /// The next batches, with as many steps together as one batch may have.
+    fn batches_by_slot(&mut self) -> Vec<Batch> {
+        let (mut batches, mut count) = (Vec::new(), 0);
+        while count < MOST
+            && let Some(batch) = self.next_batch()
+        {
+            count += batch.steps.len();
+            batches.push(batch);
+        }
+        batches
+    }
+
     /// The next batch of a kind, with only those steps that came before this sequence number.
     fn take_batch(&mut self, kind: Kind, before: u64) -> Option<Batch> {
+        let by_slot = self.by_slot();
         let queue = &mut self.queues[kind as usize];
-        queue.front().filter(|item| item.sequence < before)?;
-        let fits = queue.iter().take(kind.most());
-        let count = fits.take_while(|item| item.sequence < before).count();
+        let first = queue.front().filter(|item| item.sequence < before)?;
+        let way = |item: &QueuedStep| (slot(item.waiting.name.key()), item.detour);
+        let of_first = by_slot.then(|| way(first));
+        let most = if first.detour == Detour::default() {
+            kind.most()
+        } else {
+            1
+        };
+        let fits = queue.iter().take(most);
+        let fits = fits.take_while(|item| item.sequence < before);
+        let fits = fits.take_while(|item| of_first.is_none_or(|of_first| way(item) == of_first));
+        let count = fits.count();
         let (mut steps, mut waiting) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for item in queue.drain(..count) {
             steps.push((item.waiting.name.clone(), item.step));
@@ -493,7 +593,12 @@ impl Contents {
         let id = self.next_batch_id;
         self.next_batch_id += 1;
         self.in_flight.push(PendingBatch { id, kind, waiting });
-        Some(Batch::new(id, kind, steps, &self.contended))
+        let mut batch = Batch::new(id, kind, steps, &self.contended);
+        if let Some((_, detour)) = of_first {
+            batch.is_native &= detour == Detour::default();
+            batch.detour = detour;
+        }
+        Some(batch)
     }
 
     /// Takes the callers of the steps whose time limit has passed, each with its error. `shown` names the server.
@@ -566,11 +671,17 @@ pub(super) struct Call {
     replies: usize,
     heard: Vec<Value>,
     caller: oneshot::Sender<Vec<Value>>,
+    /// The slot of a cluster whose messages the caller needs.
+    slot: Option<u16>,
 }
 
 impl Call {
     /// A call with so many replies, and where its caller hears them.
-    pub(super) fn new(bytes: Vec<u8>, replies: usize) -> (Self, oneshot::Receiver<Vec<Value>>) {
+    pub(super) fn new(
+        bytes: Vec<u8>,
+        replies: usize,
+        slot: Option<u16>,
+    ) -> (Self, oneshot::Receiver<Vec<Value>>) {
         let (caller, answer) = oneshot::channel();
         let heard = Vec::with_capacity(replies);
         let call = Self {
@@ -578,6 +689,7 @@ impl Call {
             replies,
             heard,
             caller,
+            slot,
         };
         (call, answer)
     }
@@ -588,6 +700,8 @@ pub(super) struct Flight {
     scripts: Arc<Scripts>,
     /// Scripts publish wakes for waiters on this channel.
     channel: String,
+    /// In a cluster, the slots in which the connection is subscribed to the channel of that slot.
+    slots: HashSet<u16>,
     /// In the order of sending, which is also the order of the replies.
     sent: VecDeque<Sent>,
     /// How many of them are batches.
@@ -611,6 +725,10 @@ pub(super) struct Flight {
 enum Sent {
     Batch(BatchInFlight),
     Call(Call),
+    /// The channel of this slot.
+    Subscription(u16),
+    /// The next command is for a slot that the node is about to own.
+    Asking,
 }
 
 /// A batch on its way through one request after the other, until each step has an answer.
@@ -657,6 +775,7 @@ impl Flight {
         Self {
             scripts,
             channel,
+            slots: HashSet::new(),
             sent: VecDeque::new(),
             batches: 0,
             refused: BTreeMap::new(),
@@ -674,6 +793,40 @@ impl Flight {
     /// From now on scripts publish wakes on this channel.
     pub(super) fn publishes_on(&mut self, channel: &str) {
         channel.clone_into(&mut self.channel);
+    }
+
+    /// Subscribes again to the channels of these slots.
+    pub(super) fn listens_in(&mut self, slots: HashSet<u16>) {
+        for slot in slots {
+            self.listen(slot);
+        }
+    }
+
+    /// The slots in which the connection is subscribed.
+    pub(super) fn take_slots(&mut self) -> HashSet<u16> {
+        std::mem::take(&mut self.slots)
+    }
+
+    /// The server has ended the subscription to a channel: its slot has another owner.
+    pub(super) fn is_deaf_on(&mut self, channel: &str) {
+        self.slots.remove(&slot(channel));
+    }
+
+    /// True if this user receives no wakes.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.channel == POLL_ONLY
+    }
+
+    /// Subscribes to the channel of a slot, before the first step there: the server executes the step afterwards. Each client has a
+    /// channel in each slot, since a script may only publish in its own.
+    fn listen(&mut self, slot: u16) {
+        if !self.is_deaf() && self.slots.insert(slot) {
+            self.command.clear();
+            let channel = slot_channel(&self.channel, slot);
+            self.command.word("SSUBSCRIBE").word(channel);
+            self.command.write(&mut self.out);
+            self.sent.push_back(Sent::Subscription(slot));
+        }
     }
 
     /// True if another batch may be sent.
@@ -701,6 +854,9 @@ impl Flight {
     pub(super) fn call(&mut self, mut call: Call) {
         if call.caller.is_closed() {
             return;
+        }
+        if let Some(slot) = call.slot {
+            self.listen(slot);
         }
         self.out.append(&mut std::mem::take(&mut call.bytes));
         self.sent.push_back(Sent::Call(call));
@@ -751,6 +907,17 @@ impl Flight {
                 }
                 Ok(())
             }
+            Some(Sent::Subscription(slot)) => {
+                if let Err(error) = reply.extract_error() {
+                    self.slots.remove(&slot);
+                    if is_forbidden(&error) {
+                        POLL_ONLY.clone_into(&mut self.channel);
+                    }
+                }
+                Ok(())
+            }
+            // If it was refused, so is the command after it.
+            Some(Sent::Asking) => Ok(()),
             None => {
                 reply.extract_error()?;
                 let what = "an answer to no request";
@@ -765,6 +932,7 @@ impl Flight {
         let awaited = self.sent.iter().map(|sent| match sent {
             Sent::Batch(attempt) => attempt.part.replies() - attempt.heard.len(),
             Sent::Call(call) => call.replies - call.heard.len(),
+            Sent::Subscription(_) | Sent::Asking => 1,
         });
         awaited.sum()
     }
@@ -832,6 +1000,28 @@ impl Flight {
         let Part { kind, form, .. } = attempt.part;
         let steps = attempt.part.of(&attempt.batch);
         debug_assert!(steps.len() <= MOST, "{} steps", steps.len());
+        let (counters, detour) = (self.scripts.counters(), attempt.batch.detour);
+        let channel = match (counters, steps.clone().next()) {
+            (Counters::BySlot, Some((name, _))) => {
+                let slot = slot(name.key());
+                if detour.asking {
+                    // Subscriptions follow once the node owns the slot.
+                    Cow::Borrowed(POLL_ONLY)
+                } else {
+                    self.listen(slot);
+                    if self.is_deaf() {
+                        Cow::Borrowed(POLL_ONLY)
+                    } else {
+                        Cow::Owned(slot_channel(&self.channel, slot))
+                    }
+                }
+            }
+            _ => Cow::Borrowed(&*self.channel),
+        };
+        if detour.asking {
+            self.out.extend_from_slice(ASKING);
+            self.sent.push_back(Sent::Asking);
+        }
         self.command.clear();
         if let Some(command) = form.native {
             for step in steps {
@@ -842,12 +1032,13 @@ impl Flight {
         } else {
             let script = script_of(kind, steps.clone().next().map(|(_, step)| step));
             self.scripts.begin(script, form, &mut self.command);
-            let (counters, counts) = (self.scripts.counters, self.scripts.counts());
+            let counts = self.scripts.counts();
             write(
                 kind,
                 counters,
                 &counts,
-                &self.channel,
+                &channel,
+                detour.alone,
                 steps,
                 &mut self.command,
             );

@@ -14,12 +14,13 @@ mod tests;
 use std::collections::HashSet;
 use std::fmt;
 use std::slice;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use leasehold_core::quorum::{Mark, NoVote, QuorumTerms, bucket, quarantine};
 use leasehold_core::{
     Acceptable, Block, Busy, ClientId, Fence, Fences, Held, HolderIdentity, HolderView, LockName,
-    Mode, Now, Owner, Reply, Snapshot, Step, Ttl, Wait, WaiterView, Wake,
+    Mode, Now, Owner, Reply, SLOTS, Snapshot, Step, Ttl, Wait, WaiterView, Wake, slot,
 };
 use redis::{ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
 
@@ -37,6 +38,40 @@ use crate::store::contract::Notice;
 
 /// The counter of all fences. The only key that remains when a lock is free.
 pub(super) const COUNTER: &str = "leasehold:fence";
+
+/// The hash tag of each slot of a cluster: the smallest number whose decimal digits lead to that slot. The counter of a slot is
+/// `leasehold:fence:{tag}`, and a client's channel there `leasehold:wake:{tag}:<client>`.
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for number in 0.. {
+        let of = usize::from(slot(&u32::to_string(&number)));
+        if tags[of].is_none() {
+            tags[of] = Some(number);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    tags.into_iter().flatten().collect()
+});
+
+/// The counter of a slot of a cluster.
+pub(super) fn slot_counter(slot: u16) -> String {
+    format!("{COUNTER}:{{{}}}", TAGS[usize::from(slot)])
+}
+
+/// The client's channel in a slot of a cluster; `channel` is that of the client.
+pub(super) fn slot_channel(channel: &str, slot: u16) -> String {
+    let (begin, client) = channel.rsplit_once(':').unwrap_or_default();
+    format!("{begin}:{}{client}", slot_tag(slot))
+}
+
+/// What comes before the client in its channel in a slot.
+pub(super) fn slot_tag(slot: u16) -> String {
+    format!("{{{}}}:", TAGS[usize::from(slot)])
+}
 
 /// The mark of a node of a quorum.
 pub(super) const MARK: &str = "leasehold:quorum";
@@ -228,6 +263,19 @@ impl Kind {
     }
 }
 
+/// How a step is sent while its slot moves from one node of a cluster to another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Detour {
+    /// To the node that takes the slot, which does not own it yet.
+    pub(super) asking: bool,
+    /// By the key of the lock alone, also if others wait: the keys of the lock are at two nodes. A lock that is released so is free as
+    /// after the end of its lease, and the next step grants it to the first waiter.
+    pub(super) alone: bool,
+}
+
+/// The last argument of an extension or a release that is done by the key of the lock [alone](Detour::alone).
+const ALONE: &str = "!";
+
 /// How many contended locks are remembered: enough for all locks that a client uses at once. A forgotten lock only
 /// costs a second request.
 const KNOWN: usize = 1_024;
@@ -323,12 +371,13 @@ pub(super) fn script_of(kind: Kind, first: Option<&Step>) -> usize {
 }
 
 /// Writes the number of keys, the keys and the arguments for these steps of one kind. Scripts publish wakes for waiters on
-/// `channel`. A node of a quorum compares `counts` with its mark: how this client counts, and the server.
+/// `channel`. A node of a quorum compares `counts` with its mark: how this client counts, and the server. `alone`: see [`Detour`].
 pub(super) fn write<'a>(
     kind: Kind,
     counters: Counters,
     counts: &str,
     channel: &str,
+    alone: bool,
     steps: impl ExactSizeIterator<Item = &'a (LockName, Step)> + Clone,
     into: &mut Command,
 ) {
@@ -338,11 +387,17 @@ pub(super) fn write<'a>(
         Kind::SettleLong | Kind::AcquireLong | Kind::Alone => &[QUEUE, WAITERS],
     };
     // The key before all others, and the terms of the counters before each name.
+    let counter;
     let (first, terms) = match (kind, counters) {
-        (Kind::Settle, Counters::Shared) => (None, None),
+        (Kind::Settle, Counters::Shared | Counters::BySlot) => (None, None),
         (Kind::Settle, Counters::ByBucket(_)) => (Some(MARK), None),
         (_, Counters::Shared) => (Some(COUNTER), None),
         (_, Counters::ByBucket(node)) => (Some(MARK), Some(node.terms)),
+        (_, Counters::BySlot) => {
+            let name = steps.clone().next().map_or("", |(name, _)| name.key());
+            counter = slot_counter(slot(name));
+            (Some(&*counter), None)
+        }
     };
     let each = 1 + suffixes.len() + usize::from(terms.is_some());
     into.number((usize::from(first.is_some()) + steps.len() * each) as u64);
@@ -366,6 +421,9 @@ pub(super) fn write<'a>(
         encode_takes(steps, into);
     } else if kind == Kind::Settle {
         encode_settlements(steps, into);
+        if alone {
+            into.word(ALONE);
+        }
     } else {
         for (_, step) in steps {
             encode(kind, channel, step, into);

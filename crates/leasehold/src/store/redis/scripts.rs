@@ -169,12 +169,16 @@ pub(super) enum Counters {
     Shared,
     /// By bucket of names, at a node of a quorum.
     ByBucket(NodeTerms),
+    /// By slot, at a node of a cluster: the keys of a script must share a slot.
+    BySlot,
 }
 
 /// All scripts, and the form that the server understands.
 pub(super) struct Scripts {
     sources: &'static [ScriptSource],
-    pub(super) counters: Counters,
+    counters: Counters,
+    /// The server is a node of a cluster.
+    in_cluster: AtomicBool,
     /// How this client counts, and the server of the last connection: see [`Scripts::counts`].
     counts: RwLock<Arc<str>>,
     /// The server has refused a `#!lua` line.
@@ -190,6 +194,7 @@ impl Default for Scripts {
         Self {
             sources: &SOURCES,
             counters: Counters::Shared,
+            in_cluster: AtomicBool::new(false),
             counts: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
             by_text: AtomicBool::new(false),
@@ -207,10 +212,23 @@ impl Scripts {
         }
     }
 
+    /// Where the fences of this server are counted.
+    pub(super) fn counters(&self) -> Counters {
+        match self.counters {
+            Counters::Shared if self.in_cluster.load(Ordering::Relaxed) => Counters::BySlot,
+            counters => counters,
+        }
+    }
+
+    /// Whether the server of the last connection is a node of a cluster.
+    pub(super) fn is_in_cluster(&self, is_in: bool) {
+        self.in_cluster.store(is_in, Ordering::Relaxed);
+    }
+
     /// The quorum of which the server is a node, if it is one.
     pub(super) const fn node(&self) -> Option<NodeTerms> {
         match self.counters {
-            Counters::Shared => None,
+            Counters::Shared | Counters::BySlot => None,
             Counters::ByBucket(node) => Some(node),
         }
     }
@@ -232,7 +250,7 @@ impl Scripts {
     /// The scripts that every lock needs, in the order of loading.
     const fn hot(&self) -> [usize; 4] {
         match self.counters {
-            Counters::Shared => [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY],
+            Counters::Shared | Counters::BySlot => [SETTLE, SETTLE_MANY, TAKE, ACQUIRE_MANY],
             Counters::ByBucket(_) => [SETTLE, SETTLE_MANY, PROPOSE, PROPOSE_MANY],
         }
     }

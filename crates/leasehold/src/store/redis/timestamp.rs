@@ -7,11 +7,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use leasehold_core::LockName;
 use leasehold_core::timestamp::{Content, Reply, Step, Unit, fits, has_passed, is_mine};
 use redis::{Cmd, ErrorKind, RedisResult, Value, cmd};
 
 use super::RedisStore;
+use super::cluster::Server;
 use super::connection::Connected;
 use super::connection::link::Wire;
 use super::fault::is_wrong_type;
@@ -29,10 +32,10 @@ pub(super) async fn take(
     name: &LockName,
     ask: &TimestampRequest,
 ) -> Result<Reply, StoreError> {
-    let take = async |connected: &Connected| {
-        let mut connection = connected.wire.clone();
+    let take = async |server: Arc<Server>, connected: Connected| {
+        let mut connection = connected.wire;
         if ask.by_script {
-            by_script(&store.scripts, &mut connection, name, ask.unit, &ask.step).await
+            by_script(&server.scripts, &mut connection, name, ask.unit, &ask.step).await
         } else {
             by_commands(&mut connection, name, ask.unit, &ask.step).await
         }
@@ -44,7 +47,7 @@ pub(super) async fn take(
         }
         _ => store.limit,
     };
-    store.connection.call(limit, take).await
+    store.servers.call(name.key(), limit, take).await
 }
 
 /// Executes a step as one script.

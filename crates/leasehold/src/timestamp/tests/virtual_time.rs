@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use crate::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::{Attach, Done, Listener, Notice, Store, TimestampRequest};
+use crate::store::{Attach, Done, Listener, Notice, Scope, Store, TimestampRequest};
 use crate::timestamp::{TimestampHold, TimestampLock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -144,7 +144,7 @@ impl Scene {
 
     /// Tells the client that its new connection leads to another server.
     fn replace(&self) {
-        (self.listener)(Notice::Replaced(Replaced::Other));
+        (self.listener)(Notice::Replaced(Replaced::Other, Scope::All));
         (self.listener)(Notice::Reconnected { node: 0 });
     }
 

@@ -263,7 +263,7 @@ impl Simulation {
             What::Notice(client, epoch, notice) => {
                 if self.links[client].epoch == epoch {
                     self.tell(|| format!("{client} is told {notice:?}"));
-                    if matches!(notice, Notice::Replaced(_)) {
+                    if matches!(notice, Notice::Replaced(..)) {
                         self.links[client].lineage = self.server.lineage;
                     }
                     let granted = match &notice {

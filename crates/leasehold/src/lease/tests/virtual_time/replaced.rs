@@ -5,12 +5,12 @@ use leasehold_core::Ttl;
 use super::handing_on::made_before;
 use super::*;
 use crate::error::Replaced;
-use crate::store::Notice;
+use crate::store::{Notice, Scope};
 
 /// Tells the client that its new connection leads to another server.
 fn replace(scene: &Scene) {
     let engine = &scene.client.engine;
-    engine.hear(Notice::Replaced(Replaced::Other));
+    engine.hear(Notice::Replaced(Replaced::Other, Scope::All));
     engine.hear(Notice::Reconnected { node: 0 });
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::store::Scope;
 
 impl Host {
     /// The number of locks that a process would find that opens the file now.
@@ -20,7 +21,10 @@ impl Peer {
         let notices: Vec<_> = self.heard.try_iter().collect();
         matches!(
             notices[..],
-            [Notice::Replaced(Replaced::File), Notice::Reconnected { .. }]
+            [
+                Notice::Replaced(Replaced::File, Scope::All),
+                Notice::Reconnected { .. }
+            ]
         )
     }
 }

@@ -249,8 +249,7 @@ fn credentials_in(url: &str, address: &Address) -> Option<RedisConnectionInfo> {
     } else {
         vec![Address::parse(url).ok()?]
     };
-    let shown = address.to_string();
-    let this = named.into_iter().find(|other| other.to_string() == shown)?;
+    let this = named.into_iter().find(|other| other.is_given_as(address))?;
     Some(this.settings.clone())
 }
 

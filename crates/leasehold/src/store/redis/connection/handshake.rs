@@ -28,6 +28,8 @@ pub(crate) struct Handshake<'a> {
 pub(crate) struct HandshakeResult {
     /// The connection is subscribed. False if the user has no permission to subscribe.
     pub(crate) listening: bool,
+    /// The server is a node of a cluster.
+    pub(super) in_cluster: bool,
     /// The identity of the server; `None` if the user has no permission to ask for it.
     pub(super) server: Option<ServerId>,
 }
@@ -56,9 +58,18 @@ impl Handshake<'_> {
         let mut answers = answers.into_iter();
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
         // If the user has no permission for ROLE, a replica shows itself later by the error READONLY.
-        self.check_role(self.allowed(next())?)?;
+        let role = self.allowed(next())?;
         let hello = HelloReply::read(self.allowed(next())?);
-        self.check_mode(&hello)?;
+        let in_cluster = hello.is_cluster();
+        if in_cluster && self.scripts.node().is_some() {
+            let why = "it is a node of a cluster, and a node of a quorum must be a server of its own: use one with cluster-enabled no";
+            return Err(self.error(StoreErrorKind::Misconfigured, why));
+        }
+        // A replica in a cluster names the node that has the slot of a step.
+        if !in_cluster {
+            self.check_role(role)?;
+        }
+        self.scripts.is_in_cluster(in_cluster);
         self.scripts.frees_by(hello.native());
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
         let knows = next();
@@ -87,11 +98,18 @@ impl Handshake<'_> {
             }
         };
         // A client without permission to subscribe polls, and says so in the queue.
-        let listening = async { self.permitted(wire.subscribe(self.channel).await) };
+        let listening = async {
+            if in_cluster {
+                // By channels of slots (`Flight`), which version 7 knows.
+                return Ok(hello.is_old() == Some(false));
+            }
+            self.permitted(wire.subscribe(self.channel).await)
+        };
         // Started one after the other, so that all leave in one packet.
         let ((), (), listening) = futures_util::join!(adopted, loaded, listening);
         Ok(HandshakeResult {
             listening: listening?,
+            in_cluster,
             server,
         })
     }
@@ -137,15 +155,6 @@ impl Handshake<'_> {
         let (host, port) = (text(1), text(2));
         let detail = format!("it is a replica of {host}:{port}; connect to the primary");
         Err(self.error(StoreErrorKind::ReadOnly, &detail))
-    }
-
-    /// Refuses a cluster node: there, all locks of a batch would have to share a slot.
-    fn check_mode(&self, hello: &HelloReply) -> Result<(), StoreError> {
-        if !hello.is_cluster() {
-            return Ok(());
-        }
-        let detail = "it is a node of a Redis Cluster, which is not supported yet; use a server with cluster-enabled no";
-        Err(self.error(StoreErrorKind::Protocol, detail))
     }
 
     /// The answer; `None` if this command is refused.

@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 #[cfg(any(test, feature = "doctor"))]
 use crate::clock::Moment;
-use crate::store::contract::Listener;
+use crate::store::contract::{Listener, Notice};
 #[cfg(any(test, feature = "doctor"))]
 use crate::store::redis::pipeline::Batch;
-use crate::store::redis::pipeline::{Call, Flight};
+use crate::store::redis::pipeline::{ASKING, Call, Flight};
 use crate::store::redis::protocol;
 #[cfg(any(test, feature = "doctor"))]
 use crate::store::redis::protocol::{Contended, Kind};
@@ -54,6 +54,10 @@ pub(crate) struct Link {
 pub(crate) struct Wire {
     calls: mpsc::UnboundedSender<Call>,
     called: Arc<AtomicWaker>,
+    /// Each request is one command, for a slot that the node does not own yet.
+    asking: bool,
+    /// Messages in this slot may answer the requests.
+    slot: Option<u16>,
 }
 
 impl Link {
@@ -68,6 +72,8 @@ impl Link {
         let wire = Wire {
             calls: sender,
             called: called.clone(),
+            asking: false,
+            slot: None,
         };
         let link = Self {
             stream,
@@ -129,9 +135,18 @@ impl Link {
             match value {
                 // It answers the request to subscribe.
                 Value::Push {
-                    kind: PushKind::Subscribe,
+                    kind: PushKind::Subscribe | PushKind::SSubscribe,
                     ..
                 } => self.flight.hear(Value::Okay, now)?,
+                Value::Push {
+                    kind: PushKind::SUnsubscribe,
+                    data,
+                } => {
+                    if let Some(channel) = data.first().and_then(protocol::text) {
+                        self.flight.is_deaf_on(channel);
+                    }
+                    (self.listener)(Notice::Missed);
+                }
                 Value::Push { kind, data } => self.hear(&kind, &data),
                 reply => self.flight.hear(reply, now)?,
             }
@@ -159,7 +174,7 @@ impl Link {
 
     fn hear(&self, kind: &PushKind, data: &[Value]) {
         match kind {
-            PushKind::Message => {
+            PushKind::Message | PushKind::SMessage => {
                 if let Some(Value::BulkString(payload)) = data.get(1)
                     && let Some(notice) = protocol::notice(payload)
                 {
@@ -227,10 +242,34 @@ impl Wire {
         if replies == 0 {
             return Ok(Vec::new());
         }
-        let (call, answer) = Call::new(bytes, replies);
+        let asks = usize::from(self.asking);
+        let bytes = if self.asking {
+            [ASKING, &bytes].concat()
+        } else {
+            bytes
+        };
+        let (call, answer) = Call::new(bytes, replies + asks, self.slot);
         self.calls.send(call).map_err(|_| lost())?;
         self.called.wake();
-        answer.await.map_err(|_| lost())
+        let mut heard = answer.await.map_err(|_| lost())?;
+        Ok(heard.split_off(asks))
+    }
+
+    /// The same connection, subscribed to the client's channel in this slot of a cluster.
+    #[cfg(feature = "entries")]
+    pub(crate) fn listening_in(&self, slot: u16) -> Self {
+        Self {
+            slot: Some(slot),
+            ..self.clone()
+        }
+    }
+
+    /// The same connection, for requests of one command each whose slot the node does not own yet.
+    pub(crate) fn asking(&self) -> Self {
+        Self {
+            asking: true,
+            ..self.clone()
+        }
     }
 }
 

@@ -18,9 +18,10 @@ pub(super) mod handshake;
 pub(super) mod link;
 mod placement;
 
+use std::collections::HashSet;
 #[cfg(feature = "entries")]
 use std::sync::OnceLock;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,20 +32,22 @@ use redis::{RedisError, RedisResult, Value, cmd};
 use tokio::sync::watch;
 
 use self::dial::{Dial, Established};
-use self::handshake::{Seat, ServerId, replaced};
+use self::handshake::{HandshakeResult, Seat, ServerId, replaced};
 use self::link::{Link, Wire};
 use self::placement::Placement;
 use super::address::Address;
-use super::fault::classify;
-use super::pipeline::{Action, CompletedBatch, ConnectionState, DisconnectReason, Queue};
-use super::protocol::{self, POLL_ONLY};
+use super::fault::{Redirect, classify};
+use super::pipeline::{
+    Action, CompletedBatch, ConnectionState, DisconnectReason, PendingReply, Queue,
+};
+use super::protocol::{self, MOST, POLL_ONLY};
 use super::scripts::Scripts;
 #[cfg(feature = "entries")]
 use super::server_time::ServerTime;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
-use crate::store::contract::{Attach, Done, Listener, Notice};
+use crate::store::contract::{Attach, Done, Listener, Notice, Scope};
 
 /// How long a server may take to answer PING after a request timed out.
 const PING_TIMEOUT: Duration = Duration::from_millis(500);
@@ -79,8 +82,25 @@ struct Shared {
     )]
     last: Mutex<Option<Option<ServerId>>>,
     placement: Placement,
-    /// The place of a node of a quorum.
-    seat: Option<Seat>,
+    part: Part,
+    /// The slots of a cluster in which the last connection was subscribed.
+    slots: Mutex<HashSet<u16>>,
+}
+
+/// What the server may be a part of.
+pub(super) enum Part {
+    /// A node of a quorum has a seat.
+    Quorum(Seat),
+    /// A server may be a node of a cluster.
+    Cluster(Weak<dyn Cluster>),
+}
+
+/// The servers of a cluster, as a node of it sees them.
+pub(super) trait Cluster: Send + Sync {
+    /// This node has sent a step elsewhere.
+    fn follow(&self, from: &Address, redirect: Redirect, step: Step, waiting: PendingReply);
+    /// A server is a node of a cluster, or what is known of the nodes may be out of date.
+    fn look_again(&self, is_cluster: bool);
 }
 
 /// An established connection. A caller must fetch it anew for each call, since the next one may lead to another server.
@@ -108,7 +128,7 @@ impl Connection {
         address: Address,
         attach: Attach,
         scripts: Arc<Scripts>,
-        seat: Option<Seat>,
+        part: Part,
     ) -> Self {
         let (status, current) = watch::channel(CurrentConnection::Connecting);
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
@@ -121,9 +141,10 @@ impl Connection {
             scripts,
             current: status,
             last: Mutex::default(),
-            // A connection with a seat is one of several.
-            placement: Placement::new(seat.is_none()),
-            seat,
+            // A request to a quorum awaits several servers.
+            placement: Placement::new(matches!(part, Part::Cluster(_))),
+            part,
+            slots: Mutex::default(),
         });
         let work = shared.clone();
         let run = move || run(work.clone());
@@ -144,10 +165,14 @@ impl Connection {
         self.shared.queue.push(name, step, done, now, limit);
     }
 
-    /// The clock that measures the time limits.
-    #[cfg(feature = "entries")]
-    pub(super) fn clock(&self) -> &Clock {
-        &self.shared.clock
+    /// Where the server is.
+    pub(super) fn address(&self) -> &Address {
+        &self.shared.address
+    }
+
+    /// The steps on their way to the server.
+    pub(super) fn queue(&self) -> &Queue {
+        &self.shared.queue
     }
 
     /// True if the connection is subscribed to the client's channel.
@@ -280,6 +305,7 @@ impl Shared {
                     }
                 }
                 Err(error) => {
+                    self.look_again(false);
                     let current = CurrentConnection::Down(error.clone());
                     let down = ConnectionState::Down(error);
                     self.queue.set(down, || self.publish(current));
@@ -300,7 +326,7 @@ impl Shared {
         };
         let established = dial.establish(&self.channel).await?;
         // A server that does not say which one it is cannot be told from others.
-        if let (Some(seat), Some(server)) = (&self.seat, &established.2.server) {
+        if let (Part::Quorum(seat), Some(server)) = (&self.part, &established.2.server) {
             seat.take(server.run()).map_err(|other| {
                 let (kind, server) = (StoreErrorKind::Misconfigured, self.address.to_string());
                 let why = format!(
@@ -314,13 +340,27 @@ impl Shared {
 
     /// Gives the connection up. The outcome of its steps is unknown. The listener is told first.
     fn disconnect(&self, why: DisconnectReason) {
-        if let Some(seat) = &self.seat {
-            seat.leave();
+        match &self.part {
+            Part::Quorum(seat) => seat.leave(),
+            Part::Cluster(_) => self.look_again(false),
         }
         let cut = why.describe().1;
         (self.listener)(Notice::Cut { node: 0, why: cut });
         self.queue
             .disconnect(why, || self.publish(CurrentConnection::Connecting));
+    }
+
+    fn cluster(&self) -> Option<Arc<dyn Cluster>> {
+        match &self.part {
+            Part::Quorum(_) => None,
+            Part::Cluster(cluster) => cluster.upgrade(),
+        }
+    }
+
+    fn look_again(&self, is_cluster: bool) {
+        if let Some(cluster) = self.cluster() {
+            cluster.look_again(is_cluster);
+        }
     }
 
     fn publish(&self, current: CurrentConnection) {
@@ -336,7 +376,11 @@ impl Shared {
 
     /// Sends steps and delivers answers until the connection is given up. Returns the reason.
     async fn serve(&self, (mut link, wire, agreed): Established) -> DisconnectReason {
-        let listening = agreed.listening;
+        let HandshakeResult {
+            listening,
+            in_cluster,
+            ..
+        } = agreed;
         let current = CurrentConnection::Up(Connected {
             wire: wire.clone(),
             #[cfg(feature = "entries")]
@@ -344,21 +388,33 @@ impl Shared {
             #[cfg(feature = "entries")]
             tracking: Arc::default(),
         });
-        let state = ConnectionState::Up { listening };
-        self.queue.set(state, || self.publish(current));
-        if let Some(how) = self.record_server(agreed.server.as_ref()) {
-            (self.listener)(Notice::Replaced(how));
-        }
-        (self.listener)(Notice::Reconnected { node: 0 });
         let channel = if listening { &self.channel } else { POLL_ONLY };
         link.flight.publishes_on(channel);
+        link.flight.listens_in(std::mem::take(&mut *self.slots()));
+        if in_cluster {
+            self.look_again(true);
+        }
+        let state = ConnectionState::Up {
+            listening,
+            by_slot: in_cluster,
+        };
+        self.queue.set(state, || self.publish(current));
+        if let Some(how) = self.record_server(agreed.server.as_ref()) {
+            (self.listener)(Notice::Replaced(how, Scope::All));
+        }
+        (self.listener)(Notice::Reconnected { node: 0 });
         let mut check = None;
         let end = poll_fn(|context| self.poll_serve(&mut link, &wire, &mut check, context)).await;
         // The replies that arrived together with the end of the connection.
         while let Some(completed) = link.flight.next_completed() {
             self.deliver(completed);
         }
+        *self.slots() = link.flight.take_slots();
         end
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashSet<u16>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves what can be moved now. Ready when the connection is to be given up.
@@ -399,10 +455,20 @@ impl Shared {
                     return Poll::Ready(DisconnectReason::Silent);
                 }
             }
-            if let Some(completed) = link.flight.next_completed() {
+            if link.flight.is_deaf() {
+                self.queue.is_deaf();
+            }
+            let mut answered = 0;
+            // In a cluster, the steps of a batch share a slot: a batch may have one step only.
+            while answered < MOST
+                && let Some(completed) = link.flight.next_completed()
+            {
+                answered += completed.batch.steps.len();
                 if !self.deliver(completed) {
                     return Poll::Ready(DisconnectReason::Lost);
                 }
+            }
+            if answered > 0 {
                 // Lets the callers go first: what they ask for now goes in one batch.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -422,9 +488,26 @@ impl Shared {
             error
         };
         self.queue.learn(completed.replies());
-        let answers = completed.answers.into_iter().flatten();
-        let answers = answers.map(|answer| answer.map_err(&mut verdict));
-        self.queue.answer(completed.batch.id, answers);
+        let CompletedBatch { batch, answers } = completed;
+        let mut redirected = Vec::new();
+        let may_redirect = matches!(self.part, Part::Cluster(_));
+        let answers = answers.into_iter().flatten().zip(batch.steps);
+        let answers = answers.map(|(answer, (_, step))| match answer {
+            Err(error) => {
+                if let Some(redirect) = Redirect::of(&error).filter(|_| may_redirect) {
+                    redirected.push((redirect, step));
+                    return None;
+                }
+                Some(Err(verdict(error)))
+            }
+            Ok(reply) => Some(Ok(reply)),
+        });
+        let elsewhere = self.queue.answer(batch.id, answers);
+        for ((redirect, step), waiting) in redirected.into_iter().zip(elsewhere) {
+            if let Some(cluster) = self.cluster() {
+                cluster.follow(&self.address, redirect, step, waiting);
+            }
+        }
         is_reliable
     }
 

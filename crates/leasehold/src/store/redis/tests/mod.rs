@@ -6,18 +6,19 @@ mod vectors;
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
 use testkit::{RedisServer, Reply, RespConn};
 use tokio::runtime::{Builder, Runtime};
 
-use super::connection::Connected;
+use super::Address;
+use super::cluster::{Server, Servers};
 use super::connection::handshake::Seat;
 use super::connection::link::Wire;
+use super::connection::{Connected, Connection, Part};
 use super::scripts::Scripts;
-use super::{Address, RedisStore};
 use crate::clock::Clock;
 use crate::runtime::Tasks;
 use crate::store::contract::Attach;
@@ -31,9 +32,9 @@ pub(super) const LIMIT: Duration = Duration::from_secs(20);
 /// hears all messages: as a program that watches every channel, it counts for no waiter.
 pub(super) struct Scene {
     /// Keeps the connection.
-    _store: RedisStore,
-    pub(super) wire: Wire,
+    _sender: Server,
     pub(super) scripts: Arc<Scripts>,
+    pub(super) wire: Wire,
     pub(super) runtime: Runtime,
     commands: RespConn,
     subscriber: RespConn,
@@ -53,14 +54,14 @@ impl Scene {
         }
         let server = builder.start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let (store, wire) = connect(&server, &runtime, scripts, seat);
+        let (sender, wire) = connect(&server, &runtime, scripts, seat);
         let mut subscriber = server.connection();
         subscriber.send(&["PSUBSCRIBE", "*"]).unwrap();
         Self {
             commands: server.connection(),
             subscriber,
-            scripts: store.scripts.clone(),
-            _store: store,
+            scripts: sender.scripts.clone(),
+            _sender: sender,
             wire,
             runtime,
             server,
@@ -120,13 +121,13 @@ impl Scene {
     }
 }
 
-/// A store with its connection, which lasts as long.
+/// A connection to the server, and what it sends.
 pub(super) fn connect(
     server: &RedisServer,
     runtime: &Runtime,
     scripts: Scripts,
     seat: Option<Seat>,
-) -> (RedisStore, Wire) {
+) -> (Server, Wire) {
     let _inside = runtime.enter();
     let attach = Attach {
         client: ClientId::new(u64::MAX),
@@ -136,12 +137,16 @@ pub(super) fn connect(
         limit: LIMIT,
     };
     let address = Address::parse(&server.url()).unwrap();
-    let store = RedisStore::with(scripts, address, attach, seat);
+    let part = seat.map_or_else(|| Part::Cluster(Weak::<Servers>::new()), Part::Quorum);
+    let scripts = Arc::new(scripts);
+    let connection = Connection::open(address, attach, scripts.clone(), part);
     let wire = async |connected: &Connected| Ok(connected.wire.clone());
-    let wire = runtime
-        .block_on(store.connection.call(LIMIT, wire))
-        .unwrap();
-    (store, wire)
+    let wire = runtime.block_on(connection.call(LIMIT, wire)).unwrap();
+    let server = Server {
+        connection,
+        scripts,
+    };
+    (server, wire)
 }
 
 /// The installed server (`None`), and each other one that a variable `REDIS_SERVER_BIN_<name>` names.

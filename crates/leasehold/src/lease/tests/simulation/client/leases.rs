@@ -57,7 +57,7 @@ impl Leases {
                     lease.wanted_since = (held.queued > 0).then_some(since);
                 }
             }
-            Event::Noticed(Notice::Replaced(_)) => self.was_replaced = true,
+            Event::Noticed(Notice::Replaced(..)) => self.was_replaced = true,
             _ => {}
         }
     }

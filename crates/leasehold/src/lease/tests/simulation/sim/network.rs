@@ -8,7 +8,7 @@ use leasehold_core::{LockName, Outcome, Step};
 use super::{Flight, MS, SECOND, Simulation, What, latency};
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::lease::effects::To;
-use crate::store::Notice;
+use crate::store::{Notice, Scope};
 
 /// A message of an earlier connection arrives at most this late. A request with a TTL also arrives before the TTL ends.
 const LATE: u64 = 1_900 * MS;
@@ -224,7 +224,7 @@ impl Simulation {
         (link.connected, link.last, link.connected_at) = (true, [0; 4], self.at);
         let epoch = link.epoch;
         if link.lineage != self.server.lineage {
-            let replaced = Notice::Replaced(Replaced::Successor);
+            let replaced = Notice::Replaced(Replaced::Successor, Scope::All);
             self.plan(0, What::Notice(client, epoch, replaced));
         }
         self.plan(

@@ -61,7 +61,7 @@ impl Scene {
             command.word(word);
             command.write(&mut bytes);
         }
-        let (call, hears) = Call::new(bytes, words.len());
+        let (call, hears) = Call::new(bytes, words.len(), None);
         self.flight.call(call);
         hears
     }

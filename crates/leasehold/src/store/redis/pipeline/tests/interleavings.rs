@@ -196,7 +196,7 @@ impl Play {
             let told = |error| classify("there", &error).0;
             self.queue.learn(completed.replies());
             let answers = completed.answers.into_iter().flatten();
-            let answers = answers.map(|answer| answer.map_err(told));
+            let answers = answers.map(|answer| Some(answer.map_err(told)));
             self.queue.answer(completed.batch.id, answers);
         }
         self.receive();
@@ -207,7 +207,7 @@ impl Play {
         let word = format!("call-{}", self.calls.len());
         let (mut bytes, mut command) = (Vec::new(), Command::default());
         command.word(&word).write(&mut bytes);
-        let (call, answer) = Call::new(bytes, 1);
+        let (call, answer) = Call::new(bytes, 1, None);
         self.flight.call(call);
         self.calls.push((word, self.connection, answer));
     }
@@ -268,8 +268,13 @@ impl Play {
         let native = self.random.choice([None, Some(NATIVE[0]), Some(NATIVE[1])]);
         let native = native.unwrap();
         self.scripts.frees_by(native);
-        self.queue
-            .set(ConnectionState::Up { listening: true }, || {});
+        self.queue.set(
+            ConnectionState::Up {
+                listening: true,
+                by_slot: false,
+            },
+            || {},
+        );
     }
 
     /// Each step has one answer at most, and that is the server's. (SQ1)

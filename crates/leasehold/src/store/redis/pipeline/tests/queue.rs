@@ -38,9 +38,13 @@ impl Scene {
             queue: Queue::new("redis://there/".into()),
             answers: Answers::default(),
         };
-        scene
-            .queue
-            .set(ConnectionState::Up { listening: true }, || {});
+        scene.queue.set(
+            ConnectionState::Up {
+                listening: true,
+                by_slot: false,
+            },
+            || {},
+        );
         scene
     }
 
@@ -90,7 +94,9 @@ fn a_few_steps_go_at_once_and_what_frees_goes_first() {
     assert_eq!(sent, [vec![2], vec![1], vec![0]]);
     assert!(scene.batches().is_empty());
     for batch in batches {
-        scene.queue.answer(batch.id, vec![Ok(Reply::Released)]);
+        scene
+            .queue
+            .answer(batch.id, vec![Some(Ok(Reply::Released))]);
     }
     assert_eq!(scene.answered(), [(2, None), (1, None), (3, None)]);
 }
@@ -167,7 +173,9 @@ fn a_lock_that_others_want_goes_in_a_batch_of_its_own() {
         scene.push(2, release_under(2), at(0), LIMIT);
         let batches = scene.batches();
         for batch in &batches {
-            scene.queue.answer(batch.id, vec![Ok(Reply::Released)]);
+            scene
+                .queue
+                .answer(batch.id, vec![Some(Ok(Reply::Released))]);
         }
         batches.iter().map(|batch| batch.kind).collect::<Vec<_>>()
     };
@@ -251,7 +259,7 @@ fn step_is_answered_once_by_time_limit_or_server() {
         Some(Action::CheckLiveness)
     ));
 
-    let replies = vec![Ok(Reply::Released), Ok(Reply::Released)];
+    let replies = vec![Some(Ok(Reply::Released)), Some(Ok(Reply::Released))];
     scene.queue.answer(sent[0].id, replies);
     assert_eq!(scene.answered(), [(1, None)]);
     scene.queue.disconnect(DisconnectReason::Lost, || {});
@@ -283,16 +291,22 @@ fn lost_connection_leaves_sent_steps_unknown_and_others_queued() {
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
     assert!(told && !scene.queue.is_listening());
-    scene.queue.answer(sent[0].id, vec![Ok(Reply::Released)]);
+    scene
+        .queue
+        .answer(sent[0].id, vec![Some(Ok(Reply::Released))]);
     assert!(scene.answered().is_empty());
 
     assert!(
         scene.next_action(true).is_none(),
         "there is no connection yet"
     );
-    scene
-        .queue
-        .set(ConnectionState::Up { listening: true }, || {});
+    scene.queue.set(
+        ConnectionState::Up {
+            listening: true,
+            by_slot: false,
+        },
+        || {},
+    );
     assert_eq!(numbers(&scene.batches()[0]), [2]);
 }
 
@@ -315,7 +329,7 @@ fn the_sweeper_sleeps_until_the_next_time_limit() {
     assert_eq!(next(100), Some(at(1_100)));
     while let Some(Action::Send(batches)) = scene.next_action(true) {
         for batch in batches {
-            let replies = batch.steps.iter().map(|_| Ok(Reply::Released));
+            let replies = batch.steps.iter().map(|_| Some(Ok(Reply::Released)));
             scene.queue.answer(batch.id, replies);
         }
     }

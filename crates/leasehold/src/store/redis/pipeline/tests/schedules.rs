@@ -82,7 +82,10 @@ impl Scene {
         let mut number = 0;
         while !self.queue.is_closed() {
             number += 1;
-            let state = ConnectionState::Up { listening: true };
+            let state = ConnectionState::Up {
+                listening: true,
+                by_slot: false,
+            };
             self.queue.set(state, || {});
             self.serve(number).await;
             self.queue.disconnect(DisconnectReason::Lost, || {});
@@ -130,7 +133,7 @@ impl Scene {
         let answers: Vec<_> = batch
             .steps
             .iter()
-            .map(|(_, step)| Ok(reply(number(step))))
+            .map(|(_, step)| Some(Ok(reply(number(step)))))
             .collect();
         self.queue.answer(batch.id, answers);
     }

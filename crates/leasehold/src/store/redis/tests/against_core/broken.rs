@@ -102,7 +102,7 @@ const OF_A_LOCK: [Mistake; 27] = [
         "false",
     ),
     // The short way grants to a waiter that cannot be told.
-    ("call('PUBSUB', 'NUMSUB', channel)[2] == 0", "false"),
+    ("call('PUBSUB', numsub, channel)[2] == 0", "false"),
     // The short way draws the time, even if the last fence was higher.
     ("fences = string.format('%.0f', last + 1)", ""),
     // The short way does not mark the value while more wait.

@@ -14,7 +14,7 @@ use redis::{RedisError, RedisResult};
 
 use super::model::{Memory, Role, channel, terms, terms_of, wants};
 use super::steps::{FOREIGN_VALUES, Intrusion, LOST};
-use crate::store::redis::RedisStore;
+use crate::store::redis::cluster::Server;
 use crate::store::redis::connection::handshake::Seat;
 use crate::store::redis::connection::link::Wire;
 use crate::store::redis::protocol::{COUNTER, Contended, Kind, MARK, counter_of, mode_word};
@@ -58,7 +58,7 @@ pub(super) fn messages_of(outcome: &Outcome, name: &LockName) -> Vec<(String, St
 pub(super) struct Redis {
     pub(super) role: Role,
     /// The store of clients that count the nodes of another quorum, and its connection.
-    others: (RedisStore, Wire),
+    others: (Server, Wire),
     pub(super) scene: Scene,
     requests: usize,
 }

@@ -30,7 +30,8 @@ impl Scene {
         step: &Step,
         listens: bool,
     ) -> Result<Taken, String> {
-        let taken = by_script(&self.scripts, &mut self.wire, key, step, listens);
+        let tag = listens.then(String::new);
+        let taken = by_script(&self.scripts, &mut self.wire, key, step, tag);
         let taken = self.runtime.block_on(taken);
         taken.map_err(|error| error.to_string())
     }

@@ -1,0 +1,562 @@
+//! The servers of a store, and which of them has a name: one server has all, and a node of a cluster those of its slots.
+//!
+//! A server that turns out to be a node of a cluster sends each step to the node that has its slot (`MOVED`). So a client works before it
+//! knows the nodes, and also without permission to ask for them (`CLUSTER SLOTS`). The map of the slots only saves that detour.
+//!
+//! # Invariants
+//!
+//! - **M1** A step is at one server at a time: it goes on only after a node has refused to execute it, or before it was sent.
+//! - **M2** Where a slot is, the nodes decide. A map that is out of date costs time, and nothing else.
+//! - **M3** A lease that a promoted replica may not know is doubtful, and renewed at once (L4).
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Duration;
+
+use leasehold_core::{SLOTS, Step, slot};
+use redis::{RedisResult, Value, cmd};
+use tokio::sync::{Notify, watch};
+
+use super::address::Address;
+use super::connection::{Cluster, Connected, Connection, Part};
+use super::fault::Redirect;
+use super::pipeline::PendingReply;
+use super::protocol::{Detour, array, number, text};
+use super::scripts::{Counters, Scripts};
+use crate::clock::Moment;
+use crate::error::{Replaced, StoreError, StoreErrorKind};
+use crate::store::contract::{Attach, Notice, Scope};
+
+/// How long a node may take to tell which node has which slot.
+const TELLS_WITHIN: Duration = Duration::from_millis(500);
+
+/// How often the map is made anew without a cause.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// The shortest pause between two looks, and the pause while a node that has slots is out of reach.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long the connection to a node without slots is kept.
+const UNUSED_FOR: Duration = Duration::from_secs(60);
+
+/// The first and the longest pause before a step whose keys are at two nodes is tried again.
+const TRY_PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+
+/// How often nodes may send a step to each other. More often, they contradict each other.
+const MOST_DETOURS: u32 = 16;
+
+/// A server, and its connection.
+pub(super) struct Server {
+    pub(super) connection: Connection,
+    pub(super) scripts: Arc<Scripts>,
+}
+
+/// Host and port.
+type Place = (String, u16);
+
+/// The servers of a store.
+pub(super) struct Servers {
+    given: Address,
+    attach: Attach,
+    this: Weak<Self>,
+    is_cluster: AtomicBool,
+    map: RwLock<Map>,
+    /// The map may be out of date.
+    stale: Arc<Notify>,
+    /// How many maps were made.
+    looked: watch::Sender<usize>,
+}
+
+struct Map {
+    /// The first one also has the steps of a store that is no cluster. A number that is free may be used again.
+    servers: Vec<Option<Known>>,
+    /// The number of the server that has this slot; empty before the first node has told.
+    owners: Vec<u16>,
+    /// The last answer to `CLUSTER SLOTS`.
+    told: Told,
+}
+
+/// A server in the map.
+struct Known {
+    /// `None` for a socket.
+    place: Option<Place>,
+    server: Arc<Server>,
+    /// Since when it has no slot.
+    unused_since: Option<Moment>,
+}
+
+/// The ranges of slots, by their first one.
+type Told = BTreeMap<u16, Range>;
+
+struct Range {
+    last: u16,
+    primary: Place,
+    /// The node id of the primary, and those of its replicas.
+    id: String,
+    replicas: Vec<String>,
+}
+
+impl Servers {
+    /// Begins to connect.
+    pub(super) fn open(given: Address, attach: Attach) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let servers = Self {
+                given,
+                attach,
+                this: this.clone(),
+                is_cluster: AtomicBool::new(false),
+                map: RwLock::new(Map {
+                    servers: Vec::new(),
+                    owners: Vec::new(),
+                    told: Told::new(),
+                }),
+                stale: Arc::default(),
+                looked: watch::Sender::new(0),
+            };
+            let mut map = servers.write();
+            map.servers.push(Some(Known {
+                place: servers.given.place(),
+                server: servers.connect(servers.given.clone()),
+                unused_since: None,
+            }));
+            for place in servers.given.seeds.clone() {
+                servers.number_of(&mut map, place);
+            }
+            drop(map);
+            servers
+        })
+    }
+
+    /// Waits until a server can be used and, in a cluster, until the nodes have told which of them has which slot.
+    pub(super) async fn ready(&self) -> Result<(), StoreError> {
+        let mut looked = self.looked.subscribe();
+        let mut answers = Vec::new();
+        for server in self.all() {
+            answers.push(server.connection.ready().await);
+            if answers.last().is_some_and(Result::is_ok) {
+                break;
+            }
+        }
+        // The node that the URL names first says most.
+        let first = answers.swap_remove(0);
+        if !answers.iter().any(Result::is_ok) {
+            first?;
+        }
+        if !self.is_cluster() {
+            if self.given.is_cluster {
+                let why = "it is no node of a cluster; write redis:// for a single server";
+                let (kind, store) = (StoreErrorKind::Misconfigured, self.given.to_string());
+                return Err(StoreError::new(store, kind, why));
+            }
+            return Ok(());
+        }
+        let told = looked.wait_for(|looked| *looked > 0);
+        // Without permission to ask, the detours remain.
+        drop(self.attach.clock.within(self.attach.limit, told).await);
+        Ok(())
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.is_cluster.load(Ordering::Relaxed)
+    }
+
+    /// The server that has this key.
+    pub(super) fn of(&self, key: &str) -> Arc<Server> {
+        let map = self.read();
+        let owner = map.owners.get(usize::from(slot(key))).copied();
+        let owner = map.servers.get(usize::from(owner.unwrap_or_default()));
+        // There is one always: what has a slot is not given up, nor is the last one.
+        let any = || map.servers.iter().flatten().next();
+        let known = owner.and_then(Option::as_ref).or_else(any);
+        let server = known.map(|known| known.server.clone());
+        drop(map);
+        server.unwrap_or_else(|| self.connect(self.given.clone()))
+    }
+
+    /// All servers.
+    pub(super) fn all(&self) -> Vec<Arc<Server>> {
+        let map = self.read();
+        let known = map.servers.iter().flatten();
+        known.map(|known| known.server.clone()).collect()
+    }
+
+    /// Sends a call to the server that has this key, and goes where that one says, within `limit`.
+    pub(super) async fn call<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        key: &str,
+        limit: Duration,
+        request: impl Fn(Arc<Server>, Connected) -> F,
+    ) -> Result<T, StoreError> {
+        let clock = &self.attach.clock;
+        let begun = clock.now();
+        let (mut server, mut asks, mut detours) = (self.of(key), false, 0);
+        loop {
+            let mut redirect = None;
+            let left = limit.saturating_sub(clock.now().since(begun));
+            let ask = async |connected: &Connected| {
+                let mut connected = connected.clone();
+                if asks {
+                    connected.wire = connected.wire.asking();
+                }
+                let answer = request(server.clone(), connected).await;
+                redirect = answer.as_ref().err().and_then(Redirect::of);
+                answer
+            };
+            let answer = server.connection.call(left, ask).await;
+            let Some(redirect) = redirect.filter(|_| detours < MOST_DETOURS && !left.is_zero())
+            else {
+                return answer;
+            };
+            detours += 1;
+            (server, asks) = match redirect {
+                Redirect::Moved { slot, to } => {
+                    (self.moved(server.connection.address(), slot, to), false)
+                }
+                Redirect::Ask { to } => (self.at(server.connection.address(), to), true),
+                Redirect::TryAgain => {
+                    clock.sleep(pause(detours)).await;
+                    (self.of(key), false)
+                }
+            };
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Map> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(&self, address: Address) -> Arc<Server> {
+        let scripts = Arc::new(Scripts::new(Counters::Shared));
+        let part = Part::Cluster(self.this.clone());
+        let (this, listener, place) = (
+            self.this.clone(),
+            self.attach.listener.clone(),
+            address.place(),
+        );
+        let listener = Arc::new(move |notice| {
+            let servers = this.upgrade().filter(|servers| servers.is_cluster());
+            listener(match (notice, servers) {
+                // Another one keeps the locks of this node.
+                (Notice::Replaced(how, _), Some(servers)) => {
+                    let slots = servers.slots_of(place.as_ref());
+                    Notice::Replaced(how, slots)
+                }
+                (notice, _) => notice,
+            });
+        });
+        let attach = Attach {
+            listener,
+            ..self.attach.clone()
+        };
+        let connection = Connection::open(address, attach, scripts.clone(), part);
+        Arc::new(Server {
+            connection,
+            scripts,
+        })
+    }
+
+    /// The slots of the server at this place, as far as it is known which ones it has.
+    fn slots_of(&self, place: Option<&Place>) -> Scope {
+        let map = self.read();
+        let ranges = map.told.iter();
+        let ranges = ranges.filter(|(_, range)| Some(&range.primary) == place);
+        let slots: Vec<_> = ranges.map(|(first, range)| *first..=range.last).collect();
+        if slots.is_empty() {
+            return Scope::All;
+        }
+        Scope::Slots(slots.into())
+    }
+
+    /// The number of the server at this place.
+    fn number_of(&self, map: &mut Map, place: Place) -> usize {
+        let is_there = |known: &Option<Known>| {
+            let known = known.as_ref();
+            known.is_some_and(|known| known.place.as_ref() == Some(&place))
+        };
+        if let Some(number) = map.servers.iter().position(is_there) {
+            return number;
+        }
+        let (host, port) = &place;
+        let known = Known {
+            server: self.connect(self.given.of_node(host, *port)),
+            place: Some(place),
+            unused_since: Some(self.attach.clock.now()),
+        };
+        let free = map.servers.iter().position(Option::is_none);
+        let number = free.unwrap_or(map.servers.len());
+        if free.is_none() {
+            map.servers.push(None);
+        }
+        map.servers[number] = Some(known);
+        number
+    }
+
+    /// The server at this place, as the server `from` says; without a host, at another port of the same host.
+    fn at(&self, from: &Address, place: Place) -> Arc<Server> {
+        let mut map = self.write();
+        let number = self.number_of(&mut map, beside(from, place));
+        server_with(&map, number)
+    }
+
+    /// A node says that this slot is at another one.
+    fn moved(&self, from: &Address, slot: u16, to: Place) -> Arc<Server> {
+        let mut map = self.write();
+        let number = self.number_of(&mut map, beside(from, to));
+        if let Some(owner) = map.owners.get_mut(usize::from(slot)) {
+            *owner = number as u16;
+        }
+        self.stale.notify_one();
+        server_with(&map, number)
+    }
+
+    /// Asks the nodes, one after the other, which of them has which slot.
+    async fn look(&self) -> bool {
+        let mut servers = self.all();
+        // Another one first each time, since one may be wrong.
+        let turn = *self.looked.borrow() % servers.len().max(1);
+        servers.rotate_left(turn);
+        servers.sort_by_key(|server| !server.connection.queue().is_up());
+        for server in servers {
+            let ask = async |connected: &Connected| {
+                let mut wire = connected.wire.clone();
+                cmd("CLUSTER").arg("SLOTS").query_async(&mut wire).await
+            };
+            let told: Result<Value, _> = server.connection.call(TELLS_WITHIN, ask).await;
+            let from = server.connection.address();
+            if let Some(told) = told.ok().and_then(|told| read_slots(&told, from)) {
+                self.learn(told);
+                self.looked.send_modify(|looked| *looked += 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Makes the map anew.
+    fn learn(&self, told: Told) {
+        let now = self.attach.clock.now();
+        let mut guard = self.write();
+        let map = &mut *guard;
+        let mut owners = vec![0; usize::from(SLOTS)];
+        let mut has_slots = vec![false; map.servers.len()];
+        for (first, range) in &told {
+            let number = self.number_of(map, range.primary.clone());
+            has_slots.resize(map.servers.len(), false);
+            has_slots[number] = true;
+            owners[usize::from(*first)..=usize::from(range.last)].fill(number as u16);
+        }
+        let failed = failed_over(&map.told, &told);
+        let moved = !map.owners.is_empty() && map.owners != owners;
+        (map.owners, map.told) = (owners, told);
+        let (mut homeless, mut gone) = (Vec::new(), Vec::new());
+        for (slot, has_slots) in map.servers.iter_mut().zip(has_slots) {
+            let Some(known) = slot.as_mut() else {
+                continue;
+            };
+            if has_slots {
+                known.unused_since = None;
+                continue;
+            }
+            let queue = known.server.connection.queue();
+            // What was not sent goes to the node that has the slot now.
+            homeless.extend(queue.take_back());
+            let is_failed = |(_, place): &(_, Place)| known.place.as_ref() == Some(place);
+            if failed.iter().any(is_failed) {
+                // It may be paused. Its steps get no answer that would count.
+                queue.report_demoted();
+            }
+            let since = *known.unused_since.get_or_insert(now);
+            if now.since(since) >= UNUSED_FOR {
+                gone.extend(slot.take());
+            }
+        }
+        drop(guard);
+        drop(gone);
+        if !failed.is_empty() {
+            // (M3)
+            let slots = failed.into_iter().map(|(slots, _)| slots).collect();
+            let replaced = Notice::Replaced(Replaced::Successor, Scope::Slots(slots));
+            (self.attach.listener)(replaced);
+        }
+        for (step, waiting) in homeless {
+            let server = self.of(waiting.name.key());
+            let queue = server.connection.queue();
+            queue.push_on(step, waiting, Detour::default());
+        }
+        if moved {
+            (self.attach.listener)(Notice::Missed);
+        }
+    }
+
+    /// True if a server that has slots is out of reach.
+    fn is_one_down(&self) -> bool {
+        let map = self.read();
+        let mut known = map.servers.iter().flatten();
+        known.any(|known| known.unused_since.is_none() && !known.server.connection.queue().is_up())
+    }
+
+    fn try_later(&self, step: Step, waiting: PendingReply) {
+        let (servers, clock) = (self.this.clone(), self.attach.clock.clone());
+        let pause = pause(waiting.detours);
+        self.attach.tasks.spawn_aside(async move {
+            clock.sleep(pause).await;
+            if let Some(servers) = servers.upgrade() {
+                let server = servers.of(waiting.name.key());
+                let queue = server.connection.queue();
+                queue.push_on(step, waiting, Detour::default());
+            }
+        });
+    }
+}
+
+impl Cluster for Servers {
+    fn follow(&self, from: &Address, redirect: Redirect, step: Step, mut waiting: PendingReply) {
+        waiting.detours += 1;
+        let is_split = redirect == Redirect::TryAgain;
+        let is_in_time = waiting.is_in_time(self.attach.clock.now());
+        if !is_in_time || waiting.detours > MOST_DETOURS && !is_split {
+            let why = if is_split {
+                "the slot of its keys is being moved to another node"
+            } else {
+                "the nodes of the cluster send the request to each other"
+            };
+            let unavailable = StoreErrorKind::Unavailable;
+            return waiting.fail(StoreError::new(from.to_string(), unavailable, why));
+        }
+        let (server, detour) = match redirect {
+            Redirect::Moved { slot, to } => (self.moved(from, slot, to), Detour::default()),
+            Redirect::Ask { to } => {
+                let (asking, alone) = (true, is_settle(&step));
+                (self.at(from, to), Detour { asking, alone })
+            }
+            Redirect::TryAgain if is_settle(&step) && waiting.detours % 2 == 1 => {
+                let (asking, alone) = (false, true);
+                (self.of(waiting.name.key()), Detour { asking, alone })
+            }
+            Redirect::TryAgain => return self.try_later(step, waiting),
+        };
+        server.connection.queue().push_on(step, waiting, detour);
+    }
+
+    fn look_again(&self, is_cluster: bool) {
+        if is_cluster && !self.is_cluster.swap(true, Ordering::Relaxed) {
+            let keep = keep(self.this.clone(), self.stale.clone(), self.attach.clone());
+            self.attach.tasks.spawn_aside(keep);
+        }
+        if self.is_cluster() {
+            self.stale.notify_one();
+        }
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stale.notify_one();
+    }
+}
+
+/// Makes the map anew when it may be out of date, until the store is gone.
+async fn keep(servers: Weak<Servers>, stale: Arc<Notify>, Attach { clock, .. }: Attach) {
+    loop {
+        let _ = clock.within(LOOK_EVERY, stale.notified()).await;
+        let Some(servers) = servers.upgrade() else {
+            return;
+        };
+        if !servers.look().await || servers.is_one_down() {
+            stale.notify_one();
+        }
+        drop(servers);
+        clock.sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// A server that the map has just named.
+fn server_with(map: &Map, number: usize) -> Arc<Server> {
+    let known = map.servers[number].as_ref();
+    known.expect("it was put there").server.clone()
+}
+
+/// A place as a server names it: without a host, it is on the same host.
+fn beside(from: &Address, (host, port): Place) -> Place {
+    match from.place() {
+        Some((same, _)) if host.is_empty() => (same, port),
+        _ => (host, port),
+    }
+}
+
+/// True for a step that one key is enough for.
+const fn is_settle(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Extend { fence: Some(_), .. } | Step::Release { fence: Some(_), .. }
+    )
+}
+
+fn pause(tries: u32) -> Duration {
+    let [first, longest] = TRY_PAUSE;
+    (first * tries.min(10)).min(longest)
+}
+
+/// The slots whose primary was replaced by one of its replicas, and where it was.
+fn failed_over(before: &Told, now: &Told) -> Vec<(RangeInclusive<u16>, Place)> {
+    let mut failed = Vec::new();
+    for (first, range) in before {
+        let later = now.range(..=range.last).rev();
+        let later = later.take_while(|(_, later)| later.last >= *first);
+        for (begin, later) in later {
+            if later.id != range.id && range.replicas.contains(&later.id) {
+                let slots = *begin.max(first)..=later.last.min(range.last);
+                failed.push((slots, range.primary.clone()));
+            }
+        }
+    }
+    failed
+}
+
+/// Reads the answer of a node to `CLUSTER SLOTS`.
+fn read_slots(value: &Value, from: &Address) -> Option<Told> {
+    let mut told = Told::new();
+    for range in array(value)? {
+        let [first, last, primary, replicas @ ..] = array(range)? else {
+            return None;
+        };
+        let id = |node: &Value| Some(text(array(node)?.get(2)?)?.to_owned());
+        let node = array(primary)?;
+        // The node that answers may not know its own name.
+        let host = node.first().and_then(text).filter(|host| *host != "?");
+        // A certificate is made for a name.
+        let name = node.get(3).filter(|_| from.is_encrypted());
+        let host = name.and_then(hostname).or(host).unwrap_or_default();
+        let port = u16::try_from(number(node.get(1)?)?).ok()?;
+        let slot = |value| u16::try_from(number(value)?).ok();
+        let (first, last) = (slot(first)?, slot(last)?);
+        if first > last || last >= SLOTS {
+            return None;
+        }
+        let range = Range {
+            last,
+            primary: beside(from, (host.to_owned(), port)),
+            id: id(primary)?,
+            replicas: replicas.iter().filter_map(id).collect(),
+        };
+        told.insert(first, range);
+    }
+    (!told.is_empty()).then_some(told)
+}
+
+/// The host name in what `CLUSTER SLOTS` adds to a node.
+fn hostname(more: &Value) -> Option<&str> {
+    let words: Vec<&Value> = match more {
+        Value::Map(pairs) => pairs.iter().flat_map(|(key, value)| [key, value]).collect(),
+        other => array(other)?.iter().collect(),
+    };
+    let mut pairs = words.chunks_exact(2);
+    let pair = pairs.find(|pair| text(pair[0]) == Some("hostname"))?;
+    text(pair[1]).filter(|name| !name.is_empty())
+}

@@ -1,0 +1,118 @@
+//! A replica takes over. The leases of its slots are confirmed at once, or lost and told.
+
+use futures_util::future::join_all;
+use leasehold::{Client, Lease};
+use testkit::{RedisCluster, RedisServer};
+
+use crate::common::{TTL, eventually, lost, take};
+use crate::scene::{connect, millis, soon};
+
+/// Names whose slots this node has.
+fn names_at(cluster: &RedisCluster, node: &RedisServer, many: usize) -> Vec<String> {
+    let names = (0..).map(|number| format!("n{number}"));
+    let here = names.filter(|name| cluster.primary(cluster.slot(name)).port() == node.port());
+    here.take(many).collect()
+}
+
+async fn take_all(client: &Client, names: &[String]) -> Vec<Lease> {
+    join_all(names.iter().map(|name| take(client, name))).await
+}
+
+/// The replica of this node.
+fn replica_of<'a>(cluster: &'a RedisCluster, node: &RedisServer) -> &'a RedisServer {
+    let port = i64::from(node.port());
+    let follows = |other: &&RedisServer| {
+        let role = other.cli(&["ROLE"]);
+        let role = role.array();
+        role[0].text() == "slave" && role[2].int() == port
+    };
+    cluster.nodes().iter().find(follows).expect("it has one")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_replica_has_is_confirmed_and_what_it_lacks_is_lost() {
+    let cluster = RedisServer::builder()
+        .password("secret")
+        .start_cluster(3, 3);
+    let client = connect(&cluster).await;
+    let node = &cluster.nodes()[0];
+    let names = names_at(&cluster, node, 60);
+    let (known, unknown) = names.split_at(30);
+    let known = take_all(&client, known).await;
+    let elsewhere = take_all(&client, &names_at(&cluster, &cluster.nodes()[1], 10)).await;
+    assert_eq!(node.cli(&["WAIT", "1", "10000"]).int(), 1);
+    let replica = replica_of(&cluster, node);
+    // From now on, the replica receives nothing.
+    replica.cli(&["CONFIG", "SET", "masterauth", "wrong"]);
+    node.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
+    let unknown = take_all(&client, unknown).await;
+    let fences: Vec<_> = known.iter().map(Lease::fence).collect();
+
+    cluster.failover(replica, "TAKEOVER");
+    for lease in unknown {
+        soon("it is told", lease.lost()).await;
+        lost(lease.release().await);
+    }
+    for lease in &known {
+        let what = "the new primary confirms it";
+        eventually(what, async || !lease.is_doubtful()).await;
+        assert!(!lease.is_lost(), "{:?}", lease.loss());
+    }
+    // Fences rise also where the counter of the replica was behind.
+    let released = join_all(known.into_iter().map(Lease::release)).await;
+    released
+        .into_iter()
+        .for_each(|released| released.expect("held"));
+    let again = take_all(&client, &names[..30]).await;
+    for (again, before) in again.iter().zip(fences) {
+        assert!(again.fence() > before);
+    }
+    for lease in elsewhere {
+        lease.release().await.expect("held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_and_waiters_outlive_a_primary_that_is_killed_or_paused() {
+    let cluster = RedisCluster::start(3, 3);
+    for paused in [false, true] {
+        let node = &cluster.nodes()[usize::from(paused)];
+        let names = names_at(&cluster, node, 20);
+        let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+        let held = take_all(&one, &names).await;
+        let lock = other.mutex(&names[0]).ttl(TTL);
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        eventually("it waits", async || {
+            let seen = one.inspect(&names[0]).await.expect("an answer");
+            !seen.queue.is_empty()
+        })
+        .await;
+        assert_eq!(node.cli(&["WAIT", "1", "10000"]).int(), 1);
+        let replica = replica_of(&cluster, node);
+        if paused {
+            node.pause();
+        } else {
+            node.kill();
+        }
+        cluster.failover(replica, "TAKEOVER");
+        for lease in &held {
+            soon("it is renewed", async {
+                while lease.extend(TTL).await.is_err() {
+                    tokio::time::sleep(millis(5)).await;
+                }
+            })
+            .await;
+        }
+        for lease in held {
+            lease.release().await.expect("held");
+        }
+        let served = soon("it is served", waiter).await.expect("no panic");
+        served.expect("its turn").release().await.expect("held");
+        if paused {
+            node.resume();
+        } else {
+            node.restart();
+        }
+        cluster.settle();
+    }
+}

@@ -1,0 +1,210 @@
+//! A slot moves, with its locks. A lease lives on: its key is enough to renew and to release it. Who wants the lock waits for the end of
+//! the move.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use leasehold::Client;
+use testkit::RedisCluster;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::common::{TTL, eventually, look, stand_in_line, take};
+use crate::scene::{MOMENTS, Moment, Moving, connect, millis, soon};
+
+/// At each moment of a move, on locks with names of their own: one slot moves to and fro.
+async fn at_each_moment(test: impl AsyncFn(&Moving<'_>, [Client; 2], Moment)) {
+    let cluster = RedisCluster::start(2, 0);
+    for moment in MOMENTS {
+        let name = format!("{{m}}{moment:?}");
+        let moving = Moving::new(&cluster, &name);
+        let clients = [connect(&cluster).await, connect(&cluster).await];
+        test(&moving, clients, moment).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_renewed_and_released_at_each_moment() {
+    at_each_moment(async |moving, [one, other], moment| {
+        let lease = take(&one, moving.name).await;
+        let to = moving.another();
+        moving.until(moment, to);
+        let what = format!("{moment:?}");
+        for _ in 0..3 {
+            soon(&what, lease.extend(TTL)).await.expect(&what);
+        }
+        let fence = lease.fence();
+        soon(&what, lease.release()).await.expect(&what);
+        moving.to_its_end(moment, to);
+        let lock = other.mutex(moving.name).ttl(TTL);
+        let next = soon(&what, lock.acquire()).await.expect("it is free");
+        assert!(next.fence() > fence, "{what}");
+        next.release().await.expect("held");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_served_after_the_move() {
+    at_each_moment(async |moving, [one, other], moment| {
+        let lease = take(&one, moving.name).await;
+        let mut waiting = JoinSet::new();
+        stand_in_line(&mut waiting, 0, other.mutex(moving.name).ttl(TTL)).await;
+        let to = moving.another();
+        moving.until(moment, to);
+        let what = format!("{moment:?}");
+        soon(&what, lease.extend(TTL)).await.expect(&what);
+        let fence = lease.fence();
+        soon(&what, lease.release()).await.expect(&what);
+        moving.to_its_end(moment, to);
+        let served = soon(&what, waiting.join_next()).await;
+        let (_, next) = served.expect("one waits").expect("no panic");
+        let next = next.expect(&what);
+        assert!(next.fence() > fence, "{what}");
+        next.release().await.expect("held");
+        let seen = look(&one, moving.name).await;
+        assert!(seen.holder.is_none() && seen.queue.is_empty(), "{seen:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_during_a_move_is_delayed_and_not_refused() {
+    at_each_moment(async |moving, [one, other], moment| {
+        let before = take(&one, moving.name).await;
+        let fence = before.fence();
+        before.release().await.expect("held");
+        let to = moving.another();
+        moving.until(moment, to);
+        let what = format!("{moment:?}");
+        let lock = other.mutex(moving.name).ttl(TTL);
+        let asks = tokio::spawn(async move { lock.acquire().await });
+        sleep(millis(100)).await;
+        moving.to_its_end(moment, to);
+        let lease = soon(&what, asks).await.expect("no panic").expect(&what);
+        assert!(lease.fence() > fence, "{what}");
+        lease.release().await.expect("held");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_breaks_a_lock_that_has_moved() {
+    at_each_moment(async |moving, [one, other], moment| {
+        let lease = take(&one, moving.name).await;
+        let to = moving.another();
+        moving.until(moment, to);
+        let breaks = other.clone();
+        let (name, fence) = (moving.name.to_owned(), lease.fence());
+        let breaking = tokio::spawn(async move { breaks.break_lock(&name, fence).await });
+        sleep(millis(20)).await;
+        moving.to_its_end(moment, to);
+        let what = format!("{moment:?}");
+        soon(&what, breaking).await.expect("no panic").expect(&what);
+        soon(&what, lease.lost()).await;
+    })
+    .await;
+}
+
+/// One slot moves thirty times, while clients renew and take its locks. The campaign in `scripts/soak` moves it more often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_lease_is_lost_while_its_slot_moves_again_and_again() {
+    let moves =
+        std::env::var("LEASEHOLD_MOVES").map_or(30, |moves| moves.parse().expect("a number"));
+    let cluster = Arc::new(RedisCluster::start(2, 0));
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let names: Vec<String> = (0..20).map(|number| format!("{{m}}{number}")).collect();
+    let mut held = Vec::new();
+    for name in &names {
+        let lock = one.mutex(name).ttl(millis(6_000));
+        held.push(lock.acquire().await.expect("free"));
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut busy = JoinSet::new();
+    for client in [&one, &one, &other, &other] {
+        let lock = client.mutex("{m}busy").ttl(TTL);
+        let (is_over, inside, served) = (is_over.clone(), inside.clone(), served.clone());
+        busy.spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
+                let lease = lock.acquire().await.expect("its turn");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                lease.release().await.expect("held");
+                served.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+    for moved in 0..moves {
+        let before = served.load(Ordering::SeqCst);
+        let moves = cluster.clone();
+        let moved = tokio::task::spawn_blocking(move || {
+            let moving = Moving::new(&moves, "{m}busy");
+            moving.until(Moment::After, moving.another());
+            moved
+        });
+        let moved = moved.await.expect("it moves");
+        eventually(&format!("served after move {moved}"), async || {
+            served.load(Ordering::SeqCst) > before + 4
+        })
+        .await;
+    }
+    is_over.store(true, Ordering::SeqCst);
+    while let Some(ended) = soon("all end", busy.join_next()).await {
+        ended.expect("no panic");
+    }
+    for lease in held {
+        assert!(!lease.is_lost(), "{:?}", lease.loss());
+        lease.extend(TTL).await.expect("held");
+        lease.release().await.expect("held");
+    }
+}
+
+/// The server ends subscriptions when a slot leaves it, and says so between replies. Each reply still goes to who asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_ends_unasked_shifts_no_reply() {
+    let cluster = RedisCluster::start(2, 0);
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let moving = Moving::new(&cluster, "{m}");
+    let lease = take(&one, "{m}").await;
+    let mut waiting = JoinSet::new();
+    stand_in_line(&mut waiting, 0, other.mutex("{m}").ttl(TTL)).await;
+    // Locks beside it on the node that loses the slot: each with its own fence.
+    let from = cluster.primary(cluster.slot("{m}")).port();
+    let stays = (0..2_000).map(|number| format!("n{number}"));
+    let here = stays.filter(|name| cluster.primary(cluster.slot(name)).port() == from);
+    let names: Vec<String> = here.take(50).collect();
+    let mut held = Vec::new();
+    for name in &names {
+        held.push(take(&other, name).await);
+    }
+    let to = moving.another();
+    moving.until(Moment::Keys, to);
+    let looks = async {
+        for _ in 0..20 {
+            let seen = join_all(names.iter().map(|name| other.inspect(name))).await;
+            for (seen, lease) in seen.into_iter().zip(&held) {
+                let holder = seen.expect("an answer").holder.expect("held");
+                assert_eq!(holder.fence, Some(lease.fence()), "{}", lease.name());
+            }
+        }
+    };
+    let ends = async {
+        sleep(millis(1)).await;
+        moving.to_its_end(Moment::Keys, to);
+    };
+    tokio::join!(looks, ends);
+    lease.release().await.expect("held");
+    let served = soon("it is served", waiting.join_next()).await;
+    let (_, next) = served.expect("one waits").expect("no panic");
+    next.expect("its turn").release().await.expect("held");
+    soon(
+        "all are given back",
+        join_all(held.into_iter().map(|lease| lease.release())),
+    )
+    .await
+    .into_iter()
+    .for_each(|released| released.expect("held"));
+}

@@ -1,0 +1,94 @@
+//! What a URL may say of a cluster.
+
+use leasehold::{Client, StoreErrorKind};
+use testkit::{RedisCluster, RedisServer};
+
+use crate::common::{invalid, store_error, take};
+use crate::scene::connect;
+
+/// Takes and releases locks on all nodes.
+async fn works(client: &Client) {
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let lease = take(client, name).await;
+        lease.release().await.expect("held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_is_enough_to_find_the_others() {
+    let cluster = RedisCluster::start(3, 1);
+    // Also by the URL of a single server, and by a replica.
+    for node in cluster.nodes() {
+        for scheme in ["redis+cluster", "valkey+cluster", "redis"] {
+            let url = format!("{scheme}://{}/", node.address());
+            works(&Client::connect(&url).await.expect("it works")).await;
+        }
+    }
+    let nobody = testkit::ReservedPort::new();
+    let url = format!(
+        "redis+cluster://127.0.0.1:{},{}/",
+        nobody.number(),
+        cluster.nodes()[2].address()
+    );
+    works(
+        &Client::connect(&url)
+            .await
+            .expect("the second node answers"),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_have_the_login_of_the_url() {
+    let cluster = RedisServer::builder()
+        .password("secret")
+        .start_cluster(2, 0);
+    let url = format!("redis+cluster://:secret@{}/", cluster.addresses());
+    works(&Client::connect(&url).await.expect("it works")).await;
+    let url = format!("redis+cluster://:wrong@{}/", cluster.addresses());
+    let error = store_error(Client::connect(&url).await);
+    assert_eq!(error.kind, StoreErrorKind::Denied);
+    assert!(!error.to_string().contains("wrong@"), "{error}");
+}
+
+/// The nodes send a client on that may not ask for the map.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_not_ask_for_the_slots_is_sent_on() {
+    let cluster = RedisCluster::start(3, 0);
+    for node in cluster.nodes() {
+        node.cli(&["ACL", "SETUSER", "default", "-cluster|slots"]);
+    }
+    works(&connect(&cluster).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_refused_with_what_to_write() {
+    let single = RedisServer::start();
+    let url = format!("redis+cluster://{}/", single.address());
+    let error = store_error(Client::connect(&url).await);
+    assert_eq!(error.kind, StoreErrorKind::Misconfigured);
+    assert!(error.detail.contains("redis://"), "{error}");
+    for (url, said) in [
+        ("redis+cluster://a,b/3", "database"),
+        ("redis+cluster://a,,b", "host"),
+        ("redis+cluster://a,b:x/", "port"),
+        ("redis+cluster:///", "host"),
+    ] {
+        let error = invalid(Client::connect(url).await);
+        assert!(error.to_string().contains(said), "{url}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_is_down_says_so() {
+    let alone = RedisServer::builder()
+        .option("cluster-enabled", "yes")
+        .start();
+    let client = Client::connect(&alone.url()).await.expect("it answers");
+    let error = store_error(client.mutex("a").try_acquire().await);
+    assert_eq!(error.kind, StoreErrorKind::Unavailable);
+    assert!(
+        error.detail.contains("CLUSTERDOWN") && !error.may_have_taken_effect,
+        "{error}"
+    );
+}
