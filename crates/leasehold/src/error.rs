@@ -143,6 +143,8 @@ pub enum Replaced {
     Other,
     /// The user may not send `INFO`, so the client cannot tell whether a new connection leads to another server.
     Unknown,
+    /// The slot of the lock is at another node of the cluster: it was moved there, or a replica took over, which may lack the last writes.
+    Slot,
     /// The file of a `local:` store, or one that SQLite keeps beside it, was removed or replaced.
     File,
 }
@@ -158,6 +160,9 @@ impl fmt::Display for Replaced {
             }
             Self::Unknown => {
                 "the server may have been replaced (this user may not ask which one it is: INFO)"
+            }
+            Self::Slot => {
+                "the slot of the lock went to another node of the cluster (moved, or a replica took over)"
             }
             Self::File => "the file, or its -wal or -shm file, was removed or replaced",
         })

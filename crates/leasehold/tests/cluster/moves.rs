@@ -10,7 +10,7 @@ use testkit::RedisCluster;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::common::{TTL, eventually, look, stand_in_line, take};
+use crate::common::{TTL, eventually, look, lost, stand_in_line, take};
 use crate::scene::{MOMENTS, Moment, Moving, connect, millis, soon};
 
 /// At each moment of a move, on locks with names of their own: one slot moves to and fro.
@@ -102,7 +102,7 @@ async fn an_operator_breaks_a_lock_that_has_moved() {
         moving.to_its_end(moment, to);
         let what = format!("{moment:?}");
         soon(&what, breaking).await.expect("no panic").expect(&what);
-        soon(&what, lease.lost()).await;
+        lost(soon(&what, lease.release()).await);
     })
     .await;
 }
@@ -167,12 +167,12 @@ async fn no_lease_is_lost_while_its_slot_moves_again_and_again() {
 async fn a_subscription_that_ends_unasked_shifts_no_reply() {
     let cluster = RedisCluster::start(2, 0);
     let (one, other) = (connect(&cluster).await, connect(&cluster).await);
-    let moving = Moving::new(&cluster, "{m}");
-    let lease = take(&one, "{m}").await;
+    let moving = Moving::new(&cluster, "{m}x");
+    let lease = take(&one, "{m}x").await;
     let mut waiting = JoinSet::new();
-    stand_in_line(&mut waiting, 0, other.mutex("{m}").ttl(TTL)).await;
+    stand_in_line(&mut waiting, 0, other.mutex("{m}x").ttl(TTL)).await;
     // Locks beside it on the node that loses the slot: each with its own fence.
-    let from = cluster.primary(cluster.slot("{m}")).port();
+    let from = cluster.primary(cluster.slot("{m}x")).port();
     let stays = (0..2_000).map(|number| format!("n{number}"));
     let here = stays.filter(|name| cluster.primary(cluster.slot(name)).port() == from);
     let names: Vec<String> = here.take(50).collect();

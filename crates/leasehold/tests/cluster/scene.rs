@@ -95,9 +95,11 @@ pub(crate) const fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A client of the cluster that these nodes are in.
+/// A client of the cluster.
 pub(crate) async fn connect(cluster: &RedisCluster) -> Client {
-    let url = format!("redis+cluster://{}", cluster.addresses());
+    let password = cluster.nodes()[0].password();
+    let login = password.map_or_else(String::new, |password| format!(":{password}@"));
+    let url = format!("redis+cluster://{login}{}", cluster.addresses());
     Client::connect(&url).await.expect("it works")
 }
 

@@ -88,7 +88,7 @@ async fn a_cluster_that_is_down_says_so() {
     let error = store_error(client.mutex("a").try_acquire().await);
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
     assert!(
-        error.detail.contains("CLUSTERDOWN") && !error.may_have_taken_effect,
+        error.detail.contains("no node of the cluster serves") && !error.may_have_taken_effect,
         "{error}"
     );
 }

@@ -126,8 +126,8 @@ impl RedisCluster {
         }
     }
 
-    /// The last step of a move, when the source has no key left: the target has the slot, then every primary that runs knows it.
-    /// Replicas hear of it later.
+    /// The last step of a move, when the source has no key left: the target has the slot, then every primary that runs knows it, and
+    /// all nodes know its epoch. Replicas hear of the slot later.
     #[track_caller]
     pub fn end_move(&self, slot: u16, to: &RedisServer) {
         done(set_slot(to, slot, "NODE", to));
@@ -136,6 +136,16 @@ impl RedisCluster {
                 done(set_slot(node, slot, "NODE", to));
             }
         }
+        // The next target draws no epoch if it believes to have the last one. Two nodes would then contradict each other for ever.
+        done(until(LIMIT, || {
+            let epoch = epoch(to, to)?;
+            self.running().try_for_each(|node| {
+                let seen = self::epoch(node, to)?;
+                check(seen == epoch, || {
+                    format!("{} knows epoch {seen} of {epoch}", node.address())
+                })
+            })
+        }));
     }
 
     /// Makes a replica a primary by `CLUSTER FAILOVER` with an option: `FORCE`, `TAKEOVER`, or none, for which its primary must run.
@@ -255,6 +265,15 @@ fn lines(node: &RedisServer) -> Result<Vec<Vec<String>>, String> {
 
 fn id(node: &RedisServer) -> Result<String, String> {
     Ok(node.ask("CLUSTER MYID")?.text())
+}
+
+/// The epoch of a node, as another one sees it.
+fn epoch(by: &RedisServer, of: &RedisServer) -> Result<String, String> {
+    let id = id(of)?;
+    let mut lines = lines(by)?.into_iter();
+    let line = lines.find(|words| words[0] == id);
+    let line = line.ok_or_else(|| format!("{} does not know {id}", by.address()))?;
+    Ok(line[6].clone())
 }
 
 fn is_primary(node: &RedisServer) -> Result<bool, String> {

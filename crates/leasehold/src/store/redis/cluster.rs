@@ -7,7 +7,7 @@
 //!
 //! - **M1** A step is at one server at a time: it goes on only after a node has refused to execute it, or before it was sent.
 //! - **M2** Where a slot is, the nodes decide. A map that is out of date costs time, and nothing else.
-//! - **M3** A lease that a promoted replica may not know is doubtful, and renewed at once (L4).
+//! - **M3** A lease whose slot has another node is doubtful, and renewed at once (L4): a replica that took over may not know it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -44,8 +44,8 @@ const UNUSED_FOR: Duration = Duration::from_secs(60);
 /// The first and the longest pause before a step whose keys are at two nodes is tried again.
 const TRY_PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
-/// How often nodes may send a step to each other. More often, they contradict each other.
-const MOST_DETOURS: u32 = 16;
+/// How often nodes may send a step to each other without a pause. If it happens more often, they contradict each other for now.
+const QUICK_DETOURS: u32 = 4;
 
 /// A server, and its connection.
 pub(super) struct Server {
@@ -93,9 +93,8 @@ type Told = BTreeMap<u16, Range>;
 struct Range {
     last: u16,
     primary: Place,
-    /// The node id of the primary, and those of its replicas.
+    /// The node id of the primary.
     id: String,
-    replicas: Vec<String>,
 }
 
 impl Servers {
@@ -153,7 +152,6 @@ impl Servers {
             return Ok(());
         }
         let told = looked.wait_for(|looked| *looked > 0);
-        // Without permission to ask, the detours remain.
         drop(self.attach.clock.within(self.attach.limit, told).await);
         Ok(())
     }
@@ -205,17 +203,20 @@ impl Servers {
                 answer
             };
             let answer = server.connection.call(left, ask).await;
-            let Some(redirect) = redirect.filter(|_| detours < MOST_DETOURS && !left.is_zero())
-            else {
+            let is_late = clock.now().since(begun) >= limit;
+            let Some(redirect) = redirect.filter(|_| !is_late) else {
                 return answer;
             };
             detours += 1;
+            if detours > QUICK_DETOURS {
+                clock.sleep(pause(detours)).await;
+            }
+            let from = server.connection.address();
             (server, asks) = match redirect {
-                Redirect::Moved { slot, to } => {
-                    (self.moved(server.connection.address(), slot, to), false)
-                }
-                Redirect::Ask { to } => (self.at(server.connection.address(), to), true),
-                Redirect::TryAgain => {
+                Redirect::Moved { slot, to } => (self.moved(from, slot, to), false),
+                Redirect::Ask { to } => (self.at(from, to), true),
+                Redirect::TryAgain | Redirect::Down => {
+                    self.stale.notify_one();
                     clock.sleep(pause(detours)).await;
                     (self.of(key), false)
                 }
@@ -246,6 +247,11 @@ impl Servers {
                 (Notice::Replaced(how, _), Some(servers)) => {
                     let slots = servers.slots_of(place.as_ref());
                     Notice::Replaced(how, slots)
+                }
+                // A slot has left this node, maybe since a replica took over.
+                (Notice::Missed, Some(servers)) => {
+                    servers.stale.notify_one();
+                    Notice::Missed
                 }
                 (notice, _) => notice,
             });
@@ -329,11 +335,14 @@ impl Servers {
             };
             let told: Result<Value, _> = server.connection.call(TELLS_WITHIN, ask).await;
             let from = server.connection.address();
-            if let Some(told) = told.ok().and_then(|told| read_slots(&told, from)) {
-                self.learn(told);
-                self.looked.send_modify(|looked| *looked += 1);
-                return true;
+            match told.map(|told| read_slots(&told, from)) {
+                Ok(Some(told)) => self.learn(told),
+                // The detours remain.
+                Err(error) if error.kind == StoreErrorKind::Denied => {}
+                _ => continue,
             }
+            self.looked.send_modify(|looked| *looked += 1);
+            return true;
         }
         false
     }
@@ -351,8 +360,7 @@ impl Servers {
             has_slots[number] = true;
             owners[usize::from(*first)..=usize::from(range.last)].fill(number as u16);
         }
-        let failed = failed_over(&map.told, &told);
-        let moved = !map.owners.is_empty() && map.owners != owners;
+        let changed = changed(&map.told, &told);
         (map.owners, map.told) = (owners, told);
         let (mut homeless, mut gone) = (Vec::new(), Vec::new());
         for (slot, has_slots) in map.servers.iter_mut().zip(has_slots) {
@@ -366,22 +374,21 @@ impl Servers {
             let queue = known.server.connection.queue();
             // What was not sent goes to the node that has the slot now.
             homeless.extend(queue.take_back());
-            let is_failed = |(_, place): &(_, Place)| known.place.as_ref() == Some(place);
-            if failed.iter().any(is_failed) {
-                // It may be paused. Its steps get no answer that would count.
-                queue.report_demoted();
-            }
-            let since = *known.unused_since.get_or_insert(now);
+            let since = *known.unused_since.get_or_insert_with(|| {
+                // A replica may have taken over because it is silent.
+                queue.report_silent();
+                now
+            });
             if now.since(since) >= UNUSED_FOR {
                 gone.extend(slot.take());
             }
         }
         drop(guard);
         drop(gone);
-        if !failed.is_empty() {
+        let has_changed = !changed.is_empty();
+        if has_changed {
             // (M3)
-            let slots = failed.into_iter().map(|(slots, _)| slots).collect();
-            let replaced = Notice::Replaced(Replaced::Successor, Scope::Slots(slots));
+            let replaced = Notice::Replaced(Replaced::Slot, Scope::Slots(changed));
             (self.attach.listener)(replaced);
         }
         for (step, waiting) in homeless {
@@ -389,7 +396,7 @@ impl Servers {
             let queue = server.connection.queue();
             queue.push_on(step, waiting, Detour::default());
         }
-        if moved {
+        if has_changed {
             (self.attach.listener)(Notice::Missed);
         }
     }
@@ -401,9 +408,15 @@ impl Servers {
         known.any(|known| known.unused_since.is_none() && !known.server.connection.queue().is_up())
     }
 
-    fn try_later(&self, step: Step, waiting: PendingReply) {
+    /// Tries a step again after a pause, or answers that there is no time left.
+    fn try_later(&self, from: &Address, why: &str, step: Step, waiting: PendingReply) {
+        self.stale.notify_one();
         let (servers, clock) = (self.this.clone(), self.attach.clock.clone());
         let pause = pause(waiting.detours);
+        if !waiting.is_in_time(clock.now().after(pause)) {
+            let unavailable = StoreErrorKind::Unavailable;
+            return waiting.fail(StoreError::new(from.to_string(), unavailable, why));
+        }
         self.attach.tasks.spawn_aside(async move {
             clock.sleep(pause).await;
             if let Some(servers) = servers.upgrade() {
@@ -418,30 +431,29 @@ impl Servers {
 impl Cluster for Servers {
     fn follow(&self, from: &Address, redirect: Redirect, step: Step, mut waiting: PendingReply) {
         waiting.detours += 1;
-        let is_split = redirect == Redirect::TryAgain;
-        let is_in_time = waiting.is_in_time(self.attach.clock.now());
-        if !is_in_time || waiting.detours > MOST_DETOURS && !is_split {
-            let why = if is_split {
-                "the slot of its keys is being moved to another node"
-            } else {
-                "the nodes of the cluster send the request to each other"
-            };
-            let unavailable = StoreErrorKind::Unavailable;
-            return waiting.fail(StoreError::new(from.to_string(), unavailable, why));
-        }
-        let (server, detour) = match redirect {
-            Redirect::Moved { slot, to } => (self.moved(from, slot, to), Detour::default()),
+        let (key, detours) = (waiting.name.key(), waiting.detours);
+        let is_alone = is_settle(&step) && detours % 2 == 1;
+        let mut why = "the nodes of the cluster send the request to each other";
+        let quick = match redirect {
+            Redirect::Moved { slot, to } => Some((self.moved(from, slot, to), Detour::default())),
             Redirect::Ask { to } => {
                 let (asking, alone) = (true, is_settle(&step));
-                (self.at(from, to), Detour { asking, alone })
+                Some((self.at(from, to), Detour { asking, alone }))
             }
-            Redirect::TryAgain if is_settle(&step) && waiting.detours % 2 == 1 => {
+            Redirect::TryAgain => {
+                why = "the slot of its keys is being moved to another node";
                 let (asking, alone) = (false, true);
-                (self.of(waiting.name.key()), Detour { asking, alone })
+                is_alone.then(|| (self.of(key), Detour { asking, alone }))
             }
-            Redirect::TryAgain => return self.try_later(step, waiting),
+            Redirect::Down => {
+                why = "no node of the cluster serves the slot of its keys";
+                None
+            }
         };
-        server.connection.queue().push_on(step, waiting, detour);
+        match quick.filter(|_| detours <= QUICK_DETOURS || is_alone) {
+            Some((server, detour)) => server.connection.queue().push_on(step, waiting, detour),
+            None => self.try_later(from, why, step, waiting),
+        }
     }
 
     fn look_again(&self, is_cluster: bool) {
@@ -503,30 +515,26 @@ fn pause(tries: u32) -> Duration {
     (first * tries.min(10)).min(longest)
 }
 
-/// The slots whose primary was replaced by one of its replicas, and where it was.
-fn failed_over(before: &Told, now: &Told) -> Vec<(RangeInclusive<u16>, Place)> {
-    let mut failed = Vec::new();
+/// The slots that have another primary now.
+fn changed(before: &Told, now: &Told) -> Arc<[RangeInclusive<u16>]> {
+    let mut changed = Vec::new();
     for (first, range) in before {
         let later = now.range(..=range.last).rev();
         let later = later.take_while(|(_, later)| later.last >= *first);
-        for (begin, later) in later {
-            if later.id != range.id && range.replicas.contains(&later.id) {
-                let slots = *begin.max(first)..=later.last.min(range.last);
-                failed.push((slots, range.primary.clone()));
-            }
+        for (begin, later) in later.filter(|(_, later)| later.id != range.id) {
+            changed.push(*begin.max(first)..=later.last.min(range.last));
         }
     }
-    failed
+    changed.into()
 }
 
 /// Reads the answer of a node to `CLUSTER SLOTS`.
 fn read_slots(value: &Value, from: &Address) -> Option<Told> {
     let mut told = Told::new();
     for range in array(value)? {
-        let [first, last, primary, replicas @ ..] = array(range)? else {
+        let [first, last, primary, ..] = array(range)? else {
             return None;
         };
-        let id = |node: &Value| Some(text(array(node)?.get(2)?)?.to_owned());
         let node = array(primary)?;
         // The node that answers may not know its own name.
         let host = node.first().and_then(text).filter(|host| *host != "?");
@@ -542,8 +550,7 @@ fn read_slots(value: &Value, from: &Address) -> Option<Told> {
         let range = Range {
             last,
             primary: beside(from, (host.to_owned(), port)),
-            id: id(primary)?,
-            replicas: replicas.iter().filter_map(id).collect(),
+            id: text(node.get(2)?)?.to_owned(),
         };
         told.insert(first, range);
     }

@@ -133,6 +133,8 @@ pub(super) enum Redirect {
     Ask { to: (String, u16) },
     /// The keys are at two nodes for now.
     TryAgain,
+    /// The slot has no node that serves it for now.
+    Down,
 }
 
 impl Redirect {
@@ -140,8 +142,10 @@ impl Redirect {
         let ErrorKind::Server(kind) = error.kind() else {
             return None;
         };
-        if kind == ServerErrorKind::TryAgain {
-            return Some(Self::TryAgain);
+        match kind {
+            ServerErrorKind::TryAgain => return Some(Self::TryAgain),
+            ServerErrorKind::ClusterDown => return Some(Self::Down),
+            _ => {}
         }
         let (place, slot) = error.redirect_node()?;
         let (host, port) = place.rsplit_once(':')?;

@@ -32,7 +32,7 @@ use leasehold_core::{LockName, Reply, Step, slot};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
-use super::fault::{is_denied, is_forbidden};
+use super::fault::{Redirect, is_denied, is_forbidden};
 use super::protocol::{
     Contended, Detour, Kind, MOST, POLL_ONLY, decode, native_reply, no_known_form, script_of,
     slot_channel, write, write_native,
@@ -910,7 +910,7 @@ impl Flight {
             Some(Sent::Subscription(slot)) => {
                 if let Err(error) = reply.extract_error() {
                     self.slots.remove(&slot);
-                    if is_forbidden(&error) {
+                    if Redirect::of(&error).is_none() && is_forbidden(&error) {
                         POLL_ONLY.clone_into(&mut self.channel);
                     }
                 }
