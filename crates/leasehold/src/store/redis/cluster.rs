@@ -20,11 +20,12 @@ use redis::{RedisResult, Value, cmd};
 use tokio::sync::{Notify, watch};
 
 use super::address::Address;
+use super::connection::handshake::Seat;
 use super::connection::{Cluster, Connected, Connection, Part};
 use super::fault::Redirect;
 use super::pipeline::PendingReply;
 use super::protocol::{Detour, array, number, text};
-use super::scripts::{Counters, Scripts};
+use super::scripts::{Counters, NodeTerms, Scripts};
 use crate::clock::Moment;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice, Scope};
@@ -98,8 +99,12 @@ struct Range {
 }
 
 impl Servers {
-    /// Begins to connect.
-    pub(super) fn open(given: Address, attach: Attach) -> Arc<Self> {
+    /// Begins to connect. A node of a quorum is a server of its own.
+    pub(super) fn open(
+        given: Address,
+        attach: Attach,
+        node: Option<(NodeTerms, Seat)>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let servers = Self {
                 given,
@@ -117,7 +122,7 @@ impl Servers {
             let mut map = servers.write();
             map.servers.push(Some(Known {
                 place: servers.given.place(),
-                server: servers.connect(servers.given.clone()),
+                server: servers.connect(servers.given.clone(), node),
                 unused_since: None,
             }));
             for place in servers.given.seeds.clone() {
@@ -170,7 +175,7 @@ impl Servers {
         let known = owner.and_then(Option::as_ref).or_else(any);
         let server = known.map(|known| known.server.clone());
         drop(map);
-        server.unwrap_or_else(|| self.connect(self.given.clone()))
+        server.unwrap_or_else(|| self.connect(self.given.clone(), None))
     }
 
     /// All servers.
@@ -232,9 +237,12 @@ impl Servers {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connect(&self, address: Address) -> Arc<Server> {
-        let scripts = Arc::new(Scripts::new(Counters::Shared));
-        let part = Part::Cluster(self.this.clone());
+    fn connect(&self, address: Address, node: Option<(NodeTerms, Seat)>) -> Arc<Server> {
+        let (counters, part) = match node {
+            Some((terms, seat)) => (Counters::ByBucket(terms), Part::Quorum(seat)),
+            None => (Counters::Shared, Part::Cluster(self.this.clone())),
+        };
+        let scripts = Arc::new(Scripts::new(counters));
         let (this, listener, place) = (
             self.this.clone(),
             self.attach.listener.clone(),
@@ -290,7 +298,7 @@ impl Servers {
         }
         let (host, port) = &place;
         let known = Known {
-            server: self.connect(self.given.of_node(host, *port)),
+            server: self.connect(self.given.of_node(host, *port), None),
             place: Some(place),
             unused_since: Some(self.attach.clock.now()),
         };

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join_all, ready};
+use futures_util::future::join_all;
 use leasehold_core::{LockName, Step};
 use redis::{Cmd, Value, cmd};
 
@@ -56,14 +56,14 @@ pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "tls")]
 pub(crate) use self::address::rewrite::{shown, with_option, with_password};
 use self::cluster::{Server, Servers};
+use self::connection::Connected;
 use self::connection::handshake::{Seat, Seats};
-use self::connection::{Connected, Connection, Part};
 #[cfg(feature = "doctor")]
 pub(super) use self::examine::{examine, examine_quorum};
 use self::fault::is_denied;
 pub(super) use self::init::init;
 use self::protocol::{INDEX, QUEUE};
-use self::scripts::{Counters, NodeTerms, Scripts};
+use self::scripts::NodeTerms;
 #[cfg(feature = "entries")]
 use super::contract::EntryStore;
 #[cfg(feature = "timestamp")]
@@ -82,27 +82,18 @@ pub(crate) struct RedisStore {
     limit: Duration,
 }
 
-/// A node of a quorum.
-struct QuorumNode {
-    connection: Connection,
-    limit: Duration,
-}
-
 /// Begins to connect to all servers of a quorum. [`Store::ready`] returns the outcome.
 pub(super) fn open_quorum(address: QuorumAddress, attach: &Attach) -> QuorumStore {
     let (label, terms, durable) = (address.to_string(), address.terms(), address.durable);
     let seats = Arc::new(Seats::default());
     let open = |address: Address, listener| -> Arc<dyn Store> {
-        let scripts = Scripts::new(Counters::ByBucket(NodeTerms { terms, durable }));
         let seat = Seat::new(seats.clone(), &address.to_string());
         let attach = Attach {
             listener,
             ..attach.clone()
         };
-        Arc::new(QuorumNode {
-            limit: attach.limit,
-            connection: Connection::open(address, attach, scripts.into(), Part::Quorum(seat)),
-        })
+        let node = (NodeTerms { terms, durable }, seat);
+        Arc::new(RedisStore::with(address, attach, Some(node)))
     };
     let (clock, nodes) = (attach.clock.clone(), address.nodes);
     QuorumStore::open(
@@ -119,11 +110,15 @@ pub(super) fn open_quorum(address: QuorumAddress, attach: &Attach) -> QuorumStor
 impl RedisStore {
     /// Begins to connect to a server, or to a cluster. [`Store::ready`] returns the outcome.
     pub(super) fn open(address: Address, attach: Attach) -> Self {
+        Self::with(address, attach, None)
+    }
+
+    fn with(address: Address, attach: Attach, node: Option<(NodeTerms, Seat)>) -> Self {
         Self {
             label: address.to_string(),
             clock: attach.clock.clone(),
             limit: attach.limit,
-            servers: Servers::open(address, attach),
+            servers: Servers::open(address, attach, node),
         }
     }
 
@@ -176,29 +171,6 @@ impl RedisStore {
             drop(self.ask(cmd("ZREM").arg(INDEX).arg(&gone)).await);
         }
         Ok(kept.into_iter().map(|(name, _)| name).collect())
-    }
-}
-
-impl Store for QuorumNode {
-    fn label(&self) -> &str {
-        self.connection.label()
-    }
-
-    fn send(&self, name: &LockName, step: Step, done: Done) {
-        let limit = limit_of(&step, self.limit);
-        self.connection.send(name, step, done, limit);
-    }
-
-    fn tells_wanted(&self) -> bool {
-        self.connection.is_listening()
-    }
-
-    fn ready(&self) -> Answering<'_, ()> {
-        self.connection.ready().boxed()
-    }
-
-    fn index(&self, _: Option<LockName>) -> Answering<'_, Vec<String>> {
-        ready(Ok(Vec::new())).boxed()
     }
 }
 
