@@ -1,31 +1,31 @@
-"""Five redis-servers as one quorum. For a `Runner` they are as one server."""
+"""Several redis-servers: five as one quorum. For a `Runner` they are as one server."""
 import os
 import signal
 import time
 
 from .redis import Server
 
-NODES = 5
-
 
 def mark(server):
     """Marks the server as one of a new quorum: <nodes> <longest TTL in ms> <made at, 0: new> <begin of its run_id>. Without this,
     Leasehold keeps out for a minute, since the server may have lost its data. The other peers do not read it."""
     run = server.command.info('server')['run_id']
-    server.command('SET', 'leasehold:quorum', f'{NODES} 60000 0 {run[:16]}')
+    server.command('SET', 'leasehold:quorum', f'{Five.nodes} 60000 0 {run[:16]}')
 
 
-class Five:
+class Several:
     """`silent`: the last server is stopped (SIGSTOP) once the drivers are warm, and goes on when they have reported."""
 
     env = {}
     silent = False
+    kind = Server
 
     def __init__(self, program='redis-server'):
         self.servers, self.stopped = [], False
         try:
-            for _ in range(NODES):
-                self.servers.append(Server(program))
+            for _ in range(self.nodes):
+                self.servers.append(self.kind(program))
+            self._form()
         except BaseException:
             self.close()
             raise
@@ -43,8 +43,8 @@ class Five:
         """The port of the server at which MONITOR counts."""
         return self.servers[0].port
 
-    def arguments(self):
-        return ['ports=' + ','.join(str(server.port) for server in self.servers)]
+    def _form(self):
+        """Makes them one."""
 
     @property
     def command(self):
@@ -56,8 +56,6 @@ class Five:
 
     def empty(self):
         self('FLUSHALL')
-        for server in self.servers:
-            mark(server)
 
     def calls(self):
         """The calls of each command, at all living servers together."""
@@ -88,6 +86,18 @@ class Five:
         self.end()
         for server in self.servers:
             server.close()
+
+
+class Five(Several):
+    nodes = 5
+
+    def arguments(self):
+        return ['ports=' + ','.join(str(server.port) for server in self.servers)]
+
+    def empty(self):
+        super().empty()
+        for server in self.servers:
+            mark(server)
 
 
 class FourOfFive(Five):

@@ -132,7 +132,7 @@ class Runner:
 
     @contextlib.contextmanager
     def under(self, condition):
-        """A context for runs with a special server (`tls`, `disk`, `quorum`, `silent`), awake cores (`awake`), one core less (`busy`) or
+        """A context for runs with a special server (`tls`, `disk`, `quorum`, `silent`, `node`, `cluster`), awake cores (`awake`), one core less (`busy`) or
         counted instructions (`counted`); None: the usual conditions."""
         usual, own = self.server, servers.BY_CONDITION.get(condition)
         if condition == 'counted' and not shutil.which('valgrind'):

@@ -1,8 +1,9 @@
-"""Servers of the variants: TLS, each write on the disk before its answer, or a quorum."""
+"""Servers of the variants: TLS, each write on the disk before its answer, a quorum, or a cluster."""
 import os
 import subprocess
+import time
 
-from .quorum import Five, FourOfFive
+from .quorum import Five, FourOfFive, Several
 from .redis import NotStarted, Server, free_port
 
 # A private configuration, because the openssl.cnf of systems differ.
@@ -74,4 +75,43 @@ class DiskServer(Server):
         return ['--appendonly', 'yes', '--appendfsync', 'always', '--auto-aof-rewrite-percentage', '0']
 
 
-BY_CONDITION = {'tls': TlsServer, 'disk': DiskServer, 'quorum': Five, 'silent': FourOfFive}
+class ClusterNode(Server):
+    """A server in cluster mode. It has no slots yet."""
+
+    def _options(self):
+        self.bus = free_port()
+        return [*super()._options(), '--cluster-enabled', 'yes', '--cluster-port', str(self.bus), '--cluster-node-timeout', '2000']
+
+
+class Cluster(Several):
+    """A cluster of so many primaries."""
+
+    kind = ClusterNode
+
+    def _form(self):
+        first = self.servers[0]
+        for at, node in enumerate(self.servers):
+            node.command('CLUSTER', 'SET-CONFIG-EPOCH', at + 1)
+            node.command('CLUSTER', 'ADDSLOTSRANGE', 16384 * at // self.nodes, 16384 * (at + 1) // self.nodes - 1)
+            if node is not first:
+                first.command('CLUSTER', 'MEET', '127.0.0.1', node.port, node.bus)
+        deadline = time.monotonic() + 30
+        for node in self.servers:
+            while 'cluster_state:ok' not in (said := node.command('CLUSTER', 'INFO')) or f'cluster_size:{self.nodes}' not in said:
+                if time.monotonic() > deadline:
+                    raise NotStarted('the nodes form no cluster: ' + said)
+                time.sleep(0.05)
+
+    def arguments(self):
+        return ['url=redis+cluster://' + ','.join(f'127.0.0.1:{server.port}' for server in self.servers)]
+
+
+class OneNode(Cluster):
+    nodes = 1
+
+
+class ThreeNodes(Cluster):
+    nodes = 3
+
+
+BY_CONDITION = {'tls': TlsServer, 'disk': DiskServer, 'quorum': Five, 'silent': FourOfFive, 'node': OneNode, 'cluster': ThreeNodes}

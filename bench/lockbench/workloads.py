@@ -25,6 +25,9 @@ ABOUT = {
     'W2b': 'W2 while another program takes one core',
     'W2t': 'W2 over TLS (Leasehold only)',
     'W2d': 'W2 with appendfsync always',
+    'W1c': 'W1 on the one node of a cluster (Leasehold only)',
+    'W2c': 'W2 on the one node of a cluster (Leasehold only)',
+    'W2n': 'W2 on a cluster of three primaries (Leasehold only)',
     'W2i': 'instructions of the client in W2, counted by callgrind',
     'W3': '16 workers in one process on one key, empty critical section',
     'W4': '8 processes on one key, held for 5 ms, asked for again at once',
@@ -39,7 +42,8 @@ ABOUT = {
 }
 # The base workload and the condition of each variant; W4f is one that only some peers take part in.
 VARIANTS = {'W1a': ('W1', 'awake'), 'W1b': ('W1', 'busy'), 'W2b': ('W2', 'busy'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'),
-            'W2t': ('W2', 'tls'), 'W2d': ('W2', 'disk'), 'W1i': ('W1', 'counted'), 'W2i': ('W2', 'counted'),
+            'W2t': ('W2', 'tls'), 'W1c': ('W1', 'node'), 'W2c': ('W2', 'node'), 'W2n': ('W2', 'cluster'),
+            'W2d': ('W2', 'disk'), 'W1i': ('W1', 'counted'), 'W2i': ('W2', 'counted'),
             'W4f': ('W4f', None), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent'), 'W5f': ('W4f', 'quorum')}
 QUORUM = ['W5', 'W5w', 'W5s']
 COUNTED = ['W1i', 'W2i']

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
-use leasehold_core::{SLOTS, Step, slot};
+use leasehold_core::{Block, SLOTS, Step, slot};
 use redis::{RedisResult, Value, cmd};
 use tokio::sync::{Notify, watch};
 
@@ -178,6 +178,14 @@ impl Servers {
         server.unwrap_or_else(|| self.connect(self.given.clone(), None))
     }
 
+    /// Where the server is that has this key, as far as it is known.
+    fn place_of(&self, key: &str) -> Option<Place> {
+        let map = self.read();
+        let owner = map.owners.get(usize::from(slot(key)));
+        let owner = owner.and_then(|owner| map.servers[usize::from(*owner)].as_ref());
+        owner.and_then(|known| known.place.clone())
+    }
+
     /// All servers.
     pub(super) fn all(&self) -> Vec<Arc<Server>> {
         let map = self.read();
@@ -255,6 +263,13 @@ impl Servers {
                 (Notice::Replaced(how, _), Some(servers)) => {
                     let slots = servers.slots_of(place.as_ref());
                     Notice::Replaced(how, slots)
+                }
+                // It was sent before another node got the slot, which may not know of it: the waiter has to ask (L4).
+                (Notice::Granted { key, mut wake }, Some(servers)) => {
+                    if servers.place_of(&key) != place {
+                        (wake.fence, wake.block) = (None, Block::ONE);
+                    }
+                    Notice::Granted { key, wake }
                 }
                 // A slot has left this node, maybe since a replica took over.
                 (Notice::Missed, Some(servers)) => {

@@ -1,4 +1,5 @@
-//! The rare choices of a history: hints that a client does not hear, renewals that leave late, and answers and wakes that arrive late.
+//! The rare choices of a history: hints that a client does not hear, renewals that leave late, answers and wakes that arrive late, and
+//! the detours of a cluster.
 //! A generator of their own draws them, so a history without them stays as it was.
 
 use std::ops::Range;
@@ -26,6 +27,8 @@ pub(super) struct Rare {
     deaf: [Deaf; CLIENTS],
     has_stalls: bool,
     has_late_messages: bool,
+    /// The generator of a history in a cluster.
+    detours: Option<Rng>,
 }
 
 impl Rare {
@@ -42,6 +45,8 @@ impl Rare {
             has_stalls: matches!(choice, 1 | 3),
             has_late_messages: matches!(choice, 2 | 3),
             rng,
+            // As often in each of the other histories.
+            detours: (seed / 8 % 4 == 0).then(|| Rng::with_seed(seed.rotate_left(32))),
         }
     }
 
@@ -89,6 +94,25 @@ impl Rare {
     /// Whether a replica takes over while an answer is on its way, and whether it has all data.
     pub(super) fn takes_over(&mut self) -> Option<bool> {
         (self.has_late_messages && self.rng.u32(0..40) == 0).then(|| self.rng.bool())
+    }
+
+    /// How long a request is on its way from a node that does not execute it to one that may.
+    pub(super) fn detour(&mut self) -> Option<u64> {
+        let rng = self.detours.as_mut()?;
+        if rng.u32(0..8) > 0 {
+            return None;
+        }
+        Some(if rng.bool() {
+            rng.u64(0..2 * MS)
+        } else {
+            rng.u64(0..200 * MS)
+        })
+    }
+
+    /// How long a client of a cluster does not know that another node has its slots.
+    pub(super) fn learns_after(&mut self) -> Option<u64> {
+        let rng = self.detours.as_mut()?;
+        Some(rng.u64(0..300 * MS))
     }
 
     /// How much later than others an answer departs.

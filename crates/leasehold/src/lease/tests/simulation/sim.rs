@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use leasehold_core::{LockName, Owner, Step};
+use leasehold_core::{Block, LockName, Owner, Step};
 
 use super::client::{Client, Fate};
 use super::rare::Rare;
@@ -54,14 +54,21 @@ enum What {
     Answer(u64, Answer),
     /// No answer to this request came in time.
     Silence(u64),
-    /// A notice reaches its client, over this connection.
-    Notice(usize, u32, Notice),
+    /// A notice reaches its client.
+    Notice(usize, Sent, Notice),
     /// This connection ends.
     Cut(usize, u32),
     /// A client connects anew.
     Connect(usize),
     /// A random fault.
     Trouble,
+}
+
+/// When the server has sent a notice: over this connection, in this lineage.
+#[derive(Clone, Copy)]
+struct Sent {
+    epoch: u32,
+    lineage: u32,
 }
 
 /// A request on its way.
@@ -80,6 +87,8 @@ struct Link {
     epoch: u32,
     /// The last server that this client was told of.
     lineage: u32,
+    /// When it was told.
+    told_at: u64,
     connected_at: u64,
     /// When the last message of each kind arrives: acquisitions, requests that name a fence, answers, notices.
     last: [u64; 4],
@@ -260,18 +269,27 @@ impl Simulation {
                     self.cut(client);
                 }
             }
-            What::Notice(client, epoch, notice) => {
-                if self.links[client].epoch == epoch {
+            What::Notice(client, sent, mut notice) => {
+                if self.links[client].epoch == sent.epoch {
                     self.tell(|| format!("{client} is told {notice:?}"));
                     if matches!(notice, Notice::Replaced(..)) {
                         self.links[client].lineage = self.server.lineage;
+                        self.links[client].told_at = self.at;
+                    }
+                    if sent.lineage < self.links[client].lineage
+                        && let Notice::Granted { wake, .. } = &mut notice
+                    {
+                        // Another node has the slot now.
+                        (wake.fence, wake.block) = (None, Block::ONE);
                     }
                     let granted = match &notice {
                         Notice::Granted { wake, .. } => Some(wake.clone()),
                         _ => None,
                     };
                     self.handle(client, Event::Noticed(notice));
-                    if let Some(wake) = granted {
+                    if let Some(wake) = granted
+                        && self.links[client].lineage == self.server.lineage
+                    {
                         self.check_grant(client, &wake);
                     }
                 }

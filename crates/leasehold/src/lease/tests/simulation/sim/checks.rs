@@ -54,8 +54,8 @@ impl Simulation {
         let asked_at = client.pace.at(hold.asked_at);
         let failed_over = self.failed_over_at.is_some_and(|failed| asked_at <= failed);
         let cannot_know = !link.connected
-            || client.paused_until + TOLD > self.at
-            || link.connected_at + TOLD > self.at;
+            || link.lineage != self.server.lineage
+            || client.paused_until.max(link.connected_at).max(link.told_at) + TOLD > self.at;
         self.server.broken.contains(&hold.owner) || failed_over && cannot_know
     }
 
@@ -72,7 +72,8 @@ impl Simulation {
             return Err(format!("L1: {who} relies on what it does not hold"));
         };
         // A replica may have the lock for a shorter time, until it has confirmed the lease (L4).
-        let is_confirmed = self.failed_over_at.is_none() || hold.doubted().is_none();
+        let knows = self.links[at].lineage == self.server.lineage;
+        let is_confirmed = self.failed_over_at.is_none() || knows && hold.doubted().is_none();
         let ends_at = self.clients[at].pace.at(hold.valid_until());
         if is_confirmed && ends_at > self.server.expiry(holder) {
             return Err(format!("L1: {who} ends after its lock"));
@@ -159,7 +160,7 @@ impl Simulation {
     fn is_waited_for(&self, name: &LockName) -> bool {
         let mut clients = self.clients.iter().zip(&self.links);
         clients.any(|(client, link)| {
-            let since = link.connected_at.max(client.paused_until) + TOLD;
+            let since = link.connected_at.max(link.told_at).max(client.paused_until) + TOLD;
             let waits = |user: &User| {
                 let asks = matches!(
                     &user.stage,
@@ -212,11 +213,13 @@ impl Simulation {
             }
             let epoch = self.links[at].epoch;
             let comes = |what: &What| match what {
-                What::Notice(to, over, notice) if *to == at && *over == epoch => match notice {
-                    Notice::Granted { wake, .. } => wake.owner == *owner,
-                    Notice::Reconnected { .. } => true,
-                    _ => false,
-                },
+                What::Notice(to, sent, notice) if *to == at && sent.epoch == epoch => {
+                    match notice {
+                        Notice::Granted { wake, .. } => wake.owner == *owner,
+                        Notice::Reconnected { .. } => true,
+                        _ => false,
+                    }
+                }
                 _ => false,
             };
             let is_under_way = self

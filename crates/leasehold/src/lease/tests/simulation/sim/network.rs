@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{LockName, Outcome, Step};
 
-use super::{Flight, MS, SECOND, Simulation, What, latency};
+use super::{Flight, MS, SECOND, Sent, Simulation, What, latency};
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::lease::effects::To;
 use crate::store::{Notice, Scope};
@@ -61,6 +61,11 @@ impl Simulation {
         let Some(flight) = self.flights.get_mut(&id) else {
             return;
         };
+        if self.at < self.calm_at
+            && let Some(after) = self.rare.detour()
+        {
+            return self.plan(after, What::Arrive(id));
+        }
         flight.arrived = true;
         if self.at < self.calm_at
             && matches!(flight.step, Step::Acquire { .. })
@@ -127,8 +132,8 @@ impl Simulation {
             };
             if let Some(client) = to.filter(hears) {
                 let departs = self.at + self.rare.late_notice();
-                let (at, epoch) = (self.in_order(client, 3, departs), self.links[client].epoch);
-                self.plan_at(at, What::Notice(client, epoch, notice));
+                let at = self.in_order(client, 3, departs);
+                self.plan_at(at, What::Notice(client, self.sent(client), notice));
             }
         }
     }
@@ -185,18 +190,11 @@ impl Simulation {
                 self.plan(0, What::Answer(lost, Err(error)));
             }
         }
-        let epoch = self.links[client].epoch;
-        self.plan(
-            0,
-            What::Notice(
-                client,
-                epoch,
-                Notice::Cut {
-                    node: 0,
-                    why: "simulated",
-                },
-            ),
-        );
+        let cut = Notice::Cut {
+            node: 0,
+            why: "simulated",
+        };
+        self.plan(0, What::Notice(client, self.sent(client), cut));
         let after = match self.rng.u32(0..8) {
             0 if self.at < self.calm_at => self.rng.u64(SECOND..6 * SECOND),
             _ => self.rng.u64(MS..50 * MS),
@@ -222,14 +220,20 @@ impl Simulation {
         self.server.connected.insert(self.clients[client].id);
         let link = &mut self.links[client];
         (link.connected, link.last, link.connected_at) = (true, [0; 4], self.at);
-        let epoch = link.epoch;
-        if link.lineage != self.server.lineage {
+        let (lineage, sent) = (link.lineage, self.sent(client));
+        if lineage != self.server.lineage {
             let replaced = Notice::Replaced(Replaced::Successor, Scope::All);
-            self.plan(0, What::Notice(client, epoch, replaced));
+            self.plan(0, What::Notice(client, sent, replaced));
         }
-        self.plan(
-            0,
-            What::Notice(client, epoch, Notice::Reconnected { node: 0 }),
-        );
+        let reconnected = Notice::Reconnected { node: 0 };
+        self.plan(0, What::Notice(client, sent, reconnected));
+    }
+
+    /// A notice that is sent to this client now.
+    pub(super) fn sent(&self, client: usize) -> Sent {
+        Sent {
+            epoch: self.links[client].epoch,
+            lineage: self.server.lineage,
+        }
     }
 }

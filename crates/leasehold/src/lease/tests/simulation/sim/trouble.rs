@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold_core::slot;
+
 use super::{MS, SECOND, Simulation, What};
+use crate::error::Replaced;
+use crate::store::{Notice, Scope};
 
 impl Simulation {
     pub(super) fn trouble(&mut self) {
@@ -85,8 +89,22 @@ impl Simulation {
             self.stale.extend(holders.chain(waiters));
         }
         for client in 0..self.clients.len() {
-            if self.links[client].connected {
+            if !self.links[client].connected {
+                continue;
+            }
+            let Some(after) = self.rare.learns_after() else {
                 self.cut(client);
+                continue;
+            };
+            let slots = self.names.iter().map(|name| {
+                let slot = slot(name.key());
+                slot..=slot
+            });
+            let slots = Scope::Slots(slots.collect());
+            let replaced = Notice::Replaced(Replaced::Slot, slots);
+            let sent = self.sent(client);
+            for notice in [replaced, Notice::Missed] {
+                self.plan(after, What::Notice(client, sent, notice));
             }
         }
     }

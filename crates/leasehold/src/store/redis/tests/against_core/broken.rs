@@ -72,10 +72,7 @@ const OF_A_LOCK: [Mistake; 27] = [
         "call('SET', COUNTER, digits(first + block - 1), 'PX', '60000')",
     ),
     // The short form frees a lock of several fences that others wait for.
-    (
-        "elseif string.byte(rest, -1) == 33 then",
-        "elseif false then",
-    ),
+    ("elseif is_alone then", "elseif true then"),
     // The short form deletes the key for any owner.
     ("if value ~= own then", "if not value then"),
     // It frees all locks of a batch together, whoever holds them.
