@@ -17,6 +17,9 @@ use crate::common::{LONG, eventually, look, lost, stand_in_line, store_error};
 /// No lease of such a TTL is renewed, and no request with such a limit given up, before a test fails.
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// What a user of a sentinel needs. As in `docs/operations.md`.
+const RIGHTS: &str = "+sentinel|get-master-addr-by-name +sentinel|sentinels +sentinel|myid +subscribe &+switch-master";
+
 /// The output of `future`, which needs no limit to pass.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let output = timeout(LONG, future).await;
@@ -137,10 +140,16 @@ async fn what_the_new_primary_has_is_confirmed_and_what_it_lacks_is_lost() {
     let hosts = watched.addresses();
     let (hosts, _) = hosts.rsplit_once(',').expect("three");
     watched.sentinels()[0].kill();
+    assert!(include_str!("../../../../docs/operations.md").contains(RIGHTS));
     refuses_what_does_not_fit(&watched, hosts).await;
 
     let name = Sentinels::NAME;
-    let url = format!("redis+sentinel://:S3CR3T@{hosts}/{name}/3?sentinel_pass=S3CR3T2");
+    for sentinel in &watched.sentinels()[1..] {
+        let create = format!("ACL SETUSER looks on >S3CR3T3 {RIGHTS}");
+        sentinel.cli(&create.split(' ').collect::<Vec<_>>());
+    }
+    let login = "sentinel_user=looks&sentinel_pass=S3CR3T3";
+    let url = format!("redis+sentinel://:S3CR3T@{hosts}/{name}/3?{login}");
     let (ann, bob) = (connect(&url).await, connect(&url).await);
     let [primary, replica] = watched.nodes() else {
         panic!("two")

@@ -48,6 +48,9 @@ const CLUSTER: &str = "+cluster";
 /// The end of the scheme of a server that sentinels name, after that of the server.
 const SENTINEL: &str = "+sentinel";
 
+/// Host and port.
+pub(super) type Place = (String, u16);
+
 /// A parsed URL.
 #[derive(Clone)]
 pub(crate) struct Address {
@@ -56,7 +59,7 @@ pub(crate) struct Address {
     /// The sentinels that name the server.
     pub(super) watched: Option<Arc<Watched>>,
     /// Host and port of more nodes of a cluster.
-    pub(super) seeds: Vec<(String, u16)>,
+    pub(super) seeds: Vec<Place>,
     /// The URL says that the servers are nodes of a cluster.
     pub(super) is_cluster: bool,
     /// `shown` of the URL that was given, which led to this node of a cluster, sentinel or primary.
@@ -75,7 +78,7 @@ pub(crate) struct Address {
 /// What a URL says of sentinels.
 pub(super) struct Watched {
     /// Host and port of each, at least one.
-    pub(super) sentinels: Vec<(String, u16)>,
+    pub(super) sentinels: Vec<Place>,
     /// The name of the primary in their words.
     pub(super) name: String,
     /// The login at each.
@@ -133,7 +136,7 @@ impl Address {
     }
 
     /// Host and port, unless it is a socket.
-    pub(super) fn place(&self) -> Option<(String, u16)> {
+    pub(super) fn place(&self) -> Option<Place> {
         match &self.addr {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Some((host.clone(), *port))
@@ -337,10 +340,12 @@ fn sentinels(scheme: &str, rest: &str) -> Result<Address, String> {
     let options = common.join("&");
     let mut address = tcp(scheme, &format!("//{who}{}/{database}?{options}", shown[0]))?;
     let login = own.into_address(address.addr.clone(), "").settings;
-    address.shown = format!("{scheme}+sentinel://{}/{name}", shown.join(","));
-    if address.settings.db() != 0 {
-        address.shown += &format!("/{}", address.settings.db());
-    }
+    let database = match address.settings.db() {
+        0 => String::new(),
+        number => format!("/{number}"),
+    };
+    let hosts = shown.join(",");
+    address.shown = format!("{scheme}+sentinel://{hosts}/{name}{database}");
     address.given.clone_from(&address.shown);
     address.watched = Some(Arc::new(Watched {
         sentinels,
@@ -351,7 +356,7 @@ fn sentinels(scheme: &str, rest: &str) -> Result<Address, String> {
 }
 
 /// Splits the login with its @ from a list of hosts.
-fn split_hosts(authority: &str, port: u16) -> Result<(&str, Vec<(String, u16)>), String> {
+fn split_hosts(authority: &str, port: u16) -> Result<(&str, Vec<Place>), String> {
     let (who, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
     let places = hosts.split(',').map(|host| host_and_port(host, port));
     Ok((who, places.collect::<Result<_, _>>()?))
@@ -482,7 +487,7 @@ fn speaks(protocol: &str) -> Result<(), String> {
 }
 
 /// Reads a host and a port; without one, it is `default`.
-fn host_and_port(text: &str, default: u16) -> Result<(String, u16), String> {
+fn host_and_port(text: &str, default: u16) -> Result<Place, String> {
     if text.contains(',') {
         let why = "names several hosts; name one, or write redis+cluster:// for nodes of a cluster, redis+sentinel:// for sentinels, or redis+quorum:// for 3 to 9 servers that do not replicate each other";
         return Err(why.into());

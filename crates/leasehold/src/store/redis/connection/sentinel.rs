@@ -24,7 +24,7 @@ use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
-use crate::store::redis::address::{Address, Watched};
+use crate::store::redis::address::{Address, Place, Watched};
 use crate::store::redis::fault::{refusal, silent};
 
 /// How often a sentinel is asked that tells nothing.
@@ -32,9 +32,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The first and the longest pause before a sentinel is connected to again.
 const RECONNECT: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-
-/// Host and port.
-type Place = (String, u16);
 
 /// The sentinels of one server.
 pub(crate) struct Sentinels {
