@@ -71,7 +71,7 @@ struct Vote {
 }
 
 /// A connection to a sentinel.
-struct Talk {
+struct Sentinel {
     address: Address,
     link: Link,
     wire: Wire,
@@ -165,12 +165,12 @@ impl Sentinels {
     ) -> Result<(), StoreError> {
         let told = Arc::new(Notify::new());
         let tell = told.clone();
-        let mut talk = self.open(at, Arc::new(move |_| tell.notify_one())).await?;
-        let wire = talk.wire.clone();
+        let mut sentinel = self.open(at, Arc::new(move |_| tell.notify_one())).await?;
+        let wire = sentinel.wire.clone();
         // Without permission to subscribe, it is asked from time to time.
-        drop(self.within(&mut talk, wire.subscribe(SWITCHED)).await?);
+        drop(self.within(&mut sentinel, wire.subscribe(SWITCHED)).await?);
         loop {
-            let vote = self.ask(&mut talk).await?;
+            let vote = self.ask(&mut sentinel).await?;
             pause.reset();
             if self.learn(at, vote) {
                 leave();
@@ -178,9 +178,9 @@ impl Sentinels {
             if self.forgets(at) {
                 return Ok(());
             }
-            let next = talk.link.until(told.notified());
+            let next = sentinel.link.until(told.notified());
             if let Some(Err(ended)) = self.clock.within(LOOK_EVERY, next).await {
-                return Err(refusal(&talk.address, &ended));
+                return Err(refusal(&sentinel.address, &ended));
             }
         }
     }
@@ -259,9 +259,10 @@ impl Sentinels {
 
     /// Asks one sentinel for the primary. Returns who has answered, too.
     async fn named_by(&self, at: Place) -> Result<(Place, Place), StoreError> {
-        let mut talk = self.open(&at, Arc::new(drop)).await?;
-        let vote = self.ask(&mut talk).await?;
-        let refuse = |kind, why: String| Err(StoreError::new(talk.address.to_string(), kind, why));
+        let mut sentinel = self.open(&at, Arc::new(drop)).await?;
+        let vote = self.ask(&mut sentinel).await?;
+        let refuse =
+            |kind, why: String| Err(StoreError::new(sentinel.address.to_string(), kind, why));
         let name = &self.watched.name;
         let Some(primary) = vote.primary else {
             let why = format!("it knows no primary named {name}; SENTINEL MASTERS shows the names");
@@ -274,7 +275,7 @@ impl Sentinels {
         Ok((at, primary))
     }
 
-    async fn open(&self, (host, port): &Place, listener: Listener) -> Result<Talk, StoreError> {
+    async fn open(&self, (host, port): &Place, listener: Listener) -> Result<Sentinel, StoreError> {
         let address = self.given.of_sentinel(host, *port);
         let dial = Dial {
             address: &address,
@@ -285,14 +286,14 @@ impl Sentinels {
             placement: None,
         };
         let (link, wire) = dial.open().await?;
-        Ok(Talk {
+        Ok(Sentinel {
             address,
             link,
             wire,
         })
     }
 
-    async fn ask(&self, talk: &mut Talk) -> Result<Vote, StoreError> {
+    async fn ask(&self, sentinel: &mut Sentinel) -> Result<Vote, StoreError> {
         let name = self.watched.name.as_str();
         let mut questions = pipe();
         for question in [
@@ -302,12 +303,12 @@ impl Sentinels {
         ] {
             questions.cmd("SENTINEL").arg(question);
         }
-        let mut wire = talk.wire.clone();
+        let mut wire = sentinel.wire.clone();
         let asking = questions.ignore_errors().query_async(&mut wire);
-        let answers: RedisResult<Vec<RedisResult<Value>>> = self.within(talk, asking).await?;
+        let answers: RedisResult<Vec<RedisResult<Value>>> = self.within(sentinel, asking).await?;
         let read = answers.and_then(read);
         read.map_err(|error| {
-            let mut error = refusal(&talk.address, &error);
+            let mut error = refusal(&sentinel.address, &error);
             if error.detail.to_lowercase().contains("unknown command") {
                 let why =
                     "it is no sentinel; write redis://host:port/ for a server that none watches";
@@ -319,12 +320,15 @@ impl Sentinels {
 
     async fn within<T>(
         &self,
-        talk: &mut Talk,
+        sentinel: &mut Sentinel,
         asking: impl Future<Output = T>,
     ) -> Result<T, StoreError> {
-        let answer = self.clock.within(self.limit, talk.link.until(asking)).await;
-        let answer = answer.ok_or_else(|| silent(&talk.address, Some(self.limit)))?;
-        answer.map_err(|ended| refusal(&talk.address, &ended))
+        let answer = self
+            .clock
+            .within(self.limit, sentinel.link.until(asking))
+            .await;
+        let answer = answer.ok_or_else(|| silent(&sentinel.address, Some(self.limit)))?;
+        answer.map_err(|ended| refusal(&sentinel.address, &ended))
     }
 
     /// Why no sentinel named a server: what each of them said, and the cause that waiting does not remove, if there is one.
@@ -400,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_half_of_all_known_sentinels_are_needed_to_leave_a_server() {
+    fn a_majority_of_all_known_sentinels_decides() {
         let three = sentinels(1);
         uses(&three, 7);
         assert!(!three.learn(&place(1), says(1, 8, &[2, 3])));
@@ -419,7 +423,7 @@ mod tests {
 
     /// The first sentinel names the new primary before the others do.
     #[test]
-    fn a_server_that_one_sentinel_has_named_is_not_left_because_the_others_are_behind() {
+    fn no_server_is_left_because_some_sentinels_are_behind() {
         let three = sentinels(3);
         for at in 1..=3 {
             assert!(!three.learn(&place(at), says(at, 7, &[])));
