@@ -64,6 +64,7 @@ impl Client {
     /// | `rediss://...` | the same over TLS |
     /// | `valkey://...`, `valkeys://...` | the same as the two above |
     /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
+    /// | `redis+sentinel://host1,host2:26380/NAME[/db]` | the primary that these sentinels call NAME; also `rediss+sentinel://...`, `valkey+sentinel://...`, `valkeys+sentinel://...` |
     /// | `redis+quorum://host1,host2:6380,host3[/db]` | 3 to 9 independent servers, a majority of which decides; also `rediss+quorum://...`, `valkey+quorum://...`, `valkeys+quorum://...` |
     /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host |
     /// | `memory:` | this client only |

@@ -85,7 +85,8 @@ pub(super) fn mode(facts: &ServerFacts) -> Judged {
         }
         "sentinel" => {
             let text = "it is a sentinel, which keeps no locks";
-            graded(FAIL, text, "give the URL of the primary that it watches")
+            let fix = "write redis+sentinel://host[:26379]/NAME, with its name of the primary";
+            graded(FAIL, text, fix)
         }
         mode => ok(mode),
     }

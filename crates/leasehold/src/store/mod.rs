@@ -53,7 +53,7 @@ pub(crate) enum Target {
 }
 
 /// The schemes, for an error message. If this build lacks one of these stores, it says so when that store is asked for.
-const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, redis+cluster://host1,host2/, redis+quorum://host1,host2,host3/, local: or local:/path/to/file, or memory:";
+const SCHEMES: &str = "use redis://host:6379/, rediss://..., valkey://..., valkeys://..., unix:/path/to/socket, redis+cluster://host1,host2/, redis+sentinel://host1,host2/NAME, redis+quorum://host1,host2,host3/, local: or local:/path/to/file, or memory:";
 
 impl Target {
     /// Reads a URL. Errors quote only its scheme, since the rest may contain a password.
@@ -87,7 +87,9 @@ impl Target {
             ),
             #[cfg(not(feature = "tls"))]
             "rediss" | "valkeys" | "rediss+quorum" | "valkeys+quorum" | "rediss+cluster"
-            | "valkeys+cluster" => refuse(&format!("{scheme}:..."), left_out("tls")),
+            | "valkeys+cluster" | "rediss+sentinel" | "valkeys+sentinel" => {
+                refuse(&format!("{scheme}:..."), left_out("tls"))
+            }
             #[cfg(feature = "redis")]
             _ if redis::Address::has_scheme(scheme) => {
                 redis::Address::parse(url).map(|address| Self::Redis(Box::new(address)))
@@ -98,9 +100,8 @@ impl Target {
             }
             #[cfg(not(feature = "redis"))]
             "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" | "redis+quorum"
-            | "valkey+quorum" | "redis+cluster" | "valkey+cluster" => {
-                refuse(&format!("{scheme}:..."), left_out("redis"))
-            }
+            | "valkey+quorum" | "redis+cluster" | "valkey+cluster" | "redis+sentinel"
+            | "valkey+sentinel" => refuse(&format!("{scheme}:..."), left_out("redis")),
             _ if !is_scheme(scheme) || !rest.starts_with("//") => {
                 refuse(shown, format!("has an unknown scheme; {SCHEMES}"))
             }
@@ -265,7 +266,7 @@ fn left_out(feature: &str) -> String {
 fn unknown(scheme: &str) -> String {
     let scheme = scheme.to_ascii_lowercase();
     if scheme.contains("sentinel") {
-        "Sentinel is not supported yet; give the URL of the primary, redis://host:6379/, which a Sentinel tells by SENTINEL get-master-addr-by-name NAME".into()
+        "a server is named by its sentinels: redis+sentinel://host1:26379,host2:26379/NAME".into()
     } else if scheme.contains("cluster") {
         "a cluster is named by some of its nodes: redis+cluster://host1:6379,host2:6379/".into()
     } else {

@@ -12,8 +12,8 @@ fn a_url_of_no_store_is_refused_with_what_to_write() {
         ("localhost:6379/0", "write redis://host:port/"),
         ("etcd://S3CR3T@h/", "unknown scheme"),
         (
-            "redis+sentinel://:S3CR3T@h/",
-            "Sentinel is not supported yet",
+            "redis-sentinel://:S3CR3T@h/main",
+            "redis+sentinel://host1:26379",
         ),
         ("redis-cluster://h/", "Cluster is not supported yet"),
         ("rediss+cluster://h/", "Cluster is not supported yet"),

@@ -22,7 +22,7 @@ use leasehold::{
     WaitStatus,
 };
 use tempfile::TempDir;
-use testkit::{RedisCluster, RedisServer, TestTime};
+use testkit::{RedisCluster, RedisServer, Sentinels, TestTime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
@@ -129,6 +129,7 @@ pub(crate) enum Place {
     Local(TempDir),
     Redis(Box<RedisServer>),
     Cluster(Borrowed),
+    Sentinel(Box<Sentinels>),
     /// The servers that are up, the URL of all, and the server that is down: no other test may take its port.
     Quorum(Vec<RedisServer>, String, Option<Box<RedisServer>>),
 }
@@ -182,6 +183,12 @@ impl Place {
 
     pub(crate) fn cluster() -> Self {
         Self::Cluster(Borrowed::any())
+    }
+
+    /// A server and one sentinel.
+    pub(crate) fn sentinel() -> Self {
+        let watched = RedisServer::builder().start_watched(0, RedisServer::builder(), 1);
+        Self::Sentinel(Box::new(watched))
     }
 
     /// Three servers.
@@ -264,6 +271,7 @@ impl Place {
             Self::Memory(_) | Self::Local(_) => &[],
             Self::Redis(server) => slice::from_ref(server),
             Self::Cluster(cluster) => cluster.nodes(),
+            Self::Sentinel(watched) => watched.nodes(),
             Self::Quorum(servers, ..) => servers,
         }
     }
@@ -280,6 +288,10 @@ impl Place {
             Self::Local(dir) => format!("local:{}/locks.db", dir.path().display()),
             Self::Redis(server) => server.url(),
             Self::Cluster(cluster) => format!("redis+cluster://{}", cluster.addresses()),
+            Self::Sentinel(watched) => {
+                let name = Sentinels::NAME;
+                format!("redis+sentinel://{}/{name}", watched.addresses())
+            }
             Self::Quorum(_, url, _) => url.clone(),
         }
     }
@@ -312,6 +324,7 @@ macro_rules! on_every_store_of_entries {
         $crate::common::on_every_store! { local: $($behaviour)* }
         $crate::common::on_every_store! { redis: $($behaviour)* }
         $crate::common::on_every_store! { cluster: $($behaviour)* }
+        $crate::common::on_every_store! { sentinel: $($behaviour)* }
     };
 }
 pub(crate) use on_every_store_of_entries;

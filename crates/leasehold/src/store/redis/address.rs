@@ -15,6 +15,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ const UNCONFIRMED: Duration = Duration::from_secs(10);
 /// The port if a URL names none.
 const PORT: u16 = 6379;
 
+/// The port of a sentinel if a URL names none.
+const SENTINEL_PORT: u16 = 26379;
+
 /// The begin of each option of TLS.
 const TLS: &str = "tls_";
 
@@ -41,18 +45,26 @@ const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and space
 /// The end of the scheme of a cluster, after that of its nodes.
 const CLUSTER: &str = "+cluster";
 
+/// The end of the scheme of a server that sentinels name, after that of the server.
+const SENTINEL: &str = "+sentinel";
+
+/// Host and port.
+pub(super) type Place = (String, u16);
+
 /// A parsed URL.
 #[derive(Clone)]
 pub(crate) struct Address {
-    /// Where the server is; in a cluster, one of its nodes.
+    /// Where the server is; in a cluster, one of its nodes; a sentinel, if there is `watched`.
     pub(super) addr: ConnectionAddr,
+    /// The sentinels that name the server.
+    pub(super) watched: Option<Arc<Watched>>,
     /// Host and port of more nodes of a cluster.
-    pub(super) seeds: Vec<(String, u16)>,
+    pub(super) seeds: Vec<Place>,
     /// The URL says that the servers are nodes of a cluster.
     pub(super) is_cluster: bool,
-    /// `shown` of the URL that was given, which led to this node of a cluster.
+    /// `shown` of the URL that was given, which led to this node of a cluster, sentinel or primary.
     given: String,
-    /// The login and the database.
+    /// The login at the server, and the database.
     pub(super) settings: RedisConnectionInfo,
     /// The URL without user and password.
     shown: String,
@@ -63,13 +75,44 @@ pub(crate) struct Address {
     pub(super) tls: Tls,
 }
 
+/// What a URL says of sentinels.
+pub(super) struct Watched {
+    /// Host and port of each, at least one.
+    pub(super) sentinels: Vec<Place>,
+    /// The name of the primary in their words.
+    pub(super) name: String,
+    /// The login at each.
+    login: RedisConnectionInfo,
+}
+
 impl Address {
     /// True if a URL of this scheme can name a server.
     pub(crate) fn has_scheme(scheme: &str) -> bool {
-        is_tcp(scheme.strip_suffix(CLUSTER).unwrap_or(scheme)) || is_socket(scheme)
+        let several = [CLUSTER, SENTINEL].into_iter();
+        let mut server = several.filter_map(|end| scheme.strip_suffix(end));
+        is_tcp(server.next().unwrap_or(scheme)) || is_socket(scheme)
     }
 
-    /// A node of the cluster that this address leads to.
+    /// One of the sentinels.
+    pub(super) fn of_sentinel(&self, host: &str, port: u16) -> Self {
+        Self {
+            watched: self.watched.clone(),
+            credentials: match &self.credentials {
+                Some(Source::Credentials(_)) => None,
+                other => other.clone(),
+            },
+            shown: format!("sentinel {}", host_port(host, port)),
+            ..self.of_node(host, port)
+        }
+    }
+
+    /// The login at `addr`, and the database.
+    pub(super) fn login(&self) -> &RedisConnectionInfo {
+        let watched = self.watched.as_ref();
+        watched.map_or(&self.settings, |watched| &watched.login)
+    }
+
+    /// A node of the cluster that this address leads to, or the primary that sentinels name.
     pub(super) fn of_node(&self, host: &str, port: u16) -> Self {
         let mut addr = self.addr.clone();
         if let ConnectionAddr::Tcp(at, on)
@@ -85,6 +128,7 @@ impl Address {
         };
         Self {
             addr,
+            watched: None,
             seeds: Vec::new(),
             shown: server_url(scheme, host, port),
             ..self.clone()
@@ -92,7 +136,7 @@ impl Address {
     }
 
     /// Host and port, unless it is a socket.
-    pub(super) fn place(&self) -> Option<(String, u16)> {
+    pub(super) fn place(&self) -> Option<Place> {
         match &self.addr {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Some((host.clone(), *port))
@@ -106,7 +150,7 @@ impl Address {
         self.given == other.given
     }
 
-    /// Reads the URL of a server or of a cluster.
+    /// Reads the URL of a server, of a cluster, or of sentinels.
     pub(crate) fn parse(url: &str) -> Result<Self, Invalid> {
         read(url).map_err(|why| refused(url, why))
     }
@@ -139,11 +183,12 @@ impl Address {
         Ok(self)
     }
 
-    /// True if the client logs in with a password.
+    /// True if the client logs in with a password, at the server or at its sentinels.
     #[cfg(any(feature = "doctor", feature = "tls"))]
     pub(crate) fn has_password(&self) -> bool {
         let is_asked_for = matches!(self.credentials, Some(Source::Credentials(_)));
-        is_asked_for || self.settings.password().is_some()
+        let logins = [&self.settings, self.login()];
+        is_asked_for || logins.iter().any(|login| login.password().is_some())
     }
 
     /// True if the URL has settings of encryption.
@@ -201,6 +246,9 @@ fn read(url: &str) -> Result<Address, String> {
     if let Some(scheme) = scheme.strip_suffix(CLUSTER) {
         let form = "host1[:port][,host2[:port]...], with user:password@ before the first host if the nodes ask for them";
         cluster(scheme, rest).map_err(|why| format!("{why}; write {scheme}+cluster://{form}"))
+    } else if let Some(scheme) = scheme.strip_suffix(SENTINEL) {
+        let form = "host1[:26379][,host2[:26379]...]/NAME[/db], with user:password@ before the first host if the server asks for them, and ?sentinel_user=NAME&sentinel_pass=SECRET if the sentinels do";
+        sentinels(scheme, rest).map_err(|why| format!("{why}; write {scheme}+sentinel://{form}"))
     } else if is_socket(scheme) {
         let form = "unix:/path/to/socket[?db=0&user=NAME&pass=SECRET]";
         socket(rest).map_err(|why| format!("{why}; write {form}"))
@@ -238,28 +286,80 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
 /// Some nodes of a cluster. Login and options are the same for all nodes.
 fn cluster(scheme: &str, rest: &str) -> Result<Address, String> {
     let (authority, tail) = split_authority(rest)?;
-    let (first, others) = match authority.rfind('@') {
-        Some(at) => authority[at..]
-            .split_once(',')
-            .map_or((authority, ""), |(host, others)| {
-                (&authority[..at + host.len()], others)
-            }),
-        None => authority.split_once(',').unwrap_or((authority, "")),
-    };
-    let mut address = tcp(scheme, &format!("//{first}{tail}"))?;
+    let (who, mut places) = split_hosts(authority, PORT)?;
+    let (host, port) = places.remove(0);
+    let mut address = tcp(scheme, &format!("//{who}{}{tail}", host_port(&host, port)))?;
     if address.settings.db() != 0 {
         return Err("names a database; a cluster has none but 0".into());
     }
-    let others = others.split(',').filter(|_| !others.is_empty());
-    address.seeds = others.map(host_and_port).collect::<Result<_, _>>()?;
     address.is_cluster = true;
-    let others = address
-        .seeds
+    let others = places
         .iter()
         .map(|(host, port)| format!(",{}", host_port(host, *port)));
     address.shown = address.shown.replacen("://", "+cluster://", 1) + &others.collect::<String>();
     address.given.clone_from(&address.shown);
+    address.seeds = places;
     Ok(address)
+}
+
+/// Some sentinels, and the server that they name. The login before the hosts is that of the server; the sentinels have their own.
+fn sentinels(scheme: &str, rest: &str) -> Result<Address, String> {
+    let (authority, tail) = split_authority(rest)?;
+    let (who, sentinels) = split_hosts(authority, SENTINEL_PORT)?;
+    let (path, query) = split_tail(tail)?;
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let (name, database) = path.split_once('/').unwrap_or((path, ""));
+    if name.is_empty() {
+        let why = "does not say after the hosts what the sentinels call the primary (`sentinel monitor NAME` in their configuration)";
+        return Err(why.into());
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if !name.chars().all(plain) {
+        return Err("has a name of the primary that is not made of letters, digits and .-_".into());
+    }
+    let (mut own, mut common) = (Parts::default(), Vec::new());
+    for (key, value) in pairs(query) {
+        match key {
+            "sentinel_user" | "sentinel_username" => {
+                once(&mut own.user, text(value)?, "users for the sentinels")?;
+            }
+            "sentinel_pass" | "sentinel_password" => {
+                once(
+                    &mut own.password,
+                    text(value)?,
+                    "passwords for the sentinels",
+                )?;
+            }
+            _ => common.push(format!("{key}={value}")),
+        }
+    }
+    let shown: Vec<String> = sentinels
+        .iter()
+        .map(|(host, port)| host_port(host, *port))
+        .collect();
+    let options = common.join("&");
+    let mut address = tcp(scheme, &format!("//{who}{}/{database}?{options}", shown[0]))?;
+    let login = own.into_address(address.addr.clone(), "").settings;
+    let database = match address.settings.db() {
+        0 => String::new(),
+        number => format!("/{number}"),
+    };
+    let hosts = shown.join(",");
+    address.shown = format!("{scheme}+sentinel://{hosts}/{name}{database}");
+    address.given.clone_from(&address.shown);
+    address.watched = Some(Arc::new(Watched {
+        sentinels,
+        name: name.to_owned(),
+        login,
+    }));
+    Ok(address)
+}
+
+/// Splits the login with its @ from a list of hosts.
+fn split_hosts(authority: &str, port: u16) -> Result<(&str, Vec<Place>), String> {
+    let (who, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    let places = hosts.split(',').map(|host| host_and_port(host, port));
+    Ok((who, places.collect::<Result<_, _>>()?))
 }
 
 fn host_port(host: &str, port: u16) -> String {
@@ -279,7 +379,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
     let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let mut parts = Parts::default();
     parts.take_user(who)?;
-    let (host, port) = host_and_port(host)?;
+    let (host, port) = host_and_port(host, PORT)?;
     let (path, query) = split_tail(tail)?;
     let path = path.strip_prefix('/').unwrap_or(path);
     match path.strip_suffix('/').unwrap_or(path) {
@@ -386,10 +486,10 @@ fn speaks(protocol: &str) -> Result<(), String> {
     }
 }
 
-/// Reads a host and a port.
-fn host_and_port(text: &str) -> Result<(String, u16), String> {
+/// Reads a host and a port; without one, it is `default`.
+fn host_and_port(text: &str, default: u16) -> Result<Place, String> {
     if text.contains(',') {
-        let why = "names several hosts; name one, or write redis+cluster:// for nodes of a cluster, or redis+quorum:// for 3 to 9 servers that do not replicate each other";
+        let why = "names several hosts; name one, or write redis+cluster:// for nodes of a cluster, redis+sentinel:// for sentinels, or redis+quorum:// for 3 to 9 servers that do not replicate each other";
         return Err(why.into());
     }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -423,7 +523,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
         return Err("names a wildcard address; name the address of the server".into());
     }
     let port = match port {
-        None => PORT,
+        None => default,
         Some(port) => port
             .parse()
             .ok()
@@ -476,6 +576,7 @@ impl Parts {
         }
         Address {
             addr,
+            watched: None,
             seeds: Vec::new(),
             is_cluster: false,
             settings,

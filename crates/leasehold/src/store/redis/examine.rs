@@ -18,6 +18,7 @@ use self::probe::{Messages, Talk, Told};
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::connection::dial::Dial;
+use super::connection::sentinel::Sentinels;
 use super::fault::refusal;
 use super::protocol::{INDEX, MARK, MARK_ID, WrittenMark};
 use super::scripts::NodeTerms;
@@ -73,7 +74,11 @@ pub(crate) async fn examine(
     how: &Examination,
     limit: Duration,
 ) -> Result<Examined, StoreError> {
-    let (facts, _) = gather(address, how, limit, None).await?;
+    let named = match Sentinels::of(address, &Clock::system(), limit) {
+        Some(sentinels) => Some(sentinels.primary().await?),
+        None => None,
+    };
+    let (facts, _) = gather(named.as_ref().unwrap_or(address), how, limit, None).await?;
     Ok(Examined::new(address.to_string(), Facts::Server(facts)))
 }
 

@@ -9,8 +9,12 @@ use super::{Address, is_socket, split_authority, split_scheme};
 /// A valid URL of any store without users and passwords.
 pub(crate) fn shown(url: &str) -> String {
     match Address::parse(url) {
-        // A socket has its password after the path.
-        Ok(address) if matches!(address.addr, ConnectionAddr::Unix(_)) => address.shown,
+        // The password of a socket and that of sentinels are options.
+        Ok(address)
+            if matches!(address.addr, ConnectionAddr::Unix(_)) || address.watched.is_some() =>
+        {
+            address.shown
+        }
         _ => with_logins(url, |_| String::new()),
     }
 }
@@ -80,6 +84,7 @@ mod tests {
             rediss://u:S3CR3T@h?tls_ca=/a.pem&db=3     | rediss://h?tls_ca=/a.pem&db=3
             unix:/run/r.sock?db=1&pass=S3CR3T          | unix:/run/r.sock/1
             redis+unix://:S3CR3T@/r.sock               | unix:/r.sock
+            redis+sentinel://u:S3CR3T@a,b:1/m/2?sentinel_pass=S3CR3T | redis+sentinel://a:26379,b:1/m/2
             redis+quorum://a,b:1,c                     | redis+quorum://a,b:1,c
             redis+quorum://u:S3CR3T@a,:S3CR3T@[::1]:7,c/2?max_ttl=60s | redis+quorum://a,[::1]:7,c/2?max_ttl=60s
             local:/a@b?mode=0600                       | local:/a@b?mode=0600
@@ -100,6 +105,7 @@ mod tests {
             redis://me:@h/               | redis://me:p%40%3A%20%2C@h/
             rediss://h?tls_ca=/passport  | rediss://:p%40%3A%20%2C@h?tls_ca=/passport
             valkey://h/?db=2             | valkey://:p%40%3A%20%2C@h/?db=2
+            rediss+sentinel://a,b:1/m/2  | rediss+sentinel://:p%40%3A%20%2C@a,b:1/m/2
             redis+unix:///s              | redis+unix:///s?pass=p%40%3A%20%2C
             redis+unix://me@/s           | redis+unix://me@/s?pass=p%40%3A%20%2C
             unix:///s?db=1               | unix:///s?db=1&pass=p%40%3A%20%2C

@@ -28,6 +28,14 @@ fn every_form_is_read() {
         ("unix:/r.sock", "unix:/r.sock"),
         ("unix:///r%20.sock?db=2&pass=x", "unix:/r .sock/2"),
         ("redis+unix:///r.sock", "unix:/r.sock"),
+        (
+            "redis+sentinel://u:p@a,[::1]:7/m-1.x/2?sentinel_pass=x",
+            "redis+sentinel://a:26379,[::1]:7/m-1.x/2",
+        ),
+        (
+            "valkeys+sentinel://a/0/?db=2",
+            "valkeys+sentinel://a:26379/0/2",
+        ),
         ("valkey+unix://u:p@/r.sock?db=1", "unix:/r.sock/1"),
     ] {
         assert_eq!(shown(url), as_shown, "{url}");
@@ -87,6 +95,20 @@ fn unknown_parts_of_a_url_are_refused() {
         ("redis://u:S3CR3T#x@h/", "percent-encode"),
         ("redis://u:S3CR3T/x@h/", "percent-encode"),
         ("redis://u:S3CR3T?x@h/", "percent-encode"),
+        ("redis+sentinel://:S3CR3T@a,b", "call the primary"),
+        ("redis+sentinel://a//3", "call the primary"),
+        ("redis+sentinel://a,,b/m", "names no host"),
+        ("redis+sentinel://a/m%20m", "letters, digits"),
+        ("redis+sentinel://a/m/x", "not a number"),
+        ("redis+sentinel://a/m/1/2", "not a number"),
+        ("redis+sentinel://a/m/1?db=2", "two databases"),
+        ("redis+sentinel://a/m?sentinel_S3CR3T=1", "option after ?"),
+        ("redis+sentinel://a/m?pass=S3CR3T", "before it"),
+        (
+            "redis+sentinel://a/m?sentinel_pass=a&sentinel_password=S3CR3T",
+            "two passwords for the sentinels",
+        ),
+        ("redis+sentinel://a/m?tls_ca=/a", "not encrypted"),
         ("unix:r.sock", "absolute path"),
         ("unix:", "absolute path"),
         ("unix://tmp/r.sock", "has a host"),
@@ -120,6 +142,24 @@ fn user_and_password_are_decoded() {
     }
 }
 
+#[test]
+fn a_server_and_its_sentinels_have_logins_of_their_own() {
+    let url = "redis+sentinel://me:p%2Cq@a,b:1/m?sentinel_user=s&sentinel_pass=%40";
+    let address = read(url).ok().unwrap();
+    let login = |address: &Address| {
+        let login = address.login();
+        let parts = [login.username(), login.password()];
+        parts.map(|part| part.unwrap_or_default().to_owned())
+    };
+    assert_eq!(login(&address), ["s", "@"]);
+    assert_eq!(login(&address.of_sentinel("b", 1)), ["s", "@"]);
+    let primary = address.of_node("10.0.0.1", 6379);
+    assert_eq!(login(&primary), ["me", "p,q"]);
+    assert_eq!(primary.to_string(), "redis://10.0.0.1:6379");
+    let shown = address.of_sentinel("::1", 1).to_string();
+    assert_eq!(shown, "sentinel [::1]:1");
+}
+
 fn encoded(text: &str) -> String {
     let encode = |byte: u8| format!("%{byte:02x}");
     text.bytes().map(encode).collect()
@@ -141,7 +181,7 @@ proptest! {
 
     #[test]
     fn no_text_makes_it_panic_or_quote_a_secret(
-        scheme in "(redis|rediss|valkey|unix|redis\\+unix)", text in "[a-z0-9:/@#?&=%,\\[\\]. ]{0,24}"
+        scheme in "(redis|rediss|valkey|unix|redis\\+unix|redis\\+sentinel)", text in "[a-z0-9:/@#?&=%,\\[\\]. ]{0,24}"
     ) {
         let url = format!("{scheme}:{text}Zz9{text}");
         if let Err(why) = read(&url) {

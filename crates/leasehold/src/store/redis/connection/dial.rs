@@ -132,7 +132,7 @@ impl Dial<'_> {
     /// The login. Asks the address's source of credentials, if it has one.
     async fn credentials(&self) -> Result<RedisConnectionInfo, StoreError> {
         let Self { address, limit, .. } = *self;
-        let settings = address.settings.clone();
+        let settings = address.login().clone();
         let ask = match &address.credentials {
             None => return Ok(settings),
             Some(Source::Urls(read)) => {
@@ -174,7 +174,12 @@ impl Dial<'_> {
             }
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 let addresses: Vec<_> = lookup_host((host.as_str(), *port)).await?.collect();
-                let stream = first_of(in_turns(&addresses), TcpStream::connect, self.clock).await?;
+                let made = first_of(in_turns(&addresses), TcpStream::connect, self.clock).await;
+                let stream = made.map_err(|mut failed| {
+                    let none =
+                        || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+                    failed.pop().unwrap_or_else(none)
+                })?;
                 Address::tune(&stream)?;
                 match self.placement {
                     Some(placement) => Box::new(placement.socket(stream.into_std()?)),
@@ -250,7 +255,10 @@ fn credentials_in(url: &str, address: &Address) -> Option<RedisConnectionInfo> {
         vec![Address::parse(url).ok()?]
     };
     let this = named.into_iter().find(|other| other.is_given_as(address))?;
-    Some(this.settings.clone())
+    Some(match address.watched {
+        Some(_) => this.login().clone(),
+        None => this.settings.clone(),
+    })
 }
 
 /// The addresses of a name, the two families by turns. The system's order says which family comes first (RFC 8305, section 4).
@@ -271,16 +279,16 @@ fn in_turns(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
 /// (RFC 8305, section 5).
 ///
 /// # Errors
-/// The error of the address that failed last.
-async fn first_of<S, F>(
-    addresses: Vec<SocketAddr>,
-    connect: impl Fn(SocketAddr) -> F,
+/// Those of all addresses; the last one failed last.
+pub(super) async fn first_of<A, S, E, F>(
+    addresses: Vec<A>,
+    connect: impl Fn(A) -> F,
     clock: &Clock,
-) -> io::Result<S>
+) -> Result<S, Vec<E>>
 where
-    F: Future<Output = io::Result<S>>,
+    F: Future<Output = Result<S, E>>,
 {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut failed = Vec::new();
     let mut left = addresses.into_iter();
     let mut attempts = FuturesUnordered::new();
     loop {
@@ -292,7 +300,7 @@ where
         };
         match made {
             Some(Some(Ok(stream))) => return Ok(stream),
-            Some(Some(Err(error))) => failed = error,
+            Some(Some(Err(error))) => failed.push(error),
             Some(None) => return Err(failed),
             None => {}
         }
@@ -375,7 +383,7 @@ mod tests {
     }
 
     /// The address that wins, after how many milliseconds, and how many were tried.
-    async fn race(hosts: &[Host]) -> (Result<u16, io::ErrorKind>, u128, u32) {
+    async fn race(hosts: &[Host]) -> (Result<u16, Option<io::ErrorKind>>, u128, u32) {
         let clock = Clock::virtual_time();
         let begun = clock.now();
         let tried = AtomicU32::new(0);
@@ -393,7 +401,7 @@ mod tests {
             }
         };
         let won = first_of(addresses.collect(), connect, &clock).await;
-        let won = won.map_err(|error| error.kind());
+        let won = won.map_err(|failed: Vec<io::Error>| failed.last().map(io::Error::kind));
         (
             won,
             clock.now().since(begun).as_millis(),
@@ -421,9 +429,9 @@ mod tests {
         );
         // A refusal is known at once.
         assert_eq!(race(&[Refuses, AnswersAfter(9)]).await, (Ok(1), 9, 2));
-        let refused = Err(io::ErrorKind::ConnectionRefused);
+        let refused = Err(Some(io::ErrorKind::ConnectionRefused));
         assert_eq!(race(&[Refuses, Refuses]).await, (refused, 0, 2));
-        assert_eq!(race(&[]).await.0, Err(io::ErrorKind::NotFound));
+        assert_eq!(race(&[]).await.0, Err(None));
     }
 
     /// The error of a connection whose other side sends these bytes and closes.

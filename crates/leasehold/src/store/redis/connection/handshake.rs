@@ -11,7 +11,7 @@ use super::link::Wire;
 use crate::error::{NotAMark, Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
-use crate::store::redis::protocol::{MARK, MARK_ID, WrittenMark};
+use crate::store::redis::protocol::{MARK, MARK_ID, WrittenMark, texts};
 use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
@@ -139,7 +139,7 @@ impl Handshake<'_> {
         }))
     }
 
-    /// Refuses a replica: it would return old data and refuse writes.
+    /// Refuses a replica, which would return old data and refuse writes, and a sentinel.
     fn check_role(&self, role: Option<Value>) -> Result<(), StoreError> {
         let Some(Value::Array(role)) = role else {
             return Ok(());
@@ -149,6 +149,18 @@ impl Handshake<'_> {
                 .and_then(|value| redis::from_redis_value_ref::<String>(value).ok())
                 .unwrap_or_default()
         };
+        if text(0) == "sentinel" {
+            let names = role.get(1).map(texts).unwrap_or_default();
+            let names = if names.is_empty() {
+                "NAME".into()
+            } else {
+                names.join(" or ")
+            };
+            let why = format!(
+                "it is a sentinel, which has no locks; write redis+sentinel://host[:26379]/{names}, with rediss for TLS"
+            );
+            return Err(self.error(StoreErrorKind::Misconfigured, &why));
+        }
         if !["slave", "replica"].contains(&text(0).as_str()) {
             return Ok(());
         }

@@ -29,6 +29,9 @@ use crate::store::redis::resp::Reader;
 #[cfg(any(test, feature = "doctor"))]
 use crate::store::redis::scripts::Scripts;
 
+/// The channel of a sentinel on which it tells that a primary was replaced.
+pub(super) const SWITCHED: &str = "+switch-master";
+
 /// A stream that carries bytes both ways.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
@@ -174,6 +177,10 @@ impl Link {
 
     fn hear(&self, kind: &PushKind, data: &[Value]) {
         match kind {
+            // Heard by who follows the sentinels: what they said before is out of date.
+            PushKind::Message if data.first().and_then(protocol::text) == Some(SWITCHED) => {
+                (self.listener)(Notice::Missed);
+            }
             PushKind::Message | PushKind::SMessage => {
                 if let Some(Value::BulkString(payload)) = data.get(1)
                     && let Some(notice) = protocol::notice(payload)

@@ -6,6 +6,7 @@
 //! | [`handshake`] | the first requests over a connection; the identity of its server |
 //! | [`link`] | moves the bytes of one connection |
 //! | [`placement`] | which thread does the work of a connection |
+//! | [`sentinel`] | which server the sentinels name |
 //!
 //! A connection does not notice by itself that its peer has stopped answering. Therefore:
 //!
@@ -17,6 +18,7 @@ pub(super) mod dial;
 pub(super) mod handshake;
 pub(super) mod link;
 mod placement;
+pub(super) mod sentinel;
 
 use std::collections::HashSet;
 #[cfg(feature = "entries")]
@@ -35,6 +37,7 @@ use self::dial::{Dial, Established};
 use self::handshake::{HandshakeResult, Seat, ServerId, replaced};
 use self::link::{Link, Wire};
 use self::placement::Placement;
+use self::sentinel::Sentinels;
 use super::address::Address;
 use super::fault::{Redirect, classify};
 use super::pipeline::{
@@ -68,6 +71,8 @@ pub(super) struct Connection {
 /// The state that users of a connection share with its work.
 struct Shared {
     address: Address,
+    /// Those that name the server, if it is not the one at `address`.
+    sentinels: Option<Sentinels>,
     channel: String,
     listener: Listener,
     clock: Clock,
@@ -133,6 +138,7 @@ impl Connection {
         let (status, current) = watch::channel(CurrentConnection::Connecting);
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
             queue: Queue::new(address.to_string()),
+            sentinels: Sentinels::of(&address, &attach.clock, attach.limit),
             address,
             channel: protocol::channel(attach.client),
             listener: contention_listener(shared.clone(), attach.listener),
@@ -149,7 +155,13 @@ impl Connection {
         let work = shared.clone();
         let run = move || run(work.clone());
         shared.placement.run(&attach.tasks, run);
-        attach.tasks.spawn_aside(sweep(shared.clone()));
+        let aside = shared.clone();
+        attach.tasks.spawn_aside(async move {
+            tokio::select! {
+                () = sweep(&aside) => {}
+                () = follow(&aside) => {}
+            }
+        });
         Self { shared, current }
     }
 
@@ -255,7 +267,7 @@ fn contention_listener(shared: Weak<Shared>, listener: Listener) -> Listener {
 }
 
 /// Ends the steps whose time limit has passed, until the queue is closed.
-async fn sweep(shared: Arc<Shared>) {
+async fn sweep(shared: &Shared) {
     while !shared.queue.is_closed() {
         let next = shared.queue.sweep(shared.clock.now());
         let woken = shared.queue.sweeper_wake.notified();
@@ -266,6 +278,14 @@ async fn sweep(shared: Arc<Shared>) {
             },
             None => woken.await,
         }
+    }
+}
+
+/// Leaves the server when the sentinels name another one.
+async fn follow(shared: &Shared) {
+    match &shared.sentinels {
+        Some(sentinels) => sentinels.follow(|| shared.queue.report_demoted()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -309,15 +329,42 @@ impl Shared {
                     let current = CurrentConnection::Down(error.clone());
                     let down = ConnectionState::Down(error);
                     self.queue.set(down, || self.publish(current));
-                    self.clock.sleep(refused.pause()).await;
+                    match &self.sentinels {
+                        Some(sentinels) => sentinels.pause(refused.pause()).await,
+                        None => self.clock.sleep(refused.pause()).await,
+                    }
                 }
             }
         }
     }
 
     async fn dial(&self) -> Result<Established, StoreError> {
+        let Some(sentinels) = &self.sentinels else {
+            return self.dial_at(&self.address).await;
+        };
+        loop {
+            let primary = sentinels.primary().await?;
+            let made = tokio::select! {
+                biased;
+                made = self.dial_at(&primary) => made,
+                () = sentinels.leaves(&primary) => continue,
+            };
+            let (kind, why) = match made {
+                Ok(established) if !established.2.in_cluster => return Ok(established),
+                Ok(_) => {
+                    let why = "it is a node of a cluster; write redis+cluster://host:port/";
+                    (StoreErrorKind::Misconfigured, why.to_owned())
+                }
+                Err(error) => (error.kind, error.detail),
+            };
+            let why = format!("the sentinels name {primary}: {why}");
+            return Err(StoreError::new(self.address.to_string(), kind, why));
+        }
+    }
+
+    async fn dial_at(&self, address: &Address) -> Result<Established, StoreError> {
         let dial = Dial {
-            address: &self.address,
+            address,
             limit: self.limit,
             clock: &self.clock,
             scripts: &self.scripts,
