@@ -47,15 +47,15 @@ pub(crate) fn crc16(text: &str) -> u16 {
 
 /// What each first byte adds to the rest of a [`crc16`].
 const CRC: [u16; 256] = {
-    let (mut table, mut byte) = ([0; 256], 0);
+    let (mut table, mut at, mut byte) = ([0; 256], 0, 0_u16);
     while byte < 256 {
-        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        let (mut crc, mut bit) = (byte << 8, 0);
         while bit < 8 {
             crc = (crc << 1) ^ (0x1021 * (crc >> 15));
             bit += 1;
         }
-        table[byte] = crc;
-        byte += 1;
+        table[at] = crc;
+        (at, byte) = (at + 1, byte + 1);
     }
     table
 };

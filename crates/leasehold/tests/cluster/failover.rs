@@ -5,7 +5,7 @@ use leasehold::{Client, Lease};
 use testkit::{RedisCluster, RedisServer};
 
 use crate::common::{TTL, eventually, lost, take};
-use crate::scene::{connect, millis, soon};
+use crate::scene::{beside, connect, joined, millis, soon};
 
 /// Names whose slots this node has.
 fn names_at(cluster: &RedisCluster, node: &RedisServer, many: usize) -> Vec<String> {
@@ -68,9 +68,9 @@ async fn what_the_replica_has_is_confirmed_and_what_it_lacks_is_lost() {
     }
     // Fences rise also where the counter of the replica was behind.
     let released = join_all(known.into_iter().map(Lease::release)).await;
-    released
-        .into_iter()
-        .for_each(|released| released.expect("held"));
+    for released in released {
+        released.expect("held");
+    }
     let again = take_all(&client, &names[..30]).await;
     for (again, before) in again.iter().zip(fences) {
         assert!(again.fence() > before);
@@ -89,7 +89,7 @@ async fn leases_and_waiters_outlive_a_primary_that_is_killed_or_paused() {
         let (one, other) = (connect(&cluster).await, connect(&cluster).await);
         let held = take_all(&one, &names).await;
         let lock = other.mutex(&names[0]).ttl(TTL);
-        let waiter = tokio::spawn(async move { lock.acquire().await });
+        let waiter = beside(async move { lock.acquire().await });
         eventually("it waits", async || {
             let seen = one.inspect(&names[0]).await.expect("an answer");
             !seen.queue.is_empty()
@@ -114,7 +114,7 @@ async fn leases_and_waiters_outlive_a_primary_that_is_killed_or_paused() {
         for lease in held {
             lease.release().await.expect("held");
         }
-        let served = soon("it is served", waiter).await.expect("no panic");
+        let served = joined("it is served", waiter).await;
         served.expect("its turn").release().await.expect("held");
         if paused {
             node.resume();

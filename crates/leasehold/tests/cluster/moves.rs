@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use leasehold::Client;
+use leasehold::{Client, Lease};
 use testkit::RedisCluster;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::common::{TTL, eventually, look, lost, stand_in_line, take};
-use crate::scene::{MOMENTS, Moment, Moving, connect, millis, soon};
+use crate::scene::{MOMENTS, Moment, Moving, beside, connect, joined, millis, soon};
 
 /// At each moment of a move, on locks with names of their own: one slot moves to and fro.
 async fn at_each_moment(test: impl AsyncFn(&Moving<'_>, [Client; 2], Moment)) {
@@ -79,10 +79,10 @@ async fn who_asks_during_a_move_is_delayed_and_not_refused() {
         moving.until(moment, to);
         let what = format!("{moment:?}");
         let lock = other.mutex(moving.name).ttl(TTL);
-        let asks = tokio::spawn(async move { lock.acquire().await });
+        let asks = beside(async move { lock.acquire().await });
         sleep(millis(100)).await;
         moving.to_its_end(moment, to);
-        let lease = soon(&what, asks).await.expect("no panic").expect(&what);
+        let lease = joined(&what, asks).await.expect(&what);
         assert!(lease.fence() > fence, "{what}");
         lease.release().await.expect("held");
     })
@@ -97,11 +97,11 @@ async fn an_operator_breaks_a_lock_that_has_moved() {
         moving.until(moment, to);
         let breaks = other.clone();
         let (name, fence) = (moving.name.to_owned(), lease.fence());
-        let breaking = tokio::spawn(async move { breaks.break_lock(&name, fence).await });
+        let breaking = beside(async move { breaks.break_lock(&name, fence).await });
         sleep(millis(20)).await;
         moving.to_its_end(moment, to);
         let what = format!("{moment:?}");
-        soon(&what, breaking).await.expect("no panic").expect(&what);
+        joined(&what, breaking).await.expect(&what);
         lost(soon(&what, lease.release()).await);
     })
     .await;
@@ -112,7 +112,7 @@ async fn an_operator_breaks_a_lock_that_has_moved() {
 async fn no_lease_is_lost_while_its_slot_moves_again_and_again() {
     let moves =
         std::env::var("LEASEHOLD_MOVES").map_or(30, |moves| moves.parse().expect("a number"));
-    let cluster = Arc::new(RedisCluster::start(2, 0));
+    let cluster = RedisCluster::start(2, 0);
     let (one, other) = (connect(&cluster).await, connect(&cluster).await);
     let names: Vec<String> = (0..20).map(|number| format!("{{m}}{number}")).collect();
     let mut held = Vec::new();
@@ -137,16 +137,11 @@ async fn no_lease_is_lost_while_its_slot_moves_again_and_again() {
             }
         });
     }
-    for moved in 0..moves {
+    for number in 0..moves {
         let before = served.load(Ordering::SeqCst);
-        let moves = cluster.clone();
-        let moved = tokio::task::spawn_blocking(move || {
-            let moving = Moving::new(&moves, "{m}busy");
-            moving.until(Moment::After, moving.another());
-            moved
-        });
-        let moved = moved.await.expect("it moves");
-        eventually(&format!("served after move {moved}"), async || {
+        let moving = Moving::new(&cluster, "{m}busy");
+        moving.until(Moment::After, moving.another());
+        eventually(&format!("served after move {number}"), async || {
             served.load(Ordering::SeqCst) > before + 4
         })
         .await;
@@ -202,7 +197,7 @@ async fn a_subscription_that_ends_unasked_shifts_no_reply() {
     next.expect("its turn").release().await.expect("held");
     soon(
         "all are given back",
-        join_all(held.into_iter().map(|lease| lease.release())),
+        join_all(held.into_iter().map(Lease::release)),
     )
     .await
     .into_iter()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::Client;
 use testkit::{RedisCluster, RedisServer};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::LONG;
@@ -101,6 +102,21 @@ pub(crate) async fn connect(cluster: &RedisCluster) -> Client {
     let login = password.map_or_else(String::new, |password| format!(":{password}@"));
     let url = format!("redis+cluster://{login}{}", cluster.addresses());
     Client::connect(&url).await.expect("it works")
+}
+
+/// Starts a task.
+pub(crate) fn beside<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> JoinSet<T> {
+    let mut task = JoinSet::new();
+    task.spawn(future);
+    task
+}
+
+/// The output of a task, which needs no limit to pass.
+pub(crate) async fn joined<T: 'static>(what: &str, mut task: JoinSet<T>) -> T {
+    let output = soon(what, task.join_next()).await;
+    output.expect("one task").expect("no panic")
 }
 
 /// The output of `future`, which needs no limit to pass.

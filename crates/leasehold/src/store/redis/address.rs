@@ -115,12 +115,12 @@ impl Address {
     /// A node of the cluster that this address leads to, or the primary that sentinels name.
     pub(super) fn of_node(&self, host: &str, port: u16) -> Self {
         let mut addr = self.addr.clone();
-        if let ConnectionAddr::Tcp(at, on)
-        | ConnectionAddr::TcpTls {
-            host: at, port: on, ..
-        } = &mut addr
-        {
-            (*at, *on) = (host.to_owned(), port);
+        match &mut addr {
+            ConnectionAddr::TcpTls {
+                host: at, port: on, ..
+            } => (*at, *on) = (host.to_owned(), port),
+            // The other nodes of a cluster are not behind a socket.
+            addr => *addr = ConnectionAddr::Tcp(host.to_owned(), port),
         }
         let scheme = match addr {
             ConnectionAddr::TcpTls { .. } => "rediss",

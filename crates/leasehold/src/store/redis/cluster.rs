@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use leasehold_core::{Block, SLOTS, Step, slot};
 use redis::{RedisResult, Value, cmd};
 use tokio::sync::{Notify, watch};
@@ -26,6 +28,7 @@ use super::fault::Redirect;
 use super::pipeline::PendingReply;
 use super::protocol::{Detour, array, number, text};
 use super::scripts::{Counters, NodeTerms, Scripts};
+use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice, Scope};
@@ -36,8 +39,8 @@ const TELLS_WITHIN: Duration = Duration::from_millis(500);
 /// How often the map is made anew without a cause.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// The shortest pause between two looks, and the pause while a node that has slots is out of reach.
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// The shortest pause between two looks, and the longest one while a node that has slots is out of reach.
+const LOOK_PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
 
 /// How long the connection to a node without slots is kept.
 const UNUSED_FOR: Duration = Duration::from_secs(60);
@@ -136,18 +139,25 @@ impl Servers {
     /// Waits until a server can be used and, in a cluster, until the nodes have told which of them has which slot.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         let mut looked = self.looked.subscribe();
-        let mut answers = Vec::new();
-        for server in self.all() {
-            answers.push(server.connection.ready().await);
-            if answers.last().is_some_and(Result::is_ok) {
-                break;
+        let servers = self.all();
+        let connecting = servers.iter().map(|server| server.connection.ready());
+        let mut connecting: FuturesUnordered<_> = connecting.collect();
+        let mut ready = match connecting.next().await {
+            Some(answer) => answer,
+            None => Ok(()),
+        };
+        while ready.is_err()
+            && let Some(answer) = connecting.next().await
+        {
+            // A cause that waiting does not remove says most.
+            let lasts = ready
+                .as_ref()
+                .is_err_and(|known| !known.kind.is_transient());
+            if answer.is_ok() || !lasts {
+                ready = answer;
             }
         }
-        // The node that the URL names first says most.
-        let first = answers.swap_remove(0);
-        if !answers.iter().any(Result::is_ok) {
-            first?;
-        }
+        ready?;
         if !self.is_cluster() {
             if self.given.is_cluster {
                 let why = "it is no node of a cluster; write redis:// for a single server";
@@ -187,10 +197,17 @@ impl Servers {
     }
 
     /// All servers.
-    pub(super) fn all(&self) -> Vec<Arc<Server>> {
+    fn all(&self) -> Vec<Arc<Server>> {
         let map = self.read();
         let known = map.servers.iter().flatten();
         known.map(|known| known.server.clone()).collect()
+    }
+
+    /// True if this client hears of the waiters of other clients, whatever the lock.
+    pub(super) fn are_listening(&self) -> bool {
+        let map = self.read();
+        let mut known = map.servers.iter().flatten();
+        known.all(|known| known.unused_since.is_some() || known.server.connection.is_listening())
     }
 
     /// Sends a call to the server that has this key, and goes where that one says, within `limit`.
@@ -302,14 +319,14 @@ impl Servers {
         Scope::Slots(slots.into())
     }
 
-    /// The number of the server at this place.
-    fn number_of(&self, map: &mut Map, place: Place) -> usize {
+    /// The number of the server at this place. A cluster has far fewer nodes than slots.
+    fn number_of(&self, map: &mut Map, place: Place) -> u16 {
         let is_there = |known: &Option<Known>| {
             let known = known.as_ref();
             known.is_some_and(|known| known.place.as_ref() == Some(&place))
         };
         if let Some(number) = map.servers.iter().position(is_there) {
-            return number;
+            return u16::try_from(number).unwrap_or_default();
         }
         let (host, port) = &place;
         let known = Known {
@@ -323,7 +340,7 @@ impl Servers {
             map.servers.push(None);
         }
         map.servers[number] = Some(known);
-        number
+        u16::try_from(number).unwrap_or_default()
     }
 
     /// The server at this place, as the server `from` says; without a host, at another port of the same host.
@@ -338,7 +355,7 @@ impl Servers {
         let mut map = self.write();
         let number = self.number_of(&mut map, beside(from, to));
         if let Some(owner) = map.owners.get_mut(usize::from(slot)) {
-            *owner = number as u16;
+            *owner = number;
         }
         self.stale.notify_one();
         server_with(&map, number)
@@ -380,8 +397,8 @@ impl Servers {
         for (first, range) in &told {
             let number = self.number_of(map, range.primary.clone());
             has_slots.resize(map.servers.len(), false);
-            has_slots[number] = true;
-            owners[usize::from(*first)..=usize::from(range.last)].fill(number as u16);
+            has_slots[usize::from(number)] = true;
+            owners[usize::from(*first)..=usize::from(range.last)].fill(number);
         }
         let changed = changed(&map.told, &told);
         (map.owners, map.told) = (owners, told);
@@ -498,6 +515,8 @@ impl Drop for Servers {
 
 /// Makes the map anew when it may be out of date, until the store is gone.
 async fn keep(servers: Weak<Servers>, stale: Arc<Notify>, Attach { clock, .. }: Attach) {
+    let [shortest, longest] = LOOK_PAUSE;
+    let mut pause = Backoff::new(shortest, longest);
     loop {
         let _ = clock.within(LOOK_EVERY, stale.notified()).await;
         let Some(servers) = servers.upgrade() else {
@@ -505,15 +524,17 @@ async fn keep(servers: Weak<Servers>, stale: Arc<Notify>, Attach { clock, .. }: 
         };
         if !servers.look().await || servers.is_one_down() {
             stale.notify_one();
+        } else {
+            pause.reset();
         }
         drop(servers);
-        clock.sleep(LOOK_PAUSE).await;
+        clock.sleep(pause.pause()).await;
     }
 }
 
 /// A server that the map has just named.
-fn server_with(map: &Map, number: usize) -> Arc<Server> {
-    let known = map.servers[number].as_ref();
+fn server_with(map: &Map, number: u16) -> Arc<Server> {
+    let known = map.servers[usize::from(number)].as_ref();
     known.expect("it was put there").server.clone()
 }
 

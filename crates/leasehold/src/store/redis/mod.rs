@@ -186,8 +186,7 @@ impl Store for RedisStore {
     }
 
     fn tells_wanted(&self) -> bool {
-        let mut all = self.servers.all().into_iter();
-        all.all(|server| server.connection.is_listening())
+        self.servers.are_listening()
     }
 
     fn ready(&self) -> Answering<'_, ()> {

@@ -831,7 +831,13 @@ impl Flight {
 
     /// True if another batch may be sent.
     pub(super) fn has_room(&self) -> bool {
-        !self.serial && self.batches < if self.is_fast { 1 } else { BATCHES }
+        let most = match self.scripts.counters() {
+            // Most batches have one step.
+            Counters::BySlot => MOST,
+            _ if self.is_fast => 1,
+            _ => BATCHES,
+        };
+        !self.serial && self.batches < most
     }
 
     /// Sends a batch. Its steps are executed in order, and the failure of one does not affect the others. A script executes them

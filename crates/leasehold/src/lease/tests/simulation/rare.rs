@@ -46,7 +46,9 @@ impl Rare {
             has_late_messages: matches!(choice, 2 | 3),
             rng,
             // As often in each of the other histories.
-            detours: (seed / 8 % 4 == 0).then(|| Rng::with_seed(seed.rotate_left(32))),
+            detours: (seed / 8)
+                .is_multiple_of(4)
+                .then(|| Rng::with_seed(seed.rotate_left(32))),
         }
     }
 
