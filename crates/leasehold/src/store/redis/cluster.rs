@@ -10,12 +10,13 @@
 //! - **M3** A lease that a promoted replica may not know is doubtful, and renewed at once (L4).
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
-use leasehold_core::{SLOTS, Step, slot};
+use leasehold_core::{Block, LockName, SLOTS, Step, slot};
 use redis::{RedisResult, Value, cmd};
 use tokio::sync::{Notify, watch};
 
@@ -27,7 +28,7 @@ use super::protocol::{Detour, array, number, text};
 use super::scripts::{Counters, Scripts};
 use crate::clock::Moment;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
-use crate::store::contract::{Attach, Notice, Scope};
+use crate::store::contract::{Attach, Done, Listener, Notice, Scope};
 
 /// How long a node may take to tell which node has which slot.
 const TELLS_WITHIN: Duration = Duration::from_millis(500);
@@ -50,7 +51,54 @@ const MOST_DETOURS: u32 = 16;
 /// A server, and its connection.
 pub(super) struct Server {
     pub(super) connection: Connection,
+    /// A connection for the steps that replicas have to confirm: `WAIT` blocks it, and counts what came over it. It also hears of locks.
+    pub(super) confirming: Option<Connection>,
     pub(super) scripts: Arc<Scripts>,
+}
+
+impl Server {
+    /// Submits a step. The answer comes within `limit`.
+    pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
+        self.carrier(&step).send(name, step, done, limit);
+    }
+
+    /// True if the client hears of its locks.
+    pub(super) fn is_listening(&self) -> bool {
+        let hearing = self.confirming.as_ref().unwrap_or(&self.connection);
+        hearing.is_listening()
+    }
+
+    /// Submits a step that another server did not execute.
+    fn push_on(&self, step: Step, waiting: PendingReply, detour: Detour) {
+        let queue = self.carrier(&step).queue();
+        queue.push_on(step, waiting, detour);
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        for connection in self.connections() {
+            connection.ready().await?;
+        }
+        Ok(())
+    }
+
+    fn is_up(&self) -> bool {
+        self.connections().all(|it| it.queue().is_up())
+    }
+
+    fn connections(&self) -> impl Iterator<Item = &Connection> {
+        iter::once(&self.connection).chain(&self.confirming)
+    }
+
+    /// The connection that carries this step. A release that keeps the lock must not overtake a renewal, which would keep it for longer.
+    fn carrier(&self, step: &Step) -> &Connection {
+        match (&self.confirming, step) {
+            (
+                Some(confirming),
+                Step::Acquire { .. } | Step::Extend { .. } | Step::Release { keep: Some(_), .. },
+            ) => confirming,
+            _ => &self.connection,
+        }
+    }
 }
 
 /// Host and port.
@@ -134,7 +182,7 @@ impl Servers {
         let mut looked = self.looked.subscribe();
         let mut answers = Vec::new();
         for server in self.all() {
-            answers.push(server.connection.ready().await);
+            answers.push(server.ready().await);
             if answers.last().is_some_and(Result::is_ok) {
                 break;
             }
@@ -231,9 +279,9 @@ impl Servers {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connect(&self, address: Address) -> Arc<Server> {
+    fn connect(&self, mut address: Address) -> Arc<Server> {
         let scripts = Arc::new(Scripts::new(Counters::Shared));
-        let part = Part::Cluster(self.this.clone());
+        let part = || Part::Cluster(self.this.clone());
         let (this, listener, place) = (
             self.this.clone(),
             self.attach.listener.clone(),
@@ -250,13 +298,25 @@ impl Servers {
                 (notice, _) => notice,
             });
         });
-        let attach = Attach {
+        let mut attach = Attach {
             listener,
             ..self.attach.clone()
         };
-        let connection = Connection::open(address, attach, scripts.clone(), part);
+        let confirmed = address.replicas.is_some().then(|| address.clone());
+        address.replicas = None;
+        let confirming = confirmed.map(|address| {
+            let attach = Attach {
+                listener: without_fences(attach.listener.clone()),
+                ..attach.clone()
+            };
+            Connection::open(address, attach, scripts.clone(), part())
+        });
+        if confirming.is_some() {
+            attach.listener = without_locks(attach.listener);
+        }
         Arc::new(Server {
-            connection,
+            connection: Connection::open(address, attach, scripts.clone(), part()),
+            confirming,
             scripts,
         })
     }
@@ -321,7 +381,7 @@ impl Servers {
         // Another one first each time, since one may be wrong.
         let turn = *self.looked.borrow() % servers.len().max(1);
         servers.rotate_left(turn);
-        servers.sort_by_key(|server| !server.connection.queue().is_up());
+        servers.sort_by_key(|server| !server.is_up());
         for server in servers {
             let ask = async |connected: &Connected| {
                 let mut wire = connected.wire.clone();
@@ -363,13 +423,16 @@ impl Servers {
                 known.unused_since = None;
                 continue;
             }
-            let queue = known.server.connection.queue();
-            // What was not sent goes to the node that has the slot now.
-            homeless.extend(queue.take_back());
             let is_failed = |(_, place): &(_, Place)| known.place.as_ref() == Some(place);
-            if failed.iter().any(is_failed) {
-                // It may be paused. Its steps get no answer that would count.
-                queue.report_demoted();
+            let is_failed = failed.iter().any(is_failed);
+            for connection in known.server.connections() {
+                let queue = connection.queue();
+                // What was not sent goes to the node that has the slot now.
+                homeless.extend(queue.take_back());
+                if is_failed {
+                    // It may be paused. Its steps get no answer that would count.
+                    queue.report_demoted();
+                }
             }
             let since = *known.unused_since.get_or_insert(now);
             if now.since(since) >= UNUSED_FOR {
@@ -386,8 +449,7 @@ impl Servers {
         }
         for (step, waiting) in homeless {
             let server = self.of(waiting.name.key());
-            let queue = server.connection.queue();
-            queue.push_on(step, waiting, Detour::default());
+            server.push_on(step, waiting, Detour::default());
         }
         if moved {
             (self.attach.listener)(Notice::Missed);
@@ -398,7 +460,7 @@ impl Servers {
     fn is_one_down(&self) -> bool {
         let map = self.read();
         let mut known = map.servers.iter().flatten();
-        known.any(|known| known.unused_since.is_none() && !known.server.connection.queue().is_up())
+        known.any(|known| known.unused_since.is_none() && !known.server.is_up())
     }
 
     fn try_later(&self, step: Step, waiting: PendingReply) {
@@ -408,8 +470,7 @@ impl Servers {
             clock.sleep(pause).await;
             if let Some(servers) = servers.upgrade() {
                 let server = servers.of(waiting.name.key());
-                let queue = server.connection.queue();
-                queue.push_on(step, waiting, Detour::default());
+                server.push_on(step, waiting, Detour::default());
             }
         });
     }
@@ -441,7 +502,7 @@ impl Cluster for Servers {
             }
             Redirect::TryAgain => return self.try_later(step, waiting),
         };
-        server.connection.queue().push_on(step, waiting, detour);
+        server.push_on(step, waiting, detour);
     }
 
     fn look_again(&self, is_cluster: bool) {
@@ -488,6 +549,28 @@ fn beside(from: &Address, (host, port): Place) -> Place {
         Some((same, _)) if host.is_empty() => (same, port),
         _ => (host, port),
     }
+}
+
+/// The listener of a connection whose grants count once replicas have confirmed them: no replica has confirmed what a message says, so
+/// a waiter claims its lock.
+fn without_fences(listener: Listener) -> Listener {
+    Arc::new(move |notice| {
+        listener(match notice {
+            Notice::Granted { key, mut wake } => {
+                (wake.fence, wake.block) = (None, Block::ONE);
+                Notice::Granted { key, wake }
+            }
+            notice => notice,
+        });
+    })
+}
+
+/// The listener of a connection beside one that hears of locks already.
+fn without_locks(listener: Listener) -> Listener {
+    Arc::new(move |notice| match notice {
+        Notice::Granted { .. } | Notice::Wanted { .. } | Notice::First { .. } => {}
+        notice => listener(notice),
+    })
 }
 
 /// True for a step that one key is enough for.

@@ -210,12 +210,12 @@ impl Store for RedisStore {
     fn send(&self, name: &LockName, step: Step, done: Done) {
         let limit = limit_of(&step, self.limit);
         let server = self.servers.of(name.key());
-        server.connection.send(name, step, done, limit);
+        server.send(name, step, done, limit);
     }
 
     fn tells_wanted(&self) -> bool {
         let mut all = self.servers.all().into_iter();
-        all.all(|server| server.connection.is_listening())
+        all.all(|server| server.is_listening())
     }
 
     fn ready(&self) -> Answering<'_, ()> {
