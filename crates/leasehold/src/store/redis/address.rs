@@ -323,7 +323,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
             _ if is_encrypted => {
                 let known = crate::tls::OPTIONS;
                 return Err(format!(
-                    "has an unknown option after ?; known are db, {REPLICAS}, {known}"
+                    "has an unknown option after ?; known are db, {known}, {REPLICAS}"
                 ));
             }
             _ => {

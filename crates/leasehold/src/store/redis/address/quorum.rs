@@ -26,6 +26,9 @@ const MOST: usize = 9;
 /// The longest TTL of a lease, unless configured.
 const LONGEST_TTL: Duration = Duration::from_secs(60);
 
+/// Said of the options that are for one server.
+const NO_REPLICAS: &str = "asks for replicas, which a node of a quorum must not have; leave replicas, fsync and replicas_timeout out, or name one server";
+
 /// The end of a quorum's scheme, after the scheme of its servers.
 const SUFFIX: &str = "+quorum";
 
@@ -86,6 +89,9 @@ impl QuorumAddress {
             }
             FEWEST..=MOST => {}
             many => return Err(format!("names {many} servers; name 3 to 9 servers")),
+        }
+        if nodes.iter().any(|node| node.replicas.is_some()) {
+            return Err(NO_REPLICAS.into());
         }
         let servers: Vec<String> = nodes.iter().map(server).collect();
         let is_again = |(at, one): (usize, &String)| servers[..at].contains(one);
@@ -168,10 +174,7 @@ fn read(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
         match key {
             "max_ttl" => once(&mut longest_ttl, duration(key, value)?, "values of max_ttl")?,
             "durable" => once(&mut durable, flag(key, value)?, "values of durable")?,
-            "replicas" | "fsync" | "replicas_timeout" => {
-                let why = "asks for replicas, which a node of a quorum must not have; leave it out, or write redis:// for one server with replicas";
-                return Err(why.into());
-            }
+            "replicas" | "fsync" | "replicas_timeout" => return Err(NO_REPLICAS.into()),
             "db" | "protocol" | "user" | "username" | "pass" | "password" => {
                 common.push(format!("{key}={value}"));
             }

@@ -528,7 +528,7 @@ impl Shared {
         let answer = ping.query_async::<Value>(&mut wire);
         // The server reads it after it has answered WAIT.
         let waits = self.address.replicas.map(|replicas| replicas.timeout);
-        let limit = PING_TIMEOUT + waits.unwrap_or_default().min(self.limit);
+        let limit = PING_TIMEOUT + waits.unwrap_or_default().min(self.limit / 3);
         let answer = self.clock.within(limit, answer).await;
         answer.is_some_and(|answer| answer.map_or_else(|error| classify("", &error).1, |_| true))
     }
