@@ -4,6 +4,7 @@
 mod common;
 mod refusals;
 
+use std::slice;
 use std::time::Duration;
 
 use leasehold::{Client, Lease, LossCause, StoreErrorKind};
@@ -11,7 +12,10 @@ use testkit::{RedisCluster, RedisServer};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::common::{LONG, TTL, eventually, look, store_error};
+use crate::common::{
+    LONG, TTL, as_seconds_pass, eventually, look, passing, renewed, store_error, take, test_time,
+    timed,
+};
 
 /// How long a test watches that something does not happen.
 const A_WHILE: Duration = Duration::from_millis(200);
@@ -27,9 +31,11 @@ struct Pair {
 
 impl Pair {
     fn start() -> Self {
-        let primary = RedisServer::builder()
-            .option("repl-diskless-sync-delay", "0")
-            .start();
+        let primary = RedisServer::builder().option("repl-diskless-sync-delay", "0");
+        Self::of(primary.start())
+    }
+
+    fn of(primary: RedisServer) -> Self {
         let replica = RedisServer::builder().replica_of(primary.port()).start();
         replica.follows(LONG);
         Self { primary, replica }
@@ -62,7 +68,12 @@ fn has(replica: &RedisServer, lease: &Lease) -> bool {
 /// Asks for a lock in the background.
 fn acquire(client: &Client, name: &str) -> JoinHandle<Result<Lease, leasehold::Error>> {
     let lock = client.mutex(name).ttl(TTL * 4);
-    tokio::spawn(async move { lock.acquire().await })
+    beside(async move { lock.acquire().await })
+}
+
+#[allow(clippy::disallowed_methods, reason = "a task of the test itself")]
+fn beside<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    tokio::spawn(task)
 }
 
 /// The output of `future`, which no fault holds up.
@@ -151,28 +162,35 @@ async fn busy_lock_is_busy_also_without_replicas() {
 
 #[tokio::test]
 async fn unconfirmed_renewal_leaves_the_deadline() {
-    let pair = Pair::start();
-    let client = pair.client("replicas=1&replicas_timeout=50ms").await;
-    let ttl = Duration::from_millis(1_500);
-    let lease = client.mutex("x").ttl(ttl).acquire().await.expect("free");
-    let first = lease.valid_until();
-    eventually("it is renewed", async || lease.valid_until() > first).await;
+    let primary = RedisServer::builder()
+        .option("repl-diskless-sync-delay", "0")
+        .option("repl-timeout", "1000000")
+        .virtual_clock();
+    let pair = Pair::of(primary.start());
+    let (time, clock) = test_time(slice::from_ref(&pair.primary));
+    let url = format!("{}?replicas=1&replicas_timeout=50ms", pair.primary.url());
+    let client = timed(&clock).connect(&url).await.expect("a connection");
+    let lease = take(&client, "x").await;
+    renewed(&time, &lease).await;
 
     pair.replica.pause();
-    // The replica may have confirmed one more renewal before.
-    sleep(Duration::from_millis(100)).await;
     let until = lease.valid_until();
-    eventually("a renewal fails", async || lease.is_doubtful()).await;
+    time.pass(lease.valid_for() / 2);
+    let is_doubtful = eventually("a renewal fails", async || lease.is_doubtful());
+    passing(&time, "a renewal fails", is_doubtful).await;
     let doubt = lease.doubt().expect("it is doubtful");
     assert!(doubt.contains("0 of 1 replicas confirmed"), "{doubt}");
-    let lost = soon("the loss", lease.lost()).await;
+    // Its renewals are executed all the same.
+    assert!(pair.primary.cli(&["PTTL", "x"]).int() > 25_000);
+    assert_eq!(lease.valid_until(), until);
+    let lost = as_seconds_pass(&time, "the loss", lease.lost()).await;
     assert!(matches!(lost.cause, LossCause::Deadline(_)), "{lost}");
-    assert!(lease.valid_until() <= until, "no renewal has moved it");
-    // Its renewals have, at the primary.
-    eventually("what nobody holds is released", async || {
-        look(&client, "x").await.holder.is_none()
-    })
-    .await;
+    assert_eq!(lease.valid_until(), until, "no renewal has moved it");
+    drop(lease);
+    let is_released = eventually("what nobody holds is released", async || {
+        pair.primary.cli(&["EXISTS", "x"]).int() == 0
+    });
+    passing(&time, "a release", is_released).await;
     pair.replica.resume();
 }
 
@@ -219,7 +237,7 @@ async fn release_that_keeps_the_lock_follows_its_renewals() {
     .await;
     let renewed = timeout(A_WHILE, lease.extend(TTL * 8)).await;
     renewed.expect_err("it waits");
-    let released = tokio::spawn(lease.release());
+    let released = beside(lease.release());
     sleep(A_WHILE).await;
     pair.replica.resume();
     let released = soon("a release", released).await.expect("no panic");

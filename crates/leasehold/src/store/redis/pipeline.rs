@@ -865,14 +865,12 @@ impl Flight {
 
     /// True if another batch may be sent.
     pub(super) fn has_room(&self) -> bool {
-        let most = match &self.confirmation {
-            None if self.is_fast => 1,
-            None => BATCHES,
-            // (F3) The next ones fill up meanwhile.
-            Some(open) if open.under_way.is_some() || !open.waiting.is_empty() => 0,
-            Some(_) => BATCHES,
-        };
-        !self.serial && self.batches < most
+        if let Some(open) = &self.confirmation {
+            // (F3)
+            let is_free = open.under_way.is_none() && open.waiting.is_empty();
+            return is_free && !self.serial && self.batches < BATCHES;
+        }
+        !self.serial && self.batches < if self.is_fast { 1 } else { BATCHES }
     }
 
     /// Asks replicas to confirm what was sent, once for all batches.
