@@ -38,6 +38,8 @@ impl Pair {
     fn of(primary: RedisServer) -> Self {
         let replica = RedisServer::builder().replica_of(primary.port()).start();
         replica.follows(LONG);
+        // A primary counts a replica only after its first word.
+        assert_eq!(primary.cli(&["WAIT", "1", "0"]).int(), 1);
         Self { primary, replica }
     }
 
