@@ -152,7 +152,9 @@ pub(super) fn wait(facts: &ServerFacts) -> Judged {
         return info("neither WAIT nor WAITAOF");
     }
     let waits = waits.join(" and ");
-    info(format!("it knows {waits}; locks do not wait for replicas"))
+    info(format!(
+        "it knows {waits}; locks wait for replicas with replicas=1 in the URL"
+    ))
 }
 
 const NO_POLICY: Unjudged = Unknown(

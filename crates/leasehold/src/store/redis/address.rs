@@ -13,10 +13,10 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU8;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-#[cfg(target_os = "linux")]
 use std::time::Duration;
 
 use leasehold_core::Invalid;
@@ -40,6 +40,12 @@ const SENTINEL_PORT: u16 = 26379;
 /// The begin of each option of TLS.
 const TLS: &str = "tls_";
 
+/// The options that require [`Replicas`], in every URL.
+const REPLICAS: &str = "replicas, fsync and replicas_timeout";
+
+/// How long replicas may take to confirm, unless configured.
+const REPLICAS_TIMEOUT: Duration = Duration::from_millis(500);
+
 const ENCODE: &str = "in user and password, percent-encode / : @ # ? % and spaces";
 
 /// The end of the scheme of a cluster, after that of its nodes.
@@ -50,6 +56,17 @@ const SENTINEL: &str = "+sentinel";
 
 /// Host and port.
 pub(super) type Place = (String, u16);
+
+/// What makes a grant or a renewal count: it has reached some replicas of its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Replicas {
+    /// How many.
+    pub(super) count: NonZeroU8,
+    /// It has to be on the disk of the server and of the replicas.
+    pub(super) fsync: bool,
+    /// How long they may take.
+    pub(super) timeout: Duration,
+}
 
 /// A parsed URL.
 #[derive(Clone)]
@@ -68,6 +85,8 @@ pub(crate) struct Address {
     pub(super) settings: RedisConnectionInfo,
     /// The URL without user and password.
     shown: String,
+    /// What has to confirm each grant and each renewal; `None` if the server itself is enough.
+    pub(super) replicas: Option<Replicas>,
     /// The source of credentials outside the URL.
     pub(super) credentials: Option<Source>,
     /// The settings of the client, or else of the URL.
@@ -339,7 +358,7 @@ fn sentinels(scheme: &str, rest: &str) -> Result<Address, String> {
         .collect();
     let options = common.join("&");
     let mut address = tcp(scheme, &format!("//{who}{}/{database}?{options}", shown[0]))?;
-    let login = own.into_address(address.addr.clone(), "").settings;
+    let login = own.into_address(address.addr.clone(), "")?.settings;
     let database = match address.settings.db() {
         0 => String::new(),
         number => format!("/{number}"),
@@ -394,6 +413,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
             "user" | "username" | "pass" | "password" => {
                 return Err("names user or password after the host; put them before it".into());
             }
+            _ if parts.take_replicas(key, value)? => {}
             _ if key.starts_with(TLS) && !is_encrypted => {
                 return Err("has an option of TLS, but is not encrypted; write rediss://".into());
             }
@@ -403,10 +423,14 @@ fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
             _ if is_encrypted => {
                 let known = crate::tls::OPTIONS;
                 return Err(format!(
-                    "has an unknown option after ?; known are db, {known}"
+                    "has an unknown option after ?; known are db, {known}, {REPLICAS}"
                 ));
             }
-            _ => return Err("has an unknown option after ?; only db is known".into()),
+            _ => {
+                return Err(format!(
+                    "has an unknown option after ?; known are db, {REPLICAS}"
+                ));
+            }
         }
     }
     let server = server_url(scheme, &host, port);
@@ -420,7 +444,7 @@ fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
     } else {
         ConnectionAddr::Tcp(host, port)
     };
-    Ok(parts.into_address(addr, &server))
+    parts.into_address(addr, &server)
 }
 
 fn socket(rest: &str) -> Result<Address, String> {
@@ -458,10 +482,15 @@ fn socket(rest: &str) -> Result<Address, String> {
             "protocol" => speaks(value)?,
             "user" | "username" => once(&mut parts.user, text()?, "users")?,
             "pass" | "password" => once(&mut parts.password, text()?, "passwords")?,
-            _ => return Err("has an unknown option after ?; known are db, user and pass".into()),
+            _ if parts.take_replicas(key, value)? => {}
+            _ => {
+                return Err(format!(
+                    "has an unknown option after ?; known are db, user and pass, {REPLICAS}"
+                ));
+            }
         }
     }
-    Ok(parts.into_address(ConnectionAddr::Unix(path), &server))
+    parts.into_address(ConnectionAddr::Unix(path), &server)
 }
 
 /// Splits a path from the options after it.
@@ -539,6 +568,9 @@ struct Parts {
     user: Option<String>,
     password: Option<String>,
     database: Option<u32>,
+    replicas: Option<NonZeroU8>,
+    fsync: Option<bool>,
+    replicas_timeout: Option<Duration>,
     #[cfg(feature = "tls")]
     tls: Tls,
 }
@@ -558,8 +590,50 @@ impl Parts {
         once(&mut self.database, number, "databases")
     }
 
+    /// Takes an option that says what replicas have to confirm. False for another option.
+    fn take_replicas(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
+            "replicas" => {
+                let count = value.parse().ok();
+                let count = count.ok_or("has a value of replicas that is not a number from 1 to 255; leave it out to wait for none")?;
+                once(&mut self.replicas, count, "values of replicas")?;
+            }
+            "fsync" => once(&mut self.fsync, flag(key, value)?, "values of fsync")?,
+            "replicas_timeout" => {
+                let timeout = duration(key, value)?;
+                if timeout.is_zero() {
+                    return Err("has a replicas_timeout of 0; the least is 1ms".into());
+                }
+                let place = &mut self.replicas_timeout;
+                once(place, timeout, "values of replicas_timeout")?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What has to confirm each grant and each renewal.
+    fn confirmation(&self) -> Result<Option<Replicas>, String> {
+        let timeout = self.replicas_timeout;
+        match self.replicas {
+            Some(count) => Ok(Some(Replicas {
+                count,
+                fsync: self.fsync.unwrap_or(false),
+                timeout: timeout.unwrap_or(REPLICAS_TIMEOUT),
+            })),
+            None if self.fsync == Some(true) => {
+                Err("has fsync without replicas; write replicas=1&fsync=1".into())
+            }
+            None if timeout.is_some() => {
+                Err("has a replicas_timeout without replicas; write replicas=1 too".into())
+            }
+            None => Ok(None),
+        }
+    }
+
     /// The address of a server with this name.
-    fn into_address(self, addr: ConnectionAddr, server: &str) -> Address {
+    fn into_address(self, addr: ConnectionAddr, server: &str) -> Result<Address, String> {
+        let replicas = self.confirmation()?;
         let database = self.database.unwrap_or_default();
         let shown = match database {
             0 => server.to_owned(),
@@ -574,7 +648,7 @@ impl Parts {
         if let Some(password) = self.password {
             settings = settings.set_password(password);
         }
-        Address {
+        Ok(Address {
             addr,
             watched: None,
             seeds: Vec::new(),
@@ -582,10 +656,11 @@ impl Parts {
             settings,
             given: shown.clone(),
             shown,
+            replicas,
             credentials: None,
             #[cfg(feature = "tls")]
             tls: self.tls,
-        }
+        })
     }
 }
 
@@ -598,6 +673,34 @@ fn once<T: PartialEq>(place: &mut Option<T>, value: T, what: &str) -> Result<(),
             Ok(())
         }
     }
+}
+
+/// Reads the value of an option that is on or off.
+fn flag(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(format!("has a value of {key} that is neither 0 nor 1")),
+    }
+}
+
+/// Reads the value of an option: a whole number with a unit, such as `60s`.
+fn duration(key: &str, value: &str) -> Result<Duration, String> {
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = value.split_at(digits);
+    let millis = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let number = number.parse::<u64>().ok();
+    let millis = number.zip(millis).and_then(|(n, unit)| n.checked_mul(unit));
+    let millis = millis.ok_or_else(|| {
+        format!("has a {key} that is not a duration such as 500ms, 60s, 2m or 1h")
+    })?;
+    Ok(Duration::from_millis(millis))
 }
 
 /// Decodes a percent-encoded text.

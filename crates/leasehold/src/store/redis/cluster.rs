@@ -10,6 +10,7 @@
 //! - **M3** A lease whose slot has another node is doubtful, and renewed at once (L4): a replica that took over may not know it.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
@@ -17,11 +18,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use leasehold_core::{Block, SLOTS, Step, slot};
+use leasehold_core::{Block, LockName, SLOTS, Step, slot};
 use redis::{RedisResult, Value, cmd};
 use tokio::sync::{Notify, watch};
 
-use super::address::Address;
+use super::address::{Address, Place};
 use super::connection::handshake::Seat;
 use super::connection::{Cluster, Connected, Connection, Part};
 use super::fault::Redirect;
@@ -31,7 +32,7 @@ use super::scripts::{Counters, NodeTerms, Scripts};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
-use crate::store::contract::{Attach, Notice, Scope};
+use crate::store::contract::{Attach, Done, Listener, Notice, Scope};
 
 /// How long a node may take to tell which node has which slot.
 const TELLS_WITHIN: Duration = Duration::from_millis(500);
@@ -54,11 +55,55 @@ const QUICK_DETOURS: u32 = 4;
 /// A server, and its connection.
 pub(super) struct Server {
     pub(super) connection: Connection,
+    /// A connection for the steps that replicas have to confirm: `WAIT` blocks it, and counts what came over it. It also hears of locks.
+    pub(super) confirming: Option<Connection>,
     pub(super) scripts: Arc<Scripts>,
 }
 
-/// Host and port.
-type Place = (String, u16);
+impl Server {
+    /// Submits a step. The answer comes within `limit`.
+    pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
+        self.carrier(&step).send(name, step, done, limit);
+    }
+
+    /// True if the client hears of its locks.
+    pub(super) fn is_listening(&self) -> bool {
+        let hearing = self.confirming.as_ref().unwrap_or(&self.connection);
+        hearing.is_listening()
+    }
+
+    /// Submits a step that another server did not execute.
+    fn push_on(&self, step: Step, waiting: PendingReply, detour: Detour) {
+        let queue = self.carrier(&step).queue();
+        queue.push_on(step, waiting, detour);
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        for connection in self.connections() {
+            connection.ready().await?;
+        }
+        Ok(())
+    }
+
+    fn is_up(&self) -> bool {
+        self.connections().all(|it| it.queue().is_up())
+    }
+
+    fn connections(&self) -> impl Iterator<Item = &Connection> {
+        iter::once(&self.connection).chain(&self.confirming)
+    }
+
+    /// The connection that carries this step. A release that keeps the lock must not overtake a renewal, which would keep it for longer.
+    fn carrier(&self, step: &Step) -> &Connection {
+        match (&self.confirming, step) {
+            (
+                Some(confirming),
+                Step::Acquire { .. } | Step::Extend { .. } | Step::Release { keep: Some(_), .. },
+            ) => confirming,
+            _ => &self.connection,
+        }
+    }
+}
 
 /// The servers of a store.
 pub(super) struct Servers {
@@ -140,7 +185,7 @@ impl Servers {
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         let mut looked = self.looked.subscribe();
         let servers = self.all();
-        let connecting = servers.iter().map(|server| server.connection.ready());
+        let connecting = servers.iter().map(|server| server.ready());
         let mut connecting: FuturesUnordered<_> = connecting.collect();
         let mut ready = match connecting.next().await {
             Some(answer) => answer,
@@ -207,7 +252,7 @@ impl Servers {
     pub(super) fn are_listening(&self) -> bool {
         let map = self.read();
         let mut known = map.servers.iter().flatten();
-        known.all(|known| known.unused_since.is_some() || known.server.connection.is_listening())
+        known.all(|known| known.unused_since.is_some() || known.server.is_listening())
     }
 
     /// Sends a call to the server that has this key, and goes where that one says, within `limit`.
@@ -262,12 +307,16 @@ impl Servers {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connect(&self, address: Address, node: Option<(NodeTerms, Seat)>) -> Arc<Server> {
-        let (counters, part) = match node {
-            Some((terms, seat)) => (Counters::ByBucket(terms), Part::Quorum(seat)),
-            None => (Counters::Shared, Part::Cluster(self.this.clone())),
+    fn connect(&self, mut address: Address, node: Option<(NodeTerms, Seat)>) -> Arc<Server> {
+        let (counters, seat) = match node {
+            Some((terms, seat)) => (Counters::ByBucket(terms), Some(seat)),
+            None => (Counters::Shared, None),
         };
         let scripts = Arc::new(Scripts::new(counters));
+        let part = |seat: Option<Seat>| {
+            let cluster = || Part::Cluster(self.this.clone());
+            seat.map_or_else(cluster, Part::Quorum)
+        };
         let (this, listener, place) = (
             self.this.clone(),
             self.attach.listener.clone(),
@@ -296,13 +345,25 @@ impl Servers {
                 (notice, _) => notice,
             });
         });
-        let attach = Attach {
+        let mut attach = Attach {
             listener,
             ..self.attach.clone()
         };
-        let connection = Connection::open(address, attach, scripts.clone(), part);
+        let confirmed = address.replicas.is_some().then(|| address.clone());
+        address.replicas = None;
+        let confirming = confirmed.map(|address| {
+            let attach = Attach {
+                listener: without_fences(attach.listener.clone()),
+                ..attach.clone()
+            };
+            Connection::open(address, attach, scripts.clone(), part(None))
+        });
+        if confirming.is_some() {
+            attach.listener = without_locks(attach.listener);
+        }
         Arc::new(Server {
-            connection,
+            connection: Connection::open(address, attach, scripts.clone(), part(seat)),
+            confirming,
             scripts,
         })
     }
@@ -367,7 +428,7 @@ impl Servers {
         // Another one first each time, since one may be wrong.
         let turn = *self.looked.borrow() % servers.len().max(1);
         servers.rotate_left(turn);
-        servers.sort_by_key(|server| !server.connection.queue().is_up());
+        servers.sort_by_key(|server| !server.is_up());
         for server in servers {
             let ask = async |connected: &Connected| {
                 let mut wire = connected.wire.clone();
@@ -411,14 +472,16 @@ impl Servers {
                 known.unused_since = None;
                 continue;
             }
-            let queue = known.server.connection.queue();
-            // What was not sent goes to the node that has the slot now.
-            homeless.extend(queue.take_back());
-            let since = *known.unused_since.get_or_insert_with(|| {
-                // A replica may have taken over because it is silent.
-                queue.report_silent();
-                now
-            });
+            let since = *known.unused_since.get_or_insert(now);
+            for connection in known.server.connections() {
+                let queue = connection.queue();
+                // What was not sent goes to the node that has the slot now.
+                homeless.extend(queue.take_back());
+                if since == now {
+                    // A replica may have taken over because it is silent.
+                    queue.report_silent();
+                }
+            }
             if now.since(since) >= UNUSED_FOR {
                 gone.extend(slot.take());
             }
@@ -433,8 +496,7 @@ impl Servers {
         }
         for (step, waiting) in homeless {
             let server = self.of(waiting.name.key());
-            let queue = server.connection.queue();
-            queue.push_on(step, waiting, Detour::default());
+            server.push_on(step, waiting, Detour::default());
         }
         if has_changed {
             (self.attach.listener)(Notice::Missed);
@@ -445,7 +507,7 @@ impl Servers {
     fn is_one_down(&self) -> bool {
         let map = self.read();
         let mut known = map.servers.iter().flatten();
-        known.any(|known| known.unused_since.is_none() && !known.server.connection.queue().is_up())
+        known.any(|known| known.unused_since.is_none() && !known.server.is_up())
     }
 
     /// Tries a step again after a pause, or answers that there is no time left.
@@ -461,8 +523,7 @@ impl Servers {
             clock.sleep(pause).await;
             if let Some(servers) = servers.upgrade() {
                 let server = servers.of(waiting.name.key());
-                let queue = server.connection.queue();
-                queue.push_on(step, waiting, Detour::default());
+                server.push_on(step, waiting, Detour::default());
             }
         });
     }
@@ -491,7 +552,7 @@ impl Cluster for Servers {
             }
         };
         match quick.filter(|_| detours <= QUICK_DETOURS || is_alone) {
-            Some((server, detour)) => server.connection.queue().push_on(step, waiting, detour),
+            Some((server, detour)) => server.push_on(step, waiting, detour),
             None => self.try_later(from, why, step, waiting),
         }
     }
@@ -544,6 +605,28 @@ fn beside(from: &Address, (host, port): Place) -> Place {
         Some((same, _)) if host.is_empty() => (same, port),
         _ => (host, port),
     }
+}
+
+/// The listener of a connection whose grants count once replicas have confirmed them: no replica has confirmed what a message says, so
+/// a waiter claims its lock.
+fn without_fences(listener: Listener) -> Listener {
+    Arc::new(move |notice| {
+        listener(match notice {
+            Notice::Granted { key, mut wake } => {
+                (wake.fence, wake.block) = (None, Block::ONE);
+                Notice::Granted { key, wake }
+            }
+            notice => notice,
+        });
+    })
+}
+
+/// The listener of a connection beside one that hears of locks already.
+fn without_locks(listener: Listener) -> Listener {
+    Arc::new(move |notice| match notice {
+        Notice::Granted { .. } | Notice::Wanted { .. } | Notice::First { .. } => {}
+        notice => listener(notice),
+    })
 }
 
 /// True for a step that one key is enough for.

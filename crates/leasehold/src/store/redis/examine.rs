@@ -177,6 +177,10 @@ async fn gather(
     let (version, known) = (facts.redis_version(), facts.commands.as_deref());
     let known = known.unwrap_or_default();
     facts.acl = probe::acl(version, known, database, &how.keys, node.is_some());
+    if let Some(replicas) = address.replicas {
+        let waits = if replicas.fsync { "waitaof" } else { "wait" };
+        facts.acl = format!("{} +{waits}", facts.acl);
+    }
     Ok((Box::new(facts), seen))
 }
 

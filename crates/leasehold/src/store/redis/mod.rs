@@ -182,7 +182,7 @@ impl Store for RedisStore {
     fn send(&self, name: &LockName, step: Step, done: Done) {
         let limit = limit_of(&step, self.limit);
         let server = self.servers.of(name.key());
-        server.connection.send(name, step, done, limit);
+        server.send(name, step, done, limit);
     }
 
     fn tells_wanted(&self) -> bool {

@@ -16,6 +16,8 @@
 //!   their order, each after the reply to the previous one.
 //! - **F2** If a batch after a refused one found a lock busy, it is sent again too, because the refused batch may have
 //!   been the one that frees the lock. Every step is safe to repeat.
+//! - **F3** If replicas have to confirm, a grant or a renewal is delivered only after a `WAIT` that was sent after it. Meanwhile nothing
+//!   else is sent, since the server would not read it.
 
 #[cfg(test)]
 mod tests;
@@ -32,16 +34,17 @@ use leasehold_core::{LockName, Reply, Step, slot};
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
+use super::address::Replicas;
 use super::fault::{Redirect, is_denied, is_forbidden};
 use super::protocol::{
-    Contended, Detour, Kind, MOST, POLL_ONLY, decode, native_reply, no_known_form, script_of,
-    slot_channel, write, write_native,
+    Contended, Detour, Kind, MOST, POLL_ONLY, Unconfirmed, confirmed, decode, native_reply,
+    no_known_form, script_of, slot_channel, wait_for, write, write_native,
 };
 use super::resp::Command;
 use super::scripts::{Counters, Form, Scripts};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::contract::{Answer, Done};
+use crate::store::contract::{Answer, Done, limit_of};
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 
 /// Up to this many steps are sent at once, of all kinds. More steps are sent kind by kind, so that the server
@@ -654,6 +657,8 @@ pub(super) struct CompletedBatch {
     pub(super) batch: Batch,
     /// None is missing.
     pub(super) answers: Vec<Option<RedisResult<Reply>>>,
+    /// Why its grants and renewals do not count.
+    pub(super) unconfirmed: Option<Unconfirmed>,
 }
 
 impl CompletedBatch {
@@ -711,6 +716,8 @@ pub(super) struct Flight {
     /// Only one batch at a time is in flight (F1).
     serial: bool,
     completed: VecDeque<CompletedBatch>,
+    /// What has to be confirmed, if anything.
+    confirmation: Option<Confirmation>,
     /// Memory for the places of the next batch.
     places: Vec<usize>,
     command: Command,
@@ -722,9 +729,24 @@ pub(super) struct Flight {
     is_fast: bool,
 }
 
+/// The confirmation of grants and renewals by replicas (F3).
+struct Confirmation {
+    by: Replicas,
+    /// The longest time limit of a step.
+    limit: Duration,
+    /// Batches that have to be confirmed.
+    waiting: Vec<CompletedBatch>,
+    /// How long the `WAIT` in flight waits.
+    under_way: Option<Duration>,
+    /// The last one failed, so it is not sent before there is something to confirm: it would delay the answer that a lock is busy.
+    failed: bool,
+}
+
 enum Sent {
     Batch(BatchInFlight),
     Call(Call),
+    /// `WAIT`.
+    Confirmation,
     /// The channel of this slot.
     Subscription(u16),
     /// The next command is for a slot that the node is about to own.
@@ -781,6 +803,7 @@ impl Flight {
             refused: BTreeMap::new(),
             serial: false,
             completed: VecDeque::new(),
+            confirmation: None,
             places: Vec::new(),
             command: Command::default(),
             out: Vec::new(),
@@ -829,8 +852,24 @@ impl Flight {
         }
     }
 
+    /// Grants and renewals are to be confirmed. `limit` is the longest time limit of a step.
+    pub(super) fn confirms_by(&mut self, replicas: Option<Replicas>, limit: Duration) {
+        self.confirmation = replicas.map(|by| Confirmation {
+            by,
+            limit,
+            waiting: Vec::new(),
+            under_way: None,
+            failed: false,
+        });
+    }
+
     /// True if another batch may be sent.
     pub(super) fn has_room(&self) -> bool {
+        if let Some(open) = &self.confirmation {
+            // (F3)
+            let is_free = open.under_way.is_none() && open.waiting.is_empty();
+            return is_free && !self.serial && self.batches < BATCHES;
+        }
         let most = match self.scripts.counters() {
             // Most batches have one step.
             Counters::BySlot => MOST,
@@ -838,6 +877,40 @@ impl Flight {
             _ => BATCHES,
         };
         !self.serial && self.batches < most
+    }
+
+    /// Asks replicas to confirm what was sent, once for all batches.
+    pub(super) fn confirm(&mut self) {
+        let Some(open) = &mut self.confirmation else {
+            return;
+        };
+        let is_due = if self.batches == 0 {
+            !open.waiting.is_empty()
+        } else {
+            // Together with the batches, to save a round trip.
+            !open.failed && open.waiting.is_empty()
+        };
+        if open.under_way.is_some() || !is_due {
+            return;
+        }
+        let sent = self.sent.iter().filter_map(|sent| match sent {
+            Sent::Batch(attempt) => Some(&attempt.batch),
+            _ => None,
+        });
+        let batches = sent.chain(open.waiting.iter().map(|completed| &completed.batch));
+        let limits = batches
+            .flat_map(|batch| &batch.steps)
+            .map(|(_, step)| limit_of(step, open.limit));
+        // A step may wait for the confirmation before its own, and must be answered within its limit all the same.
+        let most = limits.min().unwrap_or(open.limit) / 3;
+        let timeout = open.by.timeout.min(most);
+        open.under_way = Some(timeout);
+        self.command.clear();
+        for word in wait_for(open.by, open.by.count.get(), timeout) {
+            self.command.word(word);
+        }
+        self.command.write(&mut self.out);
+        self.sent.push_back(Sent::Confirmation);
     }
 
     /// Sends a batch. Its steps are executed in order, and the failure of one does not affect the others. A script executes them
@@ -922,6 +995,20 @@ impl Flight {
                 }
                 Ok(())
             }
+            Some(Sent::Confirmation) => {
+                if let Some(open) = &mut self.confirmation {
+                    let timeout = open.under_way.take().unwrap_or_default();
+                    let unconfirmed = confirmed(open.by, reply, timeout).err();
+                    open.failed = unconfirmed.is_some();
+                    // Their replies came before this one, so they were sent before it.
+                    let batches = open.waiting.drain(..).map(|completed| CompletedBatch {
+                        unconfirmed: unconfirmed.clone(),
+                        ..completed
+                    });
+                    self.completed.extend(batches);
+                }
+                Ok(())
+            }
             // If it was refused, so is the command after it.
             Some(Sent::Asking) => Ok(()),
             None => {
@@ -938,7 +1025,7 @@ impl Flight {
         let awaited = self.sent.iter().map(|sent| match sent {
             Sent::Batch(attempt) => attempt.part.replies() - attempt.heard.len(),
             Sent::Call(call) => call.replies - call.heard.len(),
-            Sent::Subscription(_) | Sent::Asking => 1,
+            Sent::Subscription(_) | Sent::Asking | Sent::Confirmation => 1,
         });
         awaited.sum()
     }
@@ -998,7 +1085,18 @@ impl Flight {
             again.answers = answers;
             self.refused.insert(again.batch.id, again);
         } else {
-            self.completed.push_back(CompletedBatch { batch, answers });
+            let is_held = |answer: &Option<_>| matches!(answer, Some(Ok(Reply::Held(_))));
+            let waits = self.confirmation.as_mut();
+            let waits = waits.filter(|_| answers.iter().any(is_held));
+            let completed = CompletedBatch {
+                batch,
+                answers,
+                unconfirmed: None,
+            };
+            match waits {
+                Some(open) => open.waiting.push(completed),
+                None => self.completed.push_back(completed),
+            }
         }
     }
 

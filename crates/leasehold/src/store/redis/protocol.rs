@@ -6,6 +6,7 @@
 //! | kinds | in which form a step is sent, and with which others |
 //! | arguments | writes steps as the keys and arguments of their script |
 //! | answers | reads the answer of a script; an unknown form is an error, never a guess |
+//! | confirmations | asks whether replicas have what was written |
 //! | messages | reads the messages on a client's channel; an unknown form is ignored |
 
 #[cfg(test)]
@@ -24,13 +25,14 @@ use leasehold_core::{
 };
 use redis::{ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
 
-use super::fault::is_wrong_type;
+use super::address::Replicas;
+use super::fault::{classify, is_wrong_type};
 use super::resp::{Command, digits};
 use super::scripts::{
     ACQUIRE_MANY, BREAK, Counters, DELEX, INSPECT, NodeTerms, PROPOSE, PROPOSE_MANY, SETTLE,
     SETTLE_MANY, TAKE,
 };
-use crate::error::NotAMark;
+use crate::error::{NotAMark, StoreErrorKind};
 use crate::fold::Folding;
 use crate::store::contract::Notice;
 
@@ -853,6 +855,94 @@ pub(super) fn array(value: &Value) -> Option<&[Value]> {
         Value::Array(items) => Some(items),
         _ => None,
     }
+}
+
+// Confirmations.
+
+/// The command that waits until `count` replicas have all that this connection has written, for at most `timeout`.
+pub(super) fn wait_for(replicas: Replicas, count: u8, timeout: Duration) -> Vec<String> {
+    // Zero stands for no limit.
+    let ms = timeout.as_millis().max(1).to_string();
+    if replicas.fsync {
+        vec!["WAITAOF".into(), "1".into(), count.to_string(), ms]
+    } else {
+        vec!["WAIT".into(), count.to_string(), ms]
+    }
+}
+
+/// Why a grant or a renewal does not count.
+pub(super) type Unconfirmed = (StoreErrorKind, String);
+
+/// Reads the answer to [`wait_for`].
+///
+/// # Errors
+/// Too few replicas have what was written.
+pub(super) fn confirmed(
+    replicas: Replicas,
+    answer: Value,
+    timeout: Duration,
+) -> Result<(), Unconfirmed> {
+    let answer = answer
+        .extract_error()
+        .map_err(|error| cannot_wait(replicas, &error))?;
+    let (of_server, of_replicas) = match (&answer, array(&answer)) {
+        (Value::Int(count), _) => (1, *count),
+        (_, Some([Value::Int(of_server), Value::Int(of_replicas)])) => (*of_server, *of_replicas),
+        _ => {
+            let error = no_known_form(&answer).to_string();
+            return Err((StoreErrorKind::Protocol, error));
+        }
+    };
+    let count = replicas.count;
+    let why = if of_replicas < count.get().into() {
+        format!("{of_replicas} of {count} replicas confirmed it within {timeout:.1?}")
+    } else if of_server == 0 {
+        format!("the server did not write it to its disk within {timeout:.1?}")
+    } else {
+        return Ok(());
+    };
+    Err((StoreErrorKind::Unavailable, why))
+}
+
+/// Why a server refuses to wait for replicas, and what helps.
+pub(super) fn cannot_wait(replicas: Replicas, error: &RedisError) -> Unconfirmed {
+    let (said, _) = classify("", error);
+    let lower = said.detail.to_lowercase();
+    let [command, option] = if replicas.fsync {
+        ["WAITAOF", "fsync"]
+    } else {
+        ["WAIT", "replicas"]
+    };
+    if said.kind == StoreErrorKind::Denied {
+        let permit = format!(
+            "permit it with ACL SETUSER USER +{}, or leave {option} out of the URL",
+            command.to_lowercase()
+        );
+        (said.kind, format!("{}; {permit}", said.detail))
+    } else if lower.contains("unknown command") {
+        let has = if replicas.fsync {
+            ", which Redis 7.2 and Valkey have"
+        } else {
+            ""
+        };
+        let why = format!(
+            "it does not know {command}{has}: connect to such a server and not to a proxy, or leave {option} out of the URL"
+        );
+        (StoreErrorKind::Misconfigured, why)
+    } else if lower.contains("appendonly") {
+        let why =
+            "it has no append-only file: set appendonly yes there, or leave fsync out of the URL";
+        (StoreErrorKind::Misconfigured, why.into())
+    } else if error.code() == Some("UNBLOCKED") || is_of_replica(error) {
+        (StoreErrorKind::Unavailable, said.detail)
+    } else {
+        (said.kind, said.detail)
+    }
+}
+
+/// True if the server is a replica, which has no replicas to wait for: it does not execute the steps either.
+pub(super) fn is_of_replica(error: &RedisError) -> bool {
+    error.to_string().contains("replica instances")
 }
 
 // Messages.

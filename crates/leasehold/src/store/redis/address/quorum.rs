@@ -12,7 +12,8 @@ use leasehold_core::{Invalid, Ttl};
 use redis::ConnectionAddr;
 
 use super::{
-    Address, TLS, is_tcp, once, pairs, refused, split_authority, split_scheme, split_tail, tcp,
+    Address, TLS, duration, flag, is_tcp, once, pairs, refused, split_authority, split_scheme,
+    split_tail, tcp,
 };
 use crate::access::Access;
 
@@ -24,6 +25,9 @@ const MOST: usize = 9;
 
 /// The longest TTL of a lease, unless configured.
 const LONGEST_TTL: Duration = Duration::from_secs(60);
+
+/// Said of the options that are for one server.
+const NO_REPLICAS: &str = "asks for replicas, which a node of a quorum must not have; leave replicas, fsync and replicas_timeout out, or name one server";
 
 /// The end of a quorum's scheme, after the scheme of its servers.
 const SUFFIX: &str = "+quorum";
@@ -85,6 +89,9 @@ impl QuorumAddress {
             }
             FEWEST..=MOST => {}
             many => return Err(format!("names {many} servers; name 3 to 9 servers")),
+        }
+        if nodes.iter().any(|node| node.replicas.is_some()) {
+            return Err(NO_REPLICAS.into());
         }
         let servers: Vec<String> = nodes.iter().map(server).collect();
         let is_again = |(at, one): (usize, &String)| servers[..at].contains(one);
@@ -165,15 +172,9 @@ fn read(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
     let (mut longest_ttl, mut durable, mut common) = (None, None, Vec::new());
     for (key, value) in pairs(query) {
         match key {
-            "max_ttl" => once(&mut longest_ttl, duration(value)?, "values of max_ttl")?,
-            "durable" => {
-                let is_durable = match value {
-                    "0" => false,
-                    "1" => true,
-                    _ => return Err("has a value of durable that is neither 0 nor 1".into()),
-                };
-                once(&mut durable, is_durable, "values of durable")?;
-            }
+            "max_ttl" => once(&mut longest_ttl, duration(key, value)?, "values of max_ttl")?,
+            "durable" => once(&mut durable, flag(key, value)?, "values of durable")?,
+            "replicas" | "fsync" | "replicas_timeout" => return Err(NO_REPLICAS.into()),
             "db" | "protocol" | "user" | "username" | "pass" | "password" => {
                 common.push(format!("{key}={value}"));
             }
@@ -199,24 +200,6 @@ fn read(scheme: &str, rest: &str) -> Result<ParsedQuorum, String> {
     };
     let nodes = hosts.iter().map(read).collect::<Result<_, _>>()?;
     Ok((nodes, longest_ttl, durable))
-}
-
-/// Reads a whole number with a unit, such as `60s`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let millis = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let number = number.parse::<u64>().ok();
-    let millis = number.zip(millis).and_then(|(n, unit)| n.checked_mul(unit));
-    let millis =
-        millis.ok_or("has a max_ttl that is not a duration such as 500ms, 60s, 2m or 1h")?;
-    Ok(Duration::from_millis(millis))
 }
 
 #[cfg(test)]

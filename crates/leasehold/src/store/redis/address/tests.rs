@@ -124,6 +124,80 @@ fn unknown_parts_of_a_url_are_refused() {
 }
 
 #[test]
+fn replicas_are_read_in_every_url_of_a_server_or_cluster() {
+    let asked = |count, fsync, millis| {
+        Some(Replicas {
+            count: NonZeroU8::new(count).unwrap(),
+            fsync,
+            timeout: Duration::from_millis(millis),
+        })
+    };
+    for (url, replicas) in [
+        ("redis://h", None),
+        ("redis://h/?fsync=0", None),
+        ("redis://h/?replicas=1", asked(1, false, 500)),
+        ("rediss://h/?replicas=2&fsync=1", asked(2, true, 500)),
+        ("redis://h/3?replicas=2&fsync=0&db=3", asked(2, false, 500)),
+        (
+            "redis+cluster://a,b/?replicas=255&replicas_timeout=2s",
+            asked(255, false, 2_000),
+        ),
+        (
+            "unix:/s?replicas=1&replicas_timeout=1ms",
+            asked(1, false, 1),
+        ),
+    ] {
+        let parsed = read(url).unwrap_or_else(|why| panic!("{url}: {why}"));
+        assert_eq!(parsed.replicas, replicas, "{url}");
+        assert!(!parsed.shown.contains("replicas"), "{}", parsed.shown);
+    }
+    let node = read("redis+cluster://a/?replicas=1").map(|address| address.of_node("b", 7));
+    assert_eq!(node.unwrap().replicas, asked(1, false, 500));
+    for (options, why) in [
+        ("replicas", "not a number from 1 to 255"),
+        ("replicas=0", "not a number from 1 to 255; leave it out"),
+        ("replicas=-1", "not a number from 1 to 255"),
+        ("replicas=256", "not a number from 1 to 255"),
+        ("replicas=all", "not a number from 1 to 255"),
+        ("replicas=1&replicas=2", "two values of replicas"),
+        (
+            "replicas=1&fsync=2",
+            "value of fsync that is neither 0 nor 1",
+        ),
+        (
+            "replicas=1&fsync=yes",
+            "value of fsync that is neither 0 nor 1",
+        ),
+        ("fsync=1", "fsync without replicas"),
+        ("replicas_timeout=1s", "replicas_timeout without replicas"),
+        ("replicas=1&replicas_timeout=0s", "replicas_timeout of 0"),
+        (
+            "replicas=1&replicas_timeout=1",
+            "replicas_timeout that is not a",
+        ),
+        (
+            "replicas=1&replicas_timeout=-1s",
+            "not a duration such as 500ms",
+        ),
+        (
+            "replicas=1&replicas_timeout=1s&replicas_timeout=2s",
+            "two values of replicas_timeout",
+        ),
+    ] {
+        for begin in [
+            "redis://h/",
+            "rediss://h/",
+            "redis+cluster://a,b/",
+            "unix:/s",
+        ] {
+            let url = format!("{begin}?{options}");
+            let said = read(&url).map(|parsed| parsed.shown).unwrap_err();
+            assert!(said.contains(why), "{url}: {said}");
+        }
+    }
+}
+
+#[test]
 fn user_and_password_are_decoded() {
     let said = |user: &str, password: &str| {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, pipe};
 
@@ -11,7 +12,9 @@ use super::link::Wire;
 use crate::error::{NotAMark, Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
-use crate::store::redis::protocol::{MARK, MARK_ID, WrittenMark, texts};
+use crate::store::redis::protocol::{
+    MARK, MARK_ID, WrittenMark, cannot_wait, is_of_replica, texts, wait_for,
+};
 use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
@@ -53,6 +56,12 @@ impl Handshake<'_> {
         if self.scripts.node().is_some() {
             questions.cmd("GET").arg(MARK);
         }
+        let replicas = self.address.replicas;
+        if let Some(replicas) = replicas {
+            // Whether it can be used at all.
+            let words = wait_for(replicas, 0, Duration::ZERO);
+            questions.cmd(&words[0]).arg(&words[1..]);
+        }
         let answers = questions.ignore_errors().query_async(wire).await;
         let answers: Vec<RedisResult<Value>> = answers.map_err(|error| self.refused(&error))?;
         let mut answers = answers.into_iter();
@@ -73,7 +82,17 @@ impl Handshake<'_> {
         self.scripts.frees_by(hello.native());
         let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
         let knows = next();
-        let marked = next();
+        let mut marked = Ok(Value::Nil);
+        if self.scripts.node().is_some() {
+            marked = next();
+        }
+        if let Some(replicas) = replicas
+            && let Err(error) = next()
+            && !is_of_replica(&error)
+        {
+            let (kind, why) = cannot_wait(replicas, &error);
+            return Err(self.error(kind, &why));
+        }
         let adopt = match self.scripts.node() {
             Some(node) => self.recognize(node, server.as_ref(), replication.as_ref(), marked)?,
             None => None,

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, poll_fn};
-use leasehold_core::{LockName, Step};
+use leasehold_core::{LockName, Reply, Step};
 use redis::{RedisError, RedisResult, Value, cmd};
 use tokio::sync::watch;
 
@@ -437,6 +437,7 @@ impl Shared {
         });
         let channel = if listening { &self.channel } else { POLL_ONLY };
         link.flight.publishes_on(channel);
+        link.flight.confirms_by(self.address.replicas, self.limit);
         link.flight.listens_in(std::mem::take(&mut *self.slots()));
         if in_cluster {
             self.look_again(true);
@@ -491,6 +492,7 @@ impl Shared {
                     Action::Reconnect => return Poll::Ready(DisconnectReason::Lost),
                 }
             }
+            link.flight.confirm();
             // Before answers are delivered: the server works meanwhile.
             if link.write(context).is_err() {
                 return Poll::Ready(DisconnectReason::Lost);
@@ -535,7 +537,11 @@ impl Shared {
             error
         };
         self.queue.learn(completed.replies());
-        let CompletedBatch { batch, answers } = completed;
+        let CompletedBatch {
+            batch,
+            answers,
+            unconfirmed,
+        } = completed;
         let mut redirected = Vec::new();
         let may_redirect = matches!(self.part, Part::Cluster(_));
         let answers = answers.into_iter().flatten().zip(batch.steps);
@@ -547,7 +553,12 @@ impl Shared {
                 }
                 Some(Err(verdict(error)))
             }
-            Ok(reply) => Some(Ok(reply)),
+            Ok(reply) => Some(match &unconfirmed {
+                Some((kind, why)) if matches!(reply, Reply::Held(_)) => {
+                    Err(StoreError::new(self.queue.label(), *kind, why).unknown())
+                }
+                _ => Ok(reply),
+            }),
         });
         let elsewhere = self.queue.answer(batch.id, answers);
         for ((redirect, step), waiting) in redirected.into_iter().zip(elsewhere) {
@@ -562,7 +573,10 @@ impl Shared {
     async fn is_alive(&self, mut wire: Wire) -> bool {
         let ping = cmd("PING");
         let answer = ping.query_async::<Value>(&mut wire);
-        let answer = self.clock.within(PING_TIMEOUT, answer).await;
+        // The server reads it after it has answered WAIT.
+        let waits = self.address.replicas.map(|replicas| replicas.timeout);
+        let limit = PING_TIMEOUT + waits.unwrap_or_default().min(self.limit / 3);
+        let answer = self.clock.within(limit, answer).await;
         answer.is_some_and(|answer| answer.map_or_else(|error| classify("", &error).1, |_| true))
     }
 }

@@ -144,6 +144,7 @@ pub(super) fn connect(
     let wire = runtime.block_on(connection.call(LIMIT, wire)).unwrap();
     let server = Server {
         connection,
+        confirming: None,
         scripts,
     };
     (server, wire)

@@ -103,6 +103,7 @@ fn what_is_no_quorum_is_refused_without_secrets() {
         ("redis+quorum://a,b,u:S3CR3T@a/1", "same server twice"),
         ("redis+quorum://a,b,c?S3CR3T=1", "db, durable and max_ttl"),
         ("redis+quorum://a,b,c?password=S3CR3T", "before it"),
+        ("redis+quorum://a,b,c?replicas=1", "must not have"),
         ("redis+quorum://a,b,c?protocol=2", "RESP3"),
         ("redis+quorum://a,b,c/1?db=2", "two databases"),
         ("redis+quorum://a,b,c/S3CR3T", "not a number"),
@@ -188,6 +189,8 @@ fn access_of_a_client_is_that_of_each_server() {
     let address = of(&["redis://a", "redis://b", "redis://c"]).ok().unwrap();
     let address = address.with(&access).ok().unwrap();
     assert!(address.nodes.iter().all(|node| node.credentials.is_some()));
+    let refused = of(&["redis://a", "redis://b/?replicas=1", "redis://c"]).err();
+    assert!(refused.unwrap().to_string().contains("must not have"));
     let address = of(&["redis://a", "redis://b", "redis://:S3CR3T@c"]).ok();
     let said = address.unwrap().with(&access).map(|_| ()).unwrap_err();
     let said = said.to_string();

@@ -1,5 +1,7 @@
 //! The requests in flight, with a server that is played.
 
+use std::iter;
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +12,10 @@ use tokio::sync::oneshot;
 use super::server::{Request, Server};
 use super::{acquire, at, owner, release_under};
 use crate::clock::Moment;
+use crate::error::StoreErrorKind;
+use crate::store::redis::address::Replicas;
 use crate::store::redis::fault::classify;
-use crate::store::redis::pipeline::{AT_ONCE, BATCHES, Batch, Call, Flight};
+use crate::store::redis::pipeline::{AT_ONCE, BATCHES, Batch, Call, CompletedBatch, Flight};
 use crate::store::redis::protocol::{Contended, Kind};
 use crate::store::redis::resp::Command;
 use crate::store::redis::scripts::{ACQUIRE_MANY, NATIVE, SETTLE, SETTLE_MANY, Scripts};
@@ -64,6 +68,29 @@ impl Scene {
         let (call, hears) = Call::new(bytes, words.len(), None);
         self.flight.call(call);
         hears
+    }
+
+    /// A connection whose grants and renewals a replica has to confirm, within 400 ms.
+    fn confirming() -> Self {
+        let mut scene = Self::new();
+        let replicas = Replicas {
+            count: NonZeroU8::MIN,
+            fsync: false,
+            timeout: Duration::from_millis(400),
+        };
+        let limit = Duration::from_secs(6);
+        scene.flight.confirms_by(Some(replicas), limit);
+        scene
+    }
+
+    /// The server answers `WAIT`, which is the oldest request. Returns the batches that are completed then, and whether they count.
+    fn confirms(&mut self, answer: &str) -> Vec<(u64, Option<StoreErrorKind>)> {
+        assert!(self.in_flight()[0].starts_with("WAIT "));
+        self.server.answer();
+        self.flight.hear(reply(answer), self.now).unwrap();
+        let completed = iter::from_fn(|| self.flight.next_completed());
+        let kind = |completed: CompletedBatch| completed.unconfirmed.map(|(kind, _)| kind);
+        completed.map(|it| (it.batch.id, kind(it))).collect()
     }
 
     /// The requests in flight.
@@ -124,6 +151,105 @@ fn extend_under(number: u64) -> Step {
         ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
         fence: Some(Fence::new(number)),
     }
+}
+
+/// (F3)
+#[test]
+fn grants_wait_for_one_confirmation_of_all() {
+    let mut scene = Scene::confirming();
+    scene.begin(1, Kind::Acquire, &[("a", acquire(1))]);
+    scene.begin(2, Kind::Acquire, &[("b", acquire(2))]);
+    assert!(scene.flight.has_room());
+    scene.flight.confirm();
+    scene.flight.confirm();
+    assert!(!scene.flight.has_room());
+    scene.answers(&[
+        ("EVALSHA take 1 | EVALSHA take 2 | WAIT 1 400", ""),
+        ("", ""),
+    ]);
+    assert!(!scene.flight.has_room());
+    assert_eq!(scene.confirms(":1\r\n"), [(1, None), (2, None)]);
+    assert!(scene.flight.has_room());
+    scene.flight.confirm();
+    assert!(scene.in_flight().is_empty());
+}
+
+/// (F3)
+#[test]
+fn step_sent_again_is_not_confirmed_by_a_wait_before_it() {
+    let mut scene = Scene::confirming();
+    scene.server.loaded.remove(&(SETTLE, false));
+    let fence = scene.server.hold("a", 1);
+    assert_eq!(fence, 1, "as the renewal says");
+    scene.begin(1, Kind::Settle, &[("a", extend_under(1))]);
+    scene.flight.confirm();
+    scene.answers(&[("", "")]);
+    assert_eq!(
+        scene.in_flight()[1..].len(),
+        1,
+        "it goes again, by its text"
+    );
+    assert_eq!(scene.confirms(":1\r\n"), []);
+    scene.answers(&[("", "")]);
+    assert!(!scene.flight.has_room());
+    scene.flight.confirm();
+    assert_eq!(scene.confirms(":1\r\n"), [(1, None)]);
+}
+
+#[test]
+fn answers_that_grant_nothing_need_no_confirmation() {
+    let mut scene = Scene::confirming();
+    scene.server.hold("a", 9);
+    scene.begin(1, Kind::AcquireLong, &[("a", acquire(1))]);
+    scene.flight.confirm();
+    scene.answers(&[("", "1: busy")]);
+    let unavailable = Some(StoreErrorKind::Unavailable);
+    assert_eq!(scene.confirms(":0\r\n"), []);
+
+    // From then on, `WAIT` follows a grant: an answer that the lock is busy does not wait behind it.
+    scene.begin(2, Kind::AcquireLong, &[("a", acquire(2))]);
+    scene.flight.confirm();
+    assert_eq!(scene.in_flight().len(), 1);
+    scene.answers(&[("", "2: busy")]);
+    scene.begin(3, Kind::AcquireLong, &[("b", acquire(3))]);
+    scene.flight.confirm();
+    scene.answers(&[("", "")]);
+    scene.flight.confirm();
+    assert_eq!(scene.confirms(":0\r\n"), [(3, unavailable)]);
+    scene.begin(4, Kind::AcquireLong, &[("c", acquire(4))]);
+    scene.answers(&[("", "")]);
+    scene.flight.confirm();
+    assert_eq!(scene.confirms(":1\r\n"), [(4, None)]);
+    // It is well again.
+    scene.begin(5, Kind::AcquireLong, &[("d", acquire(5))]);
+    scene.flight.confirm();
+    assert_eq!(scene.in_flight().len(), 2);
+}
+
+/// Each of two steps in turn has to be answered within its limit, a third of its TTL.
+#[test]
+fn replicas_get_a_ninth_of_the_shortest_ttl_at_most() {
+    let mut scene = Scene::confirming();
+    let ttl = Ttl::new(Duration::from_millis(900)).unwrap();
+    let short = match acquire(1) {
+        Step::Acquire {
+            owner,
+            mode,
+            block,
+            wait,
+            ..
+        } => Step::Acquire {
+            owner,
+            mode,
+            ttl,
+            block,
+            wait,
+        },
+        other => other,
+    };
+    scene.begin(1, Kind::Acquire, &[("a", short), ("b", acquire(2))]);
+    scene.flight.confirm();
+    assert_eq!(scene.in_flight().pop().as_deref(), Some("WAIT 1 100"));
 }
 
 /// (F1)
