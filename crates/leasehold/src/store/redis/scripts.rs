@@ -427,7 +427,7 @@ fn takes_no_hash(error: &RedisError) -> bool {
 }
 
 /// True if the server or a proxy refuses this command by its name.
-fn takes_no(command: &str, error: &RedisError) -> bool {
+pub(super) fn takes_no(command: &str, error: &RedisError) -> bool {
     let said = error.to_string();
     said.to_uppercase().contains(command) && !is_passing(&said)
 }

@@ -386,7 +386,12 @@ impl Shared {
             #[cfg(feature = "entries")]
             time: Arc::default(),
             #[cfg(feature = "entries")]
-            tracking: Arc::default(),
+            // Without pushes, the server could report no change.
+            tracking: Arc::new(if wire.has_pushes() {
+                OnceLock::new()
+            } else {
+                OnceLock::from(false)
+            }),
         });
         let channel = if listening { &self.channel } else { POLL_ONLY };
         link.flight.publishes_on(channel);
