@@ -98,15 +98,64 @@ async fn a_url_that_cannot_be_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_who_may_not_run_scripts() {
-    let (server, url) = with_user(&["~*", "&*", "+@all", "-eval", "-evalsha"]);
-    let client = connect(&url).await;
-    let verdict = within("a verdict", client.mutex("orders").acquire()).await;
-    let host = format!("redis://127.0.0.1:{}", server.port());
-    let error = refused(verdict, StoreErrorKind::Denied, &host);
-    assert!(
-        error.detail.contains("'eval'") && !error.may_have_taken_effect,
-        "{error}"
-    );
+    for rules in [&["-@scripting"][..], &["-eval", "-evalsha"]] {
+        let (server, url) = with_user(&[&["~*", "&*", "+@all"][..], rules].concat());
+        let host = format!("redis://127.0.0.1:{}", server.port());
+        let error = refusal(&url, StoreErrorKind::Denied, &host).await;
+        for said in ["'eval'", "+eval +evalsha", "doctor --acl"] {
+            assert!(error.detail.contains(said), "{error}");
+        }
+    }
+}
+
+/// Some of the commands are gone, and the other ones do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_scripts_is_refused_and_one_with_a_few_of_their_commands_works() {
+    let without = |commands: &[&str]| {
+        let renamed = commands
+            .iter()
+            .flat_map(|name| ["--rename-command", name, ""]);
+        RedisServer::builder().args(renamed).start()
+    };
+    for commands in [
+        &["EVAL", "EVALSHA", "SCRIPT"][..],
+        &["EVAL", "EVALSHA"],
+        &["EVAL", "SCRIPT"],
+    ] {
+        let server = without(commands);
+        let host = format!("redis://127.0.0.1:{}", server.port());
+        let error = refusal(&server.url(), StoreErrorKind::Misconfigured, &host).await;
+        for said in [
+            "runs no scripts",
+            "rename-command",
+            "Lua module",
+            "unknown command 'EVAL'",
+        ] {
+            assert!(error.detail.contains(said), "{error}");
+        }
+    }
+    for command in ["EVAL", "EVALSHA", "SCRIPT"] {
+        let server = without(&[command]);
+        let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+        let lease = take(&one, "orders", LONG).await;
+        let waiter = queue_up(&server, &two, "orders", LONG);
+        lease.release().await.expect("held");
+        has_its_turn(waiter).await;
+        assert!(is_free(&server, "orders"), "without {command}");
+    }
+}
+
+/// The words of Valkey without its Lua module.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_its_scripting_engine_is_refused() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    for command in ["EVAL", "SCRIPT LOAD"] {
+        proxy.deny(command, "ERR Could not find scripting engine 'lua'");
+    }
+    let host = format!("redis://127.0.0.1:{}", proxy.port());
+    let error = refusal(&proxy.url(), StoreErrorKind::Misconfigured, &host).await;
+    assert!(error.detail.contains("Lua module"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -138,6 +138,9 @@ impl ScriptSource {
     }
 }
 
+/// A script that does nothing.
+const NOTHING: &str = "return 1";
+
 /// The commands that delete a key if it has a certain value: of Redis 8.4, and of Valkey 9.
 pub(super) const NATIVE: [&str; 2] = [DELEX, "DELIFEQ"];
 pub(super) const DELEX: &str = "DELEX";
@@ -299,6 +302,35 @@ impl Scripts {
             let text = self.sources[*script].text(*plain);
             text.sha == word || text.code == word
         })
+    }
+
+    /// Runs a script that does nothing, with this key: proxies take none without a key.
+    pub(super) fn trial(key: &str) -> Cmd {
+        let mut trial = cmd("EVAL");
+        trial.arg(NOTHING).arg(1).arg(key);
+        trial
+    }
+
+    /// After the server has refused that trial with this error: false if it runs no scripts by their hash either.
+    pub(super) async fn may_run(
+        refused: &RedisError,
+        connection: &mut impl ConnectionLike,
+        key: &str,
+    ) -> RedisResult<bool> {
+        let said = refused.to_string().to_lowercase();
+        let is_about_scripts = takes_no("EVAL", refused)
+            || said.contains("unknown command")
+            || said.contains("scripting engine");
+        if !is_about_scripts {
+            return Ok(true);
+        }
+        let mut load = pipe();
+        load.cmd("SCRIPT").arg("LOAD").arg(NOTHING);
+        let hash = Script::new(NOTHING);
+        load.cmd("EVALSHA").arg(hash.get_hash()).arg(1).arg(key);
+        let answers = load.ignore_errors().query_async(connection).await;
+        let ran: Option<RedisResult<Value>> = Vec::pop(&mut answers?);
+        Ok(!matches!(ran, Some(Err(error)) if is_unknown(&error)))
     }
 
     /// Asks whether the server knows the scripts that every lock needs, in both forms: see [`Scripts::to_load`].

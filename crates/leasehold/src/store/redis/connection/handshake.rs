@@ -11,7 +11,7 @@ use super::link::Wire;
 use crate::error::{NotAMark, Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
-use crate::store::redis::protocol::{MARK, MARK_ID, WrittenMark};
+use crate::store::redis::protocol::{COUNTER, MARK, MARK_ID, WrittenMark};
 use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
 
 /// The questions of the handshake, and their inputs.
@@ -37,6 +37,12 @@ pub(crate) struct HandshakeResult {
 /// Said of a node that does not answer `INFO`. The user of a URL is shown nowhere.
 const UNNAMED: &str = "it does not say which server it is, and a quorum has to know: permit it with ACL SETUSER USER +info; leasehold doctor --acl prints the whole line for such a user";
 
+/// Said of a server without scripts.
+const NO_SCRIPTS: &str = "it runs no scripts, and each lock is taken by one. Remove rename-command for EVAL, load the Lua module of Valkey, or use a service that permits EVAL";
+
+/// Said to a user without the permission. The user of a URL is shown nowhere.
+const NO_SCRIPTS_FOR_USER: &str = "this user may not run scripts, and each lock is taken by one. Permit it with ACL SETUSER USER +eval +evalsha +script|exists +script|load; leasehold doctor --acl prints the whole line for such a user";
+
 /// Said of a server that is older than all that are tested.
 const TOO_OLD: &str = "the server is too old: Redis 6.2 or newer is needed";
 
@@ -56,9 +62,13 @@ impl Handshake<'_> {
         questions.cmd("INFO").arg("server");
         questions.cmd("INFO").arg("replication");
         questions.add_command(self.scripts.known());
-        if self.scripts.node().is_some() {
+        let key = if self.scripts.node().is_some() {
             questions.cmd("GET").arg(MARK);
-        }
+            MARK
+        } else {
+            COUNTER
+        };
+        questions.add_command(Scripts::trial(key));
         let answers = questions.ignore_errors().query_async(wire).await;
         let answers: Vec<RedisResult<Value>> = answers.map_err(|error| self.refused(&error))?;
         let mut answers = answers.into_iter();
@@ -84,7 +94,13 @@ impl Handshake<'_> {
         self.scripts.is_in_cluster(in_cluster);
         self.scripts.frees_by(hello.native());
         let knows = next();
-        let marked = next();
+        let marked = match self.scripts.node() {
+            Some(_) => next(),
+            None => Ok(Value::Nil),
+        };
+        if let Err(error) = next() {
+            self.check_scripts(wire, key, &error).await?;
+        }
         let adopt = match self.scripts.node() {
             Some(node) => self.recognize(node, server.as_ref(), replication.as_ref(), marked)?,
             None => None,
@@ -148,6 +164,29 @@ impl Handshake<'_> {
             adopt.arg(seen.to_string()).arg(mark.to_string());
             Some(adopt)
         }))
+    }
+
+    /// Refuses a server that runs no scripts, or not for this user, after it has refused one with this error.
+    async fn check_scripts(
+        &self,
+        wire: &mut Wire,
+        key: &str,
+        error: &RedisError,
+    ) -> Result<(), StoreError> {
+        let may_run = Scripts::may_run(error, wire, key).await;
+        if may_run.map_err(|error| self.refused(&error))? {
+            return Ok(());
+        }
+        let refused = self.refused(error);
+        let (kind, why) = match refused.kind {
+            StoreErrorKind::Denied => (StoreErrorKind::Denied, NO_SCRIPTS_FOR_USER),
+            _ => (StoreErrorKind::Misconfigured, NO_SCRIPTS),
+        };
+        let said = refused.detail.split(", with args").next();
+        Err(self.error(
+            kind,
+            &format!("{why}. It said: {}", said.unwrap_or_default()),
+        ))
     }
 
     /// Refuses a replica: it would return old data and refuse writes.
