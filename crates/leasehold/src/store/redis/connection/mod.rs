@@ -12,6 +12,7 @@
 //! - If a request times out, the connection sends PING. Without a reply, it is replaced.
 //! - If the server has become a replica, it is replaced at once, since the host name may now lead to another server.
 //! - After each new connection, all waiters ask again, since wakes may have been missed.
+//! - In RESP2, a second connection brings the messages. It sends nothing, so the kernel asks for signs of life. It ends with the first one.
 
 pub(super) mod dial;
 pub(super) mod handshake;
