@@ -16,6 +16,15 @@ use crate::scene::{
 /// The time limit of a request that nobody answers. A stall only lets it end later.
 const EXPIRES_SOON: Duration = Duration::from_secs(1);
 
+/// The error of the first lock, at a server without scripts.
+async fn first_refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
+    let client = connect(url).await;
+    let verdict = within("a verdict", client.mutex("orders").acquire()).await;
+    let error = refused(verdict, kind, host);
+    assert!(!error.may_have_taken_effect, "{error}");
+    error
+}
+
 /// The error for a URL that the client cannot use.
 async fn refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
     // A verdict that needs this limit would come too late.
@@ -101,7 +110,7 @@ async fn a_user_who_may_not_run_scripts() {
     for rules in [&["-@scripting"][..], &["-eval", "-evalsha"]] {
         let (server, url) = with_user(&[&["~*", "&*", "+@all"][..], rules].concat());
         let host = format!("redis://127.0.0.1:{}", server.port());
-        let error = refusal(&url, StoreErrorKind::Denied, &host).await;
+        let error = first_refusal(&url, StoreErrorKind::Denied, &host).await;
         for said in ["'eval'", "+eval +evalsha", "doctor --acl"] {
             assert!(error.detail.contains(said), "{error}");
         }
@@ -124,7 +133,7 @@ async fn a_server_without_scripts_is_refused() {
     ] {
         let server = without(commands);
         let host = format!("redis://127.0.0.1:{}", server.port());
-        let error = refusal(&server.url(), StoreErrorKind::Misconfigured, &host).await;
+        let error = first_refusal(&server.url(), StoreErrorKind::Misconfigured, &host).await;
         for said in [
             "runs no scripts",
             "rename-command",
@@ -154,7 +163,7 @@ async fn a_server_without_its_scripting_engine_is_refused() {
         proxy.deny(command, "ERR Could not find scripting engine 'lua'");
     }
     let host = format!("redis://127.0.0.1:{}", proxy.port());
-    let error = refusal(&proxy.url(), StoreErrorKind::Misconfigured, &host).await;
+    let error = first_refusal(&proxy.url(), StoreErrorKind::Misconfigured, &host).await;
     assert!(error.detail.contains("Lua module"), "{error}");
 }
 

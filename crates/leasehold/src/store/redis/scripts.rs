@@ -11,6 +11,7 @@ use redis::{
 
 use super::fault::{is_forbidden, is_passing};
 use super::resp::Command;
+use crate::error::StoreError;
 
 pub(super) const TAKE: usize = 0;
 pub(super) const SETTLE: usize = 1;
@@ -188,6 +189,8 @@ pub(super) struct Scripts {
     plain: AtomicBool,
     /// The server takes scripts by their text only.
     by_text: AtomicBool,
+    /// The server of the last connection runs no scripts, or not for this user: what to tell the callers of a step.
+    refused: RwLock<Option<StoreError>>,
     /// The place in [`NATIVE`] of the command that frees a lock; any other number stands for none.
     native: AtomicUsize,
 }
@@ -201,6 +204,7 @@ impl Default for Scripts {
             counts: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
             by_text: AtomicBool::new(false),
+            refused: RwLock::default(),
             native: AtomicUsize::new(NATIVE.len()),
         }
     }
@@ -317,11 +321,7 @@ impl Scripts {
         connection: &mut impl ConnectionLike,
         key: &str,
     ) -> RedisResult<bool> {
-        let said = refused.to_string().to_lowercase();
-        let is_about_scripts = takes_no("EVAL", refused)
-            || said.contains("unknown command")
-            || said.contains("scripting engine");
-        if !is_about_scripts {
+        if !is_about_scripts(refused) {
             return Ok(true);
         }
         let mut load = pipe();
@@ -331,6 +331,17 @@ impl Scripts {
         let answers = load.ignore_errors().query_async(connection).await;
         let ran: Option<RedisResult<Value>> = Vec::pop(&mut answers?);
         Ok(!matches!(ran, Some(Err(error)) if is_unknown(&error)))
+    }
+
+    /// Whether the server of the last connection runs no scripts, and what to tell.
+    pub(super) fn are_refused(&self, why: Option<StoreError>) {
+        *self.refused.write().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// What to tell instead of this error, if it is one of all scripts.
+    pub(super) fn refusal(&self, error: &RedisError) -> Option<StoreError> {
+        let refused = self.refused.read().unwrap_or_else(PoisonError::into_inner);
+        refused.clone().filter(|_| is_about_scripts(error))
     }
 
     /// Asks whether the server knows the scripts that every lock needs, in both forms: see [`Scripts::to_load`].
@@ -456,6 +467,12 @@ fn is_unknown(error: &RedisError) -> bool {
 /// True if the server or a proxy takes no script by a hash.
 fn takes_no_hash(error: &RedisError) -> bool {
     takes_no("EVALSHA", error)
+}
+
+/// True if the server or a proxy refuses to run any script.
+fn is_about_scripts(error: &RedisError) -> bool {
+    let said = error.to_string().to_lowercase();
+    takes_no("EVAL", error) || said.contains("unknown command") || said.contains("scripting engine")
 }
 
 /// True if the server or a proxy refuses this command by its name.

@@ -98,9 +98,12 @@ impl Handshake<'_> {
             Some(_) => next(),
             None => Ok(Value::Nil),
         };
-        if let Err(error) = next() {
-            self.check_scripts(wire, key, &error).await?;
-        }
+        // The connection is of use without: for the timestamp protocol, which has a form without scripts, and for looks.
+        let refused = match next() {
+            Err(error) => self.check_scripts(wire, key, &error).await?,
+            Ok(_) => None,
+        };
+        self.scripts.are_refused(refused);
         let adopt = match self.scripts.node() {
             Some(node) => self.recognize(node, server.as_ref(), replication.as_ref(), marked)?,
             None => None,
@@ -166,16 +169,16 @@ impl Handshake<'_> {
         }))
     }
 
-    /// Refuses a server that runs no scripts, or not for this user, after it has refused one with this error.
+    /// What to tell if the server runs no scripts, or not for this user. It has refused one with this error.
     async fn check_scripts(
         &self,
         wire: &mut Wire,
         key: &str,
         error: &RedisError,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<StoreError>, StoreError> {
         let may_run = Scripts::may_run(error, wire, key).await;
         if may_run.map_err(|error| self.refused(&error))? {
-            return Ok(());
+            return Ok(None);
         }
         let refused = self.refused(error);
         let (kind, why) = match refused.kind {
@@ -183,10 +186,8 @@ impl Handshake<'_> {
             _ => (StoreErrorKind::Misconfigured, NO_SCRIPTS),
         };
         let said = refused.detail.split(", with args").next();
-        Err(self.error(
-            kind,
-            &format!("{why}. It said: {}", said.unwrap_or_default()),
-        ))
+        let why = format!("{why}. It said: {}", said.unwrap_or_default());
+        Ok(Some(self.error(kind, &why)))
     }
 
     /// Refuses a replica: it would return old data and refuse writes.

@@ -200,7 +200,7 @@ impl Connection {
         match clock.within(left, request(&connected)).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => {
-                let (error, in_step) = classify(self.label(), &error);
+                let (error, in_step) = self.shared.verdict(&error);
                 if error.kind == StoreErrorKind::ReadOnly {
                     queue.report_demoted();
                 } else if !in_step {
@@ -489,7 +489,7 @@ impl Shared {
     fn deliver(&self, completed: CompletedBatch) -> bool {
         let mut is_reliable = true;
         let mut verdict = |error: RedisError| {
-            let (error, in_step) = classify(&self.address.to_string(), &error);
+            let (error, in_step) = self.verdict(&error);
             is_reliable &= in_step && error.kind != StoreErrorKind::ReadOnly;
             error
         };
@@ -515,6 +515,12 @@ impl Shared {
             }
         }
         is_reliable
+    }
+
+    /// What an error means, and whether the connection can still be used.
+    fn verdict(&self, error: &RedisError) -> (StoreError, bool) {
+        let (said, in_step) = classify(self.queue.label(), error);
+        (self.scripts.refusal(error).unwrap_or(said), in_step)
     }
 
     /// Any reply is a sign of life: a busy server answers PING with an error.
