@@ -197,6 +197,22 @@ async fn values_are_kept_where_client_tracking_is_refused() {
     }
 }
 
+/// The server would agree to track, and could push nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_are_kept_without_tracking_where_resp3_is_refused() {
+    let server = RedisServer::builder()
+        .args(["--rename-command", "HELLO", ""])
+        .start();
+    let builder = Client::builder().request_timeout(LONG);
+    let client = builder.connect(&server.url()).await.unwrap();
+    let keeps = Cache::in_process(&client, 1_000_000, 3_600 * SECOND);
+    assert_eq!(value(&keeps, 1).await, 1);
+    settled(&keeps, 1).await;
+    is_kept(&server, &keeps, 1).await;
+    let sent = server.cli(&["INFO", "commandstats"]).text();
+    assert!(!sent.contains("cmdstat_client|tracking"), "{sent}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_nobody_pushes_is_kept_for_its_bound() {
     let fleet = Fleet::new();

@@ -181,6 +181,12 @@ impl Place {
         Self::Redis(Box::new(RedisServer::start()))
     }
 
+    /// A server that speaks RESP2 only.
+    pub(crate) fn resp2() -> Self {
+        let options = RedisServer::builder().args(["--rename-command", "HELLO", ""]);
+        Self::Redis(Box::new(options.start()))
+    }
+
     pub(crate) fn cluster() -> Self {
         Self::Cluster(Borrowed::any())
     }
@@ -323,6 +329,7 @@ macro_rules! on_every_store_of_entries {
         $crate::common::on_every_store! { memory: $($behaviour)* }
         $crate::common::on_every_store! { local: $($behaviour)* }
         $crate::common::on_every_store! { redis: $($behaviour)* }
+        $crate::common::on_every_store! { resp2: $($behaviour)* }
         $crate::common::on_every_store! { cluster: $($behaviour)* }
         $crate::common::on_every_store! { sentinel: $($behaviour)* }
     };

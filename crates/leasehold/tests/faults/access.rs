@@ -16,6 +16,15 @@ use crate::scene::{
 /// The time limit of a request that nobody answers. A stall only lets it end later.
 const EXPIRES_SOON: Duration = Duration::from_secs(1);
 
+/// The error of the first lock, at a server without scripts.
+async fn first_refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
+    let client = connect(url).await;
+    let verdict = within("a verdict", client.mutex("orders").acquire()).await;
+    let error = refused(verdict, kind, host);
+    assert!(!error.may_have_taken_effect, "{error}");
+    error
+}
+
 /// The error for a URL that the client cannot use.
 async fn refusal(url: &str, kind: StoreErrorKind, host: &str) -> StoreError {
     // A verdict that needs this limit would come too late.
@@ -98,15 +107,64 @@ async fn a_url_that_cannot_be_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_who_may_not_run_scripts() {
-    let (server, url) = with_user(&["~*", "&*", "+@all", "-eval", "-evalsha"]);
-    let client = connect(&url).await;
-    let verdict = within("a verdict", client.mutex("orders").acquire()).await;
-    let host = format!("redis://127.0.0.1:{}", server.port());
-    let error = refused(verdict, StoreErrorKind::Denied, &host);
-    assert!(
-        error.detail.contains("'eval'") && !error.may_have_taken_effect,
-        "{error}"
-    );
+    for rules in [&["-@scripting"][..], &["-eval", "-evalsha"]] {
+        let (server, url) = with_user(&[&["~*", "&*", "+@all"][..], rules].concat());
+        let host = format!("redis://127.0.0.1:{}", server.port());
+        let error = first_refusal(&url, StoreErrorKind::Denied, &host).await;
+        for said in ["'eval'", "+eval +evalsha", "doctor --acl"] {
+            assert!(error.detail.contains(said), "{error}");
+        }
+    }
+}
+
+/// Some of the commands are gone, and the other ones do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_scripts_is_refused() {
+    let without = |commands: &[&str]| {
+        let renamed = commands
+            .iter()
+            .flat_map(|name| ["--rename-command", name, ""]);
+        RedisServer::builder().args(renamed).start()
+    };
+    for commands in [
+        &["EVAL", "EVALSHA", "SCRIPT"][..],
+        &["EVAL", "EVALSHA"],
+        &["EVAL", "SCRIPT"],
+    ] {
+        let server = without(commands);
+        let host = format!("redis://127.0.0.1:{}", server.port());
+        let error = first_refusal(&server.url(), StoreErrorKind::Misconfigured, &host).await;
+        for said in [
+            "runs no scripts",
+            "rename-command",
+            "Lua module",
+            "unknown command 'EVAL'",
+        ] {
+            assert!(error.detail.contains(said), "{error}");
+        }
+    }
+    for command in ["EVAL", "EVALSHA", "SCRIPT"] {
+        let server = without(&[command]);
+        let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+        let lease = take(&one, "orders", LONG).await;
+        let waiter = queue_up(&server, &two, "orders", LONG);
+        lease.release().await.expect("held");
+        has_its_turn(waiter).await;
+        assert!(is_free(&server, "orders"), "without {command}");
+    }
+}
+
+/// The words of Valkey without its Lua module.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_its_scripting_engine_is_refused() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    for command in ["EVAL", "SCRIPT LOAD"] {
+        proxy.deny(command, "ERR Could not find scripting engine 'lua'");
+    }
+    let host = format!("redis://127.0.0.1:{}", proxy.port());
+    let error = first_refusal(&proxy.url(), StoreErrorKind::Misconfigured, &host).await;
+    assert!(error.detail.contains("Lua module"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

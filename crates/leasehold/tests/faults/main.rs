@@ -15,6 +15,7 @@ mod order;
 mod outage;
 mod refusing;
 mod replaced;
+mod resp2;
 mod restart;
 mod scene;
 mod tls;

@@ -148,6 +148,40 @@ async fn a_black_hole_shorter_than_the_lease_costs_nothing() {
     assert!(is_free(&timed.server, "orders") && is_free(&timed.server, "stock"));
 }
 
+/// As a router does after minutes without traffic. New connections work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_dropped_in_silence_costs_one_request() {
+    let (timed, client, other) = timed_scene().await;
+    let lease = take(&client, "orders", LONG).await;
+    timed.proxy.strand();
+    let extended = timed.beyond(LIMIT, lease.extend(LONG)).await;
+    let error = store_error(extended);
+    assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
+    timed
+        .eventually("it is renewed", || !lease.is_doubtful())
+        .await;
+    lease.release().await.expect("held all the time");
+
+    let lease = take(&other, "orders", LONG).await;
+    let waiter = queue_up(&timed.server, &client, "orders", LONG);
+    timed.proxy.strand();
+    lease.release().await.expect("held");
+    let accepted = timed.proxy.accepted();
+    // It polls, the limit of that request passes, and that of PING. Further back in line, the poll may come 15 s later.
+    let dropped = timed.clock.now();
+    let noticing = async {
+        while timed.proxy.accepted() == accepted {
+            tokio::time::sleep(millis(10)).await;
+            timed.pass(millis(100));
+        }
+    };
+    within("a new connection", noticing).await;
+    let noticed = timed.clock.now().since(dropped);
+    let most = Duration::from_secs(30);
+    assert!(noticed > LIMIT && noticed < most, "{noticed:?}");
+    timed.has_its_turn(waiter).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_black_hole_longer_than_the_lease_ends_it_on_time() {
     let (timed, client, other) = timed_scene().await;

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use leasehold_core::Invalid;
 use redis::{ConnectionAddr, RedisConnectionInfo};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
 use crate::access::{Access, Source};
@@ -30,6 +31,12 @@ use crate::tls::Tls;
 /// How long sent bytes may stay unacknowledged before the kernel gives the connection up.
 #[cfg(target_os = "linux")]
 const UNCONFIRMED: Duration = Duration::from_secs(10);
+
+/// How long a connection may be idle before the kernel asks the other side for a sign of life, and the pause between such questions. Less
+/// than any network keeps an idle connection in mind; and without an answer, the connection ends within half a minute.
+const IDLE: Duration = Duration::from_secs(20);
+const ASK_EVERY: Duration = Duration::from_secs(5);
+const ASK_TIMES: u32 = 2;
 
 /// The port if a URL names none.
 const PORT: u16 = 6379;
@@ -220,8 +227,13 @@ impl Address {
     pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
         // A client sends little and waits for the reply: a request must not wait for a full packet.
         stream.set_nodelay(true)?;
+        let socket = SockRef::from(stream);
+        // What only listens sends nothing, and would not notice that the network has dropped it.
+        let alive = TcpKeepalive::new().with_time(IDLE);
+        let alive = alive.with_interval(ASK_EVERY).with_retries(ASK_TIMES);
+        socket.set_tcp_keepalive(&alive)?;
         #[cfg(target_os = "linux")]
-        socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNCONFIRMED))?;
+        socket.set_tcp_user_timeout(Some(UNCONFIRMED))?;
         Ok(())
     }
 

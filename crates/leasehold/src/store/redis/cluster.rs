@@ -153,32 +153,31 @@ impl Servers {
         attach: Attach,
         node: Option<(NodeTerms, Seat)>,
     ) -> Arc<Self> {
-        Arc::new_cyclic(|this: &Weak<Self>| {
-            let servers = Self {
-                given,
-                attach,
-                this: this.clone(),
-                is_cluster: AtomicBool::new(false),
-                map: RwLock::new(Map {
-                    servers: Vec::new(),
-                    owners: Vec::new(),
-                    told: Told::new(),
-                }),
-                stale: Arc::default(),
-                looked: watch::Sender::new(0),
-            };
-            let mut map = servers.write();
-            map.servers.push(Some(Known {
-                place: servers.given.place(),
-                server: servers.connect(servers.given.clone(), node),
-                unused_since: None,
-            }));
-            for place in servers.given.seeds.clone() {
-                servers.number_of(&mut map, place);
-            }
-            drop(map);
-            servers
-        })
+        let servers = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            given,
+            attach,
+            this: this.clone(),
+            is_cluster: AtomicBool::new(false),
+            map: RwLock::new(Map {
+                servers: Vec::new(),
+                owners: Vec::new(),
+                told: Told::new(),
+            }),
+            stale: Arc::default(),
+            looked: watch::Sender::new(0),
+        });
+        // Not before it can be found by them.
+        let mut map = servers.write();
+        map.servers.push(Some(Known {
+            place: servers.given.place(),
+            server: servers.connect(servers.given.clone(), node),
+            unused_since: None,
+        }));
+        for place in servers.given.seeds.clone() {
+            servers.number_of(&mut map, place);
+        }
+        drop(map);
+        servers
     }
 
     /// Waits until a server can be used and, in a cluster, until the nodes have told which of them has which slot.

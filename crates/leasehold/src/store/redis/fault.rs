@@ -75,10 +75,6 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
             let error = said(StoreErrorKind::Protocol, &error.to_string());
             (error.unknown(), true)
         }
-        ErrorKind::RESP3NotSupported => {
-            let detail = "the server is too old: Redis 6.2 or newer is needed";
-            (said(StoreErrorKind::Protocol, detail), true)
-        }
         ErrorKind::AuthenticationFailed => (said(StoreErrorKind::Denied, &error.to_string()), true),
         _ => {
             // redis-rs rewrites the codes that it knows. `code` is the server's own.

@@ -1,4 +1,4 @@
-//! The codec of a connection: writes commands, and reads replies and pushes, in RESP3.
+//! The codec of a connection: writes commands, and reads replies and pushes, in RESP3 or RESP2.
 //!
 //! The reader takes each element of a reply once, as soon as it has arrived. So the cost of a reply does not depend on
 //! the pieces in which it arrives, and only an unfinished element stays in the buffer.
@@ -138,6 +138,8 @@ pub(super) struct Reader {
     needed: usize,
     /// The collections around the element, from the outermost.
     open: Vec<Collection>,
+    /// RESP2 has no type for pushes: once a connection is subscribed, the server sends them as arrays, and no other ones.
+    pub(super) arrays_are_pushes: bool,
 }
 
 impl Reader {
@@ -183,6 +185,8 @@ impl Reader {
                 b'$' => Value::BulkString(element[body.start..body.end - 2].to_vec()),
                 b'*' | b'~' if integer(line)? < 0 => Value::Nil,
                 kind @ (b'*' | b'~' | b'%' | b'|' | b'>') => {
+                    let is_push = kind == b'*' && self.arrays_are_pushes && self.open.is_empty();
+                    let kind = if is_push { b'>' } else { kind };
                     let collection = Collection::new(kind, integer(line)?)?;
                     if collection.count > 0 {
                         self.open.push(collection);

@@ -11,6 +11,7 @@ use redis::{
 
 use super::fault::{is_forbidden, is_passing};
 use super::resp::Command;
+use crate::error::StoreError;
 
 pub(super) const TAKE: usize = 0;
 pub(super) const SETTLE: usize = 1;
@@ -138,6 +139,9 @@ impl ScriptSource {
     }
 }
 
+/// A script that does nothing.
+const NOTHING: &str = "return 1";
+
 /// The commands that delete a key if it has a certain value: of Redis 8.4, and of Valkey 9.
 pub(super) const NATIVE: [&str; 2] = [DELEX, "DELIFEQ"];
 pub(super) const DELEX: &str = "DELEX";
@@ -185,6 +189,8 @@ pub(super) struct Scripts {
     plain: AtomicBool,
     /// The server takes scripts by their text only.
     by_text: AtomicBool,
+    /// The server of the last connection runs no scripts, or not for this user: what to tell the callers of a step.
+    refused: RwLock<Option<StoreError>>,
     /// The place in [`NATIVE`] of the command that frees a lock; any other number stands for none.
     native: AtomicUsize,
 }
@@ -198,6 +204,7 @@ impl Default for Scripts {
             counts: RwLock::new(Arc::default()),
             plain: AtomicBool::new(false),
             by_text: AtomicBool::new(false),
+            refused: RwLock::default(),
             native: AtomicUsize::new(NATIVE.len()),
         }
     }
@@ -299,6 +306,42 @@ impl Scripts {
             let text = self.sources[*script].text(*plain);
             text.sha == word || text.code == word
         })
+    }
+
+    /// Runs a script that does nothing, with this key: proxies take none without a key.
+    pub(super) fn trial(key: &str) -> Cmd {
+        let mut trial = cmd("EVAL");
+        trial.arg(NOTHING).arg(1).arg(key);
+        trial
+    }
+
+    /// After the server has refused that trial with this error: false if it runs no scripts by their hash either.
+    pub(super) async fn may_run(
+        refused: &RedisError,
+        connection: &mut impl ConnectionLike,
+        key: &str,
+    ) -> RedisResult<bool> {
+        if !is_about_scripts(refused) {
+            return Ok(true);
+        }
+        let mut load = pipe();
+        load.cmd("SCRIPT").arg("LOAD").arg(NOTHING);
+        let hash = Script::new(NOTHING);
+        load.cmd("EVALSHA").arg(hash.get_hash()).arg(1).arg(key);
+        let answers = load.ignore_errors().query_async(connection).await;
+        let ran: Option<RedisResult<Value>> = Vec::pop(&mut answers?);
+        Ok(!matches!(ran, Some(Err(error)) if is_unknown(&error)))
+    }
+
+    /// Whether the server of the last connection runs no scripts, and what to tell.
+    pub(super) fn are_refused(&self, why: Option<StoreError>) {
+        *self.refused.write().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// What to tell instead of this error, if it is one of all scripts.
+    pub(super) fn refusal(&self, error: &RedisError) -> Option<StoreError> {
+        let refused = self.refused.read().unwrap_or_else(PoisonError::into_inner);
+        refused.clone().filter(|_| is_about_scripts(error))
     }
 
     /// Asks whether the server knows the scripts that every lock needs, in both forms: see [`Scripts::to_load`].
@@ -426,8 +469,14 @@ fn takes_no_hash(error: &RedisError) -> bool {
     takes_no("EVALSHA", error)
 }
 
+/// True if the server or a proxy refuses to run any script.
+fn is_about_scripts(error: &RedisError) -> bool {
+    let said = error.to_string().to_lowercase();
+    takes_no("EVAL", error) || said.contains("unknown command") || said.contains("scripting engine")
+}
+
 /// True if the server or a proxy refuses this command by its name.
-fn takes_no(command: &str, error: &RedisError) -> bool {
+pub(super) fn takes_no(command: &str, error: &RedisError) -> bool {
     let said = error.to_string();
     said.to_uppercase().contains(command) && !is_passing(&said)
 }

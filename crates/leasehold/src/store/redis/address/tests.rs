@@ -321,3 +321,21 @@ fn refuses_without_showing_a_secret() {
         );
     }
 }
+
+#[tokio::test]
+async fn an_idle_connection_shows_a_sign_of_life_and_ends_without_one() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap());
+    let stream = stream.await.unwrap();
+    Address::tune(&stream).unwrap();
+    let socket = SockRef::from(&stream);
+    assert!(socket.keepalive().unwrap());
+    let idle = socket.tcp_keepalive_time().unwrap();
+    let asks = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+    // Networks forget a connection after 350 s. A waiter is to notice a loss within 30 s.
+    assert!(idle >= Duration::from_secs(10), "{idle:?}");
+    assert!(
+        idle + asks <= Duration::from_secs(30),
+        "{idle:?} and {asks:?}"
+    );
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{
-    ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
+    Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
     Value, cmd, pipe,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,9 +29,9 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
 use crate::store::redis::address::Address;
 use crate::store::redis::address::quorum::QuorumAddress;
-use crate::store::redis::fault::{refusal, silent};
+use crate::store::redis::fault::{is_forbidden, refusal, silent};
 use crate::store::redis::pipeline::Flight;
-use crate::store::redis::scripts::Scripts;
+use crate::store::redis::scripts::{Scripts, takes_no};
 
 /// How long an address of a name may be silent before the next one is tried as well: the Connection Attempt Delay of RFC 8305.
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
@@ -70,6 +70,9 @@ impl Dial<'_> {
             };
             let agreed = link.until(handshake.exchange(&mut wire)).await;
             let agreed = agreed.map_err(|error| refusal(self.address, &error))??;
+            if !agreed.listening {
+                link.hears_nothing();
+            }
             Ok((link, wire, agreed))
         };
         self.in_time(dialing).await
@@ -91,6 +94,20 @@ impl Dial<'_> {
     }
 
     async fn connect(&self, settings: &RedisConnectionInfo) -> Result<(Link, Wire), StoreError> {
+        let (link, wire, protocol) = self.connect_one(settings, Protocol::Resp3).await?;
+        if protocol == Protocol::Resp3 {
+            return Ok((link, wire));
+        }
+        let (messages, subscribes, _) = self.connect_one(settings, protocol).await?;
+        Ok(link.hears_by(wire, (messages, subscribes)))
+    }
+
+    /// Makes one connection, which speaks this protocol, or an older one if the server does.
+    async fn connect_one(
+        &self,
+        settings: &RedisConnectionInfo,
+        protocol: Protocol,
+    ) -> Result<(Link, Wire, Protocol), StoreError> {
         let (address, begun) = (self.address, self.clock.now());
         let refused = |error| refusal(address, &error);
         let stream: Box<dyn Duplex> = Box::new(Outlived(self.stream().await.map_err(refused)?));
@@ -105,8 +122,8 @@ impl Dial<'_> {
         // Scripts publish on a channel that the handshake names.
         let flight = Flight::new(self.scripts.clone(), String::new());
         let (mut link, wire) = Link::new(stream, flight, self.listener.clone(), self.clock.clone());
-        let (refused, is_closed) = match link.until(log_in(wire.clone(), settings)).await {
-            Ok(Ok(())) => return Ok((link, wire)),
+        let (refused, is_closed) = match link.until(log_in(&wire, settings, protocol)).await {
+            Ok(Ok(protocol)) => return Ok((link, wire, protocol)),
             // A server that takes no more clients, or none from other hosts, says so first of all, and closes.
             Ok(Err(said)) if !is_about_login(&said) => {
                 let left = self.limit.saturating_sub(self.clock.now().since(begun));
@@ -194,14 +211,56 @@ impl Dial<'_> {
     }
 }
 
-/// Logs in, chooses the protocol and the database, and says which library this is.
-async fn log_in(mut wire: Wire, settings: &RedisConnectionInfo) -> RedisResult<()> {
-    let mut hello = cmd("HELLO");
-    hello.arg(3);
-    if let Some(password) = settings.password() {
-        let user = settings.username().unwrap_or("default");
-        hello.arg("AUTH").arg(user).arg(password);
+/// The protocol of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Resp2,
+    Resp3,
+}
+
+/// Logs in, chooses the database, and says which library this is. Returns the protocol, which is RESP2 if the server refuses RESP3.
+async fn log_in(
+    wire: &Wire,
+    settings: &RedisConnectionInfo,
+    protocol: Protocol,
+) -> RedisResult<Protocol> {
+    let (user, password) = (settings.username(), settings.password());
+    let ask = async |command: Cmd| {
+        let said = command.query_async::<Value>(&mut wire.clone()).await;
+        said.map(drop)
+    };
+    if protocol == Protocol::Resp3 {
+        let mut hello = cmd("HELLO");
+        hello.arg(3);
+        if let Some(password) = password {
+            let user = user.unwrap_or("default");
+            hello.arg("AUTH").arg(user).arg(password);
+        }
+        match begin(wire, settings, ask(hello)).await {
+            Err(error) if takes_no_resp3(&error) => {}
+            begun => return begun.map(|()| Protocol::Resp3),
+        }
     }
+    let login = async {
+        let Some(password) = password else {
+            return Ok(());
+        };
+        let mut auth = cmd("AUTH");
+        // Not every server that refuses RESP3 knows users.
+        auth.arg(user).arg(password);
+        let said = ask(auth).await;
+        said.map_err(|error| password_refused(error, password))
+    };
+    begin(wire, settings, login).await?;
+    Ok(Protocol::Resp2)
+}
+
+/// Sends a login and all that follows it, in one packet.
+async fn begin(
+    wire: &Wire,
+    settings: &RedisConnectionInfo,
+    login: impl Future<Output = RedisResult<()>>,
+) -> RedisResult<()> {
     let mut rest = pipe();
     let library = [
         ("LIB-NAME", settings.lib_name()),
@@ -214,35 +273,53 @@ async fn log_in(mut wire: Wire, settings: &RedisConnectionInfo) -> RedisResult<(
     if settings.db() != 0 {
         rest.cmd("SELECT").arg(settings.db());
     }
-    let mut same = wire.clone();
-    let hello = async {
-        let said = hello.query_async::<Value>(&mut wire).await;
-        said.map_err(|error| {
-            let detail = error.detail().unwrap_or_default();
-            // Its words quote the arguments: the password.
-            if detail.to_lowercase().starts_with("unknown command") {
-                let what = "the server does not know HELLO";
-                return (ErrorKind::RESP3NotSupported, what).into();
-            }
-            error
-        })
-    };
+    let mut wire = wire.clone();
     // Some servers don't know CLIENT SETINFO.
-    let rest = async { rest.ignore_errors().query_async(&mut same).await };
+    let rest = async { rest.ignore_errors().query_async(&mut wire).await };
     // Started one after the other, so that all leave in one packet.
-    let (_, mut answers): (_, Vec<RedisResult<Value>>) = futures_util::try_join!(hello, rest)?;
-    if let Some(Err(error)) = answers.split_off(library.len()).pop() {
-        let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
-        let what = "Redis server refused to switch database";
-        let detail = error.detail().unwrap_or_default().to_owned();
-        return Err((kind, what, detail).into());
+    let ((), mut answers): ((), Vec<RedisResult<Value>>) = futures_util::try_join!(login, rest)?;
+    match answers.split_off(library.len()).pop() {
+        Some(Err(error)) if error.code() != Some("NOAUTH") => {
+            let kind = ErrorKind::Server(ServerErrorKind::ResponseError);
+            let what = "Redis server refused to switch database";
+            let detail = error.detail().unwrap_or_default().to_owned();
+            Err((kind, what, detail).into())
+        }
+        Some(answer) => answer.map(drop),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// True if the server refuses this login or this protocol, and may take another one.
+/// True if the server or a proxy does not know HELLO, or not this version of the protocol. Its words may quote the password.
+fn takes_no_resp3(refused: &RedisError) -> bool {
+    let is_login = matches!(refused.code(), Some("WRONGPASS" | "NOAUTH"));
+    let is_refused = refused.code() == Some("NOPROTO")
+        || takes_no("HELLO", refused)
+        || is_unknown_command(refused);
+    is_refused && !is_login
+}
+
+fn is_unknown_command(refused: &RedisError) -> bool {
+    let said = refused.to_string().to_lowercase();
+    said.contains("unknown command") || said.contains("unsupported command")
+}
+
+/// The refusal of a password, for which servers without users have words of their own.
+fn password_refused(refused: RedisError, password: &str) -> RedisError {
+    if is_about_login(&refused) || !is_forbidden(&refused) {
+        return refused;
+    }
+    let (kind, what) = (ErrorKind::AuthenticationFailed, "it refused the password");
+    let said = refused.to_string();
+    if is_unknown_command(&refused) || said.contains(password) {
+        return (kind, what).into();
+    }
+    (kind, what, said).into()
+}
+
+/// True if the server refuses this login, and may take another one.
 fn is_about_login(refused: &RedisError) -> bool {
-    refused.kind() == ErrorKind::RESP3NotSupported
+    refused.kind() == ErrorKind::AuthenticationFailed
         || matches!(refused.code(), Some("WRONGPASS" | "NOAUTH" | "NOPERM"))
 }
 
@@ -450,7 +527,7 @@ mod tests {
         let flight = Flight::new(Arc::default(), String::new());
         let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
         let address = Address::parse("redis://there/").unwrap();
-        let connecting = link.until(log_in(wire, &address.settings));
+        let connecting = link.until(log_in(&wire, &address.settings, Protocol::Resp3));
         let (answer, ()) = tokio::join!(connecting, answering);
         let error = answer.map_or_else(|lost| lost, Result::unwrap_err);
         classify("store", &error).0
@@ -478,10 +555,83 @@ mod tests {
             let said = format!(
                 "-ERR unknown command {quote}HELLO{quote}, with args beginning with: '3' 'AUTH' 'user' 'S3CR3T'\r\n"
             );
+            // It closes before it is asked in RESP2.
             let error = after(said.as_bytes()).await;
-            assert_eq!(error.kind, StoreErrorKind::Protocol);
+            assert_eq!(error.kind, StoreErrorKind::Unreachable);
             assert!(!error.detail.contains("S3CR3T"), "{error}");
-            assert!(error.detail.contains("too old"), "{error}");
         }
+    }
+
+    fn said(line: &str) -> RedisError {
+        let line = format!("-{line}\r\n");
+        let value = redis::parse_redis_value(line.as_bytes());
+        value.and_then(Value::extract_error).unwrap_err()
+    }
+
+    #[test]
+    fn resp2_follows_a_refusal_of_the_protocol_and_no_other() {
+        for (line, refuses) in [
+            ("NOPROTO unsupported protocol version", true),
+            (
+                "ERR unknown command 'HELLO', with args beginning with: '3' ",
+                true,
+            ),
+            (
+                "ERR unknown command `hello`, with args beginning with: `3`, ",
+                true,
+            ),
+            ("ERR handle request, command 'HELLO' is not allowed", true),
+            ("ERR unsupported command", true),
+            (
+                "NOPERM this user has no permissions to run the 'hello' command",
+                true,
+            ),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                false,
+            ),
+            (
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used",
+                false,
+            ),
+            ("ERR max number of clients reached", false),
+            ("ERR upstream of HELLO is temporarily unavailable", false),
+            ("LOADING Redis is loading the dataset in memory", false),
+        ] {
+            assert_eq!(takes_no_resp3(&said(line)), refuses, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_refused_in_whatever_words() {
+        for (line, shown) in [
+            (
+                "WRONGPASS invalid username-password pair",
+                "invalid username",
+            ),
+            ("ERR invalid password", "invalid password"),
+            (
+                "ERR Client sent AUTH, but no password is set",
+                "no password is set",
+            ),
+            (
+                "ERR unknown command 'AUTH', with args beginning with: 'S3C",
+                "refused the password",
+            ),
+            ("ERR not S3CR3T", "refused the password"),
+        ] {
+            let error = classify("store", &password_refused(said(line), "S3CR3T")).0;
+            assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+            assert!(
+                error.detail.contains(shown) && !error.detail.contains("S3C"),
+                "{error}"
+            );
+        }
+        let error = classify(
+            "store",
+            &password_refused(said("LOADING it loads"), "S3CR3T"),
+        )
+        .0;
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{NotAMark, Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
 use crate::store::redis::protocol::{
-    MARK, MARK_ID, WrittenMark, cannot_wait, is_of_replica, texts, wait_for,
+    COUNTER, MARK, MARK_ID, WrittenMark, cannot_wait, is_of_replica, texts, wait_for,
 };
 use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
 
@@ -40,6 +40,15 @@ pub(crate) struct HandshakeResult {
 /// Said of a node that does not answer `INFO`. The user of a URL is shown nowhere.
 const UNNAMED: &str = "it does not say which server it is, and a quorum has to know: permit it with ACL SETUSER USER +info; leasehold doctor --acl prints the whole line for such a user";
 
+/// Said of a server without scripts.
+const NO_SCRIPTS: &str = "it runs no scripts, and each lock is taken by one. Remove rename-command for EVAL, load the Lua module of Valkey, or use a service that permits EVAL";
+
+/// Said to a user without the permission. The user of a URL is shown nowhere.
+const NO_SCRIPTS_FOR_USER: &str = "this user may not run scripts, and each lock is taken by one. Permit it with ACL SETUSER USER +eval +evalsha +script|exists +script|load; leasehold doctor --acl prints the whole line for such a user";
+
+/// Said of a server that is older than all that are tested.
+const TOO_OLD: &str = "the server is too old: Redis 6.2 or newer is needed";
+
 /// Replaces a mark, if it is still the one that was seen.
 const ADOPT: &str =
     "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('SET', KEYS[1], ARGV[2])";
@@ -49,13 +58,20 @@ impl Handshake<'_> {
     pub(crate) async fn exchange(&self, wire: &mut Wire) -> Result<HandshakeResult, StoreError> {
         let mut questions = pipe();
         questions.cmd("ROLE");
-        questions.cmd("HELLO").arg(3);
+        let hello = questions.cmd("HELLO");
+        if wire.has_pushes() {
+            hello.arg(3);
+        }
         questions.cmd("INFO").arg("server");
         questions.cmd("INFO").arg("replication");
         questions.add_command(self.scripts.known());
-        if self.scripts.node().is_some() {
+        let key = if self.scripts.node().is_some() {
             questions.cmd("GET").arg(MARK);
-        }
+            MARK
+        } else {
+            COUNTER
+        };
+        questions.add_command(Scripts::trial(key));
         let replicas = self.address.replicas;
         if let Some(replicas) = replicas {
             // Whether it can be used at all.
@@ -68,7 +84,13 @@ impl Handshake<'_> {
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
         // If the user has no permission for ROLE, a replica shows itself later by the error READONLY.
         let role = self.allowed(next())?;
-        let hello = HelloReply::read(self.allowed(next())?);
+        let hello = self.allowed(next())?;
+        let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
+        let knows_hello = hello.is_some();
+        let hello = HelloReply::read(hello, server.as_ref());
+        if !knows_hello && hello.is_too_old() {
+            return Err(self.error(StoreErrorKind::Protocol, TOO_OLD));
+        }
         let in_cluster = hello.is_cluster();
         if in_cluster && self.scripts.node().is_some() {
             let why = "it is a node of a cluster, and a node of a quorum must be a server of its own: use one with cluster-enabled no";
@@ -80,12 +102,17 @@ impl Handshake<'_> {
         }
         self.scripts.is_in_cluster(in_cluster);
         self.scripts.frees_by(hello.native());
-        let (server, replication) = (self.allowed(next())?, self.allowed(next())?);
         let knows = next();
-        let mut marked = Ok(Value::Nil);
-        if self.scripts.node().is_some() {
-            marked = next();
-        }
+        let marked = match self.scripts.node() {
+            Some(_) => next(),
+            None => Ok(Value::Nil),
+        };
+        // The connection is of use without: for the timestamp protocol, which has a form without scripts, and for looks.
+        let refused = match next() {
+            Err(error) => self.check_scripts(wire, key, &error).await?,
+            Ok(_) => None,
+        };
+        self.scripts.are_refused(refused);
         if let Some(replicas) = replicas
             && let Err(error) = next()
             && !is_of_replica(&error)
@@ -119,8 +146,8 @@ impl Handshake<'_> {
         // A client without permission to subscribe polls, and says so in the queue.
         let listening = async {
             if in_cluster {
-                // By channels of slots (`Flight`), which version 7 knows.
-                return Ok(hello.is_old() == Some(false));
+                // By channels of slots (`Flight`), which version 7 knows, and over the same connection.
+                return Ok(wire.has_pushes() && hello.is_old() == Some(false));
             }
             self.permitted(wire.subscribe(self.channel).await)
         };
@@ -158,6 +185,27 @@ impl Handshake<'_> {
         }))
     }
 
+    /// What to tell if the server runs no scripts, or not for this user. It has refused one with this error.
+    async fn check_scripts(
+        &self,
+        wire: &mut Wire,
+        key: &str,
+        error: &RedisError,
+    ) -> Result<Option<StoreError>, StoreError> {
+        let may_run = Scripts::may_run(error, wire, key).await;
+        if may_run.map_err(|error| self.refused(&error))? {
+            return Ok(None);
+        }
+        let refused = self.refused(error);
+        let (kind, why) = match refused.kind {
+            StoreErrorKind::Denied => (StoreErrorKind::Denied, NO_SCRIPTS_FOR_USER),
+            _ => (StoreErrorKind::Misconfigured, NO_SCRIPTS),
+        };
+        let said = refused.detail.split(", with args").next();
+        let why = format!("{why}. It said: {}", said.unwrap_or_default());
+        Ok(Some(self.error(kind, &why)))
+    }
+
     /// Refuses a replica, which would return old data and refuse writes, and a sentinel.
     fn check_role(&self, role: Option<Value>) -> Result<(), StoreError> {
         let Some(Value::Array(role)) = role else {
@@ -192,6 +240,8 @@ impl Handshake<'_> {
     fn allowed(&self, answer: RedisResult<Value>) -> Result<Option<Value>, StoreError> {
         match answer {
             Ok(value) => Ok(Some(value)),
+            // The same for all commands, so it is no matter of one permission.
+            Err(error) if error.code() == Some("NOAUTH") => Err(self.refused(&error)),
             Err(error) if is_forbidden(&error) => Ok(None),
             Err(error) => Err(self.refused(&error)),
         }
@@ -216,14 +266,22 @@ impl Handshake<'_> {
 /// The first version that understands flags of scripts.
 const FLAGS: u32 = 7;
 
-/// The reply to HELLO, which needs no permission.
+/// The first version that knows HELLO.
+const HELLO: u32 = 6;
+
+/// The reply to HELLO, which needs no permission; without one, what `INFO server` says of the same.
 #[derive(Debug, Default)]
 struct HelloReply(HashMap<String, Value>);
 
 impl HelloReply {
-    fn read(answer: Option<Value>) -> Self {
+    fn read(answer: Option<Value>, server: Option<&Value>) -> Self {
         let fields = answer.and_then(|answer| redis::from_redis_value(answer).ok());
-        Self(fields.unwrap_or_default())
+        Self(fields.or_else(|| fields_of(server?)).unwrap_or_default())
+    }
+
+    /// True if the server is older than HELLO. A newer one that does not know HELLO can be used.
+    fn is_too_old(&self) -> bool {
+        self.version().is_some_and(|(major, _)| major < HELLO)
     }
 
     fn text(&self, field: &str) -> Option<String> {
@@ -255,6 +313,24 @@ impl HelloReply {
         let mut numbers = version.split('.').map_while(|number| number.parse().ok());
         Some((numbers.next()?, numbers.next().unwrap_or(0)))
     }
+}
+
+/// The fields of a reply to HELLO, as the reply to `INFO server` has them.
+fn fields_of(server: &Value) -> Option<HashMap<String, Value>> {
+    let text: String = redis::from_redis_value_ref(server).ok()?;
+    let of_valkey = field(&text, "valkey_version").map(|version| ("valkey", version));
+    let (server, version) = match of_valkey {
+        Some(of_valkey) => of_valkey,
+        None => ("redis", field(&text, "redis_version")?),
+    };
+    let mode = field(&text, "redis_mode").unwrap_or_default();
+    let fields = [
+        ("server", server.to_owned()),
+        ("version", version),
+        ("mode", mode),
+    ];
+    let fields = fields.map(|(name, value)| (name.to_owned(), Value::SimpleString(value)));
+    Some(fields.into())
 }
 
 /// A field of a reply to `INFO`.
@@ -428,7 +504,7 @@ mod tests {
                 (field("mode"), field("standalone")),
                 (field("modules"), Value::Array(Vec::new())),
             ];
-            HelloReply::read(Some(Value::Map(fields)))
+            HelloReply::read(Some(Value::Map(fields)), None)
         };
         for (server, version, is_old, native) in [
             ("redis", "6.2.14", true, None),
@@ -444,9 +520,51 @@ mod tests {
             assert_eq!((hello.is_old(), hello.is_cluster()), (Some(is_old), false));
             assert_eq!(hello.native(), native, "{server} {version}");
         }
-        let unknown = [hello("redis", "df-1"), HelloReply::read(None)];
+        let unknown = [hello("redis", "df-1"), HelloReply::read(None, None)];
         assert!(unknown.iter().all(|hello| hello.is_old().is_none()));
         assert!(unknown.iter().all(|hello| hello.native().is_none()));
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_hello_is_read_from_info() {
+        for (said, old, too_old, native, in_cluster) in [
+            (
+                "redis_version:7.0.15\r\nredis_mode:standalone",
+                false,
+                false,
+                None,
+                false,
+            ),
+            (
+                "redis_version:8.4.0\r\nredis_mode:cluster",
+                false,
+                false,
+                Some("DELEX"),
+                true,
+            ),
+            (
+                "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.1",
+                false,
+                false,
+                Some("DELIFEQ"),
+                false,
+            ),
+            ("redis_version:6.2.14", true, false, None, false),
+            ("redis_version:5.0.14", true, true, None, false),
+        ] {
+            let hello = HelloReply::read(None, Some(&info(&format!("# Server\r\n{said}\r\n"))));
+            assert_eq!(
+                (hello.is_old(), hello.is_too_old()),
+                (Some(old), too_old),
+                "{said}"
+            );
+            assert_eq!(
+                (hello.native(), hello.is_cluster()),
+                (native, in_cluster),
+                "{said}"
+            );
+        }
+        assert!(!HelloReply::read(None, Some(&info("# Server"))).is_too_old());
     }
 
     #[test]

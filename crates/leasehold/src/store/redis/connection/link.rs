@@ -50,6 +50,8 @@ pub(crate) struct Link {
     clock: Clock,
     /// Written bytes may still be in a buffer of the stream.
     is_flushed: bool,
+    /// The connection for messages, if this one speaks RESP2: a subscribed connection takes no other request there.
+    messages: Option<Box<Self>>,
 }
 
 /// Sends calls over a connection. They fail once the connection has ended.
@@ -61,6 +63,8 @@ pub(crate) struct Wire {
     asking: bool,
     /// Messages in this slot may answer the requests.
     slot: Option<u16>,
+    /// The connection for messages, if this one speaks RESP2.
+    messages: Option<Arc<Self>>,
 }
 
 impl Link {
@@ -77,6 +81,7 @@ impl Link {
             called: called.clone(),
             asking: false,
             slot: None,
+            messages: None,
         };
         let link = Self {
             stream,
@@ -87,8 +92,32 @@ impl Link {
             listener,
             clock,
             is_flushed: true,
+            messages: None,
         };
         (link, wire)
+    }
+
+    /// This connection speaks RESP2, and the other one brings its messages. It ends with either.
+    pub(super) fn hears_by(
+        self,
+        wire: Wire,
+        (mut messages, subscribes): (Self, Wire),
+    ) -> (Self, Wire) {
+        messages.reader.arrays_are_pushes = true;
+        let link = Self {
+            messages: Some(Box::new(messages)),
+            ..self
+        };
+        let wire = Wire {
+            messages: Some(Arc::new(subscribes)),
+            ..wire
+        };
+        (link, wire)
+    }
+
+    /// Closes the connection for messages: a server ends one that is idle and not subscribed.
+    pub(super) fn hears_nothing(&mut self) {
+        self.messages = None;
     }
 
     /// Moves bytes until the connection ends. Returns why.
@@ -119,6 +148,9 @@ impl Link {
 
     /// Writes what is to be sent, and reads once. Ready if something has arrived.
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<()>> {
+        if let Some(messages) = &mut self.messages {
+            while messages.poll_read(context)?.is_ready() {}
+        }
         self.called.register(context.waker());
         if !self.calls.is_empty() {
             while let Poll::Ready(Some(call)) = self.calls.poll_recv(context) {
@@ -216,8 +248,14 @@ impl Wire {
     pub(crate) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         let mut subscribe = cmd("SUBSCRIBE");
         subscribe.arg(channel);
-        let reply = self.send(subscribe.get_packed_command(), 1).await?.pop();
+        let wire = self.messages.as_deref().unwrap_or(self);
+        let reply = wire.send(subscribe.get_packed_command(), 1).await?.pop();
         reply.unwrap_or(Value::Okay).extract_error().map(drop)
+    }
+
+    /// True if the server may push a message between two replies.
+    pub(crate) const fn has_pushes(&self) -> bool {
+        self.messages.is_none()
     }
 
     /// Executes the steps of one batch, each with its own answer. The error: there is no reply.

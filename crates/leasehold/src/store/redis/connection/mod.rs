@@ -13,6 +13,7 @@
 //! - If a request times out, the connection sends PING. Without a reply, it is replaced.
 //! - If the server has become a replica, it is replaced at once, since the host name may now lead to another server.
 //! - After each new connection, all waiters ask again, since wakes may have been missed.
+//! - In RESP2, a second connection brings the messages. It sends nothing, so the kernel asks for signs of life. It ends with the first one.
 
 pub(super) mod dial;
 pub(super) mod handshake;
@@ -211,7 +212,7 @@ impl Connection {
         match clock.within(left, request(&connected)).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => {
-                let (error, in_step) = classify(self.label(), &error);
+                let (error, in_step) = self.shared.verdict(&error);
                 if error.kind == StoreErrorKind::ReadOnly {
                     queue.report_demoted();
                 } else if !in_step {
@@ -433,7 +434,12 @@ impl Shared {
             #[cfg(feature = "entries")]
             time: Arc::default(),
             #[cfg(feature = "entries")]
-            tracking: Arc::default(),
+            // Without pushes, the server could report no change.
+            tracking: Arc::new(if wire.has_pushes() {
+                OnceLock::new()
+            } else {
+                OnceLock::from(false)
+            }),
         });
         let channel = if listening { &self.channel } else { POLL_ONLY };
         link.flight.publishes_on(channel);
@@ -532,7 +538,7 @@ impl Shared {
     fn deliver(&self, completed: CompletedBatch) -> bool {
         let mut is_reliable = true;
         let mut verdict = |error: RedisError| {
-            let (error, in_step) = classify(&self.address.to_string(), &error);
+            let (error, in_step) = self.verdict(&error);
             is_reliable &= in_step && error.kind != StoreErrorKind::ReadOnly;
             error
         };
@@ -567,6 +573,12 @@ impl Shared {
             }
         }
         is_reliable
+    }
+
+    /// What an error means, and whether the connection can still be used.
+    fn verdict(&self, error: &RedisError) -> (StoreError, bool) {
+        let (said, in_step) = classify(self.queue.label(), error);
+        (self.scripts.refusal(error).unwrap_or(said), in_step)
     }
 
     /// Any reply is a sign of life: a busy server answers PING with an error.

@@ -312,3 +312,23 @@ fn buffer_shrinks_with_the_beginning_of_the_next_reply() {
     let heard = hear(&mut reader, b"bc\r\n");
     assert_eq!(heard.replies, [Value::BulkString(b"abc".to_vec())]);
 }
+
+#[test]
+fn array_of_a_subscribed_resp2_connection_is_a_push() {
+    let said = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$4\r\nword\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+    let in_resp3: Vec<u8> = [&b">"[..], &said[1..]].concat();
+    let mut reader = Reader {
+        arrays_are_pushes: true,
+        ..Reader::default()
+    };
+    let heard = hear(&mut reader, said);
+    assert_eq!(
+        heard.replies[0],
+        hear(&mut Reader::default(), &in_resp3).replies[0]
+    );
+    let is_push = |value: &Value| matches!(value, Value::Push { .. });
+    assert!(heard.replies.iter().all(is_push), "{heard:?}");
+    // What it is told before is no array, and an array inside one is none.
+    let others = hear(&mut reader, b"+OK\r\n-ERR no\r\n:1\r\n");
+    assert!(!others.replies.iter().any(is_push), "{others:?}");
+}
