@@ -111,6 +111,9 @@ pub(super) fn restart(facts: &ServerFacts) -> Judged {
     graded(RISK, text, fix)
 }
 
+/// The commands by which waiters in a cluster are woken.
+const SHARDED: [&str; 3] = ["spublish", "pubsub|shardnumsub", "ssubscribe"];
+
 /// A command of the scripts does not exist.
 pub(super) fn scripts(facts: &ServerFacts) -> Judged {
     let (missing, denied) = (&facts.probe.missing, &facts.probe.denied);
@@ -121,6 +124,14 @@ pub(super) fn scripts(facts: &ServerFacts) -> Judged {
     if missing.iter().any(is_vital) {
         let text = format!("unknown here (renamed?): {names}; locks are scripts that need it");
         return graded(FAIL, text, fix);
+    }
+    let is_sharded = |part: &Part| SHARDED.contains(&part.name);
+    let is_old = facts
+        .redis_version()
+        .is_some_and(|version| version < (7, 0));
+    if !missing.is_empty() && is_old && missing.iter().all(is_sharded) {
+        let text = "Redis before 7.0 has no channels of slots: waiters in a cluster poll";
+        return graded(WARN, text, "upgrade to Redis 7.0 or Valkey");
     }
     if !missing.is_empty() {
         let text = format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::doctor::{ClockFacts, ClusterFacts, Fields, NodeFacts, ServerFacts};
+use leasehold::doctor::{ClockFacts, ClusterFacts, Fields, NodeFacts, Part, ServerFacts, Without};
 
 use crate::diagnosis::{Finding, Purpose, State, of_cluster};
 
@@ -81,6 +81,26 @@ fn what_differs_between_nodes_is_told() {
             clock.ahead_us = seconds * 1_000_000 + 2_000;
         });
         says(&findings, "c.clocks", worst, "n3:6379 is the first");
+    }
+}
+
+#[test]
+fn an_old_server_without_channels_of_slots_is_told_so() {
+    for (version, text) in [
+        ("6.2.14", "waiters in a cluster poll"),
+        ("7.0.15", "renamed?"),
+    ] {
+        let findings = judged(TTL, |nodes| {
+            for node in nodes {
+                let info = INFO.replace("7.0.15", version);
+                of(node).info = Some(Fields::of_info(&info));
+                of(node).probe.missing = vec![Part {
+                    name: "spublish",
+                    without: Without::Worse,
+                }];
+            }
+        });
+        says(&findings, "cap.lua", State::Warn, text);
     }
 }
 
