@@ -274,7 +274,7 @@ fn acl_line_is_accepted_and_sufficient() {
 }
 
 #[test]
-fn the_acl_line_of_a_cluster_is_sufficient_and_each_part_of_it_is_needed() {
+fn acl_line_of_a_cluster_is_sufficient_and_needed() {
     let cluster = RedisCluster::start(3, 1);
     let place = Place::Cluster(&cluster);
     let url = |rules: &[&str]| {

@@ -11,11 +11,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Now, slot};
+use leasehold_core::Now;
 use redis::{ConnectionAddr, RedisResult, Value, cmd, from_redis_value_ref, pipe};
 use tokio::sync::mpsc;
 
-use self::probe::{Messages, Talk, Told};
+use self::probe::{Membership, Messages, Talk, Told, has_slot};
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
 use super::cluster::{ToldNode, is_alone, read_nodes};
@@ -68,19 +68,6 @@ const SETTINGS: [&str; 14] = [
 
 /// Commands that only some servers have.
 const SOME_HAVE: [&str; 4] = ["wait", "waitaof", "delex", "delifeq"];
-
-/// What a server is a part of.
-#[derive(Clone, Copy)]
-enum Membership<'a> {
-    /// It has all locks.
-    Alone,
-    Quorum(NodeTerms),
-    /// A node of a cluster has these slots. The names are the newest of the index, which only one node has.
-    Cluster {
-        slots: &'a [RangeInclusive<u16>],
-        names: Option<&'a [Vec<u8>]>,
-    },
-}
 
 /// What the first server is that answers.
 enum First {
@@ -185,11 +172,6 @@ async fn examine_cluster(
     some_answer(&nodes)?;
     let facts = ClusterFacts::new(how.ttl, nodes);
     Ok(Facts::Cluster(Box::new(facts)))
-}
-
-/// True if the slot of this key is among these.
-fn has_slot(slots: &[RangeInclusive<u16>], key: &str) -> bool {
-    slots.iter().any(|slots| slots.contains(&slot(key)))
 }
 
 /// The error of the first node, if no node answers.

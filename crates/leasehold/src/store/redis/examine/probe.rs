@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, SLOTS, Step, Ttl, Wait, slot};
@@ -17,8 +18,7 @@ use super::super::fault::{Redirect, classify, is_denied, silent};
 use super::super::protocol::{
     COUNTER, Contended, INDEX, QUEUE, WAITERS, channel, slot_channel, slot_counter,
 };
-use super::super::scripts;
-use super::{Membership, has_slot};
+use super::super::scripts::{self, NodeTerms};
 use crate::doctor::Without::{self, NoLocks, Unseen, Worse};
 use crate::doctor::{Part, Probe};
 use crate::error::{StoreError, StoreErrorKind};
@@ -41,6 +41,24 @@ type Answered<T> = Result<RedisResult<T>, StoreError>;
 
 /// The facts of a request, unless the server refuses it. The error: there is no reply.
 pub(super) type Told<T> = Result<Option<T>, StoreError>;
+
+/// What a server is a part of.
+#[derive(Clone, Copy)]
+pub(super) enum Membership<'a> {
+    /// It has all locks.
+    Alone,
+    Quorum(NodeTerms),
+    /// A node of a cluster has these slots. The names are the newest of the index, which only one node has.
+    Cluster {
+        slots: &'a [RangeInclusive<u16>],
+        names: Option<&'a [Vec<u8>]>,
+    },
+}
+
+/// True if the slot of this key is among these.
+pub(super) fn has_slot(slots: &[RangeInclusive<u16>], key: &str) -> bool {
+    slots.iter().any(|slots| slots.contains(&slot(key)))
+}
 
 /// A connection to ask over, and how it was made.
 pub(super) struct Talk<'a> {

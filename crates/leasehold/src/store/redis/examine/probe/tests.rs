@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use leasehold_core::quorum::QuorumTerms;
 
 use super::*;
-use crate::store::redis::scripts::{NodeTerms, Scripts};
+use crate::store::redis::scripts::Scripts;
 
 fn acl(version: Option<(u32, u32)>, known: &[&str], database: i64, keys: &str) -> String {
     let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
@@ -29,7 +29,7 @@ fn the_rule_of_a_node_has_its_own_keys() {
 }
 
 #[test]
-fn the_rule_in_a_cluster_has_sharded_channels_and_a_counter_for_each_slot() {
+fn the_rule_in_a_cluster_has_counters_and_channels_of_slots() {
     let membership = Membership::Cluster {
         slots: &[],
         names: None,
