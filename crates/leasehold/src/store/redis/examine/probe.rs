@@ -181,8 +181,8 @@ impl<'a> Trial<'a> {
         if let Membership::Cluster { slots, .. } = membership {
             // Names differ in their slots, unless the prefix has a hash tag.
             let most = if slots.is_empty() { 0 } else { TRIES };
-            let names = (0..most).map(|number| named(first.wrapping_add(number)));
-            match { names }.find(|name| has_slot(slots, name)) {
+            let tries = (0..most).map(|number| named(first.wrapping_add(number)));
+            match { tries }.find(|name| has_slot(slots, name)) {
                 Some(here) => key = here,
                 None => found.untried = true,
             }
