@@ -9,6 +9,8 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -40,9 +42,13 @@ const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold dev [OPTIONS] [-- CMD [ARG...]]", after_help = ABOUT)]
 pub(crate) struct Dev {
-    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host
+    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host; a cluster also on the next two
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+
+    /// Start a cluster of three primaries instead of one server, on ports of 127.0.0.1
+    #[arg(long)]
+    cluster: bool,
 
     /// The server program; by default redis-server, else valkey-server
     #[arg(long, value_name = "PATH")]
@@ -61,17 +67,25 @@ Three ways to use it:
 
 The server listens on a socket in a new directory that only you may enter, evicts nothing
 (maxmemory-policy noeviction), and writes its data there (appendonly yes). The directory is
-removed with the server.";
+removed with the server. The servers of a cluster listen on the first free ports from 7000 on,
+for any user of this host.";
 
 /// Runs the verb.
 pub(crate) fn dev(args: &Dev) -> Result<Exit, Exit> {
     if env::args_os().next().is_some_and(|name| name == GUARDIAN) {
-        return Ok(keep_server(args.server.as_deref(), args.port));
+        return Ok(keep_server(args));
     }
     // First of all: the calling shell may be gone later.
     let owner = CallingShell::find();
     let program = find_server(args.server.as_deref())?;
-    let server = GuardedServer::start(&program, args.port)?;
+    let highest = u16::MAX - BUS - 2;
+    if let Some(port) = args.port.filter(|port| args.cluster && *port > highest) {
+        return Err(exit!(
+            USAGE,
+            "--port {port}: a server of a cluster also listens on the port {BUS} above its own: give at most {highest} (exit {USAGE})"
+        ));
+    }
+    let server = GuardedServer::start(&program, args)?;
     if let Some((program, words)) = args.command.split_first() {
         let mut command = Command::new(program);
         command.args(words).env("LEASEHOLD_URL", &server.url);
@@ -95,7 +109,7 @@ struct GuardedServer {
 
 impl GuardedServer {
     /// Starts the guardian and the server. Returns when the server answers.
-    fn start(program: &Path, port: Option<u16>) -> Result<Self, Exit> {
+    fn start(program: &Path, args: &Dev) -> Result<Self, Exit> {
         let mut command = Command::new(env::current_exe()?);
         // It may run for long and must not keep a directory in use.
         command
@@ -103,8 +117,11 @@ impl GuardedServer {
             .arg0(GUARDIAN)
             .args(["dev", "--server"])
             .arg(program);
-        if let Some(port) = port {
+        if let Some(port) = args.port {
             command.arg("--port").arg(port.to_string());
+        }
+        if args.cluster {
+            command.arg("--cluster");
         }
         // It inherits no file of this process: `$(...)` waits until the last writer of its pipe is gone.
         command
@@ -241,11 +258,11 @@ const READY: &str = "ready ";
 const TICK: Duration = Duration::from_millis(100);
 
 /// Keeps a server until it is no longer needed.
-fn keep_server(program: Option<&Path>, port: Option<u16>) -> Exit {
+fn keep_server(args: &Dev) -> Exit {
     // A Ctrl-C at the caller's terminal is not for the guardian. Fails only for a group leader, which a new
     // process is not.
     let _session: nix::Result<Pid> = setsid();
-    match in_runtime(guard(program, port)) {
+    match in_runtime(guard(args)) {
         Ok(exit) => exit,
         // The caller reads this.
         Err(why) => {
@@ -255,7 +272,7 @@ fn keep_server(program: Option<&Path>, port: Option<u16>) -> Exit {
     }
 }
 
-async fn guard(program: Option<&Path>, port: Option<u16>) -> Result<Exit, Exit> {
+async fn guard(args: &Dev) -> Result<Exit, Exit> {
     let mut signals = Signals::catch()?;
     let mut told = tokio::task::spawn_blocking(|| {
         let mut text = String::new();
@@ -264,7 +281,7 @@ async fn guard(program: Option<&Path>, port: Option<u16>) -> Result<Exit, Exit> 
         CallingShell::parse(&text)
     });
     let mut server = tokio::select! {
-        server = DevServer::start(program, port) => server?,
+        server = DevServer::start(args) => server?,
         // The caller gave up before the server answered.
         _ = &mut told => return Ok(Exit::quiet(0)),
         signal = signals.next_ending() => return Ok(Exit::by(signal)),
@@ -315,54 +332,169 @@ fn find_server(asked: Option<&Path>) -> Result<PathBuf, Exit> {
     })
 }
 
-/// A running server. Dropping it kills the server; its data is temporary.
+/// A running server, or those of a cluster. Dropping it kills them; their data is temporary.
 struct DevServer {
-    // Before `directory`, and therefore dropped first: the process ends before its directory is removed.
-    process: Process,
+    nodes: Vec<Node>,
     url: String,
-    directory: Directory,
 }
 
 impl DevServer {
-    /// Starts a server and waits until it answers.
-    async fn start(program: Option<&Path>, port: Option<u16>) -> Result<Self, Exit> {
+    /// Starts the servers and waits until they take requests.
+    async fn start(args: &Dev) -> Result<Self, Exit> {
+        let program = args.server.as_deref();
+        let program = program.unwrap_or(Path::new("redis-server"));
+        let ports = args.cluster.then(|| ports_of_cluster(args.port));
+        let ports = ports.transpose()?;
+        let mut server = if let Some(ports) = ports {
+            let urls = ports.map(|port| format!("127.0.0.1:{port}"));
+            let nodes = ports.iter();
+            let nodes = nodes.map(|port| Node::start(program, Some(*port), true));
+            Self {
+                nodes: nodes.collect::<Result<_, _>>()?,
+                url: format!("redis+cluster://{}/", urls.join(",")),
+            }
+        } else {
+            let node = Node::start(program, args.port, false)?;
+            Self {
+                url: match args.port {
+                    Some(port) => format!("redis://127.0.0.1:{port}/"),
+                    None => format!("unix:{}", node.directory.socket().display()),
+                },
+                nodes: vec![node],
+            }
+        };
+        for node in &mut server.nodes {
+            // The port may belong to another server. The socket does not, and the server opens it last.
+            let socket = node.directory.socket();
+            node.wait_until(async |_| socket.exists()).await?;
+        }
+        if let Some(ports) = ports {
+            form(&server.nodes, ports)?;
+        }
+        let (url, looks) = (&server.url, if args.cluster { NAMES } else { 0 });
+        if let Some(last) = server.nodes.last_mut() {
+            last.wait_until(async |_| takes_requests(url, looks).await)
+                .await?;
+        }
+        Ok(server)
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let mut nodes = self.nodes.iter_mut();
+        nodes.any(|node| !matches!(node.process.ended(), Ok(None)))
+    }
+}
+
+/// Whether the store can be used. `looks`: how many names are looked at, since a node of a cluster begins to serve its slots after 2 s.
+async fn takes_requests(url: &str, looks: u32) -> bool {
+    let Ok(client) = Client::connect(url).await else {
+        return false;
+    };
+    let mut does = true;
+    for name in 0..looks {
+        does = does && client.inspect(&name.to_string()).await.is_ok();
+    }
+    client.close().await;
+    if !does {
+        sleep(TICK).await;
+    }
+    does
+}
+
+/// So many names are in the slots of all nodes.
+const NAMES: u32 = 64;
+
+/// The ports of the servers of a cluster: from the given one on, else the first free ones.
+fn ports_of_cluster(first: Option<u16>) -> Result<[u16; 3], Exit> {
+    if let Some(first) = first {
+        return Ok([first, first + 1, first + 2]);
+    }
+    let is_free = |port: &u16| {
+        let listen = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        listen(*port).is_ok() && listen(*port + BUS).is_ok()
+    };
+    let mut free = (7_000..10_000).filter(is_free);
+    let mut next = || {
+        free.next().ok_or_else(|| {
+            exit!(
+                UNAVAILABLE,
+                "no port from 7000 to 9999 is free (exit {UNAVAILABLE})"
+            )
+        })
+    };
+    Ok([next()?, next()?, next()?])
+}
+
+/// The distance from the port of a node to that by which it speaks to the others.
+const BUS: u16 = 10_000;
+
+/// Makes a cluster of these servers: each has an equal part of the slots, and knows the others.
+fn form(nodes: &[Node], ports: [u16; 3]) -> io::Result<()> {
+    for (at, node) in nodes.iter().enumerate() {
+        let slots = SLOTS * at / nodes.len()..SLOTS * (at + 1) / nodes.len();
+        let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
+        // Redis 6.2 knows no ranges.
+        node.tell(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")))?;
+        // Else they would find out by collisions, which takes seconds.
+        node.tell(&format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1))?;
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        for port in &ports[at + 1..] {
+            node.tell(&format!("CLUSTER MEET 127.0.0.1 {port}"))?;
+        }
+    }
+    Ok(())
+}
+
+const SLOTS: usize = 16_384;
+
+/// How long a server may take to answer a command.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// A running process. Dropping it kills it.
+struct Node {
+    // Before `directory`, and therefore dropped first: the process ends before its directory is removed.
+    process: Process,
+    directory: Directory,
+}
+
+impl Node {
+    fn start(program: &Path, port: Option<u16>, in_cluster: bool) -> Result<Self, Exit> {
         let directory = Directory::make("leasehold-dev-")?;
-        let mut command = Command::new(program.unwrap_or(Path::new("redis-server")));
+        let mut command = Command::new(program);
         directory.configure(&mut command, port.unwrap_or(0))?;
         command.arg("--unixsocket").arg(directory.socket());
+        if in_cluster {
+            command.args(["--cluster-enabled", "yes"]);
+        }
         command.args(OPTIONS.split(' ')).stdin(Stdio::null());
         // The server does not need them, and they may contain secrets.
         for name in ["LEASEHOLD_URL", "REDIS_URL"] {
             command.env_remove(name);
         }
         sys::prepare(&mut command, None, || Ok(()));
-        let mut server = Self {
+        Ok(Self {
             process: Process::spawn(&mut command)?,
-            url: match port {
-                Some(port) => format!("redis://127.0.0.1:{port}/"),
-                None => format!("unix:{}", directory.socket().display()),
-            },
             directory,
-        };
-        let (socket, url) = (server.directory.socket(), server.url.clone());
-        let answers = async |_: u32| {
-            // Checks its socket first: the port may belong to another server.
-            if socket.exists()
-                && let Ok(client) = Client::connect(&url).await
-            {
-                client.close().await;
-                return true;
-            }
-            false
-        };
-        match server.process.until_it_answers(sleep, answers).await {
-            Ok(()) => Ok(server),
-            Err(_) => Err(Exit::saying(UNAVAILABLE, server.last_words())),
-        }
+        })
     }
 
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.process.ended(), Ok(None))
+    /// Sends a command that the server answers by OK.
+    fn tell(&self, command: &str) -> io::Result<()> {
+        let mut stream = UnixStream::connect(self.directory.socket())?;
+        stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+        stream.write_all(format!("{command}\r\n").as_bytes())?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        if answer.starts_with('+') {
+            return Ok(());
+        }
+        Err(io::Error::other(answer.trim_end().to_owned()))
+    }
+
+    async fn wait_until(&mut self, answers: impl AsyncFn(u32) -> bool) -> Result<(), Exit> {
+        let answered = self.process.until_it_answers(sleep, answers).await;
+        answered.map_err(|_| Exit::saying(UNAVAILABLE, self.last_words()))
     }
 
     fn last_words(&self) -> String {

@@ -23,7 +23,7 @@ const ABOUT: &str = "\
 Prints what is wrong, the worst first, and what to do about it. What the server refuses to tell is
 \"unknown\" and never a failure. It takes 5 s, or less with --quick. A scratch lock
 leasehold:doctor:... is taken and freed; only the fence counter leasehold:fence stays. Nothing
-else is changed. docs/reference/doctor.md lists the checks.
+else is changed. Of a cluster, all nodes are examined. docs/reference/doctor.md lists the checks.
   leasehold doctor --for correctness
   leasehold doctor --acl --keys 'jobs:*'
 
@@ -139,14 +139,14 @@ fn leave_out(findings: &mut Vec<Finding>, ids: &[String]) {
 
 /// On Redis and Valkey: the ACL rule of a user with the permissions that locks need, and no others.
 fn acl(facts: &Facts) -> Option<&str> {
-    match facts {
-        Facts::Server(facts) => Some(&facts.acl),
-        Facts::Quorum(facts) => {
-            let mut nodes = facts.nodes.iter();
-            nodes.find_map(|node| Some(node.facts.as_ref().ok()?.acl.as_str()))
-        }
-        Facts::File(_) | Facts::Memory => None,
-    }
+    let nodes = match facts {
+        Facts::Server(facts) => return Some(&facts.acl),
+        Facts::Quorum(facts) => &facts.nodes,
+        Facts::Cluster(facts) => &facts.nodes,
+        Facts::File(_) | Facts::Memory => return None,
+    };
+    let mut nodes = nodes.iter();
+    nodes.find_map(|node| Some(node.facts.as_ref().ok()?.acl.as_str()))
 }
 
 /// What was found. The JSON document has the fields in this order.
@@ -187,6 +187,7 @@ impl Server {
         let (engine, version) = match facts {
             Facts::Server(facts) => facts.engine().unwrap_or_default(),
             Facts::Quorum(facts) => (format!("{} servers", facts.nodes.len()), String::new()),
+            Facts::Cluster(facts) => (format!("{} nodes", facts.nodes.len()), String::new()),
             Facts::File(facts) => ("SQLite file".into(), facts.sqlite.clone()),
             Facts::Memory => ("memory".into(), String::new()),
         };
@@ -195,8 +196,15 @@ impl Server {
             version: said(&version),
             ..Self::default()
         };
-        let Facts::Server(facts) = facts else {
-            return named;
+        let facts = match facts {
+            Facts::Server(facts) => facts,
+            Facts::Cluster(_) => {
+                return Self {
+                    mode: Some("cluster".into()),
+                    ..named
+                };
+            }
+            Facts::Quorum(_) | Facts::File(_) | Facts::Memory => return named,
         };
         let uptime = facts.info_number("uptime_in_seconds");
         Self {

@@ -101,6 +101,8 @@ pub enum Facts {
     Server(Box<ServerFacts>),
     /// A quorum of servers.
     Quorum(Box<QuorumFacts>),
+    /// A cluster of Redis or Valkey servers.
+    Cluster(Box<ClusterFacts>),
     /// A file of `local:`.
     File(FileFacts),
     /// The memory of one client.
@@ -165,7 +167,24 @@ impl QuorumFacts {
     }
 }
 
-/// The facts about a node.
+/// The facts about a cluster.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ClusterFacts {
+    /// The TTL that the locks will have.
+    pub ttl: Duration,
+    /// The nodes: first those that have slots, in the order of these, then their replicas. Those of the URL, if the nodes do not tell.
+    pub nodes: Vec<NodeFacts>,
+}
+
+impl ClusterFacts {
+    /// Facts for a test of rules.
+    pub fn new(ttl: Duration, nodes: Vec<NodeFacts>) -> Self {
+        Self { ttl, nodes }
+    }
+}
+
+/// The facts about a node of a quorum or of a cluster.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct NodeFacts {
@@ -173,7 +192,9 @@ pub struct NodeFacts {
     pub server: String,
     /// The facts about the server, or why there are none.
     pub facts: Result<Box<ServerFacts>, StoreError>,
-    /// Its mark; `None` if it has none, or did not tell. The error: its key holds something else.
+    /// How many slots of a cluster it has, a replica none; `None` if this is not known, and in a quorum.
+    pub slots: Option<u16>,
+    /// Its mark in a quorum; `None` if it has none, or did not tell. The error: its key holds something else.
     pub mark: Result<Option<MarkFacts>, NotAMark>,
     /// Its clock.
     pub clock: Option<ClockFacts>,
@@ -185,6 +206,7 @@ impl NodeFacts {
         Self {
             server: server.into(),
             facts,
+            slots: None,
             mark: Ok(None),
             clock: None,
         }
@@ -230,6 +252,8 @@ pub struct ServerFacts {
     pub config: Option<Fields>,
     /// The first word of the reply to `ROLE`.
     pub role: Option<String>,
+    /// The reply to `CLUSTER INFO` of a node of a cluster.
+    pub cluster: Option<Fields>,
     /// The reply to `ACL WHOAMI`.
     pub user: Option<String>,
     /// The commands that only some servers have, and that this one has.
@@ -303,6 +327,8 @@ pub struct Probe {
     pub failed: Vec<(&'static str, StoreErrorKind, String)>,
     /// True if a notification of a script arrived.
     pub heard: bool,
+    /// No lock was used: a replica in a cluster has none, and neither has a node without slots.
+    pub untried: bool,
 }
 
 impl Probe {

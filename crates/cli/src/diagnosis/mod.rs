@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`server`] | rules for one store |
 //! | [`quorum`] | rules over all servers of a quorum |
+//! | [`cluster`] | rules over all nodes of a cluster |
 //! | [`finding`] | the form of a check, and what it finds |
 
 #![allow(
@@ -12,13 +13,14 @@
     reason = "a rule that always applies has the form of all others"
 )]
 
+mod cluster;
 mod finding;
 mod quorum;
 mod server;
 #[cfg(test)]
 mod tests;
 
-use leasehold::doctor::{Facts, FileFacts, QuorumFacts, ServerFacts};
+use leasehold::doctor::{ClusterFacts, Facts, FileFacts, NodeFacts, QuorumFacts, ServerFacts};
 
 pub(crate) use self::finding::{Finding, Purpose, State};
 use self::finding::{Rule, rule};
@@ -63,6 +65,9 @@ static SERVER: &[Rule<ServerFacts>] = &[
 /// The checks of a server that mean nothing for a node of a quorum: it has no replica, and after a restart it keeps out.
 const NOT_OF_A_NODE: [&str; 4] = ["id.restart", "dur.mode", "rep.count", "rep.ack"];
 
+/// The checks of a server that mean nothing for a node of a cluster: it may be a replica.
+const NOT_OF_A_CLUSTER: [&str; 2] = ["reach.role", "id.mode"];
+
 /// The checks over all servers of a quorum.
 static QUORUM: &[Rule<QuorumFacts>] = &[
     rule("q.nodes", quorum::nodes),
@@ -70,6 +75,16 @@ static QUORUM: &[Rule<QuorumFacts>] = &[
     rule("q.clocks", quorum::clocks),
     rule("q.alone", quorum::alone),
     rule("q.restart", quorum::restart),
+];
+
+/// The checks over all nodes of a cluster.
+static CLUSTER: &[Rule<ClusterFacts>] = &[
+    rule("c.nodes", cluster::nodes),
+    rule("c.state", cluster::state),
+    rule("c.versions", cluster::versions),
+    rule("c.failover", cluster::failover),
+    rule("c.coverage", cluster::coverage),
+    rule("c.clocks", cluster::clocks),
 ];
 
 /// The checks of a file.
@@ -87,6 +102,7 @@ pub(crate) fn diagnose(facts: &Facts, purpose: Purpose) -> Vec<Finding> {
     match facts {
         Facts::Server(facts) => findings(SERVER, facts, purpose),
         Facts::Quorum(facts) => of_quorum(facts, purpose),
+        Facts::Cluster(facts) => of_cluster(facts, purpose),
         Facts::File(facts) => findings(FILE, facts, purpose),
         Facts::Memory => findings(MEMORY, facts, purpose),
     }
@@ -100,11 +116,25 @@ fn findings<F>(checks: &[Rule<F>], facts: &F, purpose: Purpose) -> Vec<Finding> 
 /// The findings over all servers, then those of each server that answered. A finding that all servers share stands there once.
 fn of_quorum(quorum: &QuorumFacts, purpose: Purpose) -> Vec<Finding> {
     let mut all = findings(QUORUM, quorum, purpose);
+    all.extend(of_nodes(&quorum.nodes, &NOT_OF_A_NODE, purpose));
+    all
+}
+
+/// The findings over all nodes, then those of each node that answered.
+fn of_cluster(cluster: &ClusterFacts, purpose: Purpose) -> Vec<Finding> {
+    let mut all = findings(CLUSTER, cluster, purpose);
+    all.extend(of_nodes(&cluster.nodes, &NOT_OF_A_CLUSTER, purpose));
+    all
+}
+
+/// The findings of each server, but for those of these checks. A finding that all servers share stands there once.
+fn of_nodes(nodes: &[NodeFacts], left_out: &[&str], purpose: Purpose) -> Vec<Finding> {
+    let mut all = Vec::new();
     for check in SERVER {
-        if NOT_OF_A_NODE.contains(&check.id) {
+        if left_out.contains(&check.id) {
             continue;
         }
-        let of_node = quorum.nodes.iter().filter_map(|node| {
+        let of_node = nodes.iter().filter_map(|node| {
             let finding = check.finding(node.facts.as_ref().ok()?, purpose)?;
             Some((node.server.as_str(), finding))
         });

@@ -4,22 +4,25 @@ use std::time::Duration;
 
 use leasehold::doctor::{ClockFacts, MarkFacts, NodeFacts, QuorumFacts, ServerFacts};
 
-use super::finding::Unjudged::Unknown;
+use super::finding::Unjudged::{self, Unknown};
 use super::finding::{FAIL, HINT, Judged, WARN, graded, info, ok};
 use crate::messages::span;
 
 /// A node that answered.
-type Answered<'a> = (&'a NodeFacts, &'a ServerFacts);
+pub(super) type Answered<'a> = (&'a NodeFacts, &'a ServerFacts);
 
-fn answered(facts: &QuorumFacts) -> Vec<Answered<'_>> {
-    let nodes = facts.nodes.iter();
+pub(super) fn answered(nodes: &[NodeFacts]) -> Vec<Answered<'_>> {
     nodes
+        .iter()
         .filter_map(|node| Some((node, &**node.facts.as_ref().ok()?)))
         .collect()
 }
 
 /// The addresses of the nodes of this kind.
-fn named<'a>(nodes: &[Answered<'a>], is: impl Fn(&Answered<'_>) -> bool) -> Vec<&'a str> {
+pub(super) fn named<'a>(
+    nodes: &[Answered<'a>],
+    is: impl Fn(&Answered<'_>) -> bool,
+) -> Vec<&'a str> {
     let named = nodes.iter().filter(|node| is(node));
     named.map(|(node, _)| node.server.as_str()).collect()
 }
@@ -54,7 +57,7 @@ pub(super) fn nodes(facts: &QuorumFacts) -> Judged {
 
 /// Whether all nodes belong to this quorum, and vote.
 pub(super) fn marks(facts: &QuorumFacts) -> Judged {
-    let (count, nodes) = (facts.nodes.len(), answered(facts));
+    let (count, nodes) = (facts.nodes.len(), answered(&facts.nodes));
     let is_other = |mark: &MarkFacts| {
         usize::from(mark.nodes) != count || mark.longest_ttl != facts.longest_ttl
     };
@@ -158,16 +161,7 @@ fn silent<'a>(facts: &QuorumFacts, nodes: &[Answered<'a>]) -> Vec<Silent<'a>> {
 
 /// Whether the clocks of the nodes are near each other. Fences are near their clocks, and 10 s apart is too far.
 pub(super) fn clocks(facts: &QuorumFacts) -> Judged {
-    let nodes = facts.nodes.iter();
-    let known: Vec<(&str, ClockFacts)> = nodes
-        .filter_map(|node| Some((node.server.as_str(), node.clock?)))
-        .collect();
-    let last = known.iter().min_by_key(|(_, clock)| clock.ahead_us);
-    let first = known.iter().max_by_key(|(_, clock)| clock.ahead_us);
-    let untold = Unknown("no server tells its time", None);
-    let ((last, behind), (first, ahead)) = last.zip(first).ok_or(untold)?;
-    let apart = Duration::from_micros(ahead.ahead_us.abs_diff(behind.ahead_us));
-    let apart = apart.saturating_sub(behind.error + ahead.error);
+    let (apart, ends) = apart(&facts.nodes)?;
     let (grade, what) = match apart.as_secs() {
         10.. => (FAIL, "no number is acceptable to all servers"),
         1.. => (WARN, "above 10 s, servers shut each other out"),
@@ -176,18 +170,31 @@ pub(super) fn clocks(facts: &QuorumFacts) -> Judged {
             return ok(format!("the clocks are at most {most:.1?} apart"));
         }
     };
-    let ends = format!("{last} is the last, {first} is the first");
     let text = format!("the clocks are {apart:.1?} apart: {ends}; {what}");
-    graded(
-        grade,
-        text,
-        "NTP on each server: slew its clock, do not step it",
-    )
+    graded(grade, text, NTP)
+}
+
+/// The advice for clocks that differ.
+pub(super) const NTP: &str = "NTP on each server: slew its clock, do not step it";
+
+/// How far the clocks of nodes are apart at least, and those of which ones.
+pub(super) fn apart(nodes: &[NodeFacts]) -> Result<(Duration, String), Unjudged> {
+    let known: Vec<(&str, ClockFacts)> = nodes
+        .iter()
+        .filter_map(|node| Some((node.server.as_str(), node.clock?)))
+        .collect();
+    let last = known.iter().min_by_key(|(_, clock)| clock.ahead_us);
+    let first = known.iter().max_by_key(|(_, clock)| clock.ahead_us);
+    let untold = Unknown("no server tells its time", None);
+    let ((last, behind), (first, ahead)) = last.zip(first).ok_or(untold)?;
+    let apart = Duration::from_micros(ahead.ahead_us.abs_diff(behind.ahead_us));
+    let apart = apart.saturating_sub(behind.error + ahead.error);
+    Ok((apart, format!("{last} is the last, {first} is the first")))
 }
 
 /// Whether the nodes are independent: each a primary of its own, and each once.
 pub(super) fn alone(facts: &QuorumFacts) -> Judged {
-    let nodes = answered(facts);
+    let nodes = answered(&facts.nodes);
     for (at, (node, server)) in nodes.iter().enumerate() {
         let run = server.info("run_id");
         let is_same = |(_, other): &&Answered<'_>| run.is_some() && other.info("run_id") == run;
@@ -218,7 +225,7 @@ pub(super) fn alone(facts: &QuorumFacts) -> Judged {
 
 /// Whether a restart of a node loses votes.
 pub(super) fn restart(facts: &QuorumFacts) -> Judged {
-    let nodes = answered(facts);
+    let nodes = answered(&facts.nodes);
     let writes_always = |server: &ServerFacts| {
         Some(server.config("appendonly")? == "yes" && server.config("appendfsync")? == "always")
     };

@@ -80,8 +80,9 @@ pub(super) fn mode(facts: &ServerFacts) -> Judged {
     let untold = "it does not say whether it is part of a cluster (INFO)";
     match facts.mode().ok_or(Unknown(untold, None))? {
         "cluster" => {
-            let text = "it is in cluster mode, which leasehold does not speak yet: locks on other nodes are refused (MOVED)";
-            graded(FAIL, text, "use a server that is not part of a cluster")
+            let text =
+                "it is a node of a cluster, and a node of a quorum must be a server of its own";
+            graded(FAIL, text, "use one with cluster-enabled no")
         }
         "sentinel" => {
             let text = "it is a sentinel, which keeps no locks";
@@ -94,6 +95,10 @@ pub(super) fn mode(facts: &ServerFacts) -> Judged {
 
 /// It came up within the TTL, so it may have forgotten locks that are still held.
 pub(super) fn restart(facts: &ServerFacts) -> Judged {
+    if facts.mode() == Some("cluster") && facts.role() != Some("master") {
+        // It keeps no lock, and its primary does.
+        return Err(NotApplicable);
+    }
     let uptime = facts.info_number("uptime_in_seconds").ok_or(NO_INFO)?;
     let is_durable =
         facts.info("aof_enabled") == Some("1") && facts.config("appendfsync") == Some("always");
@@ -107,6 +112,9 @@ pub(super) fn restart(facts: &ServerFacts) -> Judged {
     graded(RISK, text, fix)
 }
 
+/// The commands by which waiters in a cluster are woken.
+const SHARDED: [&str; 3] = ["spublish", "pubsub|shardnumsub", "ssubscribe"];
+
 /// A command of the scripts does not exist.
 pub(super) fn scripts(facts: &ServerFacts) -> Judged {
     let (missing, denied) = (&facts.probe.missing, &facts.probe.denied);
@@ -117,6 +125,14 @@ pub(super) fn scripts(facts: &ServerFacts) -> Judged {
     if missing.iter().any(is_vital) {
         let text = format!("unknown here (renamed?): {names}; locks are scripts that need it");
         return graded(FAIL, text, fix);
+    }
+    let is_sharded = |part: &Part| SHARDED.contains(&part.name);
+    let is_old = facts
+        .redis_version()
+        .is_some_and(|version| version < (7, 0));
+    if !missing.is_empty() && is_old && missing.iter().all(is_sharded) {
+        let text = "Redis before 7.0 has no channels of slots: waiters in a cluster poll";
+        return graded(WARN, text, "upgrade to Redis 7.0 or Valkey");
     }
     if !missing.is_empty() {
         let text = format!(
@@ -485,14 +501,20 @@ fn costs(facts: &ServerFacts) -> Vec<String> {
     let mut costs = Vec::new();
     let lacks = lacks(facts, Without::Worse);
     if !lacks.is_empty() {
-        costs.push(format!(
-            "this user lacks {lacks}: waiters poll, scripts are sent in full, or inspect and the list of names fail"
-        ));
+        let mut cost =
+            "waiters poll, scripts are sent in full, or inspect and the list of names fail"
+                .to_owned();
+        if lacks.contains("+cluster|slots") || lacks.contains("+asking") {
+            cost += ", requests take detours, or fail while a slot moves";
+        }
+        costs.push(format!("this user lacks {lacks}: {cost}"));
     }
     for (part, said) in &facts.probe.refused {
         let name = part.name.replace('|', " ").to_uppercase();
         let cost = match part.name {
-            "subscribe" => "waiters poll",
+            "subscribe" | "ssubscribe" => "waiters poll",
+            "cluster|slots" => "requests take detours",
+            "asking" => "requests fail while a slot moves",
             "role" => "a replica is known only by its first refusal",
             "client|tracking" | "client|caching" => {
                 "values in a process stay until they are too old"
@@ -526,8 +548,7 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
     // The role and the mode of the server have checks of their own.
     let is_told = |what: &str, kind: StoreErrorKind, said: &str| {
         let is_replica = kind == StoreErrorKind::ReadOnly;
-        TOLD_ELSEWHERE.iter().any(|word| said.contains(word))
-            || what == "connect" && (is_replica || said.contains("Redis Cluster"))
+        TOLD_ELSEWHERE.iter().any(|word| said.contains(word)) || what == "connect" && is_replica
     };
     let mut failed = probe.failed.iter();
     let failed = failed.find(|(what, kind, said)| !is_told(what, *kind, said) && !is_index(what));
@@ -555,7 +576,7 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
         let text = "not all could be tried, for a reason that another check tells";
         return Err(Unknown(text, None));
     }
-    if !probe.heard {
+    if !probe.heard && !probe.untried {
         return graded(WARN, "no wake arrived: waiters poll", acl);
     }
     let mut less = Vec::new();
@@ -566,12 +587,22 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
     if facts.info.is_none() {
         less.push(UNNAMED.into());
     }
+    if less.is_empty() && probe.untried {
+        return ok(
+            "this user may do what locks need; none was tried, since this node has no slot for it",
+        );
+    }
     if less.is_empty() {
         return ok(
             "a scratch lock was taken, waited for, renewed, handed over and freed; wakes arrive",
         );
     }
-    let text = format!("locks work, wakes arrive; {}", less.join("; "));
+    let works = if probe.untried {
+        "this user may do what locks need"
+    } else {
+        "locks work, wakes arrive"
+    };
+    let text = format!("{works}; {}", less.join("; "));
     graded(INFO, text, acl)
 }
 

@@ -336,6 +336,31 @@ fn another_server_will_do() {
 }
 
 #[test]
+fn a_cluster_works_at_once_and_leaves_nothing() {
+    let store = Store::local();
+    let dev = store.program("leasehold dev --cluster -- sh -c");
+    // Names in the slots of each server.
+    let script = "for name in 1 2 3 4 5 6; do leasehold run $name true || exit; done
+        leasehold doctor --quick --all | grep -e c.nodes -e c.state; echo $LEASEHOLD_URL; touch on; while ! [ -e let-go ]; do sleep 0.02; done";
+    let started = dev.words(&[script]).start();
+    store.until("on");
+    assert_eq!(servers(&store).len(), 3);
+    store.touch("let-go");
+    let done = started.ends(0, &[]);
+    for text in [
+        "3 primaries, 0 replicas",
+        "each slot has a node",
+        "redis+cluster://127.0.0.1:",
+    ] {
+        assert!(done.stdout.contains(text), "{done:?}");
+    }
+    nothing_is_left_now(&store);
+
+    let high = store.program("leasehold dev --cluster --port 55534");
+    high.is(64, &["--port 55534", "at most 55533"]);
+}
+
+#[test]
 fn a_port_is_for_programs_without_sockets() {
     let store = Store::local();
     // Not an ephemeral port: a connection of another test might use it by now.

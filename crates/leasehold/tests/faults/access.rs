@@ -229,15 +229,22 @@ async fn nobody_listens_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_of_a_cluster_is_refused_with_what_to_do() {
-    let server = RedisServer::builder()
-        .option("cluster-enabled", "yes")
-        .start();
-    let host = format!("127.0.0.1:{}", server.port());
-    let error = refusal(&server.url(), StoreErrorKind::Protocol, &host).await;
-    for said in ["Redis Cluster", "not supported yet", "cluster-enabled no"] {
-        assert!(error.detail.contains(said), "{error}");
-    }
+async fn a_cluster_in_which_no_node_has_the_slot_says_so() {
+    let cluster = RedisServer::builder().option("cluster-require-full-coverage", "no");
+    let cluster = cluster.start_cluster(1, 0);
+    let (node, slot) = (&cluster.nodes()[0], cluster.slot("orders").to_string());
+    let lost = node.cli(&["CLUSTER", "DELSLOTS", &slot]);
+    assert_eq!(lost.text(), "OK");
+    let client = Client::builder().request_timeout(Duration::from_secs(6));
+    let client = client.connect(&node.url()).await.expect("the others work");
+    let asked = within("a verdict", client.mutex("orders").try_acquire()).await;
+    let host = format!("127.0.0.1:{}", node.port());
+    let error = refused(asked.map(drop), StoreErrorKind::Unavailable, &host);
+    let said = error.detail.to_lowercase();
+    assert!(
+        said.contains("slot") && !error.may_have_taken_effect,
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,5 @@
 //! Tests of the rules on facts that were made for them.
 
+mod cluster;
 mod quorum;
 mod rules;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use testkit::rows;
 
 use crate::diagnosis::{
-    FILE, Finding, MEMORY, NOT_OF_A_NODE, Purpose, QUORUM, SERVER, State, findings,
+    CLUSTER, FILE, Finding, MEMORY, NOT_OF_A_CLUSTER, NOT_OF_A_NODE, Purpose, QUORUM, SERVER,
+    State, findings,
 };
 use leasehold::StoreErrorKind;
 use leasehold::doctor::{
@@ -318,6 +319,8 @@ fn the_document_has_every_check() {
     assert_eq!(unique.len(), known.len());
     let over_all: Vec<&str> = QUORUM.iter().map(|check| check.id).collect();
     assert_eq!(ids("<!-- checks:quorum -->"), over_all);
+    let over_all: Vec<&str> = CLUSTER.iter().map(|check| check.id).collect();
+    assert_eq!(ids("<!-- checks:cluster -->"), over_all);
     let file = FileFacts::new("/tmp/locks.db", "3");
     let mut made = findings(FILE, &file, Purpose::Efficiency);
     made.extend(findings(MEMORY, &Facts::Memory, Purpose::Efficiency));
@@ -337,7 +340,7 @@ fn the_state_is_the_one_for_the_purpose() {
 
 #[test]
 fn what_is_left_out_for_a_node_is_a_check_of_a_server() {
-    for id in NOT_OF_A_NODE {
+    for id in NOT_OF_A_NODE.into_iter().chain(NOT_OF_A_CLUSTER) {
         assert!(SERVER.iter().any(|rule| rule.id == id), "{id}");
     }
 }

@@ -8,13 +8,37 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, Lease};
 use leasehold_cache::{Cache, Policy};
-use testkit::RedisServer;
+use testkit::{RedisCluster, RedisServer};
 
 use super::{LIMIT, Report, run, with_user};
 
+/// Where the keys are.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Server(&'a RedisServer),
+    Cluster(&'a RedisCluster),
+}
+
+impl<'a> Place<'a> {
+    /// The server that has this key.
+    fn of(self, key: &str) -> &'a RedisServer {
+        match self {
+            Self::Server(server) => server,
+            Self::Cluster(cluster) => cluster.primary(cluster.slot(key)),
+        }
+    }
+
+    fn all(self) -> &'a [RedisServer] {
+        match self {
+            Self::Server(server) => std::slice::from_ref(server),
+            Self::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+}
+
 /// Does everything that the library can do, as the user of `url`, on locks whose names begin with `prefix`.
 /// Returns `None` at the first error.
-async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()> {
+async fn everything(url: &str, place: Place<'_>, prefix: &str) -> Option<()> {
     let ttl = Duration::from_secs(20);
     let name = format!("{prefix}x");
     let mut clients = Vec::new();
@@ -31,7 +55,7 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
     };
     let queue = async |length| {
         let key = format!("{{{name}}}:lh-queue");
-        while server.cli(&["ZCARD", &key]).int() != length {
+        while place.of(&key).cli(&["ZCARD", &key]).int() != length {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -58,6 +82,7 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
     }
     // A hash in the lock's key is another program's lock.
     let foreign = format!("{prefix}foreign");
+    let server = place.of(&foreign);
     server.cli(&["HSET", &foreign, "someone", "1"]);
     let seen = one.inspect(&foreign).await.ok()?;
     server.cli(&["DEL", &foreign]);
@@ -68,12 +93,12 @@ async fn everything(url: &str, server: &RedisServer, prefix: &str) -> Option<()>
         hold.extend(ttl).await.ok()?;
         hold.release().await.ok()?;
     }
-    every_entry(url, server, prefix).await
+    every_entry(url, place, prefix).await
 }
 
 /// Uses cache entries in each way: loads, renews, waits, keeps values in the process, reads several, fails,
 /// invalidates and removes.
-async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()> {
+async fn every_entry(url: &str, place: Place<'_>, prefix: &str) -> Option<()> {
     let (key, bad) = (format!("{prefix}entry"), format!("{prefix}bad"));
     let policy = Policy::default().lease(Duration::from_secs(6));
     let clients = [
@@ -97,7 +122,7 @@ async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()
     };
     let renewed = async {
         let control = format!("{{{key}}}:lh-cache");
-        let until = || server.cli(&["HGET", &control, "until"]);
+        let until = || place.of(&control).cli(&["HGET", &control, "until"]);
         let mut begun = until();
         while begun.is_nil() || until() == begun {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -136,45 +161,51 @@ async fn every_entry(url: &str, server: &RedisServer, prefix: &str) -> Option<()
         client.close().await;
     }
     for key in [key, bad] {
-        server.cli(&["DEL", &key, &format!("{{{key}}}:lh-cache")]);
+        let control = format!("{{{key}}}:lh-cache");
+        place.of(&key).cli(&["DEL", &key, &control]);
     }
     Some(())
 }
 
-/// The entries of the ACL log, or `None` if the server has refused nothing since the log was reset.
-fn refused(server: &RedisServer) -> Option<String> {
-    let log = server.cli(&["ACL", "LOG"]);
-    let entries = log.array();
-    (!entries.is_empty()).then(|| format!("{entries:?}"))
+/// The entries of the ACL log, or `None` if no server has refused anything since the log was reset.
+fn refused(place: Place<'_>) -> Option<String> {
+    place.all().iter().find_map(|server| {
+        let log = server.cli(&["ACL", "LOG"]);
+        let entries = log.array();
+        (!entries.is_empty()).then(|| format!("{entries:?}"))
+    })
 }
 
 /// Runs [`everything`] until its end or until the server refuses a command. Returns the refusals.
-fn use_it_all(url: &str, server: &RedisServer, prefix: &str) -> Option<String> {
-    server.cli(&["FLUSHALL"]);
-    server.cli(&["ACL", "LOG", "RESET"]);
+fn use_it_all(url: &str, place: Place<'_>, prefix: &str) -> Option<String> {
+    for server in place.all() {
+        // A replica refuses it.
+        server.cli(&["FLUSHALL"]);
+        server.cli(&["ACL", "LOG", "RESET"]);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     runtime.block_on(async {
         let until_refused = async {
-            while refused(server).is_none() {
+            while refused(place).is_none() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         let all = async {
             tokio::select! {
-                done = everything(url, server, prefix) => done,
+                done = everything(url, place, prefix) => done,
                 () = until_refused => None,
             }
         };
         let done = tokio::time::timeout(LIMIT, all).await.expect("an end");
         assert!(
-            done.is_some() || refused(server).is_some(),
+            done.is_some() || refused(place).is_some(),
             "it failed without a refusal"
         );
     });
-    refused(server)
+    refused(place)
 }
 
 /// True if the user of the ACL line may not use names that begin with `prefix`. Starts its own server: clients
@@ -182,7 +213,7 @@ fn use_it_all(url: &str, server: &RedisServer, prefix: &str) -> Option<String> {
 fn is_refused(line: &str, prefix: &str) -> bool {
     let server = RedisServer::start();
     let url = with_user(&server, &rules(line));
-    use_it_all(&url, &server, prefix).is_some()
+    use_it_all(&url, Place::Server(&server), prefix).is_some()
 }
 
 /// The rules of an ACL line, without the words that name the user.
@@ -195,7 +226,11 @@ fn rules(line: &str) -> Vec<&str> {
 }
 
 fn acl(server: &RedisServer, words: &[&str]) -> String {
-    let output = run(&server.url(), &[&["--acl"], words].concat());
+    acl_of(&server.url(), words)
+}
+
+fn acl_of(url: &str, words: &[&str]) -> String {
+    let output = run(url, &[&["--acl"], words].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
@@ -206,7 +241,11 @@ fn acl_line_is_accepted_and_sufficient() {
     for (words, prefix) in [(&[][..], ""), (&["--keys", "jobs:*"], "jobs:")] {
         let line = acl(&server, words);
         let url = with_user(&server, &rules(&line));
-        assert_eq!(use_it_all(&url, &server, prefix), None, "{line}");
+        assert_eq!(
+            use_it_all(&url, Place::Server(&server), prefix),
+            None,
+            "{line}"
+        );
         for purpose in ["efficiency", "correctness"] {
             let report = Report::quick(&url, &["--for", purpose]);
             report.has("acl.probe", "ok/ok", &["wakes arrive"]);
@@ -222,12 +261,54 @@ fn acl_line_is_accepted_and_sufficient() {
     for (keys, prefix) in [("jobs:*", "lock:prod:jobs:"), ("*", "lock:prod:")] {
         let line = acl(&server, &[&around[..], &["--keys", keys]].concat());
         let url = with_user(&server, &rules(&line));
-        assert_eq!(use_it_all(&url, &server, prefix), None, "{line}");
+        assert_eq!(
+            use_it_all(&url, Place::Server(&server), prefix),
+            None,
+            "{line}"
+        );
         assert!(is_refused(&line, "jobs:"), "{line}");
     }
     // In another database, the line has one more rule.
     let other = run(&format!("{}3", server.url()), &["--acl"]);
     assert!(String::from_utf8_lossy(&other.stdout).contains(" +select"));
+}
+
+#[test]
+fn acl_line_of_a_cluster_is_sufficient_and_needed() {
+    let cluster = RedisCluster::start(3, 1);
+    let place = Place::Cluster(&cluster);
+    let url = |rules: &[&str]| {
+        let urls = cluster.nodes().iter().map(|node| with_user(node, rules));
+        urls.collect::<Vec<_>>().swap_remove(0)
+    };
+    let plain = format!("redis+cluster://{}/", cluster.addresses());
+    for (words, prefix) in [(&[][..], ""), (&["--keys", "jobs:*"], "jobs:")] {
+        let line = acl_of(&plain, words);
+        assert!(
+            line.contains("~*") || line.contains(" ~leasehold:fence:* "),
+            "{line}"
+        );
+        let url = url(&rules(&line));
+        assert_eq!(use_it_all(&url, place, prefix), None, "{line}");
+        let report = Report::quick(&url, words);
+        for node in report.findings().filter(|it| it["id"] == "acl.probe") {
+            assert_eq!(node["correctness"], "ok", "{node:#}");
+        }
+    }
+    let line = acl_of(&plain, &[]);
+    let all = rules(&line);
+    for part in [
+        "+cluster|slots",
+        "+asking",
+        "+ssubscribe",
+        "+spublish",
+        "+pubsub|shardnumsub",
+    ] {
+        let fewer: Vec<&str> = all.iter().copied().filter(|rule| *rule != part).collect();
+        assert_eq!(fewer.len() + 1, all.len(), "{part}: {line}");
+        let report = Report::quick(&url(&fewer), "");
+        report.has("acl.probe", "warn/warn", &[part]);
+    }
 }
 
 #[test]
@@ -266,7 +347,7 @@ fn is_used(part: &str, all: &[&str]) {
     let server = RedisServer::start();
     let fewer: Vec<&str> = all.iter().copied().filter(|rule| *rule != part).collect();
     let url = with_user(&server, &fewer);
-    let refused = use_it_all(&url, &server, "");
+    let refused = use_it_all(&url, Place::Server(&server), "");
     let report = Report::quick(&url, "");
     match part {
         // Only the doctor uses these two commands. Without them it reports the check as unknown.

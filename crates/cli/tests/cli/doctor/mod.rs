@@ -9,6 +9,7 @@
 
 #[cfg(feature = "cache")]
 mod acl;
+mod cluster;
 mod telling;
 
 use std::process::{Command, Output};
@@ -302,7 +303,7 @@ fn what_a_service_refuses_in_its_own_words_is_told_with_its_price() {
 }
 
 #[test]
-fn a_full_server_a_cluster_and_one_that_drops_clients() {
+fn a_full_server_and_one_that_drops_clients() {
     let server = RedisServer::builder().option("maxclients", "10").start();
     let judged = |words: &str| Report::quick(&server.url(), words);
     let report = judged("");
@@ -329,11 +330,6 @@ fn a_full_server_a_cluster_and_one_that_drops_clients() {
     let report = judged("");
     report.has("mem.full", "fail/fail", &["OOM"]);
     report.ends(78, &["fail"], &["mem.full"]);
-
-    let cluster = RedisServer::builder().option("cluster-enabled", "yes");
-    let report = Report::quick(&cluster.start().url(), "");
-    report.has("id.mode", "fail/fail", &["cluster"]);
-    assert_eq!(report.code, 78);
 }
 
 #[test]

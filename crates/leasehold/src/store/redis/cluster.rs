@@ -204,9 +204,7 @@ impl Servers {
         ready?;
         if !self.is_cluster() {
             if self.given.is_cluster {
-                let why = "it is no node of a cluster; write redis:// for a single server";
-                let (kind, store) = (StoreErrorKind::Misconfigured, self.given.to_string());
-                return Err(StoreError::new(store, kind, why));
+                return Err(is_alone(&self.given));
             }
             return Ok(());
         }
@@ -598,6 +596,12 @@ fn server_with(map: &Map, number: u16) -> Arc<Server> {
     known.expect("it was put there").server.clone()
 }
 
+/// The error for a server that the URL takes for a node of a cluster.
+pub(super) fn is_alone(given: &Address) -> StoreError {
+    let why = "it is no node of a cluster; write redis:// for a single server";
+    StoreError::new(given.to_string(), StoreErrorKind::Misconfigured, why)
+}
+
 /// A place as a server names it: without a host, it is on the same host.
 fn beside(from: &Address, (host, port): Place) -> Place {
     match from.place() {
@@ -661,13 +665,6 @@ fn read_slots(value: &Value, from: &Address) -> Option<Told> {
         let [first, last, primary, ..] = array(range)? else {
             return None;
         };
-        let node = array(primary)?;
-        // The node that answers may not know its own name.
-        let host = node.first().and_then(text).filter(|host| *host != "?");
-        // A certificate is made for a name.
-        let name = node.get(3).filter(|_| from.is_encrypted());
-        let host = name.and_then(hostname).or(host).unwrap_or_default();
-        let port = u16::try_from(number(node.get(1)?)?).ok()?;
         let slot = |value| u16::try_from(number(value)?).ok();
         let (first, last) = (slot(first)?, slot(last)?);
         if first > last || last >= SLOTS {
@@ -675,12 +672,52 @@ fn read_slots(value: &Value, from: &Address) -> Option<Told> {
         }
         let range = Range {
             last,
-            primary: beside(from, (host.to_owned(), port)),
-            id: text(node.get(2)?)?.to_owned(),
+            primary: place_of(primary, from)?,
+            id: text(array(primary)?.get(2)?)?.to_owned(),
         };
         told.insert(first, range);
     }
     (!told.is_empty()).then_some(told)
+}
+
+/// A node of a cluster, and the ranges of slots that it has: none, if it is a replica.
+#[cfg(feature = "doctor")]
+pub(super) type ToldNode = (Place, Vec<RangeInclusive<u16>>);
+
+/// Reads the nodes in the answer of a node to `CLUSTER SLOTS`, the primaries first.
+#[cfg(feature = "doctor")]
+pub(super) fn read_nodes(value: &Value, from: &Address) -> Option<Vec<ToldNode>> {
+    let (mut primaries, mut replicas) = (Vec::<ToldNode>::new(), Vec::new());
+    for range in array(value)? {
+        let [first, last, primary, others @ ..] = array(range)? else {
+            return None;
+        };
+        let slot = |value| u16::try_from(number(value)?).ok();
+        let (slots, place) = (slot(first)?..=slot(last)?, place_of(primary, from)?);
+        match primaries.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, ranges)) => ranges.push(slots),
+            None => primaries.push((place, vec![slots])),
+        }
+        for place in others.iter().filter_map(|node| place_of(node, from)) {
+            if !replicas.contains(&place) {
+                replicas.push(place);
+            }
+        }
+    }
+    primaries.extend(replicas.into_iter().map(|place| (place, Vec::new())));
+    Some(primaries)
+}
+
+/// Where a node is, in an answer to `CLUSTER SLOTS`.
+fn place_of(node: &Value, from: &Address) -> Option<Place> {
+    let node = array(node)?;
+    // The node that answers may not know its own name.
+    let host = node.first().and_then(text).filter(|host| *host != "?");
+    // A certificate is made for a name.
+    let name = node.get(3).filter(|_| from.is_encrypted());
+    let host = name.and_then(hostname).or(host).unwrap_or_default();
+    let port = u16::try_from(number(node.get(1)?)?).ok()?;
+    Some(beside(from, (host.to_owned(), port)))
 }
 
 /// The host name in what `CLUSTER SLOTS` adds to a node.

@@ -7,6 +7,7 @@ mod probe;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,18 +15,20 @@ use leasehold_core::Now;
 use redis::{ConnectionAddr, RedisResult, Value, cmd, from_redis_value_ref, pipe};
 use tokio::sync::mpsc;
 
-use self::probe::{Messages, Talk, Told};
+use self::probe::{Membership, Messages, Talk, Told, has_slot};
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
+use super::cluster::{ToldNode, is_alone, read_nodes};
 use super::connection::dial::Dial;
+use super::connection::handshake::is_of_cluster;
 use super::connection::sentinel::Sentinels;
-use super::fault::refusal;
+use super::fault::{refusal, silent};
 use super::protocol::{INDEX, MARK, MARK_ID, WrittenMark};
 use super::scripts::NodeTerms;
 use crate::clock::Clock;
 use crate::doctor::{
-    ClockFacts, Examination, Examined, Facts, Fields, IndexedKey, MarkFacts, NodeFacts, NotAMark,
-    QuorumFacts, ServerFacts, Transport,
+    ClockFacts, ClusterFacts, Examination, Examined, Facts, Fields, IndexedKey, MarkFacts,
+    NodeFacts, NotAMark, QuorumFacts, ServerFacts, Transport,
 };
 use crate::error::StoreError;
 use crate::store::contract::Listener;
@@ -47,10 +50,12 @@ const PING_TIME: Duration = Duration::from_secs(1);
 const NAMES: isize = 1000;
 
 /// Settings that INFO does not show.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 14] = [
     "appendfsync",
     "appendonly",
     "busy-reply-threshold",
+    "cluster-node-timeout",
+    "cluster-require-full-coverage",
     "latency-monitor-threshold",
     "lua-time-limit",
     "maxclients",
@@ -65,10 +70,17 @@ const SETTINGS: [&str; 12] = [
 /// Commands that only some servers have.
 const SOME_HAVE: [&str; 4] = ["wait", "waitaof", "delex", "delifeq"];
 
-/// Examines the server at `address`; each request may take `limit`.
+/// What the first server is that answers.
+enum First {
+    Alone(Box<ServerFacts>),
+    /// A node of a cluster; `None` if it does not tell which ones there are.
+    OfCluster(Option<Vec<ToldNode>>),
+}
+
+/// Examines the server at `address`, or all nodes of the cluster that it leads to; each request may take `limit`.
 ///
 /// # Errors
-/// The server cannot be reached or does not answer. A refusal by a server that answers is a fact.
+/// The server cannot be reached or does not answer; of a cluster, no node does. A refusal by a server that answers is a fact.
 pub(crate) async fn examine(
     address: &Address,
     how: &Examination,
@@ -78,8 +90,102 @@ pub(crate) async fn examine(
         Some(sentinels) => Some(sentinels.primary().await?),
         None => None,
     };
-    let (facts, _) = gather(named.as_ref().unwrap_or(address), how, limit, None).await?;
-    Ok(Examined::new(address.to_string(), Facts::Server(facts)))
+    let given = named.as_ref().unwrap_or(address);
+    let seeds = address.seeds.iter();
+    let seeds = seeds.map(|(host, port)| address.of_node(host, *port));
+    let seeds: Vec<Address> = std::iter::once(given.clone()).chain(seeds).collect();
+    let mut failed = None;
+    for seed in &seeds {
+        let ask = async |talk: &Talk<'_>, messages: &mut Messages| match nodes(talk).await? {
+            Some(told) => Ok(First::OfCluster(told)),
+            None if address.is_cluster => Err(is_alone(address)),
+            None => {
+                let (facts, _) = gather(talk, how, Membership::Alone, messages).await?;
+                Ok(First::Alone(facts))
+            }
+        };
+        let facts = match over(seed, limit, ask).await {
+            Ok(First::Alone(facts)) => Facts::Server(facts),
+            Ok(First::OfCluster(told)) => examine_cluster(&seeds, told, how, limit).await?,
+            Err(error) => {
+                failed.get_or_insert(error);
+                continue;
+            }
+        };
+        return Ok(Examined::new(address.to_string(), facts));
+    }
+    Err(failed.unwrap_or_else(|| silent(address, None)))
+}
+
+/// Whether the server is a node of a cluster, and which nodes it tells.
+async fn nodes(talk: &Talk<'_>) -> Result<Option<Option<Vec<ToldNode>>>, StoreError> {
+    let hello = talk.refusable(cmd("HELLO").arg(3)).await?;
+    if !hello.is_ok_and(is_of_cluster) {
+        return Ok(None);
+    }
+    let told = talk.refusable(cmd("CLUSTER").arg("SLOTS")).await?.ok();
+    let told = told.and_then(|told| read_nodes(&told, talk.dial.address));
+    Ok(Some(told))
+}
+
+/// Examines the nodes of a cluster at once: those that were told, else those of the URL. A node that cannot be reached is a fact.
+async fn examine_cluster(
+    seeds: &[Address],
+    told: Option<Vec<ToldNode>>,
+    how: &Examination,
+    limit: Duration,
+) -> Result<Facts, StoreError> {
+    let is_told = told.is_some();
+    let nodes: Vec<(Address, Vec<RangeInclusive<u16>>)> = match told {
+        Some(told) if !told.is_empty() => {
+            let told = told.into_iter();
+            told.map(|((host, port), slots)| (seeds[0].of_node(&host, port), slots))
+                .collect()
+        }
+        // A cluster without slots names no node.
+        _ => seeds
+            .iter()
+            .map(|seed| (seed.clone(), Vec::new()))
+            .collect(),
+    };
+    let has_index = |(_, slots): &&(_, Vec<_>)| has_slot(slots, INDEX);
+    let mut names = None;
+    if let Some((node, _)) = nodes.iter().find(has_index).filter(|_| !how.glance) {
+        let told = over(node, limit, async |talk: &Talk<'_>, _: &mut Messages| {
+            newest(talk).await
+        });
+        names = told.await.ok().flatten();
+    }
+    let nodes = nodes.iter().map(async |(node, slots)| {
+        let membership = Membership::Cluster {
+            slots,
+            names: names.as_deref(),
+        };
+        let ask = async |talk: &Talk<'_>, messages: &mut Messages| {
+            gather(talk, how, membership, messages).await
+        };
+        let (facts, seen) = over(node, limit, ask).await.map_or_else(
+            |error| (Err(error), None),
+            |(facts, seen)| (Ok(facts), seen),
+        );
+        let mut node = NodeFacts::new(node.to_string(), facts);
+        node.clock = seen.map(|(_, clock)| clock);
+        let count = slots.iter().map(|slots| slots.end() - slots.start() + 1);
+        node.slots = is_told.then(|| count.sum());
+        node
+    });
+    let nodes = futures_util::future::join_all(nodes).await;
+    some_answer(&nodes)?;
+    let facts = ClusterFacts::new(how.ttl, nodes);
+    Ok(Facts::Cluster(Box::new(facts)))
+}
+
+/// The error of the first node, if no node answers.
+fn some_answer(nodes: &[NodeFacts]) -> Result<(), StoreError> {
+    match nodes.first().map(|node| &node.facts) {
+        Some(Err(error)) if nodes.iter().all(|node| node.facts.is_err()) => Err(error.clone()),
+        _ => Ok(()),
+    }
 }
 
 /// Examines the servers of a quorum at once; each request may take `limit`. A server that cannot be reached is a fact.
@@ -97,7 +203,10 @@ pub(crate) async fn examine_quorum(
     };
     let nodes = address.nodes.iter().map(async |node| {
         let server = node.to_string();
-        match gather(node, how, limit, Some(terms)).await {
+        let ask = async |talk: &Talk<'_>, messages: &mut Messages| {
+            gather(talk, how, Membership::Quorum(terms), messages).await
+        };
+        match over(node, limit, ask).await {
             Ok((facts, seen)) => {
                 let mut node = NodeFacts::new(server, Ok(facts));
                 if let Some((mark, clock)) = seen {
@@ -109,26 +218,18 @@ pub(crate) async fn examine_quorum(
         }
     });
     let nodes = futures_util::future::join_all(nodes).await;
-    if let Some(Err(error)) = nodes.first().map(|node| &node.facts)
-        && nodes.iter().all(|node| node.facts.is_err())
-    {
-        return Err(error.clone());
-    }
+    some_answer(&nodes)?;
     let facts = QuorumFacts::new(address.longest_ttl, address.durable, nodes);
     let facts = Facts::Quorum(Box::new(facts));
     Ok(Examined::new(address.to_string(), facts))
 }
 
-/// Mark and clock of a node of a quorum.
-type AsNode = (Result<Option<MarkFacts>, NotAMark>, ClockFacts);
-
-/// All facts, over a connection of their own, to whatever it is: a replica and a sentinel are judged like all others.
-async fn gather(
+/// Asks over a connection of its own, which leads to whatever it is: a replica and a sentinel are judged like all others.
+async fn over<T>(
     address: &Address,
-    how: &Examination,
     limit: Duration,
-    node: Option<NodeTerms>,
-) -> Result<(Box<ServerFacts>, Option<AsNode>), StoreError> {
+    ask: impl AsyncFnOnce(&Talk<'_>, &mut Messages) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     let clock = &Clock::system();
     let (sender, mut messages) = mpsc::unbounded_channel();
     // Sending fails after the receiver is gone.
@@ -144,39 +245,54 @@ async fn gather(
     };
     let (mut link, wire) = dial.open().await?;
     let talk = Talk { dial, wire };
+    let answer = link.until(ask(&talk, &mut messages)).await;
+    answer.map_err(|error| refusal(address, &error))?
+}
+
+/// Mark and clock of a node.
+type AsNode = (Result<Option<MarkFacts>, NotAMark>, ClockFacts);
+
+/// All facts about a server.
+async fn gather(
+    talk: &Talk<'_>,
+    how: &Examination,
+    membership: Membership<'_>,
+    messages: &mut Messages,
+) -> Result<(Box<ServerFacts>, Option<AsNode>), StoreError> {
+    let Dial { address, clock, .. } = talk.dial;
     let measured = async {
         if how.quick {
             return Ok((None, None));
         }
         let stall = async { Ok(Some(stall(clock).await)) };
-        tokio::try_join!(step(&talk), stall)
+        tokio::try_join!(step(talk), stall)
     };
-    let all = async {
-        let look = if how.glance && node.is_none() {
-            None
-        } else {
-            look(&talk).await?
-        };
-        let mut marked = Ok(Value::Nil);
-        if node.is_some() {
-            marked = talk.refusable(cmd("GET").arg(MARK)).await?;
-        }
-        let asked = ask(&talk, how, look.as_ref(), &mut messages);
-        let (facts, measured) = tokio::try_join!(asked, measured)?;
-        Ok::<_, StoreError>((facts, measured, look, marked))
+    let quorum = match membership {
+        Membership::Quorum(terms) => Some(terms),
+        Membership::Alone | Membership::Cluster { .. } => None,
     };
-    let all = link.until(all).await;
-    let (mut facts, (step, stall), look, marked) =
-        all.map_err(|error| refusal(address, &error))??;
-    let seen = node.zip(look);
-    let seen = seen.map(|(node, look)| as_node(node, &facts, &look, marked));
+    let look = if how.glance && quorum.is_none() {
+        None
+    } else {
+        look(talk).await?
+    };
+    let mut marked = Ok(Value::Nil);
+    if quorum.is_some() {
+        marked = talk.refusable(cmd("GET").arg(MARK)).await?;
+    }
+    let asked = ask(talk, how, membership, look.as_ref(), messages);
+    let (mut facts, (step, stall)) = tokio::try_join!(asked, measured)?;
+    let seen = look.map(|look| {
+        let mark = quorum.map_or(Ok(None), |node| mark_of(node, &facts, &look, marked));
+        (mark, clock_of(&look))
+    });
     (facts.step, facts.stall) = (step, stall);
     facts.ttl = how.ttl;
     facts.transport = transport(address);
     let database = address.settings.db();
     let (version, known) = (facts.redis_version(), facts.commands.as_deref());
     let known = known.unwrap_or_default();
-    facts.acl = probe::acl(version, known, database, &how.keys, node.is_some());
+    facts.acl = probe::acl(version, known, database, &how.keys, membership);
     if let Some(replicas) = address.replicas {
         let waits = if replicas.fsync { "waitaof" } else { "wait" };
         facts.acl = format!("{} +{waits}", facts.acl);
@@ -203,6 +319,7 @@ fn transport(address: &Address) -> Transport {
 async fn ask(
     talk: &Talk<'_>,
     how: &Examination,
+    membership: Membership<'_>,
     look: Option<&Look>,
     messages: &mut Messages,
 ) -> Result<ServerFacts, StoreError> {
@@ -224,10 +341,21 @@ async fn ask(
         let apart = look.there_us.abs_diff(look.here_us);
         (Duration::from_micros(apart), look.took / 2)
     });
-    locks(talk, &mut facts).await?;
+    let names = match membership {
+        Membership::Cluster { slots, names } => {
+            let told: Option<String> = talk.told(cmd("CLUSTER").arg("INFO")).await?;
+            facts.cluster = told.map(|told| Fields::of_info(&told));
+            let is_here = |name: &&Vec<u8>| has_slot(slots, &String::from_utf8_lossy(name));
+            names.map(|names| names.iter().filter(is_here).cloned().collect())
+        }
+        Membership::Alone | Membership::Quorum(_) => newest(talk).await?,
+    };
+    if let Some(names) = names {
+        locks(talk, &mut facts, &names).await?;
+    }
     let clock = talk.dial.clock;
     let begun = clock.now();
-    facts.probe = probe::probe(talk, &how.keys, messages).await?;
+    facts.probe = probe::probe(talk, &how.keys, membership, messages).await?;
     if !how.quick && facts.info.is_some() {
         clock.sleep_until(begun.after(BETWEEN)).await;
         facts.later = info(talk).await?;
@@ -274,17 +402,23 @@ async fn latency(talk: &Talk<'_>) -> Told<Vec<(String, u64)>> {
     Ok(told.map(|events| events.into_iter().filter_map(event).collect()))
 }
 
-/// The newest keys of the index that this user may read, and how many more there are.
-async fn locks(talk: &Talk<'_>, facts: &mut ServerFacts) -> Result<(), StoreError> {
-    let newest = cmd("ZRANGE").arg(INDEX).arg(-NAMES).arg(-1).to_owned();
-    let Some(names) = talk.told::<Vec<Vec<u8>>>(&newest).await? else {
-        return Ok(());
-    };
+/// The newest names in the index.
+async fn newest(talk: &Talk<'_>) -> Told<Vec<Vec<u8>>> {
+    talk.told(cmd("ZRANGE").arg(INDEX).arg(-NAMES).arg(-1))
+        .await
+}
+
+/// The keys of these names that this user may read, and how many more there are.
+async fn locks(
+    talk: &Talk<'_>,
+    facts: &mut ServerFacts,
+    names: &[Vec<u8>],
+) -> Result<(), StoreError> {
     let mut locks = Vec::new();
     if !names.is_empty() {
         let mut look = pipe();
         look.ignore_errors();
-        for name in &names {
+        for name in names {
             look.cmd("TYPE").arg(name);
             look.cmd("PTTL").arg(name);
         }
@@ -386,13 +520,13 @@ async fn stall(clock: &Clock) -> Duration {
     longest
 }
 
-/// The mark of a node, which came in the reply to `GET`, and its clock.
-fn as_node(
+/// The mark of a node of a quorum, which came in the reply to `GET`.
+fn mark_of(
     node: NodeTerms,
     server: &ServerFacts,
     look: &Look,
     marked: RedisResult<Value>,
-) -> AsNode {
+) -> Result<Option<MarkFacts>, NotAMark> {
     let start = server.info("run_id").and_then(|run| run.get(..MARK_ID));
     let offset = server.info("second_repl_offset");
     let judged = |seen: WrittenMark| {
@@ -405,10 +539,12 @@ fn as_node(
             votes_in: seen.votes_in(node, start, offset, Now::at_micros(look.there_us)),
         }
     };
-    let mark = WrittenMark::in_reply(marked).map(|seen| seen.map(judged));
-    let clock = ClockFacts {
+    WrittenMark::in_reply(marked).map(|seen| seen.map(judged))
+}
+
+fn clock_of(look: &Look) -> ClockFacts {
+    ClockFacts {
         ahead_us: look.there_us.cast_signed() - look.here_us.cast_signed(),
         error: look.took / 2,
-    };
-    (mark, clock)
+    }
 }

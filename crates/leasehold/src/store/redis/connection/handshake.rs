@@ -273,6 +273,12 @@ const HELLO: u32 = 6;
 #[derive(Debug, Default)]
 struct HelloReply(HashMap<String, Value>);
 
+/// True if a reply to HELLO is that of a node of a cluster.
+#[cfg(feature = "doctor")]
+pub(crate) fn is_of_cluster(hello: Value) -> bool {
+    HelloReply::read(Some(hello), None).is_cluster()
+}
+
 impl HelloReply {
     fn read(answer: Option<Value>, server: Option<&Value>) -> Self {
         let fields = answer.and_then(|answer| redis::from_redis_value(answer).ok());

@@ -4,18 +4,21 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Step, Ttl, Wait};
+use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, SLOTS, Step, Ttl, Wait, slot};
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc;
 
 use super::super::connection::dial::Dial;
 use super::super::connection::handshake::Handshake;
 use super::super::connection::link::Wire;
-use super::super::fault::{classify, is_denied, silent};
-use super::super::protocol::{COUNTER, Contended, INDEX, QUEUE, WAITERS, channel};
-use super::super::scripts;
+use super::super::fault::{Redirect, classify, is_denied, silent};
+use super::super::protocol::{
+    COUNTER, Contended, INDEX, QUEUE, WAITERS, channel, slot_channel, slot_counter,
+};
+use super::super::scripts::{self, NodeTerms};
 use crate::doctor::Without::{self, NoLocks, Unseen, Worse};
 use crate::doctor::{Part, Probe};
 use crate::error::{StoreError, StoreErrorKind};
@@ -38,6 +41,24 @@ type Answered<T> = Result<RedisResult<T>, StoreError>;
 
 /// The facts of a request, unless the server refuses it. The error: there is no reply.
 pub(super) type Told<T> = Result<Option<T>, StoreError>;
+
+/// What a server is a part of.
+#[derive(Clone, Copy)]
+pub(super) enum Membership<'a> {
+    /// It has all locks.
+    Alone,
+    Quorum(NodeTerms),
+    /// A node of a cluster has these slots. The names are the newest of the index, which only one node has.
+    Cluster {
+        slots: &'a [RangeInclusive<u16>],
+        names: Option<&'a [Vec<u8>]>,
+    },
+}
+
+/// True if the slot of this key is among these.
+pub(super) fn has_slot(slots: &[RangeInclusive<u16>], key: &str) -> bool {
+    slots.iter().any(|slots| slots.contains(&slot(key)))
+}
 
 /// A connection to ask over, and how it was made.
 pub(super) struct Talk<'a> {
@@ -88,19 +109,22 @@ impl Talk<'_> {
 pub(super) async fn probe(
     talk: &Talk<'_>,
     pattern: &str,
+    membership: Membership<'_>,
     messages: &mut Messages,
 ) -> Result<Probe, StoreError> {
-    let mut trial = Trial::new(talk, pattern)?;
+    let mut trial = Trial::new(talk, pattern, membership)?;
     trial.try_commands().await?;
     trial.try_keys().await?;
-    let subscribed = talk.answered(talk.wire.subscribe(&trial.channel)).await?;
-    if let Err(error) = subscribed {
-        trial.note(SUBSCRIBE, &[CHANNEL], &error);
+    if !trial.in_cluster {
+        let subscribed = talk.answered(talk.wire.subscribe(&trial.channel)).await?;
+        if let Err(error) = subscribed {
+            trial.note(SUBSCRIBE, &[CHANNEL], &error);
+        }
     }
     // Keys and channels come before commands.
     let rank = |part: &Part| NEEDS.iter().position(|need| need.part == *part);
     trial.found.denied.sort_by_key(rank);
-    if let Some(listens) = trial.connect().await? {
+    if let Some(listens) = trial.connect().await?.filter(|_| !trial.found.untried) {
         trial.use_lock(listens).await?;
         if listens && trial.found.failed.is_empty() {
             trial.found.heard = hear(talk, messages).await;
@@ -132,12 +156,17 @@ struct Trial<'a> {
     name: LockName,
     channel: String,
     client: ClientId,
+    in_cluster: bool,
     found: Probe,
 }
 
 impl<'a> Trial<'a> {
     /// If the pattern is a prefix, the lock has a name of that kind: this user may be allowed no others.
-    fn new(talk: &'a Talk<'a>, pattern: &'a str) -> Result<Self, StoreError> {
+    fn new(
+        talk: &'a Talk<'a>,
+        pattern: &'a str,
+        membership: Membership<'_>,
+    ) -> Result<Self, StoreError> {
         let bits = || {
             getrandom::u64().map_err(|error| {
                 StoreError::new("operating system", StoreErrorKind::Unavailable, error)
@@ -145,21 +174,38 @@ impl<'a> Trial<'a> {
         };
         let client = ClientId::new(bits()?);
         let prefix = prefix(pattern).unwrap_or_default();
-        let name = LockName::from_key(&format!("{prefix}leasehold:doctor:{:016x}", bits()?));
+        let named = |bits: u64| format!("{prefix}leasehold:doctor:{bits:016x}");
+        let (first, mut found) = (bits()?, Probe::default());
+        let (mut key, mut channel) = (named(first), channel(client));
+        let in_cluster = matches!(membership, Membership::Cluster { .. });
+        if let Membership::Cluster { slots, .. } = membership {
+            // Names differ in their slots, unless the prefix has a hash tag.
+            let most = if slots.is_empty() { 0 } else { TRIES };
+            let tries = (0..most).map(|number| named(first.wrapping_add(number)));
+            match { tries }.find(|name| has_slot(slots, name)) {
+                Some(here) => key = here,
+                None => found.untried = true,
+            }
+            channel = slot_channel(&channel, slot(&key));
+        }
+        let name = LockName::from_key(&key);
         let (queue, waiters) = (name.beside(QUEUE), name.beside(WAITERS));
         Ok(Self {
             talk,
             pattern,
             keys: [name.key().to_owned(), queue, waiters],
             name,
-            channel: channel(client),
+            channel,
             client,
-            found: Probe::default(),
+            in_cluster,
+            found,
         })
     }
 
     async fn try_commands(&mut self) -> Result<(), StoreError> {
-        for need in NEEDS.iter().filter(|need| !need.words.is_empty()) {
+        let in_cluster = self.in_cluster;
+        let is_tried = |need: &&Need| !need.words.is_empty() && need.serves(in_cluster);
+        for need in NEEDS.iter().filter(is_tried) {
             let mut command = Cmd::new();
             for word in need.words {
                 command.arg(match *word {
@@ -179,7 +225,12 @@ impl<'a> Trial<'a> {
 
     /// Whether this user may read and write the counter, and the lock if the pattern is the name of one.
     async fn try_keys(&mut self) -> Result<(), StoreError> {
-        let mut keys = vec![(COUNTER.to_owned(), Some(COUNTER_PLACE))];
+        let mut keys = vec![if self.in_cluster {
+            let counter = slot_counter(slot(self.name.key()));
+            (counter, Some(COUNTERS_PLACE))
+        } else {
+            (COUNTER.to_owned(), Some(COUNTER_PLACE))
+        }];
         if !self.pattern.contains(WILD) {
             let name = LockName::from_key(self.pattern);
             keys.push((name.key().to_owned(), None));
@@ -203,6 +254,10 @@ impl<'a> Trial<'a> {
 
     /// Remembers that a command was refused, or its key or channel. An error about its arguments says that it may be used.
     fn note(&mut self, part: Part, words: &[&str], error: &RedisError) {
+        if Redirect::of(error).is_some() {
+            // Another node has the key. This one has looked at the user's rights before.
+            return;
+        }
         let said = words_of(error);
         let lower = said.to_lowercase();
         let kind = classify("", error).0.kind;
@@ -352,14 +407,32 @@ fn words_of(error: &RedisError) -> String {
 #[derive(Debug)]
 struct Need {
     part: Part,
+    /// Only a node of a cluster has a use for it, or only another server.
+    in_cluster: Option<bool>,
     /// A call that leaves nothing behind: it changes only an existing key, and a scratch key does not exist.
     /// HSET has no such form. It gets a field without a value; the server checks the permission before it refuses that.
     words: &'static [&'static str],
 }
 
 const fn need(name: &'static str, without: Without, words: &'static [&'static str]) -> Need {
-    let part = part(name, without);
-    Need { part, words }
+    Need {
+        part: part(name, without),
+        in_cluster: None,
+        words,
+    }
+}
+
+impl Need {
+    /// Of use only in a cluster, or only elsewhere.
+    const fn only(self, in_cluster: bool) -> Self {
+        let in_cluster = Some(in_cluster);
+        Self { in_cluster, ..self }
+    }
+
+    /// True if it is of use in a cluster, or elsewhere.
+    fn serves(&self, in_cluster: bool) -> bool {
+        self.in_cluster.is_none_or(|only| only == in_cluster)
+    }
 }
 
 const fn part(name: &'static str, without: Without) -> Part {
@@ -386,6 +459,12 @@ static PLACES: [(&str, Part); 5] = [
 
 /// The counter of fences, as a place that a user may use.
 const COUNTER_PLACE: Part = part("~leasehold:fence", NoLocks);
+
+/// Those of a cluster: each slot has one.
+const COUNTERS_PLACE: Part = part("~leasehold:fence:*", NoLocks);
+
+/// How many names are looked at for one in the slots of a node. With one slot, 1 of 16,384 names is.
+const TRIES: u64 = 16 * SLOTS as u64;
 
 /// A request of each connection, which is tried apart.
 const SUBSCRIBE: Part = part("subscribe", Worse);
@@ -414,9 +493,14 @@ static NEEDS: &[Need] = &[
     need("hdel", NoLocks, &["HDEL", HASH, "x"]),
     need("type", Worse, &["TYPE", KEY]),
     need("zremrangebyscore", Worse, &["ZREMRANGEBYSCORE", SET, "0", "0"]),
-    need("publish", Worse, &["PUBLISH", CHANNEL, "doctor"]),
-    need("pubsub|numsub", Worse, &["PUBSUB", "NUMSUB", CHANNEL]),
-    Need { part: SUBSCRIBE, words: &[] },
+    need("publish", Worse, &["PUBLISH", CHANNEL, "doctor"]).only(false),
+    need("pubsub|numsub", Worse, &["PUBSUB", "NUMSUB", CHANNEL]).only(false),
+    Need { part: SUBSCRIBE, in_cluster: Some(false), words: &[] },
+    need("cluster|slots", Worse, &["CLUSTER", "SLOTS"]).only(true),
+    need("asking", Worse, &["ASKING"]).only(true),
+    need("spublish", Worse, &["SPUBLISH", CHANNEL, "doctor"]).only(true),
+    need("pubsub|shardnumsub", Worse, &["PUBSUB", "SHARDNUMSUB", CHANNEL]).only(true),
+    need("ssubscribe", Worse, &["SSUBSCRIBE", CHANNEL]).only(true),
     need("role", Worse, &["ROLE"]),
     need("script|exists", Worse, &["SCRIPT", "EXISTS", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"]),
     need("script|load", Worse, &["SCRIPT", "LOAD", "return 1"]),
@@ -444,8 +528,11 @@ static NEEDS: &[Need] = &[
 ];
 
 /// The requests that the client itself sends and can do without. A proxy sees no others: the scripts run behind it.
-const DIRECT: [&str; 7] = [
+const DIRECT: [&str; 10] = [
     "subscribe",
+    "ssubscribe",
+    "cluster|slots",
+    "asking",
     "role",
     "evalsha",
     "script|exists",
@@ -462,9 +549,15 @@ pub(super) fn acl(
     known: &[String],
     database: i64,
     keys: &str,
-    is_node: bool,
+    membership: Membership<'_>,
 ) -> String {
+    let is_node = matches!(membership, Membership::Quorum(_));
+    let in_cluster = matches!(membership, Membership::Cluster { .. });
     let is_wanted = |need: &&Need| match need.part.name {
+        _ if !need.serves(in_cluster) => false,
+        "ssubscribe" | "spublish" | "pubsub|shardnumsub" => {
+            version.is_none_or(|version| version >= (7, 0))
+        }
         name @ ("delifeq" | "delex") => !is_node && known.iter().any(|known| known == name),
         "client|setinfo" => version.is_some_and(|version| version >= (7, 2)),
         "select" => database != 0,
@@ -474,14 +567,14 @@ pub(super) fn acl(
     let commands: Vec<&str> = commands.map(|need| need.part.name).collect();
     format!(
         "ACL SETUSER leasehold on >SECRET resetkeys {} resetchannels &leasehold:wake:* -@all +{}",
-        all_keys(keys, is_node),
+        all_keys(keys, membership),
         commands.join(" +")
     )
 }
 
 /// The locks' own keys, those beside them, the fence counter, and those of the index and the doctor. The nodes of a quorum have keys of
-/// their own for marks and counters.
-fn all_keys(pattern: &str, is_node: bool) -> String {
+/// their own for marks and counters, and those of a cluster a counter for each slot.
+fn all_keys(pattern: &str, membership: Membership<'_>) -> String {
     if pattern == "*" {
         return "~*".into();
     }
@@ -494,9 +587,13 @@ fn all_keys(pattern: &str, is_node: bool) -> String {
     } else {
         format!("{plain} ~{tagged}")
     };
-    let of_node = if is_node { "~leasehold:quorum* " } else { "" };
+    let counters = match membership {
+        Membership::Alone => "~leasehold:fence",
+        Membership::Quorum(_) => "~leasehold:fence ~leasehold:quorum*",
+        Membership::Cluster { .. } => "~leasehold:fence:*",
+    };
     // `{` and `}` mean nothing in a pattern of Redis'.
     format!(
-        "~{pattern} ~{beside} ~leasehold:fence {of_node}~leasehold:index ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*"
+        "~{pattern} ~{beside} {counters} ~leasehold:index ~leasehold:doctor:* ~{{leasehold:doctor:*}}:lh-*"
     )
 }

@@ -236,3 +236,13 @@ fn mark_is_adopted_only_by_a_server_that_never_was_a_replica() {
     let young = adopted("3 60000 17 fedcba9876543210 young", true, Some("-1"));
     assert_eq!(young.as_deref(), Some("3 60000 17 0123456789abcdef young"));
 }
+
+#[test]
+fn each_slot_has_its_counter_and_channel() {
+    for row in rows("slots") {
+        let slot = slot(&row[0]);
+        assert_eq!(slot.to_string(), row[1], "{row:?}");
+        let channel = slot_channel(&channel(ClientId::new(9)), slot);
+        assert_eq!([slot_counter(slot), channel], [row[2].as_str(), &row[3]]);
+    }
+}
