@@ -70,6 +70,7 @@ use super::contract::EntryStore;
 use super::contract::TimestampRequest;
 use super::contract::{Answering, Attach, Done, Store, limit_of};
 use super::quorum::QuorumStore;
+#[cfg(feature = "entries")]
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -77,6 +78,7 @@ use crate::error::StoreError;
 pub(crate) struct RedisStore {
     label: String,
     servers: Arc<Servers>,
+    #[cfg(feature = "entries")]
     clock: Clock,
     /// The longest time limit of a request.
     limit: Duration,
@@ -116,6 +118,7 @@ impl RedisStore {
     fn with(address: Address, attach: Attach, node: Option<(NodeTerms, Seat)>) -> Self {
         Self {
             label: address.to_string(),
+            #[cfg(feature = "entries")]
             clock: attach.clock.clone(),
             limit: attach.limit,
             servers: Servers::open(address, attach, node),
