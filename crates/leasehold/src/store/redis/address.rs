@@ -162,7 +162,6 @@ impl Address {
     }
 
     /// True if the connection is encrypted.
-    #[cfg(any(feature = "doctor", feature = "tls"))]
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.addr, ConnectionAddr::TcpTls { .. })
     }
