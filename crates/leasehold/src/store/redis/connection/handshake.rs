@@ -13,7 +13,7 @@ use crate::error::{NotAMark, Replaced, StoreError, StoreErrorKind};
 use crate::store::redis::address::Address;
 use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
 use crate::store::redis::protocol::{
-    COUNTER, MARK, MARK_ID, WrittenMark, cannot_wait, is_of_replica, texts, wait_for,
+    INDEX, MARK, MARK_ID, WrittenMark, cannot_wait, is_of_replica, texts, wait_for,
 };
 use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
 
@@ -69,7 +69,7 @@ impl Handshake<'_> {
             questions.cmd("GET").arg(MARK);
             MARK
         } else {
-            COUNTER
+            INDEX
         };
         questions.add_command(Scripts::trial(key));
         let replicas = self.address.replicas;
