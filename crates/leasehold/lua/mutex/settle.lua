@@ -13,6 +13,11 @@
 -- Closes the race between checking the owner and extending or deleting the key; see extend.lua.
 local call, KEYS, ARGV = redis.call, KEYS, ARGV
 local values, before, is_strange, ms, is_alone = call('MGET', unpack(KEYS)), 0, false, ARGV[2], ARGV[3] == '!'
+-- A single release, as each of them is in a cluster.
+if #KEYS == 1 and values[1] == ARGV[1] and ms == '0' and not ARGV[3] then
+  call('DEL', KEYS[1])
+  return 'done'
+end
 if ARGV[3] and not is_alone then
   -- The client may count another quorum, or the data may be those of another server; see propose_many.lua.
   local mark, terms, server = values[1] or '', string.match(ARGV[3], '^(%d+ %d+ )(%x+)$')

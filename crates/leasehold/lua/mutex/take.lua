@@ -22,6 +22,14 @@ if last and (#last > #first or #last == #first and last >= first) and not string
     and tonumber(last) <= 9007199254739967 then
   first = string.format('%.0f', last + 1)
 end
+-- A single acquire, as each of them is in a cluster.
+if count == 1 and not some_wait and not ARGV[3] then
+  if not call('SET', KEYS[2], ARGV[1] .. '#' .. first, 'NX', 'PX', ARGV[2]) then
+    return '0 1'
+  end
+  call('SET', KEYS[1], first)
+  return first
+end
 -- The next fence after the first one: what comes before its last two digits, and those as bytes; 57 is '9'.
 local head, tens, ones
 local char, ttl, block, has_each, others, drawn = string.char, ARGV[count + 1], 1, #ARGV > count + 1, '', 0

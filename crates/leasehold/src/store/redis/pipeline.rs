@@ -871,8 +871,8 @@ impl Flight {
             return is_free && !self.serial && self.batches < BATCHES;
         }
         let most = match self.scripts.counters() {
-            // Most batches have one step.
-            Counters::BySlot => MOST,
+            // Most batches have one step. The next ones are on their way while answers are delivered.
+            Counters::BySlot => 2 * MOST,
             _ if self.is_fast => 1,
             _ => BATCHES,
         };
