@@ -220,8 +220,11 @@ impl Servers {
     /// The server that has this key.
     pub(super) fn of(&self, key: &str) -> Arc<Server> {
         let map = self.read();
-        let owner = map.owners.get(usize::from(slot(key))).copied();
-        let owner = map.servers.get(usize::from(owner.unwrap_or_default()));
+        let owner = match &*map.owners {
+            [] => 0,
+            owners => owners[usize::from(slot(key))],
+        };
+        let owner = map.servers.get(usize::from(owner));
         // There is one always: what has a slot is not given up, nor is the last one.
         let any = || map.servers.iter().flatten().next();
         let known = owner.and_then(Option::as_ref).or_else(any);
