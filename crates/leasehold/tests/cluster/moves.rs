@@ -107,6 +107,27 @@ async fn an_operator_breaks_a_lock_that_has_moved() {
     .await;
 }
 
+/// The server forgets `ASKING` after one command.
+#[cfg(feature = "entries")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_has_moved_is_read_and_watched() {
+    let cluster = RedisCluster::start(2, 0);
+    let client = connect(&cluster).await;
+    let moving = Moving::new(&cluster, "{m}x");
+    cluster
+        .primary(cluster.slot("{m}x"))
+        .cli(&["SET", "{m}x", "no entry"]);
+    let entries = client.entries();
+    let keys = [entries.key("{m}x").expect("a key")];
+    let read = async || soon("it is read", entries.look(&keys, true)).await;
+    read().await.expect("before");
+    let to = moving.another();
+    moving.until(Moment::Keys, to);
+    read().await.expect("by its node to come");
+    moving.to_its_end(Moment::Keys, to);
+    read().await.expect("after");
+}
+
 /// One slot moves thirty times, while clients renew and take its locks. The campaign in `scripts/soak` moves it more often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lease_is_lost_while_its_slot_moves_again_and_again() {
