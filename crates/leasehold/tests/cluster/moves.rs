@@ -128,6 +128,27 @@ async fn a_value_that_has_moved_is_read_and_watched() {
     read().await.expect("after");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_sees_all_names_at_each_moment() {
+    at_each_moment(async |moving, [one, other], moment| {
+        let lease = take(&one, moving.name).await;
+        let index = "leasehold:index";
+        let node = moving.cluster.primary(moving.cluster.slot(index));
+        node.cli(&["ZADD", index, "9999999999999", moving.name]);
+        let to = moving.another();
+        moving.until(moment, to);
+        let what = format!("{moment:?}");
+        let names = soon(&what, other.names()).await.expect(&what);
+        assert!(
+            names.iter().any(|name| name == moving.name),
+            "{what}: {names:?}"
+        );
+        moving.to_its_end(moment, to);
+        lease.release().await.expect("held");
+    })
+    .await;
+}
+
 /// One slot moves thirty times, while clients renew and take its locks. The campaign in `scripts/soak` moves it more often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lease_is_lost_while_its_slot_moves_again_and_again() {
