@@ -149,6 +149,29 @@ async fn an_operator_sees_all_names_at_each_moment() {
     .await;
 }
 
+/// A script that drops the last of them may not look for the queue: the server takes that for a key at the other node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_have_gone_do_not_refuse_who_asks_during_a_move() {
+    let cluster = RedisCluster::start(2, 0);
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let moving = Moving::new(&cluster, "{m}x");
+    let lease = take(&one, moving.name).await;
+    let node = cluster.primary(cluster.slot(moving.name));
+    let gone = format!("lh1.{}.{}.h:1:", "0".repeat(32), "0".repeat(16));
+    node.cli(&["ZADD", "{m}x:lh-queue", "1", &gone]);
+    let record = "exclusive 30000 1 - 1";
+    node.cli(&["HSET", "{m}x:lh-waiters", &gone, record]);
+    let to = moving.another();
+    moving.until(Moment::Begun, to);
+    let lock = other.mutex(moving.name).ttl(TTL);
+    let asks = beside(async move { lock.acquire().await });
+    sleep(millis(300)).await;
+    moving.to_its_end(Moment::Begun, to);
+    lease.release().await.expect("held");
+    let next = joined("its turn", asks).await.expect("its turn");
+    next.release().await.expect("held");
+}
+
 /// One slot moves thirty times, while clients renew and take its locks. The campaign in `scripts/soak` moves it more often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lease_is_lost_while_its_slot_moves_again_and_again() {

@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //!
-//! - **M1** A step is at one server at a time: it goes on only after a node has refused to execute it, or before it was sent.
+//! - **M1** A step is at one server at a time: it goes on only after a node has refused it or broken it off, or before it was sent. Every
+//!   step is safe to repeat.
 //! - **M2** Where a slot is, the nodes decide. A map that is out of date costs time, and nothing else.
 //! - **M3** A lease whose slot has another node is doubtful, and renewed at once (L4): a replica that took over may not know it.
 

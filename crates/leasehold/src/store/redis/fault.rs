@@ -141,6 +141,9 @@ impl Redirect {
         match kind {
             ServerErrorKind::TryAgain => return Some(Self::TryAgain),
             ServerErrorKind::ClusterDown => return Some(Self::Down),
+            // A script found its keys, deleted one of them, and looked for it again: in a slot that is being moved, a key that is missing
+            // is at the other node.
+            _ if error.to_string().contains("non local key") => return Some(Self::TryAgain),
             _ => {}
         }
         let (place, slot) = error.redirect_node()?;
