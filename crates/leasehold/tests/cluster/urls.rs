@@ -3,7 +3,7 @@
 use leasehold::{Client, StoreErrorKind};
 use testkit::{RedisCluster, RedisServer};
 
-use crate::common::{invalid, store_error, take};
+use crate::common::{TTL, eventually, invalid, store_error, take};
 use crate::scene::connect;
 
 /// Takes and releases locks on all nodes.
@@ -59,6 +59,37 @@ async fn a_user_that_may_not_ask_for_the_slots_is_sent_on() {
         node.cli(&["ACL", "SETUSER", "default", "-cluster|slots"]);
     }
     works(&connect(&cluster).await).await;
+}
+
+/// Nobody tells such a user who has the slots of a node that is silent. The others know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_not_ask_for_the_slots_needs_no_first_node() {
+    let cluster = RedisCluster::start(3, 3);
+    for node in cluster.nodes() {
+        node.cli(&["ACL", "SETUSER", "default", "-cluster|slots"]);
+    }
+    let client = connect(&cluster).await;
+    works(&client).await;
+    let first = &cluster.nodes()[0];
+    let follows = |other: &&RedisServer| {
+        let role = other.cli(&["ROLE"]);
+        let role = role.array();
+        role[0].text() == "slave" && role[2].int() == i64::from(first.port())
+    };
+    let replica = cluster.nodes().iter().find(follows).expect("it has one");
+    first.kill();
+    cluster.failover(replica, "TAKEOVER");
+    eventually("the others serve all slots", async || {
+        let mut all = true;
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            match client.mutex(name).ttl(TTL).try_acquire().await {
+                Ok(Some(lease)) => lease.release().await.expect("held"),
+                _ => all = false,
+            }
+        }
+        all
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

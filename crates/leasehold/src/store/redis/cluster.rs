@@ -437,13 +437,34 @@ impl Servers {
             match told.map(|told| read_slots(&told, from)) {
                 Ok(Some(told)) => self.learn(told),
                 // The detours remain.
-                Err(error) if error.kind == StoreErrorKind::Denied => {}
+                Err(error) if error.kind == StoreErrorKind::Denied => self.avoid_silent(),
                 _ => continue,
             }
             self.looked.send_modify(|looked| *looked += 1);
             return true;
         }
         false
+    }
+
+    /// This user may not ask. So a node that answers gets the slots of those that do not, until it says where they are.
+    fn avoid_silent(&self) {
+        let mut guard = self.write();
+        let Map {
+            servers, owners, ..
+        } = &mut *guard;
+        let is_up = |known: &Option<Known>| known.as_ref().is_some_and(|it| it.server.is_up());
+        let is_up: Vec<bool> = servers.iter().map(is_up).collect();
+        let Some(up) = is_up.iter().position(|is_up| *is_up) else {
+            return;
+        };
+        let up = u16::try_from(up).unwrap_or_default();
+        owners.resize(usize::from(SLOTS), up);
+        for owner in owners
+            .iter_mut()
+            .filter(|owner| !is_up[usize::from(**owner)])
+        {
+            *owner = up;
+        }
     }
 
     /// Makes the map anew.
