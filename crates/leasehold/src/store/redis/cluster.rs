@@ -667,16 +667,21 @@ fn pause(tries: u32) -> Duration {
     (first * tries.min(10)).min(longest)
 }
 
-/// The slots that have another primary now.
+/// The slots that another primary has now, or none: whoever gets them may not know their locks.
 fn changed(before: &Told, now: &Told) -> Arc<[RangeInclusive<u16>]> {
     let mut changed = Vec::new();
     for (first, range) in before {
         let later = now.range(..=range.last).rev();
         let later = later.take_while(|(_, later)| later.last >= *first);
-        for (begin, later) in later.filter(|(_, later)| later.id != range.id) {
-            changed.push(*begin.max(first)..=later.last.min(range.last));
+        // From the last slot to the first.
+        let mut last = Some(range.last);
+        for (begin, same) in later.filter(|(_, later)| later.id == range.id) {
+            changed.extend(last.map(|last| same.last + 1..=last));
+            last = begin.checked_sub(1).filter(|last| last >= first);
         }
+        changed.extend(last.map(|last| *first..=last));
     }
+    changed.retain(|range| !range.is_empty());
     changed.into()
 }
 
@@ -751,4 +756,37 @@ fn hostname(more: &Value) -> Option<&str> {
     let mut pairs = words.chunks_exact(2);
     let pair = pairs.find(|pair| text(pair[0]) == Some("hostname"))?;
     text(pair[1]).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(ranges: &[(u16, u16, &str)]) -> Told {
+        let range = |&(first, last, id): &(u16, u16, &str)| {
+            let (primary, id) = ((id.to_owned(), 6379), id.to_owned());
+            (first, Range { last, primary, id })
+        };
+        ranges.iter().map(range).collect()
+    }
+
+    #[test]
+    fn slot_without_its_primary_is_in_doubt() {
+        let before = told(&[(0, 99, "a"), (100, 199, "b")]);
+        let by = |now: &[(u16, u16, &str)]| changed(&before, &told(now)).to_vec();
+        assert!(by(&[(0, 99, "a"), (100, 16_383, "b")]).is_empty());
+        assert!(by(&[(0, 49, "a"), (50, 99, "a"), (100, 199, "b")]).is_empty());
+        assert_eq!(by(&[(0, 99, "a"), (100, 199, "c")]), [100..=199]);
+        assert_eq!(
+            by(&[(0, 9, "a"), (10, 10, "b"), (11, 99, "a"), (100, 199, "b")]),
+            [10..=10]
+        );
+        assert_eq!(by(&[(0, 150, "a"), (151, 199, "b")]), [100..=150]);
+        // No node has them for now.
+        assert_eq!(by(&[(10, 99, "a")]), [0..=9, 100..=199]);
+        assert_eq!(
+            by(&[(0, 49, "a"), (120, 149, "b")]),
+            [50..=99, 150..=199, 100..=119]
+        );
+    }
 }
