@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use leasehold::{Client, Lease};
+#[cfg(feature = "entries")]
+use leasehold_core::cache::Step;
 use testkit::RedisCluster;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -126,6 +128,32 @@ async fn a_value_that_has_moved_is_read_and_watched() {
     read().await.expect("by its node to come");
     moving.to_its_end(Moment::Keys, to);
     read().await.expect("after");
+}
+
+/// It has two keys, of which one does not exist.
+#[cfg(feature = "entries")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_on_an_entry_says_that_its_slot_is_moved() {
+    let cluster = RedisCluster::start(2, 0);
+    let url = format!("redis+cluster://{}", cluster.addresses());
+    let client = Client::builder().request_timeout(millis(300));
+    let client = client.connect(&url).await.expect("it works");
+    let moving = Moving::new(&cluster, "{m}x");
+    let node = cluster.primary(cluster.slot(moving.name));
+    node.cli(&["SET", moving.name, "no entry"]);
+    moving.until(Moment::Begun, moving.another());
+    let entries = client.entries();
+    let key = entries.key(moving.name).expect("a key");
+    let step = Step::Invalidate { remove: false };
+    let refused = soon("it is refused", entries.take(&key, &step)).await;
+    let error = refused.expect_err("its keys are at two nodes");
+    assert_eq!(
+        error.kind,
+        leasehold::StoreErrorKind::Unavailable,
+        "{error}"
+    );
+    assert!(error.detail.contains("is being moved"), "{error}");
+    assert!(!error.may_have_taken_effect, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -276,21 +276,30 @@ impl Servers {
                 answer
             };
             let answer = server.connection.call(left, ask).await;
-            let is_late = clock.now().since(begun) >= limit;
-            let Some(redirect) = redirect.filter(|_| !is_late) else {
+            let Some(redirect) = redirect else {
                 return answer;
             };
             detours += 1;
-            if detours > QUICK_DETOURS {
-                clock.sleep(pause(detours)).await;
-            }
             let from = server.connection.address();
+            let waits = matches!(redirect, Redirect::TryAgain | Redirect::Down);
+            let waits = waits || detours > QUICK_DETOURS;
+            let pause = if waits {
+                pause(detours)
+            } else {
+                Duration::ZERO
+            };
+            if clock.now().after(pause).since(begun) >= limit {
+                let (unavailable, why) = (StoreErrorKind::Unavailable, redirect.describe());
+                return Err(StoreError::new(from.to_string(), unavailable, why));
+            }
+            if waits {
+                clock.sleep(pause).await;
+            }
             (server, asks) = match redirect {
                 Redirect::Moved { slot, to } => (self.moved(from, slot, to), false),
                 Redirect::Ask { to } => (self.at(from, to), true),
                 Redirect::TryAgain | Redirect::Down => {
                     self.stale.notify_one();
-                    clock.sleep(pause(detours)).await;
                     (self.of(key), false)
                 }
             };
@@ -550,10 +559,14 @@ impl Servers {
 
 impl Cluster for Servers {
     fn follow(&self, from: &Address, redirect: Redirect, step: Step, mut waiting: PendingReply) {
+        if waiting.is_answered() {
+            // Its time limit has passed, and who asked may have undone it meanwhile.
+            return;
+        }
         waiting.detours += 1;
         let (key, detours) = (waiting.name.key(), waiting.detours);
         let is_alone = is_settle(&step) && detours % 2 == 1;
-        let mut why = "the nodes of the cluster send the request to each other";
+        let why = redirect.describe();
         let quick = match redirect {
             Redirect::Moved { slot, to } => Some((self.moved(from, slot, to), Detour::default())),
             Redirect::Ask { to } => {
@@ -561,14 +574,10 @@ impl Cluster for Servers {
                 Some((self.at(from, to), Detour { asking, alone }))
             }
             Redirect::TryAgain => {
-                why = "the slot of its keys is being moved to another node";
                 let (asking, alone) = (false, true);
                 is_alone.then(|| (self.of(key), Detour { asking, alone }))
             }
-            Redirect::Down => {
-                why = "no node of the cluster serves the slot of its keys";
-                None
-            }
+            Redirect::Down => None,
         };
         match quick.filter(|_| detours <= QUICK_DETOURS || is_alone) {
             Some((server, detour)) => server.push_on(step, waiting, detour),

@@ -134,6 +134,17 @@ pub(super) enum Redirect {
 }
 
 impl Redirect {
+    /// Why a request that meets it again and again cannot be executed.
+    pub(super) const fn describe(&self) -> &'static str {
+        match self {
+            Self::Moved { .. } | Self::Ask { .. } => {
+                "the nodes of the cluster send the request to each other"
+            }
+            Self::TryAgain => "the slot of its keys is being moved to another node",
+            Self::Down => "no node of the cluster serves the slot of its keys",
+        }
+    }
+
     pub(super) fn of(error: &RedisError) -> Option<Self> {
         let ErrorKind::Server(kind) = error.kind() else {
             return None;
