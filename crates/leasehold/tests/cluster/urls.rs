@@ -4,7 +4,7 @@ use leasehold::{Client, StoreErrorKind};
 use testkit::{RedisCluster, RedisServer};
 
 use crate::common::{TTL, eventually, invalid, store_error, take};
-use crate::scene::connect;
+use crate::scene::{Moment, Moving, connect, soon};
 
 /// Takes and releases locks on all nodes.
 async fn works(client: &Client) {
@@ -59,6 +59,33 @@ async fn a_user_that_may_not_ask_for_the_slots_is_sent_on() {
         node.cli(&["ACL", "SETUSER", "default", "-cluster|slots"]);
     }
     works(&connect(&cluster).await).await;
+}
+
+/// The certificates are for the names of the nodes, and a node that sends a step on says an address.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_with_tls_are_known_by_their_names() {
+    let cluster = RedisServer::builder()
+        .tls()
+        .args(["--bind", "127.0.0.1", "127.0.0.2"])
+        .args(["--cluster-announce-ip", "127.0.0.2"])
+        .args(["--cluster-announce-hostname", "localhost"])
+        .start_cluster(2, 0);
+    let first = &cluster.nodes()[0];
+    let (port, ca) = (first.tls_port(), first.ca_path().display());
+    let url = format!("rediss+cluster://localhost:{port}/?tls_ca={ca}");
+    let client = Client::connect(&url).await.expect("it works");
+    let lease = take(&client, "{m}x").await;
+    let moving = Moving::new(&cluster, "{m}x");
+    for moment in [Moment::Lock, Moment::After, Moment::Before] {
+        let to = moving.another();
+        moving.until(moment, to);
+        let what = format!("{moment:?}");
+        soon(&what, lease.extend(TTL)).await.expect(&what);
+        moving.to_its_end(moment, to);
+        soon(&what, lease.extend(TTL)).await.expect(&what);
+    }
+    lease.release().await.expect("held");
 }
 
 /// Nobody tells such a user who has the slots of a node that is silent. The others know.

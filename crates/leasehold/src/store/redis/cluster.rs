@@ -126,6 +126,15 @@ struct Map {
     owners: Vec<u16>,
     /// The last answer to `CLUSTER SLOTS`.
     told: Told,
+    /// From the same answer.
+    names: Names,
+}
+
+impl Map {
+    /// The place of a node that another one names.
+    fn named(&self, place: Place) -> Place {
+        self.names.get(&place).cloned().unwrap_or(place)
+    }
 }
 
 /// A server in the map.
@@ -139,6 +148,9 @@ struct Known {
 
 /// The ranges of slots, by their first one.
 type Told = BTreeMap<u16, Range>;
+
+/// The places of nodes by their host names, for which the certificates are, where nodes name each other by address.
+type Names = BTreeMap<Place, Place>;
 
 struct Range {
     last: u16,
@@ -163,6 +175,7 @@ impl Servers {
                 servers: Vec::new(),
                 owners: Vec::new(),
                 told: Told::new(),
+                names: Names::new(),
             }),
             stale: Arc::default(),
             looked: watch::Sender::new(0),
@@ -414,14 +427,16 @@ impl Servers {
     /// The server at this place, as the server `from` says; without a host, at another port of the same host.
     fn at(&self, from: &Address, place: Place) -> Arc<Server> {
         let mut map = self.write();
-        let number = self.number_of(&mut map, beside(from, place));
+        let place = map.named(beside(from, place));
+        let number = self.number_of(&mut map, place);
         server_with(&map, number)
     }
 
     /// A node says that this slot is at another one.
     fn moved(&self, from: &Address, slot: u16, to: Place) -> Arc<Server> {
         let mut map = self.write();
-        let number = self.number_of(&mut map, beside(from, to));
+        let to = map.named(beside(from, to));
+        let number = self.number_of(&mut map, to);
         if let Some(owner) = map.owners.get_mut(usize::from(slot)) {
             *owner = number;
         }
@@ -444,7 +459,7 @@ impl Servers {
             let told: Result<Value, _> = server.connection.call(TELLS_WITHIN, ask).await;
             let from = server.connection.address();
             match told.map(|told| read_slots(&told, from)) {
-                Ok(Some(told)) => self.learn(told),
+                Ok(Some((told, names))) => self.learn(told, names),
                 // The detours remain.
                 Err(error) if error.kind == StoreErrorKind::Denied => self.avoid_silent(),
                 _ => continue,
@@ -477,7 +492,7 @@ impl Servers {
     }
 
     /// Makes the map anew.
-    fn learn(&self, told: Told) {
+    fn learn(&self, told: Told, names: Names) {
         let now = self.attach.clock.now();
         let mut guard = self.write();
         let map = &mut *guard;
@@ -490,7 +505,7 @@ impl Servers {
             owners[usize::from(*first)..=usize::from(range.last)].fill(number);
         }
         let changed = changed(&map.told, &told);
-        (map.owners, map.told) = (owners, told);
+        (map.owners, map.told, map.names) = (owners, told, names);
         let (mut homeless, mut gone) = (Vec::new(), Vec::new());
         for (slot, has_slots) in map.servers.iter_mut().zip(has_slots) {
             let Some(known) = slot.as_mut() else {
@@ -633,10 +648,10 @@ pub(super) fn is_alone(given: &Address) -> StoreError {
     StoreError::new(given.to_string(), StoreErrorKind::Misconfigured, why)
 }
 
-/// A place as a server names it: without a host, it is on the same host.
+/// A place as a server names it: without a host, it is on the same host. A node may not know its own name, and says `?`.
 fn beside(from: &Address, (host, port): Place) -> Place {
     match from.place() {
-        Some((same, _)) if host.is_empty() => (same, port),
+        Some((same, _)) if host.is_empty() || host == "?" => (same, port),
         _ => (host, port),
     }
 }
@@ -695,10 +710,10 @@ fn changed(before: &Told, now: &Told) -> Arc<[RangeInclusive<u16>]> {
 }
 
 /// Reads the answer of a node to `CLUSTER SLOTS`.
-fn read_slots(value: &Value, from: &Address) -> Option<Told> {
-    let mut told = Told::new();
+fn read_slots(value: &Value, from: &Address) -> Option<(Told, Names)> {
+    let (mut told, mut names) = (Told::new(), Names::new());
     for range in array(value)? {
-        let [first, last, primary, ..] = array(range)? else {
+        let [first, last, primary, replicas @ ..] = array(range)? else {
             return None;
         };
         let slot = |value| u16::try_from(number(value)?).ok();
@@ -712,8 +727,16 @@ fn read_slots(value: &Value, from: &Address) -> Option<Told> {
             id: text(array(primary)?.get(2)?)?.to_owned(),
         };
         told.insert(first, range);
+        for node in iter::once(primary).chain(replicas) {
+            let said = array(node).and_then(|node| said_place(node, from));
+            if let Some((said, place)) = said.zip(place_of(node, from))
+                && said != place
+            {
+                names.insert(said, place);
+            }
+        }
     }
-    (!told.is_empty()).then_some(told)
+    (!told.is_empty()).then_some((told, names))
 }
 
 /// A node of a cluster, and the ranges of slots that it has: none, if it is a replica.
@@ -747,11 +770,16 @@ pub(super) fn read_nodes(value: &Value, from: &Address) -> Option<Vec<ToldNode>>
 /// Where a node is, in an answer to `CLUSTER SLOTS`.
 fn place_of(node: &Value, from: &Address) -> Option<Place> {
     let node = array(node)?;
-    // The node that answers may not know its own name.
-    let host = node.first().and_then(text).filter(|host| *host != "?");
+    let (host, port) = said_place(node, from)?;
     // A certificate is made for a name.
     let name = node.get(3).filter(|_| from.is_encrypted());
-    let host = name.and_then(hostname).or(host).unwrap_or_default();
+    let name = name.and_then(hostname).map(str::to_owned);
+    Some((name.unwrap_or(host), port))
+}
+
+/// Where nodes say that a node is, also when they send a request there.
+fn said_place(node: &[Value], from: &Address) -> Option<Place> {
+    let host = node.first().and_then(text).unwrap_or_default();
     let port = u16::try_from(number(node.get(1)?)?).ok()?;
     Some(beside(from, (host.to_owned(), port)))
 }
