@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use leasehold::{Client, Lease};
+#[cfg(feature = "entries")]
+use leasehold_core::cache::Step;
 use testkit::RedisCluster;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -105,6 +107,97 @@ async fn an_operator_breaks_a_lock_that_has_moved() {
         lost(soon(&what, lease.release()).await);
     })
     .await;
+}
+
+/// The server forgets `ASKING` after one command.
+#[cfg(feature = "entries")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_has_moved_is_read_and_watched() {
+    let cluster = RedisCluster::start(2, 0);
+    let client = connect(&cluster).await;
+    let moving = Moving::new(&cluster, "{m}x");
+    cluster
+        .primary(cluster.slot("{m}x"))
+        .cli(&["SET", "{m}x", "no entry"]);
+    let entries = client.entries();
+    let keys = [entries.key("{m}x").expect("a key")];
+    let read = async || soon("it is read", entries.look(&keys, true)).await;
+    read().await.expect("before");
+    let to = moving.another();
+    moving.until(Moment::Keys, to);
+    read().await.expect("by its node to come");
+    moving.to_its_end(Moment::Keys, to);
+    read().await.expect("after");
+}
+
+/// It has two keys, of which one does not exist.
+#[cfg(feature = "entries")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_on_an_entry_says_that_its_slot_is_moved() {
+    let cluster = RedisCluster::start(2, 0);
+    let url = format!("redis+cluster://{}", cluster.addresses());
+    let client = Client::builder().request_timeout(millis(300));
+    let client = client.connect(&url).await.expect("it works");
+    let moving = Moving::new(&cluster, "{m}x");
+    let node = cluster.primary(cluster.slot(moving.name));
+    node.cli(&["SET", moving.name, "no entry"]);
+    moving.until(Moment::Begun, moving.another());
+    let entries = client.entries();
+    let key = entries.key(moving.name).expect("a key");
+    let step = Step::Invalidate { remove: false };
+    let refused = soon("it is refused", entries.take(&key, &step)).await;
+    let error = refused.expect_err("its keys are at two nodes");
+    assert_eq!(
+        error.kind,
+        leasehold::StoreErrorKind::Unavailable,
+        "{error}"
+    );
+    assert!(error.detail.contains("is being moved"), "{error}");
+    assert!(!error.may_have_taken_effect, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_sees_all_names_at_each_moment() {
+    at_each_moment(async |moving, [one, other], moment| {
+        let lease = take(&one, moving.name).await;
+        let index = "leasehold:index";
+        let node = moving.cluster.primary(moving.cluster.slot(index));
+        node.cli(&["ZADD", index, "9999999999999", moving.name]);
+        let to = moving.another();
+        moving.until(moment, to);
+        let what = format!("{moment:?}");
+        let names = soon(&what, other.names()).await.expect(&what);
+        assert!(
+            names.iter().any(|name| name == moving.name),
+            "{what}: {names:?}"
+        );
+        moving.to_its_end(moment, to);
+        lease.release().await.expect("held");
+    })
+    .await;
+}
+
+/// A script that drops the last of them may not look for the queue: the server takes that for a key at the other node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_have_gone_do_not_refuse_who_asks_during_a_move() {
+    let cluster = RedisCluster::start(2, 0);
+    let (one, other) = (connect(&cluster).await, connect(&cluster).await);
+    let moving = Moving::new(&cluster, "{m}x");
+    let lease = take(&one, moving.name).await;
+    let node = cluster.primary(cluster.slot(moving.name));
+    let gone = format!("lh1.{}.{}.h:1:", "0".repeat(32), "0".repeat(16));
+    node.cli(&["ZADD", "{m}x:lh-queue", "1", &gone]);
+    let record = "exclusive 30000 1 - 1";
+    node.cli(&["HSET", "{m}x:lh-waiters", &gone, record]);
+    let to = moving.another();
+    moving.until(Moment::Begun, to);
+    let lock = other.mutex(moving.name).ttl(TTL);
+    let asks = beside(async move { lock.acquire().await });
+    sleep(millis(300)).await;
+    moving.to_its_end(Moment::Begun, to);
+    lease.release().await.expect("held");
+    let next = joined("its turn", asks).await.expect("its turn");
+    next.release().await.expect("held");
 }
 
 /// One slot moves thirty times, while clients renew and take its locks. The campaign in `scripts/soak` moves it more often.

@@ -3,8 +3,8 @@
 use leasehold::{Client, StoreErrorKind};
 use testkit::{RedisCluster, RedisServer};
 
-use crate::common::{invalid, store_error, take};
-use crate::scene::connect;
+use crate::common::{TTL, eventually, invalid, store_error, take};
+use crate::scene::{Moment, Moving, connect, soon};
 
 /// Takes and releases locks on all nodes.
 async fn works(client: &Client) {
@@ -59,6 +59,64 @@ async fn a_user_that_may_not_ask_for_the_slots_is_sent_on() {
         node.cli(&["ACL", "SETUSER", "default", "-cluster|slots"]);
     }
     works(&connect(&cluster).await).await;
+}
+
+/// The certificates are for the names of the nodes, and a node that sends a step on says an address.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_with_tls_are_known_by_their_names() {
+    let cluster = RedisServer::builder()
+        .tls()
+        .args(["--bind", "127.0.0.1", "127.0.0.2"])
+        .args(["--cluster-announce-ip", "127.0.0.2"])
+        .args(["--cluster-announce-hostname", "localhost"])
+        .start_cluster(2, 0);
+    let first = &cluster.nodes()[0];
+    let (port, ca) = (first.tls_port(), first.ca_path().display());
+    let url = format!("rediss+cluster://localhost:{port}/?tls_ca={ca}");
+    let client = Client::connect(&url).await.expect("it works");
+    let lease = take(&client, "{m}x").await;
+    let moving = Moving::new(&cluster, "{m}x");
+    for moment in [Moment::Lock, Moment::After, Moment::Before] {
+        let to = moving.another();
+        moving.until(moment, to);
+        let what = format!("{moment:?}");
+        soon(&what, lease.extend(TTL)).await.expect(&what);
+        moving.to_its_end(moment, to);
+        soon(&what, lease.extend(TTL)).await.expect(&what);
+    }
+    lease.release().await.expect("held");
+}
+
+/// Nobody tells such a user who has the slots of a node that is silent. The others know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_not_ask_for_the_slots_needs_no_first_node() {
+    let cluster = RedisCluster::start(3, 3);
+    for node in cluster.nodes() {
+        node.cli(&["ACL", "SETUSER", "default", "-cluster|slots"]);
+    }
+    let client = connect(&cluster).await;
+    works(&client).await;
+    let first = &cluster.nodes()[0];
+    let follows = |other: &&RedisServer| {
+        let role = other.cli(&["ROLE"]);
+        let role = role.array();
+        role[0].text() == "slave" && role[2].int() == i64::from(first.port())
+    };
+    let replica = cluster.nodes().iter().find(follows).expect("it has one");
+    first.kill();
+    cluster.failover(replica, "TAKEOVER");
+    eventually("the others serve all slots", async || {
+        let mut all = true;
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            match client.mutex(name).ttl(TTL).try_acquire().await {
+                Ok(Some(lease)) => lease.release().await.expect("held"),
+                _ => all = false,
+            }
+        }
+        all
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

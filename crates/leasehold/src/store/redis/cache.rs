@@ -137,11 +137,12 @@ async fn values(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Sends a read. With `watch`, the server reports the next change of these keys, unless this user may not ask for that.
+/// Sends a read. With `watch`, the server reports the next change of these keys, unless this user may not ask for that, or the node does
+/// not own their slot yet: both `ASKING` and `CLIENT CACHING` are for the next command only.
 async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Value> {
     let mut connection = connected.wire.clone();
     let tracks = connected.tracking.get();
-    if !watch || tracks == Some(&false) {
+    if !watch || tracks == Some(&false) || connection.is_asking() {
         return look.query_async(&mut connection).await;
     }
     let mut all = pipe();

@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //!
-//! - **M1** A step is at one server at a time: it goes on only after a node has refused to execute it, or before it was sent.
+//! - **M1** A step is at one server at a time: it goes on only after a node has refused it or broken it off, or before it was sent. Every
+//!   step is safe to repeat.
 //! - **M2** Where a slot is, the nodes decide. A map that is out of date costs time, and nothing else.
 //! - **M3** A lease whose slot has another node is doubtful, and renewed at once (L4): a replica that took over may not know it.
 
@@ -125,6 +126,15 @@ struct Map {
     owners: Vec<u16>,
     /// The last answer to `CLUSTER SLOTS`.
     told: Told,
+    /// From the same answer.
+    names: Names,
+}
+
+impl Map {
+    /// The place of a node that another one names.
+    fn named(&self, place: Place) -> Place {
+        self.names.get(&place).cloned().unwrap_or(place)
+    }
 }
 
 /// A server in the map.
@@ -138,6 +148,9 @@ struct Known {
 
 /// The ranges of slots, by their first one.
 type Told = BTreeMap<u16, Range>;
+
+/// The places of nodes by their host names, for which the certificates are, where nodes name each other by address.
+type Names = BTreeMap<Place, Place>;
 
 struct Range {
     last: u16,
@@ -162,6 +175,7 @@ impl Servers {
                 servers: Vec::new(),
                 owners: Vec::new(),
                 told: Told::new(),
+                names: Names::new(),
             }),
             stale: Arc::default(),
             looked: watch::Sender::new(0),
@@ -278,21 +292,30 @@ impl Servers {
                 answer
             };
             let answer = server.connection.call(left, ask).await;
-            let is_late = clock.now().since(begun) >= limit;
-            let Some(redirect) = redirect.filter(|_| !is_late) else {
+            let Some(redirect) = redirect else {
                 return answer;
             };
             detours += 1;
-            if detours > QUICK_DETOURS {
-                clock.sleep(pause(detours)).await;
-            }
             let from = server.connection.address();
+            let waits = matches!(redirect, Redirect::TryAgain | Redirect::Down);
+            let waits = waits || detours > QUICK_DETOURS;
+            let pause = if waits {
+                pause(detours)
+            } else {
+                Duration::ZERO
+            };
+            if clock.now().after(pause).since(begun) >= limit {
+                let (unavailable, why) = (StoreErrorKind::Unavailable, redirect.describe());
+                return Err(StoreError::new(from.to_string(), unavailable, why));
+            }
+            if waits {
+                clock.sleep(pause).await;
+            }
             (server, asks) = match redirect {
                 Redirect::Moved { slot, to } => (self.moved(from, slot, to), false),
                 Redirect::Ask { to } => (self.at(from, to), true),
                 Redirect::TryAgain | Redirect::Down => {
                     self.stale.notify_one();
-                    clock.sleep(pause(detours)).await;
                     (self.of(key), false)
                 }
             };
@@ -407,14 +430,16 @@ impl Servers {
     /// The server at this place, as the server `from` says; without a host, at another port of the same host.
     fn at(&self, from: &Address, place: Place) -> Arc<Server> {
         let mut map = self.write();
-        let number = self.number_of(&mut map, beside(from, place));
+        let place = map.named(beside(from, place));
+        let number = self.number_of(&mut map, place);
         server_with(&map, number)
     }
 
     /// A node says that this slot is at another one.
     fn moved(&self, from: &Address, slot: u16, to: Place) -> Arc<Server> {
         let mut map = self.write();
-        let number = self.number_of(&mut map, beside(from, to));
+        let to = map.named(beside(from, to));
+        let number = self.number_of(&mut map, to);
         if let Some(owner) = map.owners.get_mut(usize::from(slot)) {
             *owner = number;
         }
@@ -437,9 +462,9 @@ impl Servers {
             let told: Result<Value, _> = server.connection.call(TELLS_WITHIN, ask).await;
             let from = server.connection.address();
             match told.map(|told| read_slots(&told, from)) {
-                Ok(Some(told)) => self.learn(told),
+                Ok(Some((told, names))) => self.learn(told, names),
                 // The detours remain.
-                Err(error) if error.kind == StoreErrorKind::Denied => {}
+                Err(error) if error.kind == StoreErrorKind::Denied => self.avoid_silent(),
                 _ => continue,
             }
             self.looked.send_modify(|looked| *looked += 1);
@@ -448,8 +473,29 @@ impl Servers {
         false
     }
 
+    /// This user may not ask. So a node that answers gets the slots of those that do not, until it says where they are.
+    fn avoid_silent(&self) {
+        let mut guard = self.write();
+        let Map {
+            servers, owners, ..
+        } = &mut *guard;
+        let is_up = |known: &Option<Known>| known.as_ref().is_some_and(|it| it.server.is_up());
+        let is_up: Vec<bool> = servers.iter().map(is_up).collect();
+        let Some(up) = is_up.iter().position(|is_up| *is_up) else {
+            return;
+        };
+        let up = u16::try_from(up).unwrap_or_default();
+        owners.resize(usize::from(SLOTS), up);
+        for owner in owners
+            .iter_mut()
+            .filter(|owner| !is_up[usize::from(**owner)])
+        {
+            *owner = up;
+        }
+    }
+
     /// Makes the map anew.
-    fn learn(&self, told: Told) {
+    fn learn(&self, told: Told, names: Names) {
         let now = self.attach.clock.now();
         let mut guard = self.write();
         let map = &mut *guard;
@@ -462,7 +508,7 @@ impl Servers {
             owners[usize::from(*first)..=usize::from(range.last)].fill(number);
         }
         let changed = changed(&map.told, &told);
-        (map.owners, map.told) = (owners, told);
+        (map.owners, map.told, map.names) = (owners, told, names);
         let (mut homeless, mut gone) = (Vec::new(), Vec::new());
         for (slot, has_slots) in map.servers.iter_mut().zip(has_slots) {
             let Some(known) = slot.as_mut() else {
@@ -531,10 +577,14 @@ impl Servers {
 
 impl Cluster for Servers {
     fn follow(&self, from: &Address, redirect: Redirect, step: Step, mut waiting: PendingReply) {
+        if waiting.is_answered() {
+            // Its time limit has passed, and who asked may have undone it meanwhile.
+            return;
+        }
         waiting.detours += 1;
         let (key, detours) = (waiting.name.key(), waiting.detours);
         let is_alone = is_settle(&step) && detours % 2 == 1;
-        let mut why = "the nodes of the cluster send the request to each other";
+        let why = redirect.describe();
         let quick = match redirect {
             Redirect::Moved { slot, to } => Some((self.moved(from, slot, to), Detour::default())),
             Redirect::Ask { to } => {
@@ -542,14 +592,10 @@ impl Cluster for Servers {
                 Some((self.at(from, to), Detour { asking, alone }))
             }
             Redirect::TryAgain => {
-                why = "the slot of its keys is being moved to another node";
                 let (asking, alone) = (false, true);
                 is_alone.then(|| (self.of(key), Detour { asking, alone }))
             }
-            Redirect::Down => {
-                why = "no node of the cluster serves the slot of its keys";
-                None
-            }
+            Redirect::Down => None,
         };
         match quick.filter(|_| detours <= QUICK_DETOURS || is_alone) {
             Some((server, detour)) => server.push_on(step, waiting, detour),
@@ -605,10 +651,10 @@ pub(super) fn is_alone(given: &Address) -> StoreError {
     StoreError::new(given.to_string(), StoreErrorKind::Misconfigured, why)
 }
 
-/// A place as a server names it: without a host, it is on the same host.
+/// A place as a server names it: without a host, it is on the same host. A node may not know its own name, and says `?`.
 fn beside(from: &Address, (host, port): Place) -> Place {
     match from.place() {
-        Some((same, _)) if host.is_empty() => (same, port),
+        Some((same, _)) if host.is_empty() || host == "?" => (same, port),
         _ => (host, port),
     }
 }
@@ -648,24 +694,29 @@ fn pause(tries: u32) -> Duration {
     (first * tries.min(10)).min(longest)
 }
 
-/// The slots that have another primary now.
+/// The slots that another primary has now, or none: whoever gets them may not know their locks.
 fn changed(before: &Told, now: &Told) -> Arc<[RangeInclusive<u16>]> {
     let mut changed = Vec::new();
     for (first, range) in before {
         let later = now.range(..=range.last).rev();
         let later = later.take_while(|(_, later)| later.last >= *first);
-        for (begin, later) in later.filter(|(_, later)| later.id != range.id) {
-            changed.push(*begin.max(first)..=later.last.min(range.last));
+        // From the last slot to the first.
+        let mut last = Some(range.last);
+        for (begin, same) in later.filter(|(_, later)| later.id == range.id) {
+            changed.extend(last.map(|last| same.last + 1..=last));
+            last = begin.checked_sub(1).filter(|last| last >= first);
         }
+        changed.extend(last.map(|last| *first..=last));
     }
+    changed.retain(|range| !range.is_empty());
     changed.into()
 }
 
 /// Reads the answer of a node to `CLUSTER SLOTS`.
-fn read_slots(value: &Value, from: &Address) -> Option<Told> {
-    let mut told = Told::new();
+fn read_slots(value: &Value, from: &Address) -> Option<(Told, Names)> {
+    let (mut told, mut names) = (Told::new(), Names::new());
     for range in array(value)? {
-        let [first, last, primary, ..] = array(range)? else {
+        let [first, last, primary, replicas @ ..] = array(range)? else {
             return None;
         };
         let slot = |value| u16::try_from(number(value)?).ok();
@@ -679,8 +730,16 @@ fn read_slots(value: &Value, from: &Address) -> Option<Told> {
             id: text(array(primary)?.get(2)?)?.to_owned(),
         };
         told.insert(first, range);
+        for node in iter::once(primary).chain(replicas) {
+            let said = array(node).and_then(|node| said_place(node, from));
+            if let Some((said, place)) = said.zip(place_of(node, from))
+                && said != place
+            {
+                names.insert(said, place);
+            }
+        }
     }
-    (!told.is_empty()).then_some(told)
+    (!told.is_empty()).then_some((told, names))
 }
 
 /// A node of a cluster, and the ranges of slots that it has: none, if it is a replica.
@@ -714,11 +773,16 @@ pub(super) fn read_nodes(value: &Value, from: &Address) -> Option<Vec<ToldNode>>
 /// Where a node is, in an answer to `CLUSTER SLOTS`.
 fn place_of(node: &Value, from: &Address) -> Option<Place> {
     let node = array(node)?;
-    // The node that answers may not know its own name.
-    let host = node.first().and_then(text).filter(|host| *host != "?");
+    let (host, port) = said_place(node, from)?;
     // A certificate is made for a name.
     let name = node.get(3).filter(|_| from.is_encrypted());
-    let host = name.and_then(hostname).or(host).unwrap_or_default();
+    let name = name.and_then(hostname).map(str::to_owned);
+    Some((name.unwrap_or(host), port))
+}
+
+/// Where nodes say that a node is, also when they send a request there.
+fn said_place(node: &[Value], from: &Address) -> Option<Place> {
+    let host = node.first().and_then(text).unwrap_or_default();
     let port = u16::try_from(number(node.get(1)?)?).ok()?;
     Some(beside(from, (host.to_owned(), port)))
 }
@@ -732,4 +796,37 @@ fn hostname(more: &Value) -> Option<&str> {
     let mut pairs = words.chunks_exact(2);
     let pair = pairs.find(|pair| text(pair[0]) == Some("hostname"))?;
     text(pair[1]).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(ranges: &[(u16, u16, &str)]) -> Told {
+        let range = |&(first, last, id): &(u16, u16, &str)| {
+            let (primary, id) = ((id.to_owned(), 6379), id.to_owned());
+            (first, Range { last, primary, id })
+        };
+        ranges.iter().map(range).collect()
+    }
+
+    #[test]
+    fn slot_without_its_primary_is_in_doubt() {
+        let before = told(&[(0, 99, "a"), (100, 199, "b")]);
+        let by = |now: &[(u16, u16, &str)]| changed(&before, &told(now)).to_vec();
+        assert!(by(&[(0, 99, "a"), (100, 16_383, "b")]).is_empty());
+        assert!(by(&[(0, 49, "a"), (50, 99, "a"), (100, 199, "b")]).is_empty());
+        assert_eq!(by(&[(0, 99, "a"), (100, 199, "c")]), [100..=199]);
+        assert_eq!(
+            by(&[(0, 9, "a"), (10, 10, "b"), (11, 99, "a"), (100, 199, "b")]),
+            [10..=10]
+        );
+        assert_eq!(by(&[(0, 150, "a"), (151, 199, "b")]), [100..=150]);
+        // No node has them for now.
+        assert_eq!(by(&[(10, 99, "a")]), [0..=9, 100..=199]);
+        assert_eq!(
+            by(&[(0, 49, "a"), (120, 149, "b")]),
+            [50..=99, 150..=199, 100..=119]
+        );
+    }
 }

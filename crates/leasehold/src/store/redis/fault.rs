@@ -134,6 +134,17 @@ pub(super) enum Redirect {
 }
 
 impl Redirect {
+    /// Why a request that meets it again and again cannot be executed.
+    pub(super) const fn describe(&self) -> &'static str {
+        match self {
+            Self::Moved { .. } | Self::Ask { .. } => {
+                "the nodes of the cluster send the request to each other"
+            }
+            Self::TryAgain => "the slot of its keys is being moved to another node",
+            Self::Down => "no node of the cluster serves the slot of its keys",
+        }
+    }
+
     pub(super) fn of(error: &RedisError) -> Option<Self> {
         let ErrorKind::Server(kind) = error.kind() else {
             return None;
@@ -141,6 +152,9 @@ impl Redirect {
         match kind {
             ServerErrorKind::TryAgain => return Some(Self::TryAgain),
             ServerErrorKind::ClusterDown => return Some(Self::Down),
+            // A script found its keys, deleted one of them, and looked for it again: in a slot that is being moved, a key that is missing
+            // is at the other node.
+            _ if error.to_string().contains("non local key") => return Some(Self::TryAgain),
             _ => {}
         }
         let (place, slot) = error.redirect_node()?;

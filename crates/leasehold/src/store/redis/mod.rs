@@ -60,7 +60,7 @@ use self::connection::Connected;
 use self::connection::handshake::{Seat, Seats};
 #[cfg(feature = "doctor")]
 pub(super) use self::examine::{examine, examine_quorum};
-use self::fault::is_denied;
+use self::fault::{Redirect, is_denied};
 pub(super) use self::init::init;
 use self::protocol::{INDEX, QUEUE};
 use self::scripts::NodeTerms;
@@ -153,6 +153,8 @@ impl RedisStore {
             exist.arg(name).arg(LockName::from_key(name).beside(QUEUE));
             match exist.query_async::<Value>(&mut connected.wire).await {
                 Err(error) if is_denied(&error) => Ok(false),
+                // One of its keys is at the node that takes the slot.
+                Err(error) if Redirect::of(&error) == Some(Redirect::TryAgain) => Ok(false),
                 said => Ok(redis::from_redis_value::<u64>(said?)? == 0),
             }
         };

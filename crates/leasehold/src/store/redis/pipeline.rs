@@ -200,6 +200,11 @@ impl PendingReply {
         }
     }
 
+    /// True if there is nobody to answer any more.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.done.is_none()
+    }
+
     /// True if there is still somebody to answer, and time to do so.
     pub(super) fn is_in_time(&self, now: Moment) -> bool {
         self.done.is_some() && now < self.until

@@ -253,6 +253,12 @@ impl Wire {
         reply.unwrap_or(Value::Okay).extract_error().map(drop)
     }
 
+    /// True if each request is one command, for a slot that the node does not own yet.
+    #[cfg(feature = "entries")]
+    pub(crate) const fn is_asking(&self) -> bool {
+        self.asking
+    }
+
     /// True if the server may push a message between two replies.
     pub(crate) const fn has_pushes(&self) -> bool {
         self.messages.is_none()
