@@ -508,7 +508,7 @@ impl Servers {
     }
 
     /// Tries a step again after a pause, or answers that there is no time left.
-    fn try_later(&self, from: &Address, why: &str, step: Step, waiting: PendingReply) {
+    fn try_later(&self, from: &Address, why: &str, step: Step, waiting: PendingReply, alone: bool) {
         self.stale.notify_one();
         let (servers, clock) = (self.this.clone(), self.attach.clock.clone());
         let pause = pause(waiting.detours);
@@ -520,7 +520,8 @@ impl Servers {
             clock.sleep(pause).await;
             if let Some(servers) = servers.upgrade() {
                 let server = servers.of(waiting.name.key());
-                server.push_on(step, waiting, Detour::default());
+                let asking = false;
+                server.push_on(step, waiting, Detour { asking, alone });
             }
         });
     }
@@ -531,6 +532,9 @@ impl Cluster for Servers {
         waiting.detours += 1;
         let (key, detours) = (waiting.name.key(), waiting.detours);
         let is_alone = is_settle(&step) && detours % 2 == 1;
+        // In Redis 6.2, a node that lacks some of the keys sends the step to the node that lacks the others.
+        let later_alone =
+            is_settle(&step) && detours % 4 == 2 && matches!(redirect, Redirect::TryAgain);
         let mut why = "the nodes of the cluster send the request to each other";
         let quick = match redirect {
             Redirect::Moved { slot, to } => Some((self.moved(from, slot, to), Detour::default())),
@@ -550,7 +554,7 @@ impl Cluster for Servers {
         };
         match quick.filter(|_| detours <= QUICK_DETOURS || is_alone) {
             Some((server, detour)) => server.push_on(step, waiting, detour),
-            None => self.try_later(from, why, step, waiting),
+            None => self.try_later(from, why, step, waiting, later_alone),
         }
     }
 
