@@ -4,7 +4,7 @@ import subprocess
 
 from .redis import Server
 
-PARTS = ['renewal', 'memory', 'cycles', 'curve', 'names', 'crash']
+PARTS = ['renewal', 'memory', 'cycles', 'curve', 'names', 'crash', 'failover']
 
 
 def decades(most):

@@ -78,6 +78,7 @@ class Server:
     """A server without persistence, from a program like redis-server. `close` ends it and removes its folder."""
 
     env = {}  # environment variables for drivers
+    config = []  # its configuration file, if it has one
 
     def __init__(self, program='redis-server'):
         self.program = program
@@ -106,7 +107,7 @@ class Server:
             self.port = free_port()
             with open(os.path.join(self.folder, 'log'), 'w') as log:
                 self.process = subprocess.Popen(
-                    [self.program, '--port', str(self.port), '--bind', '127.0.0.1', '--save', '', *self._options(),
+                    [self.program, *self.config, '--port', str(self.port), '--bind', '127.0.0.1', '--save', '', *self._options(),
                      '--dir', self.folder], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             deadline = time.monotonic() + 10
             while time.monotonic() < deadline and self.process.poll() is None:

@@ -84,7 +84,18 @@ def crash(figures):
     yield 'Crashes (TTL 1 s for the holder, 30 s for the waiters)', rows
 
 
-SECTIONS = [('renewal', renewal), ('memory', memory), ('memory.cycles.', cycles), ('curve.', curve), ('names.', names), ('crash.', crash)]
+def failover(figures):
+    rows = [["from the new primary's first answer", 'median ms', 'least', 'most', 'runs']]
+    for part, kind in (('failover.cluster', 'cluster'), ('failover.sentinel', 'sentinels')):
+        for name, text in (('named', 'a majority of the sentinels names it'), ('confirmed', 'the last of 1,000 leases is confirmed'),
+                           ('first', 'the first of 50 waiters is served'), ('last', 'the last of them')):
+            own = figures.get(f'{part}.{name}')
+            if own:
+                rows.append([f'{kind}: {text}', *(number(own.get(figure)) for figure in ('median_ms', 'least_ms', 'most_ms', 'runs'))])
+    yield 'Failovers: the primary is killed, and its replica takes over (TTL 30 s)', rows
+
+
+SECTIONS = [('renewal', renewal), ('memory', memory), ('memory.cycles.', cycles), ('curve.', curve), ('names.', names), ('crash.', crash), ('failover.', failover)]
 
 
 def render(path, as_markdown):

@@ -75,6 +75,15 @@ class DiskServer(Server):
         return ['--appendonly', 'yes', '--appendfsync', 'always', '--auto-aof-rewrite-percentage', '0']
 
 
+def wait_until(holds, otherwise, limit=30):
+    """Waits for servers that agree with each other."""
+    deadline = time.monotonic() + limit
+    while not holds():
+        if time.monotonic() > deadline:
+            raise NotStarted(otherwise)
+        time.sleep(0.05)
+
+
 class ClusterNode(Server):
     """A server in cluster mode. It has no slots yet."""
 
@@ -84,23 +93,26 @@ class ClusterNode(Server):
 
 
 class Cluster(Several):
-    """A cluster of so many primaries."""
+    """A cluster. The first of its nodes are the primaries; the others are replicas, one of each primary."""
 
     kind = ClusterNode
+    replicas = 0
 
     def _form(self):
-        first = self.servers[0]
+        first, primaries = self.servers[0], self.nodes - self.replicas
         for at, node in enumerate(self.servers):
             node.command('CLUSTER', 'SET-CONFIG-EPOCH', at + 1)
-            node.command('CLUSTER', 'ADDSLOTSRANGE', 16384 * at // self.nodes, 16384 * (at + 1) // self.nodes - 1)
+            if at < primaries:
+                node.command('CLUSTER', 'ADDSLOTSRANGE', 16384 * at // primaries, 16384 * (at + 1) // primaries - 1)
             if node is not first:
                 first.command('CLUSTER', 'MEET', '127.0.0.1', node.port, node.bus)
-        deadline = time.monotonic() + 30
         for node in self.servers:
-            while 'cluster_state:ok' not in (said := node.command('CLUSTER', 'INFO')) or f'cluster_size:{self.nodes}' not in said:
-                if time.monotonic() > deadline:
-                    raise NotStarted('the nodes form no cluster: ' + said)
-                time.sleep(0.05)
+            wait_until(lambda: (said := node.command('CLUSTER', 'INFO')).count('cluster_state:ok') == 1 and f'cluster_size:{primaries}\r' in said
+                       and f'cluster_known_nodes:{self.nodes}\r' in said, 'the nodes form no cluster')
+        for node, primary in zip(self.servers[primaries:], self.servers):
+            node.command('CLUSTER', 'REPLICATE', primary.command('CLUSTER', 'MYID'))
+        for node in self.servers[primaries:]:
+            wait_until(lambda: node.command.info('replication').get('master_link_status') == 'up', 'a replica has no primary')
 
     def arguments(self):
         return ['url=redis+cluster://' + ','.join(f'127.0.0.1:{server.port}' for server in self.servers)]
@@ -112,6 +124,57 @@ class OneNode(Cluster):
 
 class ThreeNodes(Cluster):
     nodes = 3
+
+
+class SixNodes(Cluster):
+    nodes, replicas = 6, 3
+
+
+class Sentinel(Server):
+    """A sentinel that watches the server at `port`."""
+
+    def __init__(self, port):
+        self.watched = port
+        super().__init__()
+
+    def _prepare(self):
+        self.config = [os.path.join(self.folder, 'sentinel.conf')]
+        with open(self.config[0], 'w') as config:
+            config.write(f'sentinel monitor main 127.0.0.1 {self.watched} 2\nsentinel down-after-milliseconds main 500\n'
+                         'sentinel failover-timeout main 2000\n')
+
+    def _options(self):
+        return ['--sentinel']
+
+
+class Watched(Several):
+    """A primary, a replica and three sentinels. `servers` are the first two."""
+
+    nodes = 2
+
+    def __init__(self):
+        self.sentinels = []
+        super().__init__()
+
+    def _form(self):
+        primary, replica = self.servers
+        replica.command('REPLICAOF', '127.0.0.1', primary.port)
+        wait_until(lambda: primary.command.info('replication').get('slave0', '').count('state=online'), 'the replica has no primary')
+        # Sentinels ask the primary for its replicas when they start.
+        self.sentinels += [Sentinel(primary.port) for _ in range(3)]
+        wait_until(lambda: all(self._knows_all(sentinel) for sentinel in self.sentinels), 'the sentinels do not know each other')
+
+    @staticmethod
+    def _knows_all(sentinel):
+        return len(sentinel.command('SENTINEL', 'SENTINELS', 'main')) == 2 and len(sentinel.command('SENTINEL', 'REPLICAS', 'main')) == 1
+
+    def arguments(self):
+        return ['url=redis+sentinel://' + ','.join(f'127.0.0.1:{sentinel.port}' for sentinel in self.sentinels) + '/main']
+
+    def close(self):
+        super().close()
+        for sentinel in self.sentinels:
+            sentinel.close()
 
 
 BY_CONDITION = {'tls': TlsServer, 'disk': DiskServer, 'quorum': Five, 'silent': FourOfFive, 'node': OneNode, 'cluster': ThreeNodes}

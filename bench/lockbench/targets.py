@@ -101,4 +101,7 @@ TARGETS = [
     Target('memory', 'leasehold', 'client_bytes_per_held_lease', 'at most 900 bytes in the client for a held lease', most=900),
     *(Target(part, 'leasehold', 'most_ms', 'a crashed holder: the waiter starts at most 100 ms after its TTL', most=100)
       for part in ('crash.holder', 'crash.holder.quorum')),
+    *(Target(f'failover.{kind}.{what}', 'leasehold', 'most_ms', text, most=bound) for kind in ('cluster', 'sentinel')
+      for what, text, bound in (('confirmed', 'a failover: the last of 1,000 leases confirmed within 1 s', 1000),
+                                ('first', 'a failover: the first waiter served within 2 s', 2000))),
 ]

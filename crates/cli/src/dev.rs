@@ -8,6 +8,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
+use std::fs;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -42,13 +43,17 @@ const OTHERS: [&str; 2] = ["LEASEHOLD_URL_FILE", "LEASEHOLD_PASSWORD_FILE"];
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold dev [OPTIONS] [-- CMD [ARG...]]", after_help = ABOUT)]
 pub(crate) struct Dev {
-    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host; a cluster also on the next two
+    /// Listen on 127.0.0.1:N instead of a socket, for any user of this host; several servers on N and the next ports
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
     /// Start a cluster of three primaries instead of one server, on ports of 127.0.0.1
     #[arg(long)]
     cluster: bool,
+
+    /// Start a primary, a replica and three sentinels instead of one server, on ports of 127.0.0.1
+    #[arg(long, conflicts_with = "cluster")]
+    sentinel: bool,
 
     /// The server program; by default redis-server, else valkey-server
     #[arg(long, value_name = "PATH")]
@@ -67,8 +72,8 @@ Three ways to use it:
 
 The server listens on a socket in a new directory that only you may enter, evicts nothing
 (maxmemory-policy noeviction), and writes its data there (appendonly yes). The directory is
-removed with the server. The servers of a cluster listen on the first free ports from 7000 on,
-for any user of this host.";
+removed with the server. The servers of --cluster and --sentinel listen on the first free ports
+from 7000 on, for any user of this host. The command ends all of them if one of them ends.";
 
 /// Runs the verb.
 pub(crate) fn dev(args: &Dev) -> Result<Exit, Exit> {
@@ -78,11 +83,21 @@ pub(crate) fn dev(args: &Dev) -> Result<Exit, Exit> {
     // First of all: the calling shell may be gone later.
     let owner = CallingShell::find();
     let program = find_server(args.server.as_deref())?;
-    let highest = u16::MAX - BUS - 2;
-    if let Some(port) = args.port.filter(|port| args.cluster && *port > highest) {
+    let (highest, why) = match (args.cluster, args.sentinel) {
+        (true, _) => (
+            u16::MAX - BUS - (CLUSTER - 1),
+            format!("a server of a cluster also listens on the port {BUS} above its own"),
+        ),
+        (_, true) => (
+            u16::MAX - (WATCHED - 1),
+            format!("{WATCHED} servers need a port each"),
+        ),
+        _ => (u16::MAX, String::new()),
+    };
+    if let Some(port) = args.port.filter(|port| *port > highest) {
         return Err(exit!(
             USAGE,
-            "--port {port}: a server of a cluster also listens on the port {BUS} above its own: give at most {highest} (exit {USAGE})"
+            "--port {port}: {why}: give at most {highest} (exit {USAGE})"
         ));
     }
     let server = GuardedServer::start(&program, args)?;
@@ -120,8 +135,8 @@ impl GuardedServer {
         if let Some(port) = args.port {
             command.arg("--port").arg(port.to_string());
         }
-        if args.cluster {
-            command.arg("--cluster");
+        for (option, is_given) in [("--cluster", args.cluster), ("--sentinel", args.sentinel)] {
+            command.args(is_given.then_some(option));
         }
         // It inherits no file of this process: `$(...)` waits until the last writer of its pipe is gone.
         command
@@ -332,7 +347,7 @@ fn find_server(asked: Option<&Path>) -> Result<PathBuf, Exit> {
     })
 }
 
-/// A running server, or those of a cluster. Dropping it kills them; their data is temporary.
+/// The running servers. Dropping it kills them; their data is temporary.
 struct DevServer {
     nodes: Vec<Node>,
     url: String,
@@ -343,40 +358,97 @@ impl DevServer {
     async fn start(args: &Dev) -> Result<Self, Exit> {
         let program = args.server.as_deref();
         let program = program.unwrap_or(Path::new("redis-server"));
-        let ports = args.cluster.then(|| ports_of_cluster(args.port));
-        let ports = ports.transpose()?;
-        let mut server = if let Some(ports) = ports {
-            let urls = ports.map(|port| format!("127.0.0.1:{port}"));
-            let nodes = ports.iter();
-            let nodes = nodes.map(|port| Node::start(program, Some(*port), true));
-            Self {
-                nodes: nodes.collect::<Result<_, _>>()?,
-                url: format!("redis+cluster://{}/", urls.join(",")),
-            }
+        let (mut server, looks) = if args.cluster {
+            (Self::cluster(program, args.port).await?, NAMES)
+        } else if args.sentinel {
+            (Self::watched(program, args.port).await?, 0)
         } else {
-            let node = Node::start(program, args.port, false)?;
-            Self {
-                url: match args.port {
-                    Some(port) => format!("redis://127.0.0.1:{port}/"),
-                    None => format!("unix:{}", node.directory.socket().display()),
-                },
-                nodes: vec![node],
-            }
+            (Self::alone(program, args.port).await?, 0)
         };
-        for node in &mut server.nodes {
-            // The port may belong to another server. The socket does not, and the server opens it last.
-            let socket = node.directory.socket();
-            node.wait_until(async |_| socket.exists()).await?;
-        }
-        if let Some(ports) = ports {
-            form(&server.nodes, ports)?;
-        }
-        let (url, looks) = (&server.url, if args.cluster { NAMES } else { 0 });
+        let url = &server.url;
         if let Some(last) = server.nodes.last_mut() {
             last.wait_until(async |_| takes_requests(url, looks).await)
                 .await?;
         }
         Ok(server)
+    }
+
+    async fn alone(program: &Path, port: Option<u16>) -> Result<Self, Exit> {
+        let mut node = Node::start(program, port, &[], None)?;
+        node.listens().await?;
+        Ok(Self {
+            url: match port {
+                Some(port) => format!("redis://127.0.0.1:{port}/"),
+                None => format!("unix:{}", node.directory.socket().display()),
+            },
+            nodes: vec![node],
+        })
+    }
+
+    async fn cluster(program: &Path, first: Option<u16>) -> Result<Self, Exit> {
+        let ports = ports(first, CLUSTER, BUS)?;
+        let start = |port: &u16| {
+            let options = ["--cluster-enabled", "yes"];
+            Node::start(program, Some(*port), &options, None)
+        };
+        let mut nodes = ports.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        for node in &mut nodes {
+            node.listens().await?;
+        }
+        form(&nodes, &ports)?;
+        Ok(Self {
+            nodes,
+            url: format!("redis+cluster://{}/", addresses(&ports)),
+        })
+    }
+
+    async fn watched(program: &Path, first: Option<u16>) -> Result<Self, Exit> {
+        let ports = ports(first, WATCHED, 0)?;
+        let (servers, sentinels) = ports.split_at(2);
+        let mut nodes = Vec::new();
+        for port in servers {
+            // Else the primary waits 5 s for more replicas.
+            let options = ["--repl-diskless-sync-delay", "0"];
+            nodes.push(Node::start(program, Some(*port), &options, None)?);
+        }
+        for node in &mut nodes {
+            node.listens().await?;
+        }
+        let [primary, replica] = &nodes[..] else {
+            return Err(io::Error::other("two servers").into());
+        };
+        let at = format!("127.0.0.1 {}", ports[0]);
+        replica.tell(&format!("REPLICAOF {at}"))?;
+        // Sentinels ask for replicas when they start, and again only after 10 s.
+        let limit = ANSWERS_WITHIN.as_millis() / 2;
+        if primary.tell(&format!("WAIT 1 {limit}"))? != ":1" {
+            return Err(io::Error::other("the replica does not follow the primary").into());
+        }
+        let text = format!(
+            "sentinel monitor {WATCHED_NAME} {at} 2\nsentinel down-after-milliseconds {WATCHED_NAME} 1000\n\
+             sentinel failover-timeout {WATCHED_NAME} 5000\n"
+        );
+        for port in sentinels {
+            let options = ["--sentinel"];
+            nodes.push(Node::start(program, Some(*port), &options, Some(&text))?);
+        }
+        for node in &mut nodes[2..] {
+            node.listens().await?;
+            // They hear of each other within 2 s. Before, they would let a failover wait.
+            let socket = node.directory.socket();
+            node.wait_until(async |_| {
+                let agree = tell(&socket, &format!("SENTINEL CKQUORUM {WATCHED_NAME}")).is_ok();
+                if !agree {
+                    sleep(TICK).await;
+                }
+                agree
+            })
+            .await?;
+        }
+        Ok(Self {
+            nodes,
+            url: format!("redis+sentinel://{}/{WATCHED_NAME}", addresses(sentinels)),
+        })
     }
 
     fn has_ended(&mut self) -> bool {
@@ -404,32 +476,47 @@ async fn takes_requests(url: &str, looks: u32) -> bool {
 /// So many names are in the slots of all nodes.
 const NAMES: u32 = 64;
 
-/// The ports of the servers of a cluster: from the given one on, else the first free ones.
-fn ports_of_cluster(first: Option<u16>) -> Result<[u16; 3], Exit> {
+/// The number of servers of a cluster, and of a primary with its replica and sentinels.
+const CLUSTER: u16 = 3;
+const WATCHED: u16 = 5;
+
+/// The name of the primary in the words of its sentinels.
+const WATCHED_NAME: &str = "dev";
+
+/// The ports of so many servers: from the given one on, else the first free ones. The port so far `above` each is free as well.
+fn ports(first: Option<u16>, count: u16, above: u16) -> Result<Vec<u16>, Exit> {
     if let Some(first) = first {
-        return Ok([first, first + 1, first + 2]);
+        return Ok((first..=first + (count - 1)).collect());
     }
     let is_free = |port: &u16| {
         let listen = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        listen(*port).is_ok() && listen(*port + BUS).is_ok()
+        listen(*port).is_ok() && (above == 0 || listen(*port + above).is_ok())
     };
-    let mut free = (7_000..10_000).filter(is_free);
-    let mut next = || {
-        free.next().ok_or_else(|| {
-            exit!(
-                UNAVAILABLE,
-                "no port from 7000 to 9999 is free (exit {UNAVAILABLE})"
-            )
-        })
-    };
-    Ok([next()?, next()?, next()?])
+    let free = (7_000..10_000).filter(is_free);
+    let ports: Vec<u16> = free.take(count.into()).collect();
+    if ports.len() == usize::from(count) {
+        return Ok(ports);
+    }
+    Err(exit!(
+        UNAVAILABLE,
+        "too few ports from 7000 to 9999 are free (exit {UNAVAILABLE})"
+    ))
+}
+
+/// These ports of this host, as URLs name them.
+fn addresses(ports: &[u16]) -> String {
+    let addresses: Vec<String> = ports
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    addresses.join(",")
 }
 
 /// The distance from the port of a node to that by which it speaks to the others.
 const BUS: u16 = 10_000;
 
 /// Makes a cluster of these servers: each has an equal part of the slots, and knows the others.
-fn form(nodes: &[Node], ports: [u16; 3]) -> io::Result<()> {
+fn form(nodes: &[Node], ports: &[u16]) -> io::Result<()> {
     for (at, node) in nodes.iter().enumerate() {
         let slots = SLOTS * at / nodes.len()..SLOTS * (at + 1) / nodes.len();
         let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
@@ -459,15 +546,24 @@ struct Node {
 }
 
 impl Node {
-    fn start(program: &Path, port: Option<u16>, in_cluster: bool) -> Result<Self, Exit> {
+    /// `file`: the text of its configuration file, which a sentinel cannot do without.
+    fn start(
+        program: &Path,
+        port: Option<u16>,
+        options: &[&str],
+        file: Option<&str>,
+    ) -> Result<Self, Exit> {
         let directory = Directory::make("leasehold-dev-")?;
         let mut command = Command::new(program);
+        if let Some(text) = file {
+            let path = directory.path().join("server.conf");
+            fs::write(&path, text)?;
+            command.arg(path);
+        }
         directory.configure(&mut command, port.unwrap_or(0))?;
         command.arg("--unixsocket").arg(directory.socket());
-        if in_cluster {
-            command.args(["--cluster-enabled", "yes"]);
-        }
-        command.args(OPTIONS.split(' ')).stdin(Stdio::null());
+        command.args(OPTIONS.split(' ')).args(options);
+        command.stdin(Stdio::null());
         // The server does not need them, and they may contain secrets.
         for name in ["LEASEHOLD_URL", "REDIS_URL"] {
             command.env_remove(name);
@@ -479,17 +575,15 @@ impl Node {
         })
     }
 
-    /// Sends a command that the server answers by OK.
-    fn tell(&self, command: &str) -> io::Result<()> {
-        let mut stream = UnixStream::connect(self.directory.socket())?;
-        stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
-        stream.write_all(format!("{command}\r\n").as_bytes())?;
-        let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer)?;
-        if answer.starts_with('+') {
-            return Ok(());
-        }
-        Err(io::Error::other(answer.trim_end().to_owned()))
+    /// Sends a command. Returns the line of the answer.
+    fn tell(&self, command: &str) -> io::Result<String> {
+        tell(&self.directory.socket(), command)
+    }
+
+    /// Waits until the server listens. Its port may belong to another server. The socket does not, and the server opens it last.
+    async fn listens(&mut self) -> Result<(), Exit> {
+        let socket = self.directory.socket();
+        self.wait_until(async |_| socket.exists()).await
     }
 
     async fn wait_until(&mut self, answers: impl AsyncFn(u32) -> bool) -> Result<(), Exit> {
@@ -508,6 +602,20 @@ impl Node {
             .collect();
         lines.join("\n")
     }
+}
+
+/// Sends a command to the server at this socket. Returns the line of the answer.
+fn tell(socket: &Path, command: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+    stream.write_all(format!("{command}\r\n").as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    let answer = answer.trim_end().to_owned();
+    if answer.starts_with(['+', ':']) {
+        return Ok(answer);
+    }
+    Err(io::Error::other(answer))
 }
 
 /// A process, identified by its id and start time.

@@ -960,7 +960,7 @@ impl ClientBuilder {
             limit,
         };
         let store = open(attach)?;
-        let telemetry = Telemetry::here(&self.metric_names, store.nodes());
+        let telemetry = Telemetry::here(&self.metric_names, &store.nodes());
         let plan = EngineConfig {
             clock: self.clock,
             tasks,

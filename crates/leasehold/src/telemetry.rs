@@ -6,10 +6,10 @@
 //! All events go to the subscriber of the place where the client was built, since the client's thread has none. A subscriber or recorder
 //! that panics loses only what it was told; otherwise it would end all renewals of that thread.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Busy, Fence, HolderIdentity, LockName, Reply};
@@ -46,29 +46,26 @@ pub(crate) struct Telemetry(Arc<Sinks>);
 struct Sinks {
     /// The subscriber of the client. `None` if there was none. Then the subscriber of each event's place is used.
     dispatch: Option<Dispatch>,
-    /// The nodes of a quorum by their labels. Another store has none.
-    nodes: Vec<String>,
-    /// A bit for each node whose connection was lost, as long as there is no new one. A store without nodes has the first bit.
-    cut: AtomicU16,
+    /// The nodes whose connections were lost, as long as there are no new ones. That of a store without nodes has no name.
+    cut: Mutex<HashSet<Option<String>>>,
     #[cfg(feature = "metrics")]
     numbers: numbers::Numbers,
 }
 
 impl Telemetry {
-    /// For a client that is built here, of a store with these nodes. Locks of these names, or of a prefix that ends in `*`, have their own
+    /// For a client that is built here, of a quorum with these nodes or of another store. Locks of these names, or of a prefix that ends in `*`, have their own
     /// time series.
     #[cfg_attr(
         not(feature = "metrics"),
         expect(unused_variables, reason = "labels of numbers")
     )]
-    pub(crate) fn here(names: &[String], nodes: Vec<String>) -> Self {
+    pub(crate) fn here(names: &[String], nodes: &[String]) -> Self {
         let dispatch = dispatcher::get_default(Dispatch::clone);
         Self(Arc::new(Sinks {
             dispatch: (!dispatch.is::<NoSubscriber>()).then_some(dispatch),
             #[cfg(feature = "metrics")]
-            numbers: numbers::Numbers::new(names, &nodes),
-            nodes,
-            cut: AtomicU16::new(0),
+            numbers: numbers::Numbers::new(names, nodes),
+            cut: Mutex::default(),
         }))
     }
 
@@ -168,23 +165,20 @@ impl Telemetry {
                 node,
                 why: error,
             } => {
-                let (bit, node) = self.node(node);
-                if self.0.cut.fetch_or(bit, Ordering::SeqCst) & bit == 0 {
+                if self.cut().insert(node.map(str::to_owned)) {
                     say!(self, WARN, store, node, error, "connection lost");
                 }
             }
             Observation::Restored { store, node } => {
-                let (bit, node) = self.node(node);
-                if self.0.cut.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+                if self.cut().remove(&node.map(str::to_owned)) {
                     say!(self, INFO, store, node, "connection restored");
                 }
             }
         }
     }
 
-    /// The bit of a node, and its label in a quorum.
-    fn node(&self, node: usize) -> (u16, Option<&str>) {
-        (1 << node, self.0.nodes.get(node).map(String::as_str))
+    fn cut(&self) -> MutexGuard<'_, HashSet<Option<String>>> {
+        self.0.cut.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Busy and cancelled are answers. A store that gives none matters to the caller, who gets the error.
@@ -253,7 +247,7 @@ impl Telemetry {
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Self::here(&[], Vec::new())
+        Self::here(&[], &[])
     }
 }
 
@@ -345,9 +339,9 @@ pub(crate) enum Observation<'a> {
     /// A request to the store failed.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a number only"))]
     StoreFailed(StoreErrorKind),
-    /// A request to this node of a quorum failed. A majority may have answered.
+    /// A request to this node of a quorum or a cluster failed. A majority may have answered.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a number only"))]
-    NodeFailed(usize, StoreErrorKind),
+    NodeFailed(&'a str, StoreErrorKind),
     /// The client begins to connect to this store.
     Connecting(&'a str),
     /// The client has connected to this store for the first time.
@@ -355,11 +349,14 @@ pub(crate) enum Observation<'a> {
     /// The connection to this node of a store was lost.
     Cut {
         store: &'a str,
-        node: usize,
+        node: Option<&'a str>,
         why: &'a str,
     },
     /// There is a new connection to this node of a store.
-    Restored { store: &'a str, node: usize },
+    Restored {
+        store: &'a str,
+        node: Option<&'a str>,
+    },
 }
 
 /// The outcome of a request for a lock.
@@ -519,7 +516,7 @@ mod numbers {
         (LOST, "Leases that ended by themselves, by their cause"),
         (RENEW, "How long the store took to answer renewals, failures included"),
         (STORE_ERRORS, "Requests to the store that failed, by the kind of failure"),
-        (NODE_ERRORS, "Requests to each node of a quorum that failed, by the kind of failure"),
+        (NODE_ERRORS, "Requests to each node of a quorum or a cluster that failed, by the kind of failure"),
     ];
 
     /// The label of locks whose names were not declared, where some were.
@@ -557,7 +554,7 @@ mod numbers {
         all: Vec<Series>,
         errors: Errors,
         /// Of each node of a quorum.
-        of_nodes: Vec<Errors>,
+        of_nodes: HashMap<String, Errors>,
     }
 
     /// Failed requests by their kind.
@@ -619,7 +616,6 @@ mod numbers {
         pub(super) fn new(declared: &[String], nodes: &[String]) -> Self {
             for (name, text) in NUMBERS {
                 match name {
-                    NODE_ERRORS if nodes.is_empty() => {}
                     HELD => describe_gauge!(name, Unit::Count, text),
                     _ if name.ends_with("_seconds") => {
                         describe_histogram!(name, Unit::Seconds, text);
@@ -634,7 +630,10 @@ mod numbers {
                 labels,
                 errors: KINDS
                     .map(|(kind, word)| (kind, zero(counter!(STORE_ERRORS, "kind" => word)))),
-                of_nodes: nodes.iter().map(|node| of_node(node)).collect(),
+                of_nodes: nodes
+                    .iter()
+                    .map(|node| (node.clone(), of_node(node)))
+                    .collect(),
             }
         }
 
@@ -674,6 +673,9 @@ mod numbers {
                 Observation::NodeFailed(node, kind) => {
                     if let Some(errors) = self.of_nodes.get(node) {
                         count(errors, &kind);
+                    } else {
+                        // The nodes of a cluster come and go.
+                        shielded(|| count(&of_node(node), &kind));
                     }
                 }
                 _ => {}

@@ -361,6 +361,38 @@ fn a_cluster_works_at_once_and_leaves_nothing() {
 }
 
 #[test]
+fn sentinels_name_another_primary_and_leave_nothing() {
+    let store = Store::local();
+    let dev = store.program("leasehold dev --sentinel -- sh -c");
+    let script = "echo $LEASEHOLD_URL; leasehold run x true || exit; touch on; while ! [ -e moved ]; do sleep 0.02; done
+        leasehold run x echo after || exit; touch done; while ! [ -e let-go ]; do sleep 0.02; done";
+    let started = dev.words(&[script]).start();
+    store.until("on");
+    assert_eq!(servers(&store).len(), 5);
+    let folders = fs::read_dir(store.dir.path()).unwrap().flatten();
+    let mut sentinels = folders.map(|folder| folder.path());
+    let sentinel = sentinels.find(|folder| folder.join("server.conf").exists());
+    let url = format!("unix:{}", sentinel.unwrap().join("redis.sock").display());
+    let primary = || ask(&url, "SENTINEL GET-MASTER-ADDR-BY-NAME dev");
+    let before = primary();
+    assert_eq!(ask(&url, "SENTINEL FAILOVER dev"), ["+OK"]);
+    eventually(LIMIT, "another primary", || primary() != before);
+    store.touch("moved");
+    store.until("done");
+    store.touch("let-go");
+    let done = started.ends(0, &[]);
+    let url = "redis+sentinel://127.0.0.1:";
+    assert!(done.stdout.starts_with(url), "{done:?}");
+    assert!(done.stdout.ends_with("/dev\nafter\n"), "{done:?}");
+    nothing_is_left_now(&store);
+
+    let high = store.program("leasehold dev --sentinel --port 65532");
+    high.is(64, &["--port 65532", "at most 65531"]);
+    let both = store.program("leasehold dev --sentinel --cluster");
+    both.is(64, &["--cluster"]);
+}
+
+#[test]
 fn a_port_is_for_programs_without_sockets() {
     let store = Store::local();
     // Not an ephemeral port: a connection of another test might use it by now.

@@ -346,13 +346,19 @@ impl Engine {
         }
         match &notice {
             Notice::Cut { node, why } => {
-                let (store, node) = (self.store.label(), *node);
-                self.telemetry
-                    .observe(Observation::Cut { store, node, why });
+                let node = self.node(*node);
+                self.telemetry.observe(Observation::Cut {
+                    store: self.store.label(),
+                    node: node.as_deref(),
+                    why,
+                });
             }
             Notice::NodeFailed { node, kind } => {
-                let failed = Observation::NodeFailed(*node, *kind);
-                return self.telemetry.observe(failed);
+                if let Some(node) = self.node(*node) {
+                    let failed = Observation::NodeFailed(&node, *kind);
+                    self.telemetry.observe(failed);
+                }
+                return;
             }
             #[cfg(feature = "timestamp")]
             Notice::Replaced(how, _) => self.beside.replaced(*how, self.clock.now()),
@@ -365,10 +371,18 @@ impl Engine {
         };
         self.handle(Event::Noticed(notice));
         if let Some(node) = restored {
-            let store = self.store.label();
-            self.telemetry
-                .observe(Observation::Restored { store, node });
+            let node = self.node(node);
+            self.telemetry.observe(Observation::Restored {
+                store: self.store.label(),
+                node: node.as_deref(),
+            });
         }
+    }
+
+    /// The label of a node, if the store has nodes.
+    fn node(&self, node: usize) -> Option<String> {
+        let label = self.store.nodes().into_iter().nth(node);
+        label.filter(|label| !label.is_empty())
     }
 
     /// Puts a name into the index, unless that was just done. Best effort: the index holds hints.
@@ -437,6 +451,11 @@ impl Asker for Engine {
             .filter_map(|(_, answer)| answer.as_ref().err())
         {
             self.telemetry.observe(Observation::StoreFailed(error.kind));
+            // The error of a quorum names the quorum, and that of a cluster its node.
+            if self.store.nodes().contains(&error.store) {
+                let failed = Observation::NodeFailed(&error.store, error.kind);
+                self.telemetry.observe(failed);
+            }
         }
         self.drive(|machine, now| {
             for (to, answer) in answers {

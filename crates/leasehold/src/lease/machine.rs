@@ -260,6 +260,11 @@ impl Machine {
                 self.settle(work);
             }
         }
+        // Others wait for what could not be released.
+        for open in self.owners.all_waiting_to_settle() {
+            self.waiting -= 1;
+            open.tried_again(self.now, &mut self.effects);
+        }
         // A lease may expire before the next attempt to renew it.
         for (owner, keeper) in self.owners.all_held() {
             if keeper.is_tried_again(self.now) {

@@ -225,6 +225,19 @@ impl Owners {
         all.sort_by_cached_key(|(owner, keeper)| (keeper.hold.deadline(), owner.id().to_owned()));
         all
     }
+
+    /// All settlements that wait for their next release, in a fixed order.
+    pub(super) fn all_waiting_to_settle(&mut self) -> Vec<&mut Settlement> {
+        let entries = self.entries.iter_mut();
+        let mut all: Vec<_> = entries
+            .filter_map(|(owner, entry)| match &mut entry.state {
+                OwnerState::Settling(open) if open.is_waiting() => Some((owner, open)),
+                _ => None,
+            })
+            .collect();
+        all.sort_by_key(|(owner, _)| owner.id());
+        all.into_iter().map(|(_, open)| open).collect()
+    }
 }
 
 /// Takes out the callers that only try.

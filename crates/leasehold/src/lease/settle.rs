@@ -185,6 +185,12 @@ impl Settlement {
         self.retry_at.is_some()
     }
 
+    /// Repeats the release at once, since there is a new connection.
+    pub(super) fn tried_again(&mut self, now: Moment, effects: &mut Effects) {
+        self.backoff.reset();
+        self.release(now, effects);
+    }
+
     pub(super) fn due(&mut self, now: Moment, effects: &mut Effects) {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.release(now, effects);

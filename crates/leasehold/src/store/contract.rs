@@ -20,7 +20,7 @@ use crate::error::{Replaced, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 
 /// A message from a store to a client. Each one is a hint: a waiter also polls. A `node` is a place in [`Store::nodes`]; it is 0 for a
-/// store that is no quorum.
+/// store that has none.
 #[cfg_attr(
     not(any(test, feature = "redis")),
     expect(dead_code, reason = "only a server can be cut off or replaced")
@@ -251,7 +251,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The name of the store in errors: its address, without user and password.
     fn label(&self) -> &str;
 
-    /// The labels of the nodes of a quorum, in the order of the URL. Another store has none.
+    /// The labels of the nodes of a quorum, in the order of the URL, or of the nodes of a cluster that are known now. Another store has none.
     fn nodes(&self) -> Vec<String> {
         Vec::new()
     }

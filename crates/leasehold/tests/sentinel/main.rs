@@ -18,7 +18,7 @@ use crate::common::{LONG, eventually, look, lost, stand_in_line, store_error};
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// What a user of a sentinel needs. As in `docs/operations.md`.
-const RIGHTS: &str = "+sentinel|get-master-addr-by-name +sentinel|sentinels +sentinel|myid +subscribe &+switch-master";
+const RIGHTS: &str = "+sentinel|get-master-addr-by-name +sentinel|sentinels +sentinel|myid +subscribe resetchannels &+switch-master";
 
 /// The output of `future`, which needs no limit to pass.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {

@@ -1,6 +1,8 @@
 //! The telemetry of the library: spans and events, and with the feature `metrics` numbers as well. Each test has its own listeners, and no
 //! other test reaches them.
 
+#[cfg(feature = "metrics")]
+mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod events;

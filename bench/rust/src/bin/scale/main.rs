@@ -3,6 +3,7 @@
 
 mod crash;
 mod curve;
+mod failover;
 mod hold;
 mod memory;
 mod names;
@@ -24,7 +25,8 @@ fn main() {
             "names" => names::run(&args).await,
             "hold" => crash::hold(&args).await,
             "wait" => crash::wait(&args).await,
-            other => panic!("{other}: renewal, held, waiters, cycles, curve, names, hold or wait"),
+            "failover" => failover::run(&args).await,
+            other => panic!("{other}: renewal, held, waiters, cycles, curve, names, hold, wait or failover"),
         }
     });
 }

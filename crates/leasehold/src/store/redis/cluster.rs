@@ -182,9 +182,14 @@ impl Servers {
         });
         // Not before it can be found by them.
         let mut map = servers.write();
+        let place = servers.given.place();
+        let first = match &place {
+            Some((host, port)) if servers.given.is_cluster => servers.given.of_node(host, *port),
+            _ => servers.given.clone(),
+        };
         map.servers.push(Some(Known {
-            place: servers.given.place(),
-            server: servers.connect(servers.given.clone(), node),
+            place,
+            server: servers.connect(first, node),
             unused_since: None,
         }));
         for place in servers.given.seeds.clone() {
@@ -260,6 +265,28 @@ impl Servers {
         let map = self.read();
         let known = map.servers.iter().flatten();
         known.map(|known| known.server.clone()).collect()
+    }
+
+    /// The names of the nodes of a cluster by their numbers; that of a free number is empty.
+    pub(super) fn labels(&self) -> Vec<String> {
+        if !self.is_cluster() {
+            return Vec::new();
+        }
+        let label = |known: &Option<Known>| {
+            let label = known.as_ref().map(|known| known.server.connection.label());
+            label.unwrap_or_default().to_owned()
+        };
+        self.read().servers.iter().map(label).collect()
+    }
+
+    /// The number of the server at this place, as far as it is known.
+    fn number_at(&self, place: Option<&Place>) -> usize {
+        let is_there = |known: &Option<Known>| {
+            let known = known.as_ref();
+            known.is_some_and(|known| known.place.as_ref() == place)
+        };
+        let number = self.read().servers.iter().position(is_there);
+        number.unwrap_or(usize::MAX)
     }
 
     /// True if this client hears of the waiters of other clients, whatever the lock.
@@ -353,6 +380,13 @@ impl Servers {
                     let slots = servers.slots_of(place.as_ref());
                     Notice::Replaced(how, slots)
                 }
+                (Notice::Cut { why, .. }, Some(servers)) => Notice::Cut {
+                    node: servers.number_at(place.as_ref()),
+                    why,
+                },
+                (Notice::Reconnected { .. }, Some(servers)) => Notice::Reconnected {
+                    node: servers.number_at(place.as_ref()),
+                },
                 // It was sent before another node got the slot, which may not know of it: the waiter has to ask (L4).
                 (Notice::Granted { key, mut wake }, Some(servers)) => {
                     if servers.place_of(&key) != place {
@@ -557,7 +591,7 @@ impl Servers {
     }
 
     /// Tries a step again after a pause, or answers that there is no time left.
-    fn try_later(&self, from: &Address, why: &str, step: Step, waiting: PendingReply) {
+    fn try_later(&self, from: &Address, why: &str, step: Step, waiting: PendingReply, alone: bool) {
         self.stale.notify_one();
         let (servers, clock) = (self.this.clone(), self.attach.clock.clone());
         let pause = pause(waiting.detours);
@@ -569,7 +603,8 @@ impl Servers {
             clock.sleep(pause).await;
             if let Some(servers) = servers.upgrade() {
                 let server = servers.of(waiting.name.key());
-                server.push_on(step, waiting, Detour::default());
+                let asking = false;
+                server.push_on(step, waiting, Detour { asking, alone });
             }
         });
     }
@@ -585,6 +620,9 @@ impl Cluster for Servers {
         let (key, detours) = (waiting.name.key(), waiting.detours);
         let is_alone = is_settle(&step) && detours % 2 == 1;
         let why = redirect.describe();
+        // In Redis 6.2, a node that lacks some of the keys sends the step to the node that lacks the others.
+        let later_alone =
+            is_settle(&step) && detours % 4 == 2 && matches!(redirect, Redirect::TryAgain);
         let quick = match redirect {
             Redirect::Moved { slot, to } => Some((self.moved(from, slot, to), Detour::default())),
             Redirect::Ask { to } => {
@@ -599,7 +637,7 @@ impl Cluster for Servers {
         };
         match quick.filter(|_| detours <= QUICK_DETOURS || is_alone) {
             Some((server, detour)) => server.push_on(step, waiting, detour),
-            None => self.try_later(from, why, step, waiting),
+            None => self.try_later(from, why, step, waiting, later_alone),
         }
     }
 

@@ -184,6 +184,10 @@ impl Store for RedisStore {
         &self.label
     }
 
+    fn nodes(&self) -> Vec<String> {
+        self.servers.labels()
+    }
+
     fn send(&self, name: &LockName, step: Step, done: Done) {
         let limit = limit_of(&step, self.limit);
         let server = self.servers.of(name.key());

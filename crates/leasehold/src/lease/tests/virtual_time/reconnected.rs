@@ -104,6 +104,24 @@ async fn late_request_is_undone_at_next_connection() {
     assert_eq!(scene.sent("release").len(), tried + 1, "once");
 }
 
+/// While a server is away, the pauses between two attempts grow to a second.
+#[tokio::test(start_paused = true)]
+async fn failed_release_is_repeated_at_the_next_connection() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    scene.each("release", || Fate::Refuse);
+    drop(lease);
+    sleep(SECOND * 5).await;
+    scene.all_goes_well();
+    scene.is_connected_anew();
+    sleep(MS).await;
+    assert!(scene.is_free().await);
+    let tried = scene.sent("release").len();
+    scene.is_connected_anew();
+    sleep(SECOND * 5).await;
+    assert_eq!(scene.sent("release").len(), tried);
+}
+
 #[tokio::test(start_paused = true)]
 async fn unconfirmed_undo_is_repeated_at_connection_after_next() {
     let scene = Scene::begin();
