@@ -241,13 +241,17 @@ impl Keeper {
         only_confirmed.then(left).flatten().unwrap_or(self.ttl)
     }
 
+    /// Whether the old server may have confirmed the lease by this answer to a renewal.
+    pub(super) fn told_by_the_old(&self, answer: &Answer) -> bool {
+        self.confirmed == Confirmed::AskedBefore && matches!(answer, Ok(Reply::Held(_)))
+    }
+
     /// The trusted part of an answer to a renewal. If the old server has confirmed the lease, the new server may not have it (L4).
     pub(super) fn believes(&self, answer: Answer, store: &str) -> Answer {
-        match answer {
-            Ok(Reply::Held(_)) if self.confirmed == Confirmed::AskedBefore => {
-                Err(StoreError::replaced_meanwhile(store))
-            }
-            answer => answer,
+        if self.told_by_the_old(&answer) {
+            Err(StoreError::replaced_meanwhile(store))
+        } else {
+            answer
         }
     }
 

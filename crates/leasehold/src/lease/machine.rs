@@ -1094,7 +1094,10 @@ impl Machine {
         };
         let (keeper, sent, ttl) = (&mut holding.keeper, renewal.sent, renewal.ttl);
         let lease = keeper.hold.clone();
-        let callers = keeper.callers.drain(..renewal.callers as usize).collect();
+        // If the old server has confirmed the lease, its callers wait for the word of the new one, which is asked below.
+        let asked = keeper.told_by_the_old(&answer).then_some(0);
+        let asked = asked.unwrap_or(renewal.callers as usize);
+        let callers: Vec<_> = keeper.callers.drain(..asked).collect();
         let answer = keeper.believes(answer, &self.about.store);
         let said = Said::by(&answer);
         let (verdict, heard) = match answer.map(|reply| keeper.heard(reply, sent, ttl, now)) {
@@ -1108,7 +1111,7 @@ impl Machine {
                 (Err(error.into()), Ok(None))
             }
         };
-        if renewal.callers > 0 {
+        if !callers.is_empty() {
             self.effects.push(Effect::Extended(callers, verdict));
         }
         let took = now.since(sent);

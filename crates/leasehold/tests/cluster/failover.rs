@@ -1,10 +1,11 @@
 //! A replica takes over. The leases of its slots are confirmed at once, or lost and told.
 
 use futures_util::future::join_all;
-use leasehold::{Client, Lease};
-use testkit::{RedisCluster, RedisServer};
+use leasehold::{Client, Clock, Lease};
+use testkit::{FaultProxy, RedisCluster, RedisServer};
+use tokio::time::sleep;
 
-use crate::common::{TTL, eventually, lost, take};
+use crate::common::{TTL, eventually, lost, take, timed};
 use crate::scene::{beside, connect, joined, millis, soon};
 
 /// Names whose slots this node has.
@@ -123,4 +124,44 @@ async fn leases_and_waiters_outlive_a_primary_that_is_killed_or_paused() {
         }
         cluster.settle();
     }
+}
+
+/// As where a name leads to nodes whose addresses change when they start again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_all_others_are_found_by_the_url() {
+    let before = RedisCluster::start(1, 0);
+    let name = FaultProxy::start(before.nodes()[0].port());
+    let clock = Clock::manual();
+    let url = format!("redis+cluster://127.0.0.1:{}/", name.port());
+    let client = timed(&clock).connect(&url).await.expect("it works");
+    take(&client, "a").await.release().await.expect("held");
+    eventually("the name is out of use", async || {
+        // A connection that ends is a reason to ask for the map.
+        name.cut();
+        clock.advance(millis(30_000));
+        // Longer than the pause before the next one.
+        sleep(millis(400)).await;
+        name.connections() == 0
+    })
+    .await;
+    let after = RedisCluster::start(1, 0);
+    name.redirect(after.nodes()[0].port());
+    drop(before);
+    eventually("it is found", async || {
+        let asks = beside({
+            let lock = client.mutex("a").ttl(TTL);
+            async move { lock.try_acquire().await }
+        });
+        let passes = async {
+            loop {
+                sleep(millis(5)).await;
+                clock.advance(millis(5));
+            }
+        };
+        tokio::select! {
+            taken = joined("an answer", asks) => matches!(taken, Ok(Some(_))),
+            () = passes => unreachable!("time does not end"),
+        }
+    })
+    .await;
 }

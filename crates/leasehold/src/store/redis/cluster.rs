@@ -504,6 +504,11 @@ impl Servers {
             self.looked.send_modify(|looked| *looked += 1);
             return true;
         }
+        // All may have other addresses now, to which the URL leads.
+        let mut map = self.write();
+        for place in self.given.place().iter().chain(&self.given.seeds) {
+            self.number_of(&mut map, place.clone());
+        }
         false
     }
 

@@ -164,6 +164,28 @@ async fn a_renewal_answered_by_the_old_server_confirms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn caller_whose_renewal_the_old_server_answers_hears_the_new() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let replaces = async || {
+        sleep(SECOND / 2).await;
+        replace(&scene);
+    };
+    scene.next("extend", Fate::AnswerAfter(SECOND));
+    let (extended, ()) = tokio::join!(lease.extend(TTL), replaces());
+    extended.unwrap();
+    assert!(!lease.is_doubtful() && scene.sent("extend").len() == 2);
+    // The new server does not know it.
+    scene.next("extend", Fate::AnswerAfter(SECOND));
+    let forgets = async {
+        replaces().await;
+        scene.memory.clear();
+    };
+    let (extended, ()) = tokio::join!(lease.extend(TTL), forgets);
+    assert!(matches!(extended, Err(Error::Lost(_))), "{extended:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_handed_on_as_the_server_is_replaced_is_confirmed() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
