@@ -17,7 +17,7 @@ async fn each_node_of_a_cluster_is_lost_and_restored_by_its_name() {
     let cluster = RedisCluster::start(2, 0);
     let store = format!("redis+cluster://{}", cluster.addresses());
     let client = Client::connect(&store).await.expect("it works");
-    let named = |message: &str| -> Vec<String> {
+    let nodes_of = |message: &str| -> Vec<String> {
         let all = listener.all(message);
         assert!(
             all.iter().all(|said| said.fields["store"] == store),
@@ -34,7 +34,7 @@ async fn each_node_of_a_cluster_is_lost_and_restored_by_its_name() {
         let lease = take(&client, &here.next().expect("a name")).await;
         node.kill();
         urls.push(format!("redis://{}", node.address()));
-        eventually("lost", async || named("connection lost") == urls).await;
+        eventually("lost", async || nodes_of("connection lost") == urls).await;
         lease.extend(TTL).await.expect_err("its node is dead");
         let all = numbers.all().into_iter();
         let of_node = |series: &String| series.contains(urls.last().expect("one"));
@@ -43,7 +43,7 @@ async fn each_node_of_a_cluster_is_lost_and_restored_by_its_name() {
         drop(lease);
         if urls.len() == 1 {
             node.restart();
-            eventually("restored", async || named("connection restored") == urls).await;
+            eventually("restored", async || nodes_of("connection restored") == urls).await;
             cluster.settle();
         }
     }
