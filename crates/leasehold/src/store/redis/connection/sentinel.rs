@@ -363,9 +363,15 @@ impl Sentinels {
     fn refused(&self, failed: &[StoreError]) -> StoreError {
         let lasting = failed.iter().find(|error| !error.kind.is_transient());
         let kind = lasting.or(failed.first()).map(|error| error.kind);
-        let said = failed
-            .iter()
-            .map(|error| format!("{}: {}", error.store, error.detail));
+        // Most often, all say the same.
+        let mut said: Vec<(String, &str)> = Vec::new();
+        for error in failed {
+            match said.iter_mut().find(|(_, detail)| *detail == error.detail) {
+                Some((who, _)) => *who = format!("{who}, {}", error.store),
+                None => said.push((error.store.clone(), &error.detail)),
+            }
+        }
+        let said = said.iter().map(|(who, detail)| format!("{who}: {detail}"));
         let said = said.collect::<Vec<_>>().join("; ");
         let mut why = format!("no sentinel names the primary: {said}");
         if kind == Some(StoreErrorKind::Denied) {
