@@ -187,6 +187,7 @@ impl Server {
         let (engine, version) = match facts {
             Facts::Server(facts) => facts.engine().unwrap_or_default(),
             Facts::Quorum(facts) => (format!("{} servers", facts.nodes.len()), String::new()),
+            Facts::Cluster(facts) if facts.nodes.len() == 1 => ("1 node".into(), String::new()),
             Facts::Cluster(facts) => (format!("{} nodes", facts.nodes.len()), String::new()),
             Facts::File(facts) => ("SQLite file".into(), facts.sqlite.clone()),
             Facts::Memory => ("memory".into(), String::new()),

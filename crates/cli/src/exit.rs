@@ -249,10 +249,14 @@ certificate of this client => give one that the server trusts: --tls-cert FILE -
 this system names none => install the package ca-certificates, or name the authority of the server: --tls-ca FILE
 LOADING => wait until the server has loaded its data
 NOAUTH => give the password: --password-file FILE, or in the URL
+in cluster mode => leave the database out of the URL: a cluster has none but 0
 DB index => choose a database that the server has: redis-cli CONFIG GET databases
 holds no mark => find out what wrote the key, and delete it there
 WRONGTYPE => look at the type of the key; another program may use it
 closed the connection, and said => ask who runs this server, or a proxy before it";
+
+/// Said of sentinels that refuse their login.
+const LOGIN_OF_SENTINELS: &str = "give the password of the sentinels, which may be another one: ?sentinel_pass=SECRET in the URL, and &sentinel_user=NAME if it is not that of the default user";
 
 /// What led to the kind of an error. Of a quorum, this is the first reason; the others are of other nodes.
 pub(crate) fn cause(error: &StoreError) -> &str {
@@ -271,6 +275,9 @@ fn next_step(error: &StoreError) -> (u8, &'static str) {
         _ => UNAVAILABLE,
     };
     let cause = cause(error);
+    if error.kind == StoreErrorKind::Denied && cause.starts_with("no sentinel") {
+        return (code, LOGIN_OF_SENTINELS);
+    }
     let mut said = SAID.lines().filter_map(|row| row.split_once(" => "));
     if let Some((_, step)) = said.find(|(words, _)| !is_local && cause.contains(words)) {
         return (code, step);

@@ -512,7 +512,8 @@ fn costs(facts: &ServerFacts) -> Vec<String> {
     for (part, said) in &facts.probe.refused {
         let name = part.name.replace('|', " ").to_uppercase();
         let cost = match part.name {
-            "subscribe" | "ssubscribe" => "waiters poll",
+            // Without RESP3, nobody listens in a cluster.
+            "subscribe" | "ssubscribe" | "hello" => "waiters poll",
             "cluster|slots" => "requests take detours",
             "asking" => "requests fail while a slot moves",
             "role" => "a replica is known only by its first refusal",

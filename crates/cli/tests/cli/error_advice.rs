@@ -11,7 +11,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
 
-use testkit::RedisServer;
+use testkit::{RedisCluster, RedisServer};
 
 use crate::common::{LEASEHOLD, Store, rows, tool};
 
@@ -130,5 +130,36 @@ fn what_a_server_says_before_it_closes_comes_with_a_step_that_fits() {
         });
         let (_, words) = said.split_once(' ').unwrap();
         both(&url, code, &[words, step]);
+    }
+}
+
+#[test]
+fn passwords_and_databases_are_advised_where_they_belong() {
+    let store = Store::local();
+    let (asks, alone) = (RedisServer::start(), RedisCluster::start(1, 0));
+    asks.cli(&["CONFIG", "SET", "requirepass", "S3CR3T"]);
+    let asks = asks.address();
+    let node = alone.nodes()[0].address();
+    for (url, code, step) in [
+        // Twice the same sentinel: it is quoted once.
+        (
+            format!("redis+sentinel://{asks},{asks}/main"),
+            77,
+            "next    give the password of the sentinels",
+        ),
+        (
+            format!("redis://{asks}/"),
+            77,
+            "next    give the password: ",
+        ),
+        (
+            format!("redis://{node}/3"),
+            78,
+            "next    leave the database out of the URL",
+        ),
+    ] {
+        let done = store.leasehold("run -n x true").env("LEASEHOLD_URL", &url);
+        let done = done.is(code, &[step]);
+        assert!(done.stderr.matches("NOAUTH").count() < 2, "{done:?}");
     }
 }

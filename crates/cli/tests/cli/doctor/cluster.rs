@@ -104,6 +104,22 @@ fn all_nodes_are_examined_by_any_url_of_the_cluster() {
     assert_eq!(report.code, 78);
 }
 
+/// Behind a proxy, or with renamed commands.
+#[test]
+fn a_cluster_without_hello_is_examined_as_one() {
+    let server = RedisServer::builder().args(["--rename-command", "HELLO", ""]);
+    let cluster = server.start_cluster(1, 0);
+    for url in [
+        cluster.nodes()[0].url(),
+        format!("redis+cluster://{}/", cluster.addresses()),
+    ] {
+        let report = Report::quick(&url, "");
+        report.has("c.state", "ok/ok", &[]);
+        let why = ["HELLO is refused", "waiters poll"];
+        report.has("acl.probe", "warn/warn", &why);
+    }
+}
+
 fn split(states: &str) -> [&str; 2] {
     let (efficiency, correctness) = states.split_once('/').expect("two states");
     [efficiency, correctness]

@@ -388,6 +388,12 @@ fn sentinels(scheme: &str, rest: &str) -> Result<Address, String> {
 /// Splits the login with its @ from a list of hosts.
 fn split_hosts(authority: &str, port: u16) -> Result<(&str, Vec<Place>), String> {
     let (who, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    // A login before each host would be taken for a long password, and all hosts but the last for a part of it.
+    if who.matches('@').count() > 1 {
+        return Err(format!(
+            "has more than one @; write user and password once, before the first host; {ENCODE}"
+        ));
+    }
     let places = hosts.split(',').map(|host| host_and_port(host, port));
     Ok((who, places.collect::<Result<_, _>>()?))
 }
@@ -426,7 +432,9 @@ fn tcp(scheme: &str, rest: &str) -> Result<Address, String> {
             }
             _ if parts.take_replicas(key, value)? => {}
             _ if key.starts_with(TLS) && !is_encrypted => {
-                return Err("has an option of TLS, but is not encrypted; write rediss://".into());
+                let why =
+                    "has an option of TLS, but is not encrypted; write rediss in place of redis";
+                return Err(why.into());
             }
             #[cfg(feature = "tls")]
             _ if parts.tls.take(key, text(value)?)? => {}

@@ -119,8 +119,13 @@ pub(crate) async fn examine(
 
 /// Whether the server is a node of a cluster, and which nodes it tells.
 async fn nodes(talk: &Talk<'_>) -> Result<Option<Option<Vec<ToldNode>>>, StoreError> {
-    let hello = talk.refusable(cmd("HELLO").arg(3)).await?;
-    if !hello.is_ok_and(is_of_cluster) {
+    let mut hello = cmd("HELLO");
+    if talk.wire.has_pushes() {
+        hello.arg(3);
+    }
+    let hello = talk.refusable(&hello).await?.ok();
+    let server = talk.refusable(cmd("INFO").arg("server")).await?.ok();
+    if !is_of_cluster(hello, server.as_ref()) {
         return Ok(None);
     }
     let told = talk.refusable(cmd("CLUSTER").arg("SLOTS")).await?.ok();

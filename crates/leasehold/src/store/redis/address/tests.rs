@@ -59,7 +59,7 @@ fn unknown_parts_of_a_url_are_refused() {
     for (url, why) in [
         ("redis://h/?nonsense=1", "option after ?"),
         ("redis://h/?password=S3CR3T", "before it"),
-        ("redis://h/?tls_ca=/a", "is not encrypted; write rediss://"),
+        ("redis://h/?tls_ca=/a", "is not encrypted; write rediss in"),
         ("redis://h/?protocol=resp2", "RESP3"),
         ("redis://h/?S3CR3T", "option after ?"),
         ("redis://h/3?db=4", "two databases"),
@@ -95,6 +95,14 @@ fn unknown_parts_of_a_url_are_refused() {
         ("redis://u:S3CR3T#x@h/", "percent-encode"),
         ("redis://u:S3CR3T/x@h/", "percent-encode"),
         ("redis://u:S3CR3T?x@h/", "percent-encode"),
+        (
+            "redis+sentinel://u:S3CR3T@a,u:S3CR3T@b/m",
+            "before the first host",
+        ),
+        (
+            "redis+cluster://u:S3CR3T@a,u:S3CR3T@b",
+            "before the first host",
+        ),
         ("redis+sentinel://:S3CR3T@a,b", "call the primary"),
         ("redis+sentinel://a//3", "call the primary"),
         ("redis+sentinel://a,,b/m", "names no host"),

@@ -236,7 +236,14 @@ async fn log_in(
             let user = user.unwrap_or("default");
             hello.arg("AUTH").arg(user).arg(password);
         }
-        match begin(wire, settings, ask(hello)).await {
+        // Some proxies answer in RESP2 and refuse nothing.
+        let greeted = async {
+            match hello.query_async(&mut wire.clone()).await? {
+                Value::Map(_) => Ok(()),
+                _ => Err((ErrorKind::RESP3NotSupported, "it answers in RESP2").into()),
+            }
+        };
+        match begin(wire, settings, greeted).await {
             Err(error) if takes_no_resp3(&error) => {}
             begun => return begun.map(|()| Protocol::Resp3),
         }
@@ -293,7 +300,8 @@ async fn begin(
 /// True if the server or a proxy does not know HELLO, or not this version of the protocol. Its words may quote the password.
 fn takes_no_resp3(refused: &RedisError) -> bool {
     let is_login = matches!(refused.code(), Some("WRONGPASS" | "NOAUTH"));
-    let is_refused = refused.code() == Some("NOPROTO")
+    let is_refused = refused.kind() == ErrorKind::RESP3NotSupported
+        || refused.code() == Some("NOPROTO")
         || takes_no("HELLO", refused)
         || is_unknown_command(refused);
     is_refused && !is_login
@@ -547,6 +555,29 @@ mod tests {
             let error = after(other).await;
             assert_eq!(error.kind, StoreErrorKind::Protocol, "{error}");
         }
+    }
+
+    /// Else it would get messages among the replies, which it could not tell from each other.
+    #[tokio::test]
+    async fn a_hello_that_is_answered_in_resp2_leads_to_resp2() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let hello = "*2\r\n$5\r\nproto\r\n:2\r\n";
+        let answering = async {
+            // The second time, to AUTH. CLIENT SETINFO follows each of them twice.
+            for said in [hello, "+OK\r\n"] {
+                assert!(far.read(&mut [0; 1024]).await.unwrap() > 0);
+                let said = said.to_owned() + "+OK\r\n+OK\r\n";
+                far.write_all(said.as_bytes()).await.unwrap();
+            }
+        };
+        let flight = Flight::new(Arc::default(), String::new());
+        let (mut link, wire) = Link::new(Box::new(near), flight, Arc::new(drop), Clock::system());
+        let address = Address::parse("redis://:S3CR3T@there/").unwrap();
+        let login = link.until(log_in(&wire, &address.settings, Protocol::Resp3));
+        let (protocol, ()) = tokio::join!(login, answering);
+        assert_eq!(protocol.unwrap().unwrap(), Protocol::Resp2);
     }
 
     #[tokio::test]

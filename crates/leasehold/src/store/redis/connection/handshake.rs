@@ -273,10 +273,10 @@ const HELLO: u32 = 6;
 #[derive(Debug, Default)]
 struct HelloReply(HashMap<String, Value>);
 
-/// True if a reply to HELLO is that of a node of a cluster.
+/// True if a reply to HELLO is that of a node of a cluster; without one, if `INFO server` says so.
 #[cfg(feature = "doctor")]
-pub(crate) fn is_of_cluster(hello: Value) -> bool {
-    HelloReply::read(Some(hello), None).is_cluster()
+pub(crate) fn is_of_cluster(hello: Option<Value>, server: Option<&Value>) -> bool {
+    HelloReply::read(hello, server).is_cluster()
 }
 
 impl HelloReply {

@@ -453,6 +453,10 @@ impl Shared {
             by_slot: in_cluster,
         };
         self.queue.set(state, || self.publish(current));
+        if self.sentinels.as_ref().is_some_and(Sentinels::has_left) {
+            // They said so before there was a connection to leave.
+            self.queue.report_demoted();
+        }
         if let Some(how) = self.record_server(agreed.server.as_ref()) {
             (self.listener)(Notice::Replaced(how, Scope::All));
         }

@@ -6,8 +6,8 @@
 //! # Invariants
 //!
 //! - **SN1** A dial leads to the server that the first sentinel names which knows one. That it is a primary, the server says itself.
-//! - **SN2** When a majority of the known sentinels begins to name another server than the one in use, that one is left at once. It is not
-//!   dialed again while a majority names another one, whatever single sentinels say.
+//! - **SN2** While a majority of the known sentinels names another server, no server is dialed, and the one in use is left at once, unless
+//!   the sentinel that named it had named that other one before: then this one is newer, and the majority has not heard of it yet.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,9 +55,17 @@ struct Seen {
     /// The last server that a majority named.
     elected: Option<Place>,
     /// The server of the last dial.
-    in_use: Option<Place>,
+    in_use: Option<Named>,
     /// The server that was left by word of a majority.
     left: Option<Place>,
+}
+
+/// A server that a sentinel has named.
+#[derive(Clone)]
+struct Named {
+    primary: Place,
+    /// The server that this sentinel named before.
+    instead_of: Option<Place>,
 }
 
 /// What a sentinel says.
@@ -66,6 +74,8 @@ struct Vote {
     id: Option<String>,
     /// `None` if it knows none of this name.
     primary: Option<Place>,
+    /// The server that it named before, since it was connected to.
+    before: Option<Place>,
     /// The ids and places of the others.
     others: Vec<(String, Place)>,
 }
@@ -103,7 +113,8 @@ impl Sentinels {
         let known = self.seen().known.clone();
         let named = first_of(known, |at| self.named_by(at), &self.clock).await;
         let (at, primary) = named.map_err(|failed| self.refused(&failed))?;
-        let address = self.given.of_node(&primary.0, primary.1);
+        let (host, port) = &primary.primary;
+        let address = self.given.of_node(host, *port);
         let mut seen = self.seen();
         // It is asked first the next time.
         seen.known.sort_by_key(|known| *known != at);
@@ -186,7 +197,7 @@ impl Sentinels {
     }
 
     /// Notes what a sentinel says. True if the server in use is to be left (SN2).
-    fn learn(&self, at: &Place, vote: Vote) -> bool {
+    fn learn(&self, at: &Place, mut vote: Vote) -> bool {
         let mut guard = self.seen();
         let seen = &mut *guard;
         for (id, place) in &vote.others {
@@ -196,19 +207,22 @@ impl Sentinels {
                 self.more.notify_one();
             }
         }
+        vote.before = seen.named_before(at, vote.primary.as_ref());
         seen.votes.insert(at.clone(), vote);
-        let Some(elected) = self
-            .majority(seen)
-            .filter(|new| seen.elected.as_ref() != Some(new))
-        else {
+        let Some(elected) = self.majority(seen) else {
             return false;
         };
-        let leaves = seen.in_use.as_ref().is_some_and(|used| *used != elected);
+        let is_new = seen.elected.as_ref() != Some(&elected);
+        let leaves = seen.in_use.as_ref().is_some_and(|used| {
+            used.primary != elected && (is_new || used.instead_of.as_ref() != Some(&elected))
+        });
         if leaves {
-            seen.left.clone_from(&seen.in_use);
+            seen.left = seen.in_use.as_ref().map(|used| used.primary.clone());
+        }
+        if is_new || leaves {
+            self.moved.notify_one();
         }
         seen.elected = Some(elected);
-        self.moved.notify_one();
         leaves
     }
 
@@ -232,11 +246,20 @@ impl Sentinels {
         found.map(|(primary, _)| primary.clone())
     }
 
-    /// True if this server was left, and a majority still names another one (SN2).
-    fn is_replaced(&self, primary: &Place) -> bool {
+    /// True if a majority names another server, and this one is not newer (SN2).
+    fn is_replaced(&self, named: &Named) -> bool {
         let seen = self.seen();
         let elected = self.majority(&seen);
-        seen.left.as_ref() == Some(primary) && elected.is_some_and(|other| other != *primary)
+        let Some(other) = elected.filter(|elected| *elected != named.primary) else {
+            return false;
+        };
+        seen.left.as_ref() == Some(&named.primary) || named.instead_of != Some(other)
+    }
+
+    /// True if the server in use is to be left: a majority has named another one since the dial began (SN2).
+    pub(super) fn has_left(&self) -> bool {
+        let used = self.seen().in_use.clone();
+        used.is_some_and(|used| self.is_replaced(&used))
     }
 
     /// Forgets a sentinel that the URL does not name, if it is connected to by another address, or has gone and no other one names it.
@@ -258,7 +281,7 @@ impl Sentinels {
     }
 
     /// Asks one sentinel for the primary. Returns who has answered, too.
-    async fn named_by(&self, at: Place) -> Result<(Place, Place), StoreError> {
+    async fn named_by(&self, at: Place) -> Result<(Place, Named), StoreError> {
         let mut sentinel = self.open(&at, Arc::new(drop)).await?;
         let vote = self.ask(&mut sentinel).await?;
         let refuse =
@@ -268,11 +291,16 @@ impl Sentinels {
             let why = format!("it knows no primary named {name}; SENTINEL MASTERS shows the names");
             return refuse(StoreErrorKind::Misconfigured, why);
         };
-        if self.is_replaced(&primary) {
-            let why = "it still names the server that most sentinels have replaced";
+        let instead_of = self.seen().named_before(&at, Some(&primary));
+        let named = Named {
+            primary,
+            instead_of,
+        };
+        if self.is_replaced(&named) {
+            let why = "it names another server than most sentinels";
             return refuse(StoreErrorKind::Unavailable, why.to_owned());
         }
-        Ok((at, primary))
+        Ok((at, named))
     }
 
     async fn open(&self, (host, port): &Place, listener: Listener) -> Result<Sentinel, StoreError> {
@@ -335,9 +363,15 @@ impl Sentinels {
     fn refused(&self, failed: &[StoreError]) -> StoreError {
         let lasting = failed.iter().find(|error| !error.kind.is_transient());
         let kind = lasting.or(failed.first()).map(|error| error.kind);
-        let said = failed
-            .iter()
-            .map(|error| format!("{}: {}", error.store, error.detail));
+        // Most often, all say the same.
+        let mut said: Vec<(String, &str)> = Vec::new();
+        for error in failed {
+            match said.iter_mut().find(|(_, detail)| *detail == error.detail) {
+                Some((who, _)) => *who = format!("{who}, {}", error.store),
+                None => said.push((error.store.clone(), &error.detail)),
+            }
+        }
+        let said = said.iter().map(|(who, detail)| format!("{who}: {detail}"));
         let said = said.collect::<Vec<_>>().join("; ");
         let mut why = format!("no sentinel names the primary: {said}");
         if kind == Some(StoreErrorKind::Denied) {
@@ -349,6 +383,18 @@ impl Sentinels {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    /// The last server that this sentinel named before this one.
+    fn named_before(&self, at: &Place, primary: Option<&Place>) -> Option<Place> {
+        let last = self.votes.get(at)?;
+        if last.primary.as_ref() == primary {
+            last.before.clone()
+        } else {
+            last.primary.clone()
+        }
     }
 }
 
@@ -369,6 +415,7 @@ fn read(answers: Vec<RedisResult<Value>>) -> Result<Vote, RedisError> {
     Ok(Vote {
         id: next().ok().and_then(|id| from_redis_value(id).ok()),
         primary: primary.and_then(|(host, port)| Some((host, port.parse().ok()?))),
+        before: None,
         others: others.into_iter().filter_map(other).collect(),
     })
 }
@@ -395,30 +442,46 @@ mod tests {
         Vote {
             id: Some(format!("id {at}")),
             primary: Some(place(primary)),
+            before: None,
             others: others.map(|at| (format!("id {at}"), place(*at))).collect(),
         }
     }
 
-    fn uses(sentinels: &Sentinels, primary: u16) {
-        sentinels.seen().in_use = Some(place(primary));
+    /// What the sentinel at `at` names.
+    fn named(sentinels: &Sentinels, at: u16, primary: u16) -> Named {
+        let primary = place(primary);
+        Named {
+            instead_of: sentinels.seen().named_before(&place(at), Some(&primary)),
+            primary,
+        }
+    }
+
+    /// A dial leads to the server that this sentinel names.
+    fn uses(sentinels: &Sentinels, at: u16, primary: u16) {
+        let named = named(sentinels, at, primary);
+        sentinels.seen().in_use = Some(named);
+    }
+
+    fn is_replaced(sentinels: &Sentinels, at: u16, primary: u16) -> bool {
+        sentinels.is_replaced(&named(sentinels, at, primary))
     }
 
     #[test]
     fn a_majority_of_all_known_sentinels_decides() {
         let three = sentinels(1);
-        uses(&three, 7);
+        uses(&three, 1, 7);
         assert!(!three.learn(&place(1), says(1, 8, &[2, 3])));
         assert_eq!(three.seen().known, [place(1), place(2), place(3)]);
         assert!(!three.learn(&place(2), says(2, 7, &[1, 3])));
         assert!(three.learn(&place(3), says(3, 8, &[1, 2])), "two of three");
-        assert!(three.is_replaced(&place(7)) && !three.is_replaced(&place(8)));
-        uses(&three, 8);
+        assert!(is_replaced(&three, 2, 7) && !is_replaced(&three, 1, 8));
+        uses(&three, 1, 8);
         // The same again is no news.
         assert!(!three.learn(&place(2), says(2, 8, &[1, 3])));
         // Back to the first.
         assert!(!three.learn(&place(2), says(2, 7, &[1, 3])));
         assert!(three.learn(&place(3), says(3, 7, &[1, 2])));
-        assert!(!three.is_replaced(&place(7)) && three.is_replaced(&place(8)));
+        assert!(!is_replaced(&three, 2, 7) && is_replaced(&three, 1, 8));
     }
 
     /// The first sentinel names the new primary before the others do.
@@ -429,16 +492,41 @@ mod tests {
             assert!(!three.learn(&place(at), says(at, 7, &[])));
         }
         three.learn(&place(1), says(1, 8, &[]));
-        uses(&three, 8);
+        uses(&three, 1, 8);
         assert!(!three.learn(&place(2), says(2, 7, &[])));
-        assert!(!three.is_replaced(&place(8)));
+        assert!(!is_replaced(&three, 1, 8) && !three.has_left());
         assert!(!three.learn(&place(2), says(2, 8, &[])));
+    }
+
+    /// One sentinel is cut off together with the former primary, and a client that has never used that one reaches it first.
+    #[test]
+    fn no_server_is_dialed_that_one_sentinel_still_names() {
+        let three = sentinels(3);
+        three.learn(&place(2), says(2, 8, &[1, 3]));
+        three.learn(&place(3), says(3, 8, &[1, 2]));
+        assert!(is_replaced(&three, 1, 7), "it says so when it is asked");
+        three.learn(&place(1), says(1, 7, &[2, 3]));
+        assert!(is_replaced(&three, 1, 7) && !is_replaced(&three, 2, 8));
+    }
+
+    /// A client lost its connection to one sentinel of the majority, and asked the one that is behind.
+    #[test]
+    fn a_server_is_left_when_the_majority_is_heard_again() {
+        let three = sentinels(3);
+        for (at, primary) in [(1, 7), (2, 8), (3, 8)] {
+            three.learn(&place(at), says(at, primary, &[]));
+        }
+        three.seen().votes.remove(&place(3));
+        assert!(!is_replaced(&three, 1, 7), "two sentinels contradict");
+        uses(&three, 1, 7);
+        assert!(three.learn(&place(3), says(3, 8, &[])));
+        assert!(three.has_left() && is_replaced(&three, 1, 7));
     }
 
     #[test]
     fn a_sentinel_with_two_addresses_has_one_vote() {
         let three = sentinels(1);
-        uses(&three, 7);
+        uses(&three, 1, 7);
         three.learn(&place(1), says(1, 8, &[2, 3]));
         assert!(!three.learn(&place(9), says(1, 8, &[2, 3])));
         assert!(three.forgets(&place(9)) && !three.forgets(&place(1)));

@@ -16,7 +16,7 @@ use super::super::connection::handshake::Handshake;
 use super::super::connection::link::Wire;
 use super::super::fault::{Redirect, classify, is_denied, silent};
 use super::super::protocol::{
-    COUNTER, Contended, INDEX, QUEUE, WAITERS, channel, slot_channel, slot_counter,
+    COUNTER, Contended, INDEX, POLL_ONLY, QUEUE, WAITERS, channel, slot_channel, slot_counter,
 };
 use super::super::scripts::{self, NodeTerms};
 use crate::doctor::Without::{self, NoLocks, Unseen, Worse};
@@ -204,7 +204,12 @@ impl<'a> Trial<'a> {
 
     async fn try_commands(&mut self) -> Result<(), StoreError> {
         let in_cluster = self.in_cluster;
-        let is_tried = |need: &&Need| !need.words.is_empty() && need.serves(in_cluster);
+        // In RESP2, clients do not subscribe to slots, and a connection that does takes no other request.
+        let subscribes = self.talk.wire.has_pushes();
+        let is_tried = |need: &&Need| {
+            let is_known = need.part.name != "ssubscribe" || subscribes;
+            !need.words.is_empty() && need.serves(in_cluster) && is_known
+        };
         for need in NEEDS.iter().filter(is_tried) {
             let mut command = Cmd::new();
             for word in need.words {
@@ -219,6 +224,11 @@ impl<'a> Trial<'a> {
             if let Err(error) = self.talk.refusable(&command).await? {
                 self.note(need.part, need.words, &error);
             }
+        }
+        if in_cluster && !subscribes {
+            let said = self.talk.refusable(cmd("HELLO").arg(3)).await?;
+            let said = said.map_or_else(|error| words_of(&error), |_| "it answers in RESP2".into());
+            self.found.refused.push((HELLO, said));
         }
         Ok(())
     }
@@ -346,6 +356,11 @@ impl<'a> Trial<'a> {
             fence: Some(Fence::MAX),
         };
         let Talk { dial, wire } = self.talk;
+        let channel = if listens {
+            self.channel.clone()
+        } else {
+            POLL_ONLY.to_owned()
+        };
         for (what, step) in [
             ("acquire", acquire(&holder, None)),
             ("wait", acquire(&waiter, Some(wait))),
@@ -356,7 +371,7 @@ impl<'a> Trial<'a> {
         ] {
             let kind = Contended::default().kind(&self.name, &step);
             let steps = vec![(self.name.clone(), step)];
-            let request = wire.run_batch(dial.scripts, &self.channel, kind, steps);
+            let request = wire.run_batch(dial.scripts, &channel, kind, steps);
             let said = self.talk.answered(request).await?;
             self.count(what, said.and_then(|mut replies| replies.pop().transpose()));
         }
@@ -468,6 +483,7 @@ const TRIES: u64 = 16 * SLOTS as u64;
 
 /// A request of each connection, which is tried apart.
 const SUBSCRIBE: Part = part("subscribe", Worse);
+const HELLO: Part = part("hello", Worse);
 
 /// All of them, for the features of this build. AUTH and HELLO need no permission.
 #[rustfmt::skip]
