@@ -9,6 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
+use super::WorkerConfig;
 use super::log::{HistoryLog, Known, LeaseName};
 use crate::storm::resource::{Access, Answer};
 
@@ -23,10 +24,12 @@ pub(super) enum HoldPlan {
 }
 
 impl HoldPlan {
-    pub(super) fn draw(rng: &mut Rng, outlived_percent: u64) -> Self {
+    pub(super) fn draw(rng: &mut Rng, config: &WorkerConfig) -> Self {
         match rng.u64(..100) {
-            drawn if drawn < outlived_percent => Self::Outlive,
-            drawn if drawn < outlived_percent + 3 => Self::Long,
+            drawn if config.punctual && drawn < 50 => Self::Long,
+            _ if config.punctual => Self::Short,
+            drawn if drawn < config.outlived => Self::Outlive,
+            drawn if drawn < config.outlived + 3 => Self::Long,
             _ => Self::Short,
         }
     }
