@@ -144,7 +144,7 @@ impl Campaign {
         let plan = match self.kind {
             CampaignKind::NoQuarantine | CampaignKind::NoMajority => Vec::new(),
             _ if settings.has_fleet() => {
-                let kinds = self.of_a_fleet(settings);
+                let kinds = self.faults_of_a_fleet(settings);
                 schedule.of_a_fleet(storm, &kinds, pace(settings))
             }
             _ if settings.quorum => schedule.of_a_quorum(storm, possible),
@@ -266,7 +266,7 @@ impl Campaign {
     }
 
     /// What happens to them.
-    fn of_a_fleet(&self, settings: &Storm) -> Vec<FaultKind> {
+    fn faults_of_a_fleet(&self, settings: &Storm) -> Vec<FaultKind> {
         if self.is_punctual(settings) {
             return vec![FaultKind::Failover];
         }

@@ -4,7 +4,15 @@
 
 use testkit::{RedisCluster, RedisServer, Reply, Sentinels};
 
-use super::servers::DURABLE;
+/// Confirmed writes of a server outlive a kill.
+pub(super) const DURABLE: [&str; 6] = [
+    "--appendonly",
+    "yes",
+    "--appendfsync",
+    "always",
+    "--maxmemory-policy",
+    "noeviction",
+];
 
 /// The password for a primary without one, which refuses it: a replica that has it cannot follow.
 const WRONG: &str = "cut-off";

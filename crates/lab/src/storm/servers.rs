@@ -11,7 +11,7 @@ use redis::FromRedisValue;
 use testkit::{FaultProxy, RedisServer};
 
 use super::clock::ServerClock;
-use super::fleet::Fleet;
+use super::fleet::{DURABLE, Fleet};
 use crate::server::{ANSWER, ask, connect, follow, time_us};
 
 /// The fence counter: the last fence that was drawn.
@@ -29,16 +29,6 @@ const MARK_ID: usize = 16;
 
 /// How long a node that lost its memory gives no vote: a second longer than any lease, and at least 13 s.
 const QUARANTINE: Duration = Duration::from_secs(13);
-
-/// Confirmed writes of a server outlive a kill.
-pub(super) const DURABLE: [&str; 6] = [
-    "--appendonly",
-    "yes",
-    "--appendfsync",
-    "always",
-    "--maxmemory-policy",
-    "noeviction",
-];
 
 /// Confirmed writes of a node are in memory only, but for snapshots.
 const IN_MEMORY: [&str; 2] = ["--maxmemory-policy", "noeviction"];

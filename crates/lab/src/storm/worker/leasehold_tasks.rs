@@ -35,7 +35,7 @@ pub(super) async fn round(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let (log, ttl) = (&worker.log, worker.config.ttl());
-    let mut stay = HoldPlan::draw(rng, &worker.config);
+    let mut stay = HoldPlan::draw(rng, worker.config.outlived, worker.config.punctual);
     // A lease that is outlived on purpose must not renew itself.
     let renews = stay != HoldPlan::Outlive && rng.bool();
     if renews && !worker.config.punctual && rng.u64(..20) == 0 {

@@ -9,7 +9,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
-use super::WorkerConfig;
 use super::log::{HistoryLog, Known, LeaseName};
 use crate::storm::resource::{Access, Answer};
 
@@ -24,12 +23,12 @@ pub(super) enum HoldPlan {
 }
 
 impl HoldPlan {
-    pub(super) fn draw(rng: &mut Rng, config: &WorkerConfig) -> Self {
+    pub(super) fn draw(rng: &mut Rng, outlived_percent: u64, punctual: bool) -> Self {
         match rng.u64(..100) {
-            drawn if config.punctual && drawn < 50 => Self::Long,
-            _ if config.punctual => Self::Short,
-            drawn if drawn < config.outlived => Self::Outlive,
-            drawn if drawn < config.outlived + 3 => Self::Long,
+            drawn if punctual && drawn < 50 => Self::Long,
+            _ if punctual => Self::Short,
+            drawn if drawn < outlived_percent => Self::Outlive,
+            drawn if drawn < outlived_percent + 3 => Self::Long,
             _ => Self::Short,
         }
     }
