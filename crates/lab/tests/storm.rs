@@ -230,6 +230,18 @@ fn a_storm_of_no_time_is_refused() {
 }
 
 #[test]
+fn a_storm_has_one_kind_of_store() {
+    for words in [
+        ["--cluster", "--sentinel"],
+        ["--quorum", "--cluster"],
+        ["--sentinel", "--quorum"],
+    ] {
+        let storm = lab(&["storm", words[0], words[1]]);
+        assert_eq!(storm.status.code(), Some(64), "{words:?}");
+    }
+}
+
+#[test]
 fn a_part_does_not_begin_by_accident() {
     let word = lab(&["leasehold-lab-part"]);
     assert_eq!(word.status.code(), Some(64));

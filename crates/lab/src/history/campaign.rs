@@ -139,6 +139,8 @@ pub enum FaultKind {
     Memory,
     /// Clients are redirected to a replica that stopped following the server when the fault began: later writes are lost.
     Failover,
+    /// A slot moves from a primary of a cluster to another one, with the lock in it.
+    MoveSlot,
     /// Some connections carry no bytes for a while, in neither direction. The delayed bytes arrive afterwards.
     BlackHole,
     /// Requests on some connections are delayed for a while; replies are not.

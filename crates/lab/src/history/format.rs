@@ -64,17 +64,19 @@
 //! ```json
 //! {"ev":"fault","kind":"stop-worker","target":"worker-3","at_ns":5000,"until_ns":9000}
 //! {"ev":"server-start","epoch":0,"at_ns":6000}
+//! {"ev":"server-start","epoch":1,"since_ns":6200,"at_ns":6400,"locks":["m1","m4"]}
 //! {"ev":"unwell","target":"node-2","at_ns":6500,"until_ns":8000}
 //! {"ev":"calm","at_ns":10000}
 //! ```
 //!
 //! - A `fault` is written after it was done. Kinds are those of [`FaultKind`]; the target is `worker-<proc>` for `stop-worker`
-//!   and `kill-worker`, otherwise `server`, or `node-<n>` for one of the servers of a quorum. `until_ns` is the time when the stopped process continued; for a worker, both times
+//!   and `kill-worker`, otherwise `server`, or `node-<n>` for one of several servers. `until_ns` is the time when the stopped process continued; for a worker, both times
 //!   are read while it is stopped. A `failover` begins when the replica stops following, and ends when clients are redirected
 //!   to it: a `server-start` with a new epoch has the same time. `clock-forward` and `clock-back` have `by_ns`, the size of the
 //!   jump, which happened between `at_ns` and `until_ns`.
 //! - `server-start`: `epoch` counts how often the store lost its data; it is 0 until the first loss. `at_ns` is read when
-//!   the old server is dead or unreachable, and the new one is not started or not reachable yet.
+//!   the old server is dead or unreachable, and the new one is not started or not reachable yet. If both granted locks for a while,
+//!   that was from `since_ns` to `at_ns`: what was acquired or known in that time belongs to no epoch. With `locks`, it concerns only those.
 //! - `unwell`: until when a fault may have kept a node from its votes: it is written when the fault is over. After a loss of data that
 //!   is the end of the quarantine, and after a `clock-forward` the time that its clock has shown.
 //! - `calm`: the faults are over. The last one counts, and no fault may follow it.
@@ -145,7 +147,7 @@ pub(crate) enum Line {
     Decision(Decision),
     Fault(Fault),
     Calm { at_ns: u64 },
-    ServerStart { epoch: u32, at_ns: u64 },
+    ServerStart(ServerStart),
     Unwell(Unwell),
     Removed(Removal),
 }
@@ -274,6 +276,24 @@ impl Fault {
     pub(crate) fn is_at_a_server(&self) -> bool {
         let node = self.target.strip_prefix("node-");
         self.target == "server" || node.and_then(number_of).is_some()
+    }
+}
+
+/// A start of the store, with the number of its losses of data.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ServerStart {
+    pub(crate) epoch: u32,
+    pub(crate) at_ns: u64,
+    /// From then on until the start, two servers may have granted the same lock.
+    pub(crate) since_ns: Option<u64>,
+    /// The locks that it concerns; without them, all.
+    pub(crate) locks: Option<Vec<String>>,
+}
+
+impl ServerStart {
+    pub(crate) fn concerns(&self, lock: &str) -> bool {
+        let locks = self.locks.as_ref();
+        locks.is_none_or(|locks| locks.iter().any(|it| it == lock))
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::history::campaign::{Campaign, FaultKind};
 use crate::history::format::{
-    Decision, Fault, LossReport, Operation, OperationKind, Outcome, Removal, Source, Unwell,
+    Decision, Fault, LossReport, Operation, OperationKind, Outcome, Removal, ServerStart, Source,
+    Unwell,
 };
 use crate::history::lease::Lease;
 
@@ -21,7 +22,7 @@ pub struct History {
     pub(crate) removals: Vec<Removal>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) calm: Option<u64>,
-    pub(crate) starts: Vec<(u64, u32)>,
+    pub(crate) starts: Vec<ServerStart>,
     /// The times in which the server, or the network path to it, did not work: disjoint, in order.
     pub(crate) outages: Vec<(u64, u64)>,
     /// The times whose effects were lost later: disjoint, in order.
@@ -166,30 +167,33 @@ impl History {
         processes.chain(decisions).max().unwrap_or(0)
     }
 
-    /// The epoch at a time.
-    pub(crate) fn epoch(&self, at_ns: u64) -> u32 {
-        let after = self.starts.partition_point(|(start, _)| *start <= at_ns);
-        match after.checked_sub(1).and_then(|at| self.starts.get(at)) {
-            Some((_, epoch)) => *epoch,
-            None => 0,
-        }
-    }
-
-    /// The epoch of a time span, if it has only one.
-    pub(crate) fn epoch_of(&self, from_ns: u64, to_ns: u64) -> Option<u32> {
-        let epoch = self.epoch(from_ns);
-        (epoch == self.epoch(to_ns)).then_some(epoch)
+    /// The epoch of a lock in a time span, if it has only one, and only one server that may grant it.
+    pub(crate) fn epoch_of(&self, lock: &str, from_ns: u64, to_ns: u64) -> Option<u32> {
+        let begun = |at_ns| self.starts.partition_point(|start| start.at_ns <= at_ns);
+        let epoch = |begun| {
+            let mut before = self.starts.iter().take(begun).rev();
+            let last = before.find(|start| start.concerns(lock));
+            last.map_or(0, |start| start.epoch)
+        };
+        let (from, to) = (begun(from_ns), begun(to_ns));
+        let mut after = self.starts.iter().skip(to);
+        let next = after.find(|start| start.concerns(lock));
+        let has_two = next
+            .and_then(|start| start.since_ns)
+            .is_some_and(|since| since <= to_ns);
+        (epoch(from) == epoch(to) && !has_two).then(|| epoch(from))
     }
 
     /// The era of a deadline that was requested after `from` and known at a later time. In an era the store keeps its data and no
     /// lock ends early. `None` if the era is not certain. A lock that lasts until then was requested at most a TTL before it.
     pub(crate) fn era_of(
         &self,
+        lock: &str,
         asked_ns: u64,
         known_ns: u64,
         until_ns: Option<u64>,
     ) -> Option<u32> {
-        let epoch = self.epoch_of(asked_ns, known_ns)?;
+        let epoch = self.epoch_of(lock, asked_ns, known_ns)?;
         let longest = until_ns.map(|until| until.saturating_sub(self.campaign.ttl_ns()));
         let asked_ns = longest.map_or(asked_ns, |longest| longest.min(asked_ns));
         let over = self.set_forward.partition_point(|(_, to)| *to <= asked_ns);

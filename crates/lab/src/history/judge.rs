@@ -39,6 +39,7 @@ pub fn judge(history: &History) -> Verdict {
     let status = status(history, &findings, shown);
     let mut counts = counts(history);
     counts.told_latest_us = findings.told_latest_us;
+    counts.overlaps = findings.overlaps;
     counts.reach = reach;
     Verdict {
         run: history.campaign.run.clone(),
@@ -118,8 +119,9 @@ fn counts(history: &History) -> Counts {
         removals: count(&history.removals),
         told_lost: count(&history.told),
         told_latest_us: None,
+        overlaps: 0,
         reach: None,
-        epochs: history.starts.last().map_or(0, |(_, epoch)| *epoch),
+        epochs: history.starts.last().map_or(0, |start| start.epoch),
         faults,
     }
 }

@@ -201,12 +201,12 @@ impl Reader {
                 self.history.calm = Some(at_ns);
                 Ok(())
             }
-            (Author::Nemesis, Line::ServerStart { epoch, at_ns }) => {
+            (Author::Nemesis, Line::ServerStart(start)) => {
                 let last = self.history.starts.last();
-                if last.is_some_and(|(then, before)| at_ns < *then || epoch < *before) {
+                if last.is_some_and(|it| start.at_ns < it.at_ns || start.epoch < it.epoch) {
                     return Err("the server's starts are out of order");
                 }
-                self.history.starts.push((at_ns, epoch));
+                self.history.starts.push(start);
                 Ok(())
             }
             _ => Err("a line of another kind of file"),
@@ -297,7 +297,9 @@ impl Reader {
         let lease = self.history.lease(operation.lease);
         let before = lease.and_then(|lease| lease.claims.last());
         let asked_ns = before.map_or(at_ns, |claim| claim.from_ns);
-        let era = self.history.era_of(asked_ns, at_ns, until_ns);
+        let era = self
+            .history
+            .era_of(&operation.lock, asked_ns, at_ns, until_ns);
         let Some(lease) = self.lease_mut(operation.lease) else {
             return;
         };
@@ -345,9 +347,12 @@ impl Reader {
         let claim = Claim {
             from_ns: done.at_ns,
             until_ns: done.valid_until_ns,
-            era: self
-                .history
-                .era_of(invoked_ns, done.at_ns, done.valid_until_ns),
+            era: self.history.era_of(
+                &self.history.operations[index].lock,
+                invoked_ns,
+                done.at_ns,
+                done.valid_until_ns,
+            ),
         };
         if what == OperationKind::Acquire {
             match done.outcome {

@@ -70,6 +70,8 @@ pub struct Counts {
     pub told_lost: u64,
     /// The longest time from the deadline to the loss report of a holder that was not stopped, in microseconds.
     pub told_latest_us: Option<i64>,
+    /// Leases that began before the end of an earlier one of their lock, excused (as after a loss of data) or not (I3).
+    pub overlaps: u64,
     /// For a quorum: what happened while a majority of its nodes was in reach.
     pub reach: Option<Reach>,
     /// How often the store lost its data.
@@ -186,6 +188,7 @@ impl fmt::Display for Counts {
             Some(late) => writeln!(f, ", the latest {} us before its deadline", -late)?,
             None => writeln!(f)?,
         }
+        writeln!(f, "  overlaps      {} leases", self.overlaps)?;
         if let Some(reach) = self.reach {
             let Reach {
                 renewed,

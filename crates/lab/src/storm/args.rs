@@ -16,13 +16,18 @@ const TTL: Duration = Duration::from_millis(200);
 /// That on a quorum, where each acquire is a request at five servers of one machine.
 const QUORUM_TTL: Duration = Duration::from_millis(500);
 
+/// That on a cluster, whose failovers take about as long.
+const CLUSTER_TTL: Duration = Duration::from_millis(500);
+/// That under sentinels: a failover takes two seconds, and no lease outlives it that is shorter.
+const SENTINEL_TTL: Duration = Duration::from_secs(3);
+
 /// The longest storm.
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// Let processes fight for locks while they and the server are stopped and killed, and judge what they did
 #[derive(Debug, Clone, Args)]
 pub struct Storm {
-    /// For how long, the two controls included (an eighth each, of a quorum a twelfth)
+    /// For how long, the two controls included (an eighth each; of a quorum a twelfth; of a cluster and under sentinels a third)
     #[arg(long, value_name = "DUR", default_value = "60s", value_parser = |text: &str| within(text, 5_000, DAY_MS))]
     pub(super) time: Duration,
 
@@ -34,7 +39,7 @@ pub struct Storm {
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(super) locks: u64,
 
-    /// How long a lease lasts: 200ms, or 500ms on a quorum, by default
+    /// How long a lease lasts: 200ms by default, on a quorum or a cluster 500ms, under sentinels 3s
     #[arg(long, value_name = "DUR", value_parser = |text: &str| within(text, 20, 10_000))]
     ttl: Option<Duration>,
 
@@ -57,6 +62,15 @@ pub struct Storm {
     #[arg(long, conflicts_with = "url")]
     pub(super) quorum: bool,
 
+    /// A cluster of three primaries with a replica each, instead of one server. Slots move, and replicas take over that lack the last
+    /// writes. The control has an unfenced resource. `confirmed` is the same with a fence, `replicas=1` and `min-replicas-to-write 1`
+    #[arg(long, conflicts_with_all = ["quorum", "url"])]
+    pub(super) cluster: bool,
+
+    /// A server that three sentinels watch, with a replica, in the storm with two. Otherwise as `--cluster`, without slots
+    #[arg(long, conflicts_with_all = ["quorum", "url", "cluster"])]
+    pub(super) sentinel: bool,
+
     /// A server to use, instead of one of its own; it is then left alone, and only workers are stopped and killed
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
@@ -69,8 +83,18 @@ pub struct Storm {
 impl Storm {
     /// The TTL of each lease.
     pub(super) fn ttl(&self) -> Duration {
-        let default = if self.quorum { QUORUM_TTL } else { TTL };
+        let default = match (self.quorum, self.cluster, self.sentinel) {
+            (true, ..) => QUORUM_TTL,
+            (_, true, _) => CLUSTER_TTL,
+            (.., true) => SENTINEL_TTL,
+            _ => TTL,
+        };
         self.ttl.unwrap_or(default)
+    }
+
+    /// Whether replicas take over.
+    pub(super) fn has_fleet(&self) -> bool {
+        self.cluster || self.sentinel
     }
 }
 

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use testkit::Process;
 
 use super::args::Storm;
+use super::fleet::Fleet;
 use super::nemesis::Nemesis;
 use super::part::{Part, scratch, succeeds};
-use super::report::{CampaignFindings, Control};
+use super::report::{CampaignFindings, Control, Stray};
 use super::resource::{Fencing, ResourceConfig};
-use super::schedule::{Possible, Schedule, planned};
+use super::schedule::{ON_A_FLEET, Possible, Schedule, planned};
 use super::servers::{NODES, Servers};
 use super::stage::Stage;
 use super::worker::{System, WorkerConfig, stalls};
@@ -27,7 +28,8 @@ const ORPHAN: Duration = Duration::from_millis(500);
 
 /// The longest time of an acquire after the calm, for itself and for each one ahead of it.
 const LIVELY: Duration = Duration::from_secs(3);
-/// That on a quorum: a node alone that keeps the vote of a dead client delays the others by some seconds.
+/// That on a quorum, where a node alone that keeps the vote of a dead client delays the others by some seconds, and where replicas take
+/// over.
 const LIVELY_QUORUM: Duration = Duration::from_secs(8);
 
 /// How long a client may take to reach a node of a quorum again: it reconnects within 250 ms, and renews a lease thrice in a TTL.
@@ -47,7 +49,7 @@ pub(super) struct Campaign {
     pub(super) time: Duration,
 }
 
-/// What is judged. All but the last are controls, each without some protection.
+/// What is judged. All but the last two are controls, each without some protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CampaignKind {
     /// The recipe `SET NX PX`, work, `DEL`.
@@ -58,7 +60,9 @@ pub(super) enum CampaignKind {
     NoQuarantine,
     /// A quorum, where two of five votes are enough: each worker knows three of the nodes only, as a quorum of three.
     NoMajority,
-    /// Leasehold, on one server or on a quorum.
+    /// A cluster, or what sentinels watch, where the only replica of each primary confirms each lease.
+    Confirmed,
+    /// Leasehold.
     Storm,
 }
 
@@ -69,6 +73,7 @@ impl CampaignKind {
             Self::Unfenced => "unfenced",
             Self::NoQuarantine => "no-quarantine",
             Self::NoMajority => "no-majority",
+            Self::Confirmed => "confirmed",
             Self::Storm => "storm",
         }
     }
@@ -76,7 +81,7 @@ impl CampaignKind {
     /// The name of the judged system: another one than `leasehold` may break promises of the lock.
     const fn system(self) -> &'static str {
         match self {
-            Self::Unfenced | Self::Storm => "leasehold",
+            Self::Unfenced | Self::Confirmed | Self::Storm => "leasehold",
             _ => self.name(),
         }
     }
@@ -86,17 +91,19 @@ impl CampaignKind {
         match self {
             Self::Unfenced => Some(Invariant::NoLostUpdate),
             Self::SetDel | Self::NoQuarantine | Self::NoMajority => Some(Invariant::Exclusion),
-            Self::Storm => None,
+            Self::Confirmed | Self::Storm => None,
         }
     }
 }
 
 impl Campaign {
-    /// The campaigns of a run: the two controls, and the storm.
+    /// The campaigns of a run: two controls, or a control and `Confirmed`, and the storm.
     pub(super) fn all(settings: &Storm) -> [Self; 3] {
-        use CampaignKind::{NoMajority, NoQuarantine, SetDel, Unfenced};
+        use CampaignKind::{Confirmed, NoMajority, NoQuarantine, SetDel, Unfenced};
         let (controls, parts) = if settings.quorum {
             ([NoQuarantine, NoMajority], 12)
+        } else if settings.has_fleet() {
+            ([Unfenced, Confirmed], 3)
         } else {
             ([SetDel, Unfenced], 8)
         };
@@ -119,6 +126,7 @@ impl Campaign {
         let mut servers = match &settings.url {
             Some(_) => Servers::default(),
             None if settings.quorum => Servers::quorum(settings.ttl(), has_faults)?,
+            None if settings.has_fleet() => Servers::of_a_fleet(self.fleet(settings)?),
             None => Servers::one(has_faults)?,
         };
         let seventh = self.time / 7;
@@ -135,6 +143,10 @@ impl Campaign {
         let schedule = Schedule::new(settings.seed, settings.ttl());
         let plan = match self.kind {
             CampaignKind::NoQuarantine | CampaignKind::NoMajority => Vec::new(),
+            _ if settings.has_fleet() => {
+                let kinds = self.faults_of_a_fleet(settings);
+                schedule.of_a_fleet(storm, &kinds, pace(settings))
+            }
             _ if settings.quorum => schedule.of_a_quorum(storm, possible),
             _ => schedule.of_a_server(storm, possible),
         };
@@ -187,6 +199,7 @@ impl Campaign {
             unexplained_ms: stalls::unexplained(directory, stops).as_millis(),
             tolerance_ms: settings.tolerance.as_millis(),
             left_out,
+            stray: self.is_punctual(settings).then(|| Stray::of(&verdict)),
             control: self.kind.shows().map(|shows| Control {
                 shows,
                 times: verdict.found.get(&shows).copied().unwrap_or(0),
@@ -226,10 +239,40 @@ impl Campaign {
             ttl_ms: milliseconds(settings.ttl()),
             tasks: 2,
             outlived: self.outlived(),
+            punctual: self.is_punctual(settings),
             directory: directory.to_owned(),
             socket: scratch.join("resource"),
             enough: scratch.join("enough"),
         }
+    }
+
+    /// Whether replicas take over, and no other fault may explain a stray write.
+    fn is_punctual(&self, settings: &Storm) -> bool {
+        settings.has_fleet() && self.kind != CampaignKind::Storm
+    }
+
+    /// The servers whose replicas take over.
+    fn fleet(&self, settings: &Storm) -> Result<Fleet, String> {
+        let confirms = self.kind == CampaignKind::Confirmed;
+        if settings.cluster {
+            return Fleet::cluster(settings.locks, confirms);
+        }
+        let replicas = if self.kind == CampaignKind::Storm {
+            2
+        } else {
+            1
+        };
+        Fleet::watched(settings.locks, replicas, confirms)
+    }
+
+    /// What happens to them.
+    fn faults_of_a_fleet(&self, settings: &Storm) -> Vec<FaultKind> {
+        if self.is_punctual(settings) {
+            return vec![FaultKind::Failover];
+        }
+        let all = ON_A_FLEET.into_iter();
+        all.filter(|kind| settings.cluster || *kind != FaultKind::MoveSlot)
+            .collect()
     }
 
     /// The percentage of leases that are outlived on purpose. Those of a control last for a TTL, so a second holder is never too late.
@@ -250,7 +293,7 @@ impl Campaign {
     }
 
     fn describe(&self, settings: &Storm, planned: &BTreeMap<FaultKind, u64>) -> Value {
-        let lively = if settings.quorum {
+        let lively = if settings.quorum || settings.has_fleet() {
             LIVELY_QUORUM
         } else {
             LIVELY
@@ -294,6 +337,11 @@ impl Campaign {
         }
         Ok(process)
     }
+}
+
+/// How long a failover takes, with the return of the former primary.
+fn pace(settings: &Storm) -> Duration {
+    Duration::from_millis(if settings.cluster { 2_500 } else { 8_000 })
 }
 
 /// Has a history judged. The verdict is stored beside it.

@@ -10,21 +10,28 @@
 //! about a third of all, a majority is stopped or cut off at once, and may lose its memory: then no lock is granted, and all holders
 //! must learn in time that they have lost theirs.
 //!
+//! `storm --cluster` and `storm --sentinel` have replicas that take over, after a time without their primary: they lack its last
+//! writes. Overlaps of leases are then excused for the locks of that primary (I3), and fences are not. Two campaigns before the storm
+//! have these faults only, and count the stray writes: a control without fences, and `confirmed`. There a replica confirms each lease, so the judge
+//! excuses nothing.
+//!
 //! The controls of a quorum have no quarantine, and no majority. *No certificate* is a control of the models only: of the ladder
 //! (`quorum-no-certificate`), of the lab's `quorum` and of core's tests.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | `campaign` | one run, from the first process to the verdict; the controls |
-//! | `schedule`, `nemesis` | the faults: drawn from a seed, and caused |
+//! | `schedule`, `nemesis` | the faults: drawn from a seed, and caused; those of fleets in `nemesis::failover` |
 //! | `stage` | the worker processes, and the history of the faults |
 //! | `servers`, `clock` | one server with a replica, or the nodes of a quorum; their wall clock |
+//! | `fleet` | a cluster, or what sentinels watch |
 //! | `part`; `worker`, `resource` | the separate processes |
 //! | `args`, `report` | the options and the output |
 
 pub mod args;
 mod campaign;
 mod clock;
+mod fleet;
 mod nemesis;
 mod part;
 mod report;

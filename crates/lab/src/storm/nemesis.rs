@@ -7,11 +7,14 @@
 //! how long the node was not well: the judge asks nothing of a quorum while too many nodes are. A node
 //! whose clock is ever set does not lose its memory.
 
+mod failover;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
 use testkit::Hole;
 
+use super::fleet::Fleet;
 use super::schedule::{AGAIN, PlannedFault, is_a_loss, is_of_a_clock, take};
 use super::servers::{COUNTER, Servers};
 use super::stage::Stage;
@@ -55,6 +58,8 @@ pub(super) struct Nemesis<'a> {
     lost: Option<i64>,
     /// How often the server lost its data.
     epoch: u32,
+    /// The primaries of the locks of a fleet when they were last looked at, and when that was.
+    known: (u64, Vec<usize>),
 }
 
 impl<'a> Nemesis<'a> {
@@ -64,8 +69,12 @@ impl<'a> Nemesis<'a> {
         stage: &'a mut Stage,
         locks: u64,
     ) -> Result<Self, String> {
-        stage.server_starts(0, host_time::up_ns())?;
+        let now = host_time::up_ns();
+        stage.server_starts(0, now)?;
+        let fleet = servers.fleet.as_ref();
+        let known = fleet.map_or_else(|| Ok(Vec::new()), Fleet::primaries)?;
         Ok(Self {
+            known: (now, known),
             servers,
             stage,
             locks,
@@ -135,6 +144,7 @@ impl<'a> Nemesis<'a> {
     /// Ends the faults: all stopped processes are resumed, and the servers are in order from here on.
     pub(super) fn calm(&mut self) -> Result<(), String> {
         self.stage.resume_workers()?;
+        self.look_at_primaries()?;
         // Writes made before a clock was set back last longer by that much.
         while self.servers.clock_is_behind() {
             self.stage.tick()?;
@@ -147,6 +157,10 @@ impl<'a> Nemesis<'a> {
             FaultKind::StopWorker => self.stage.stop_worker(fault.whom, fault.lasts)?,
             FaultKind::KillWorker => self.stage.kill_worker(fault.whom)?,
             _ => {}
+        }
+        if self.servers.fleet.is_some() && fault.servers > 0 {
+            self.strike(fault)?;
+            return Ok(Begun::new());
         }
         let nodes = self.choose(fault)?;
         for &node in &nodes {
@@ -227,8 +241,8 @@ impl<'a> Nemesis<'a> {
             FaultKind::Evict => from = self.evict(fault.whom)?,
             FaultKind::Flush => self.command(node, &["FLUSHALL"])?,
             FaultKind::Copy => self.copy_another(node, fault.whom)?,
-            FaultKind::StopWorker | FaultKind::KillWorker => {
-                return Err(format!("{} is no fault of a server", fault.kind));
+            FaultKind::StopWorker | FaultKind::KillWorker | FaultKind::MoveSlot => {
+                return Err(format!("{} is no fault of this server", fault.kind));
             }
         }
         // Another fault is recorded at its end, and a jump where it is made.

@@ -8,7 +8,7 @@ use humantime::format_duration;
 use serde::Serialize;
 
 use super::args::Storm;
-use crate::history::{Invariant, Status, Verdict};
+use crate::history::{FaultKind, Invariant, Status, Verdict};
 
 /// The overall result, from the best to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -41,8 +41,36 @@ pub struct CampaignFindings {
     pub tolerance_ms: u128,
     /// The faults that are not possible here, and why.
     pub left_out: Option<String>,
+    /// Where replicas took over and nothing else happened: the writes that it cost.
+    pub stray: Option<Stray>,
     /// For a control: the violations that it had to show, and how often it did.
     pub control: Option<Control>,
+}
+
+/// Writes of holders before their deadlines, after a failover had given their lock to another one.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Stray {
+    /// Updates that an unfenced resource lost; accesses that a fenced one refused.
+    pub writes: u64,
+    /// How often a replica took over.
+    pub failovers: u64,
+    /// The one by the other.
+    pub per_failover: f64,
+}
+
+impl Stray {
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    pub(super) fn of(verdict: &Verdict) -> Self {
+        let lost = verdict.found.get(&Invariant::NoLostUpdate);
+        let writes = lost.copied().unwrap_or(0) + verdict.counts.refused_decisions;
+        let failovers = verdict.counts.faults.get(&FaultKind::Failover);
+        let failovers = failovers.copied().unwrap_or(0);
+        Self {
+            writes,
+            failovers,
+            per_failover: writes as f64 / failovers.max(1) as f64,
+        }
+    }
 }
 
 /// The violations that a control had to show, and how often it did.
@@ -108,6 +136,12 @@ fn again(settings: &Storm) -> String {
     if settings.quorum {
         words.push_str(" --quorum");
     }
+    if settings.cluster {
+        words.push_str(" --cluster");
+    }
+    if settings.sentinel {
+        words.push_str(" --sentinel");
+    }
     if settings.url.is_some() {
         // It may hold a password.
         words.push_str(" --url URL");
@@ -138,6 +172,16 @@ impl fmt::Display for Report {
     }
 }
 
+impl fmt::Display for Stray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rate, writes, failovers) = (self.per_failover, self.writes, self.failovers);
+        writeln!(
+            f,
+            "  stray writes  {rate:.2} per failover: {writes} in {failovers}"
+        )
+    }
+}
+
 impl fmt::Display for CampaignFindings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -160,11 +204,15 @@ impl fmt::Display for CampaignFindings {
             writeln!(f, "  left out      {left_out}")?;
         }
         let Some(control) = self.control.filter(|_| verdict.status == Status::Clean) else {
-            return writeln!(f, "{verdict}{late}\n  {pace}");
+            writeln!(f, "{verdict}{late}\n  {pace}")?;
+            return self.stray.map_or(Ok(()), |stray| write!(f, "{stray}"));
         };
         // Of expected violations, only the number matters.
         writeln!(f, "{}, a control: {}, {pace}", verdict.run, verdict.system)?;
         write!(f, "{}", verdict.counts)?;
+        if let Some(stray) = self.stray {
+            write!(f, "{stray}")?;
+        }
         match control.times {
             0 => writeln!(f, "  INVALID: {} was to be seen broken", control.shows),
             times => writeln!(

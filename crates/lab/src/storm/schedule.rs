@@ -12,8 +12,8 @@ use fastrand::Rng;
 
 use crate::history::FaultKind::{
     self, BlackHole, BlackHoleReplies, BlackHoleRequests, ClientKill, ClockBack, ClockForward,
-    Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, RestartServer,
-    Rollback, ScriptFlush, Slow, StopServer, StopWorker,
+    Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, MoveSlot,
+    RestartServer, Rollback, ScriptFlush, Slow, StopServer, StopWorker,
 };
 
 /// The faults on one server, in each round of seventeen.
@@ -35,6 +35,24 @@ const ON_A_SERVER: [FaultKind; 17] = [
     Evict,
     ClockForward,
     ClockBack,
+];
+
+/// The faults on a cluster. Under sentinels, no slot moves.
+pub(super) const ON_A_FLEET: [FaultKind; 14] = [
+    Failover,
+    Failover,
+    Failover,
+    MoveSlot,
+    MoveSlot,
+    StopServer,
+    KillServer,
+    ScriptFlush,
+    ClientKill,
+    StopWorker,
+    StopWorker,
+    StopWorker,
+    KillWorker,
+    KillWorker,
 ];
 
 /// The faults where the server is left alone.
@@ -66,6 +84,9 @@ const MOST: usize = 3;
 
 /// The size of a jump of a single server's clock in milliseconds, plus up to two fifths.
 const FAR: [u64; 5] = [100, 250, 600, 1_500, 3_500];
+
+/// How long a server of a fleet stops at most, and how long a fault takes that is no failover.
+const SHORT: Duration = Duration::from_millis(200);
 
 /// How long a loss of memory keeps a node away: its quarantine, and the time until a client asks it.
 const LOSS: Duration = Duration::from_millis(14_500);
@@ -236,6 +257,45 @@ impl Schedule {
         }
     }
 
+    /// Faults of these kinds on a cluster, or under sentinels, where a failover is over after `pace`.
+    pub(super) fn of_a_fleet(
+        mut self,
+        time: Duration,
+        kinds: &[FaultKind],
+        pace: Duration,
+    ) -> Vec<PlannedFault> {
+        let ttl = self.ttl;
+        let mut at = Duration::ZERO;
+        loop {
+            for kind in self.shuffled(kinds) {
+                at += self.pause(AFTER_ANY);
+                let lasts = match kind {
+                    StopWorker => self.pause((ttl / 2, ttl * 5 / 2)),
+                    // So long, no other server thinks that it is dead.
+                    StopServer => self.pause((Duration::from_millis(100), SHORT)),
+                    Failover => self.pause((ttl / 3, ttl * 2 / 3)),
+                    MoveSlot => self.pause((Duration::ZERO, ttl / 2)),
+                    _ => Duration::ZERO,
+                };
+                let over = at
+                    + lasts
+                    + if matches!(kind, Failover | KillServer) {
+                        pace
+                    } else {
+                        SHORT
+                    };
+                if over >= time {
+                    return self.faults;
+                }
+                let is_of_a_worker = is_of_a_worker(kind);
+                self.add(at, kind, lasts, usize::from(!is_of_a_worker), None);
+                if !is_of_a_worker {
+                    at = over;
+                }
+            }
+        }
+    }
+
     /// The faults of a storm on a quorum that lasts for `time`, by their beginning.
     pub(super) fn of_a_quorum(mut self, time: Duration, possible: Possible) -> Vec<PlannedFault> {
         let passing = possible.of(&PASSING);
@@ -382,6 +442,33 @@ mod tests {
         }
         for seed in 0..20 {
             assert!(on_a_server(seed, 35, ALL).len() > 100, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_fleet_has_every_fault_and_time_for_each_failover() {
+        let (pace, time) = (Duration::from_secs(2), Duration::from_secs(60));
+        let plan = |seed| {
+            let schedule = Schedule::new(seed, Duration::from_millis(500));
+            schedule.of_a_fleet(time, &ON_A_FLEET, pace)
+        };
+        for seed in 0..50 {
+            let faults = plan(seed);
+            assert_eq!(faults, plan(seed));
+            assert_ne!(faults, plan(seed + 1));
+            let kinds = planned(&faults);
+            assert_eq!(kinds.len(), 8, "seed {seed}: {kinds:?}");
+            assert!(kinds[&Failover] >= 6, "seed {seed}: {kinds:?}");
+            let of_servers: Vec<_> = faults.iter().filter(|fault| fault.servers > 0).collect();
+            for pair in of_servers.windows(2) {
+                let pace = if pair[0].kind == Failover {
+                    pace
+                } else {
+                    SHORT
+                };
+                let over = pair[0].at + pair[0].lasts + pace;
+                assert!(over <= pair[1].at && over < time, "seed {seed}: {pair:?}");
+            }
         }
     }
 

@@ -1,5 +1,5 @@
 //! The servers of a soak test: one, with a replica that may be promoted, or the five *nodes* of a quorum. Workers reach each over a
-//! network path of its own, and never the replica.
+//! network path of its own, and never the replica. Or a [`Fleet`], whose servers workers reach by themselves.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,6 +11,7 @@ use redis::FromRedisValue;
 use testkit::{FaultProxy, RedisServer};
 
 use super::clock::ServerClock;
+use super::fleet::{DURABLE, Fleet};
 use crate::server::{ANSWER, ask, connect, follow, time_us};
 
 /// The fence counter: the last fence that was drawn.
@@ -28,16 +29,6 @@ const MARK_ID: usize = 16;
 
 /// How long a node that lost its memory gives no vote: a second longer than any lease, and at least 13 s.
 const QUARANTINE: Duration = Duration::from_secs(13);
-
-/// Confirmed writes of a server outlive a kill.
-const DURABLE: [&str; 6] = [
-    "--appendonly",
-    "yes",
-    "--appendfsync",
-    "always",
-    "--maxmemory-policy",
-    "noeviction",
-];
 
 /// Confirmed writes of a node are in memory only, but for snapshots.
 const IN_MEMORY: [&str; 2] = ["--maxmemory-policy", "noeviction"];
@@ -72,6 +63,7 @@ pub(super) struct Servers {
     nodes: Vec<Node>,
     /// The one that follows a single server, with the same clock.
     replica: Option<RedisServer>,
+    pub(super) fleet: Option<Fleet>,
     longest_ttl: Duration,
     /// Why the clocks cannot be set.
     no_clock: Option<String>,
@@ -111,6 +103,13 @@ impl Servers {
             clock.show_the_hosts()?;
         }
         Ok(servers)
+    }
+
+    pub(super) fn of_a_fleet(fleet: Fleet) -> Self {
+        Self {
+            fleet: Some(fleet),
+            ..Self::default()
+        }
     }
 
     fn add(&mut self, options: &[&str], with_clock: bool) -> Result<(), String> {
@@ -169,7 +168,7 @@ impl Servers {
 
     /// The name of a server in histories.
     pub(super) fn name(&self, node: usize) -> String {
-        if self.is_quorum() {
+        if self.is_quorum() || self.fleet.is_some() {
             format!("node-{}", node + 1)
         } else {
             "server".into()
@@ -178,6 +177,9 @@ impl Servers {
 
     /// The URL for workers: of the server, or of a quorum of these nodes.
     pub(super) fn url(&self, nodes: Range<usize>) -> String {
+        if let Some(fleet) = &self.fleet {
+            return fleet.url();
+        }
         let ports = self.nodes[nodes].iter().map(|node| node.network.port());
         let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         let hosts = hosts.join(",");

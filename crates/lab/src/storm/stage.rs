@@ -169,6 +169,19 @@ impl Stage {
         self.write(json!({"ev": "server-start", "epoch": epoch, "at_ns": at_ns}))
     }
 
+    /// Records that other servers have these locks from then on. Since an earlier time, both may have granted them.
+    pub(super) fn locks_move(
+        &self,
+        epoch: u32,
+        since_ns: Option<u64>,
+        at_ns: u64,
+        locks: &[String],
+    ) -> Result<(), String> {
+        self.write(json!({
+            "ev": "server-start", "epoch": epoch, "since_ns": since_ns, "at_ns": at_ns, "locks": locks,
+        }))
+    }
+
     /// Records how long a node of a quorum was not well.
     pub(super) fn unwell(&self, target: &str, from: u64, until: u64) -> Result<(), String> {
         self.write(json!({"ev": "unwell", "target": target, "at_ns": from, "until_ns": until}))

@@ -117,6 +117,21 @@ violated I3: two holders although the clock was only set back
 violated I3: two holders after the clock was set forward
   as two holders
   + n 690 clock-forward server step 5000
+violated I3: two holders although another lock was lost between
+  as two holders
+  + n 720 server-start epoch 1 locks m2
+violated I3: two holders while two servers had another lock
+  as two holders
+  + n 740 server-start epoch 1 since 700 locks m2
+violated I3: two holders before two servers had the lock
+  as two holders
+  + n 740 server-start epoch 1 since 726 locks m1
+violated I3: two holders after two servers had the lock
+  as two holders
+  + n 705 server-start epoch 1 since 600 locks m1
+violated I2: a fence that falls while two servers have the lock
+  as a fence that falls
+  + n 590 server-start epoch 1 since 550 locks m2
 violated I1: a fence twice although the clock was set forward between
   as a fence twice
   + n 714 clock-forward server until 715 step 5000
@@ -223,6 +238,9 @@ clean: a waiter does not get a free lock of a quorum without a majority
 clean: two holders because the store lost its data
   w2 711 acquire m1 b2 | 735 => w2 724 acquire m1 b2 | 725
   + n 720 server-start epoch 1
+clean: two holders while two servers had the lock
+  as two holders
+  + n 740 server-start epoch 1 since 700 locks m1
 clean: told late, but in time for the deadline that the library had moved
   w3 728 told-lost m2 c5 => w3 738 told-lost m2 c5 until 737
 clean: a deadline written down by who was stopped until long after it
@@ -324,6 +342,8 @@ fn set(line: &mut Value, pairs: &[&str], until: &str) {
         let (key, value) = (pair[0], pair[1]);
         match key {
             "until" => line[until] = ns(value).into(),
+            "locks" => line[key] = json!([value]),
+            "since" => line["since_ns"] = ns(value).into(),
             "step" => line["by_ns"] = ns(value).into(),
             "tolerance" => line["bounds"]["scheduling_ms"] = value.parse::<u64>().unwrap().into(),
             _ => line[key] = serde_json::from_str(value).unwrap_or_else(|_| value.into()),

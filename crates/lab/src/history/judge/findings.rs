@@ -20,6 +20,7 @@ pub(super) struct Findings<'a> {
     pub(super) violations: Vec<Violation>,
     pub(super) not_judged: Vec<String>,
     pub(super) told_latest_us: Option<i64>,
+    pub(super) overlaps: u64,
 }
 
 impl<'a> Findings<'a> {
@@ -30,6 +31,7 @@ impl<'a> Findings<'a> {
             violations: Vec::new(),
             not_judged: Vec::new(),
             told_latest_us: None,
+            overlaps: 0,
         }
     }
 

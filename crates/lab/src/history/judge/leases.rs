@@ -17,7 +17,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         let mut fenced: Vec<Fenced<'_>> = Vec::new();
         for &lease in &leases {
             // The clock does not matter to the drawing of a fence.
-            let epoch = history.epoch_of(lease.invoked_ns, lease.acquired_ns);
+            let epoch = history.epoch_of(&lease.lock, lease.invoked_ns, lease.acquired_ns);
             match lease.fence {
                 Some(fence) => fenced.push((lease, fence, epoch)),
                 None if history.campaign.resource == Resource::Unfenced => {}
@@ -28,6 +28,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
         ordered(findings, &mut fenced);
         over_in_order(findings, &mut fenced);
         exclusive(findings, &leases);
+        findings.overlaps += overlaps(&leases);
     }
 }
 
@@ -94,6 +95,22 @@ fn over_in_order(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>]) {
             longest.insert(era, (lease, fence, end));
         }
     }
+}
+
+/// How many leases began before the end of an earlier one, by what both holders knew. I3 says which of them nothing excuses.
+fn overlaps(leases: &[&Lease]) -> u64 {
+    let mut leases = leases.to_vec();
+    leases.sort_by_key(|lease| lease.acquired_ns);
+    let (mut latest, mut count) = (0, 0);
+    for lease in leases {
+        let over = lease.over.map_or(u64::MAX, |(at, _)| at);
+        let end = lease.deadline_ns.unwrap_or(lease.used_ns).min(over);
+        if lease.acquired_ns < latest.min(end) {
+            count += 1;
+        }
+        latest = latest.max(end);
+    }
+    count
 }
 
 /// I3: sorted by their beginning, a span overlaps an earlier one of its era if it begins before the latest end so far.

@@ -35,10 +35,10 @@ pub(super) async fn round(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let (log, ttl) = (&worker.log, worker.config.ttl());
-    let mut stay = HoldPlan::draw(rng, worker.config.outlived);
+    let mut stay = HoldPlan::draw(rng, worker.config.outlived, worker.config.punctual);
     // A lease that is outlived on purpose must not renew itself.
     let renews = stay != HoldPlan::Outlive && rng.bool();
-    if renews && rng.u64(..20) == 0 {
+    if renews && !worker.config.punctual && rng.u64(..20) == 0 {
         stay = HoldPlan::Outlive;
     }
     let mutex = client.mutex(&name.lock).ttl(ttl).auto_renew(renews);
@@ -115,6 +115,9 @@ async fn work(
         extend(log, name, lease, ttl).await?;
     }
     stay.wait(rng, ttl).await;
+    if worker.config.punctual && on_host(lease.valid_until()) <= host_time::up_ns() {
+        return Ok(());
+    }
     visit
         .access(log, name, known(lease), Some(version))
         .await

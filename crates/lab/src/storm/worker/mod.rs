@@ -53,6 +53,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) tasks: u64,
     /// The percentage of leases that are outlived on purpose.
     pub(crate) outlived: u64,
+    /// Half of all leases are held for long, and no access begins after the deadline.
+    pub(crate) punctual: bool,
     /// The directory of the history.
     pub(crate) directory: PathBuf,
     /// The socket of the resource.

@@ -45,7 +45,7 @@ impl Plain {
             Ok(false) => return log.complete(op, "refused", Known::default()),
             Err(error) => return log.unknown(op, &error.to_string()),
         }
-        let stay = HoldPlan::draw(rng, worker.config.outlived);
+        let stay = HoldPlan::draw(rng, worker.config.outlived, worker.config.punctual);
         if let Some(version) = visit.access(log, name, Known::default(), None).await? {
             stay.wait(rng, ttl).await;
             visit

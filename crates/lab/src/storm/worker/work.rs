@@ -23,8 +23,10 @@ pub(super) enum HoldPlan {
 }
 
 impl HoldPlan {
-    pub(super) fn draw(rng: &mut Rng, outlived_percent: u64) -> Self {
+    pub(super) fn draw(rng: &mut Rng, outlived_percent: u64, punctual: bool) -> Self {
         match rng.u64(..100) {
+            drawn if punctual && drawn < 50 => Self::Long,
+            _ if punctual => Self::Short,
             drawn if drawn < outlived_percent => Self::Outlive,
             drawn if drawn < outlived_percent + 3 => Self::Long,
             _ => Self::Short,
