@@ -616,6 +616,8 @@ mod numbers {
         pub(super) fn new(declared: &[String], nodes: &[String]) -> Self {
             for (name, text) in NUMBERS {
                 match name {
+                    // Those of a cluster come later.
+                    NODE_ERRORS if nodes.is_empty() => {}
                     HELD => describe_gauge!(name, Unit::Count, text),
                     _ if name.ends_with("_seconds") => {
                         describe_histogram!(name, Unit::Seconds, text);

@@ -136,7 +136,7 @@ async fn a_value_that_has_moved_is_read_and_watched() {
 async fn a_step_on_an_entry_says_that_its_slot_is_moved() {
     let cluster = RedisCluster::start(2, 0);
     let url = format!("redis+cluster://{}", cluster.addresses());
-    let client = Client::builder().request_timeout(millis(300));
+    let client = Client::builder().request_timeout(millis(6_000));
     let client = client.connect(&url).await.expect("it works");
     let moving = Moving::new(&cluster, "{m}x");
     let node = cluster.primary(cluster.slot(moving.name));
