@@ -57,6 +57,7 @@ mod hand_over;
 mod invalid;
 mod lock;
 mod name;
+pub mod once;
 mod owner;
 pub mod quorum;
 #[cfg(feature = "serde")]

@@ -67,6 +67,13 @@ impl LockState {
         self.holders.is_empty() && self.foreign.is_none() && self.queue.is_empty()
     }
 
+    /// Whether `owner` holds the lock at `now`, by the grant of `fence` (C8).
+    pub(crate) fn is_held(&self, now: Now, owner: &Owner, fence: Fence) -> bool {
+        let is_holder =
+            |holder: &Holder| holder.expires_at_ms >= now.millis() && holder.is(owner, Some(fence));
+        self.foreign.is_none() && self.holders.iter().any(is_holder)
+    }
+
     /// Drops what has expired, as Redis does without a request. Grants nothing.
     pub fn expire(&mut self, now: Now) {
         let ms = now.millis();

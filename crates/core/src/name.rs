@@ -11,12 +11,13 @@ use std::sync::Arc;
 use crate::invalid::Invalid;
 
 /// Suffixes of the auxiliary keys; a lock name must not end in one.
-pub const RESERVED_SUFFIXES: [&str; 5] = [
+pub const RESERVED_SUFFIXES: [&str; 6] = [
     ":lh-fence",
     ":lh-queue",
     ":lh-waiters",
     ":lh-holders",
     ":lh-cache",
+    ":lh-once",
 ];
 
 /// The keys of the name index, of the fence counter and of a quorum's mark; a lock must not have one of these names.

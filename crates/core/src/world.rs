@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::fence::Counter;
 use crate::lock::{LockState, Presence};
 use crate::name::LockName;
+use crate::once::{self, Firing, Record};
 use crate::quorum::{Mark, NoVote, NodeMemory, QuorumTerms, raised, vote};
 use crate::step::{Outcome, Reply, Step};
 use crate::time::Now;
@@ -13,6 +14,7 @@ use crate::time::Now;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct World {
     locks: BTreeMap<LockName, LockState>,
+    firings: BTreeMap<(LockName, Firing), Record>,
     /// The counter from which all fences are drawn, unless the store is a node of a quorum.
     pub counter: Counter,
     /// The memory of a node. Only a node votes on proposals.
@@ -72,6 +74,28 @@ impl World {
         }
     }
 
+    /// Takes one step on a firing of the lock `name`, atomically, at `now`.
+    pub fn apply_once(
+        &mut self,
+        now: Now,
+        name: &LockName,
+        firing: &Firing,
+        step: &once::Step,
+    ) -> once::Answer {
+        let key = (name.clone(), firing.clone());
+        let mut kept = self.firings.remove(&key);
+        let free = LockState::default();
+        let lock = self.locks.get(name).unwrap_or(&free);
+        let answer = once::apply(&mut kept, lock, now, step);
+        self.firings.extend(kept.map(|record| (key, record)));
+        answer
+    }
+
+    /// What is kept of a firing, for tests that play a loss of data.
+    pub fn firing(&mut self, name: &LockName, firing: &Firing) -> Option<&mut Record> {
+        self.firings.get_mut(&(name.clone(), firing.clone()))
+    }
+
     /// A node of a quorum; without a mark, it is new or has lost its memory.
     pub fn node(mark: Option<Mark>) -> Self {
         Self {
@@ -95,8 +119,9 @@ impl World {
         self.locks.keys()
     }
 
-    /// Forgets the names whose state has expired, so that names that are used once cost no memory.
+    /// Forgets the names and firings whose state has expired, so that names that are used once cost no memory.
     pub fn sweep(&mut self, now: Now) {
+        self.firings.retain(|_, record| !record.has_expired(now));
         self.locks.retain(|_, state| {
             state.expire(now);
             state.forget_silent(now);

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 #[cfg(feature = "entries")]
 use leasehold_core::cache;
+use leasehold_core::once::{self, Firing};
 #[cfg(feature = "timestamp")]
 use leasehold_core::timestamp;
 use leasehold_core::{ClientId, LockName, Owner, Reply, Snapshot, Step, Ttl, Wake, slot};
@@ -264,6 +265,18 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The names for operators, from an index that holds hints only. With `remember`, adds that name instead and
     /// returns none.
     fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>>;
+
+    /// Executes one step on a firing of this lock atomically, or reports why it could not. Safe to repeat.
+    ///
+    /// `None` if the store keeps no firings: a quorum.
+    fn once<'a>(
+        &'a self,
+        _: &'a LockName,
+        _: &'a Firing,
+        _: &'a once::Step,
+    ) -> Option<Answering<'a, once::Answer>> {
+        None
+    }
 
     /// The cache entries of this store. A quorum has none.
     #[cfg(feature = "entries")]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 #[cfg(feature = "entries")]
 use leasehold_core::cache;
+use leasehold_core::once::{self, Firing};
 use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, World};
 
 use crate::clock::Clock;
@@ -425,6 +426,22 @@ impl Store for MemoryStore {
         };
         let index = move || remember.map_or_else(names, |_| Vec::new());
         self.0.ask(index).boxed()
+    }
+
+    fn once<'a>(
+        &'a self,
+        name: &'a LockName,
+        firing: &'a Firing,
+        step: &'a once::Step,
+    ) -> Option<Answering<'a, once::Answer>> {
+        let work = move || {
+            let mut state = self.0.memory.lock();
+            let now = state.clock.store_now();
+            let answer = state.world.apply_once(now, name, firing, step);
+            state.sweep_if_due(now);
+            answer
+        };
+        Some(self.0.ask(work).boxed())
     }
 
     #[cfg(feature = "entries")]

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::time::Duration;
 
+use leasehold_core::once::{self, Firing};
 use leasehold_core::{
     Block, Fence, LockName, Now, Outcome, Owner, Presence, Reply, Step, WAITER_GRACE, Waiter, Wake,
 };
@@ -14,7 +15,7 @@ use super::fault::{Fault, takes_no_writes};
 use super::file::{LOG_PAGES, OpenFile};
 use super::lock::{self, StoredLock, signed};
 use super::process::{self, Process};
-use super::{file, path};
+use super::{file, firings, path};
 use crate::clock::Moment;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::store::contract::{Attach, Notice, Scope};
@@ -113,6 +114,27 @@ impl Db {
         self.reopen_if_replaced()?;
         let now = signed(self.attach.clock.store_now().millis());
         self.file.ask(|| Ok(self.keys(lock::LIVE, now)?))
+    }
+
+    /// Takes one step on a firing of a lock in its own transaction.
+    pub(super) fn once_step(
+        &mut self,
+        name: &LockName,
+        firing: &Firing,
+        step: &once::Step,
+    ) -> Result<once::Answer, StoreError> {
+        self.reopen_if_replaced()?;
+        let transition = || {
+            let now = self.attach.clock.store_now();
+            firings::step(&self.file.conn, now, name.key(), firing, step)
+        };
+        let answer = if matches!(step, once::Step::Look) {
+            self.file.read(transition)
+        } else {
+            self.file.write(transition)
+        }?;
+        self.tidy_if_due();
+        Ok(answer)
     }
 
     /// Takes one step on a cache entry in its own transaction.
@@ -235,6 +257,7 @@ impl Db {
     /// Applies the passage of time to unused names, and forgets clients whose process is gone.
     fn tidy(&self) -> Result<Vec<(String, Outcome)>, StoreError> {
         let now = self.attach.clock.store_now();
+        self.file.ask(|| firings::sweep(&self.file.conn, now))?;
         #[cfg(feature = "entries")]
         self.file
             .ask(|| cache::sweep(&self.file.conn, now, ENTRIES_AT_MOST))?;

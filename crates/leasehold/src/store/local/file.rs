@@ -376,6 +376,7 @@ fn connect(path: &Path) -> Result<Connection, Fault> {
         begun.pragma_update(None, "application_id", APPLICATION)?;
         begun.pragma_update(None, "user_version", VERSION)?;
     }
+    begun.execute_batch(super::firings::LAYOUT)?;
     #[cfg(feature = "entries")]
     begun.execute_batch(super::cache::LAYOUT)?;
     begun.commit()?;

@@ -188,7 +188,7 @@ fn number(text: &str) -> Result<u64, Fault> {
     natural(number.map_err(|_| not_ours("a number", text))?)
 }
 
-fn not_ours(what: &str, text: &str) -> Fault {
+pub(super) fn not_ours(what: &str, text: &str) -> Fault {
     Fault::Content(format!(
         "{what} in it was not written by leasehold: {text:?}"
     ))

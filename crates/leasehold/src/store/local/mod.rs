@@ -18,6 +18,7 @@ mod cache;
 mod db;
 mod fault;
 mod file;
+mod firings;
 mod lock;
 mod path;
 mod process;
@@ -33,6 +34,7 @@ use futures_util::FutureExt;
 use futures_util::future::ready;
 #[cfg(feature = "entries")]
 use leasehold_core::cache::Step as EntryStep;
+use leasehold_core::once::{self, Firing};
 use leasehold_core::{LockName, Step};
 
 use self::db::Db;
@@ -189,6 +191,16 @@ impl Store for LocalStore {
             return ready(Ok(Vec::new())).boxed();
         }
         self.ask(Db::names)
+    }
+
+    fn once<'a>(
+        &'a self,
+        name: &'a LockName,
+        firing: &'a Firing,
+        step: &'a once::Step,
+    ) -> Option<Answering<'a, once::Answer>> {
+        let (name, firing, step) = (name.clone(), firing.clone(), step.clone());
+        Some(self.ask(move |db| db.once_step(&name, &firing, &step)))
     }
 
     #[cfg(feature = "entries")]

@@ -7,7 +7,7 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `cache`, `timestamp` | cache entries; locks whose value is their deadline |
+//! | `cache`, [`once`], `timestamp` | cache entries; work that is done once; locks whose value is their deadline |
 //! | [`examine`] | the facts that decide whether a server is fit for locks |
 //! | [`init`] | marks the servers of a new quorum |
 //! | [`cluster`] | which server has a name; the nodes of a cluster |
@@ -32,6 +32,7 @@ mod connection;
 mod examine;
 mod fault;
 mod init;
+mod once;
 mod pipeline;
 mod protocol;
 mod resp;
@@ -48,6 +49,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use leasehold_core::once::Firing;
 use leasehold_core::{LockName, Step};
 use redis::{Cmd, Value, cmd};
 
@@ -210,6 +212,15 @@ impl Store for RedisStore {
             }
         }
         .boxed()
+    }
+
+    fn once<'a>(
+        &'a self,
+        name: &'a LockName,
+        firing: &'a Firing,
+        step: &'a leasehold_core::once::Step,
+    ) -> Option<Answering<'a, leasehold_core::once::Answer>> {
+        Some(once::take(self, name, firing, step).boxed())
     }
 
     #[cfg(feature = "entries")]

@@ -22,15 +22,16 @@ pub(super) const INSPECT: usize = 5;
 pub(super) const INDEX: usize = 6;
 pub(super) const PROPOSE: usize = 7;
 pub(super) const PROPOSE_MANY: usize = 8;
+pub(super) const ONCE: usize = 9;
 /// The scripts of the timestamp protocol and of cache entries follow those of locks.
 #[cfg(feature = "timestamp")]
-pub(super) const TIMESTAMP_ACQUIRE: usize = 9;
+pub(super) const TIMESTAMP_ACQUIRE: usize = 10;
 #[cfg(feature = "timestamp")]
-pub(super) const TIMESTAMP_EXTEND: usize = 10;
+pub(super) const TIMESTAMP_EXTEND: usize = 11;
 #[cfg(feature = "timestamp")]
-pub(super) const TIMESTAMP_RELEASE: usize = 11;
+pub(super) const TIMESTAMP_RELEASE: usize = 12;
 #[cfg(feature = "entries")]
-pub(super) const CACHE_BEGIN: usize = if cfg!(feature = "timestamp") { 12 } else { 9 };
+pub(super) const CACHE_BEGIN: usize = if cfg!(feature = "timestamp") { 13 } else { 10 };
 #[cfg(feature = "entries")]
 pub(super) const CACHE_RENEW: usize = CACHE_BEGIN + 1;
 #[cfg(feature = "entries")]
@@ -104,6 +105,7 @@ fn sources() -> Vec<ScriptSource> {
             &[PRELUDE, lua!("mutex/refuse")],
             lua!("quorum/propose_many"),
         ),
+        ScriptSource::new(&[], lua!("once")),
         #[cfg(feature = "timestamp")]
         ScriptSource::new(&[TIMESTAMP], lua!("timestamp/acquire")),
         #[cfg(feature = "timestamp")]
