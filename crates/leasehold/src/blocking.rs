@@ -14,7 +14,7 @@
 //! With settings of the client:
 //!
 //! ```
-//! use std::time::Duration;
+//! use std::time::{Duration, SystemTime};
 //! use leasehold::blocking::Client;
 //!
 //! let client = Client::builder().namespace("shop").connect_blocking("memory:")?;
@@ -25,7 +25,7 @@
 //! ```
 
 use std::ops::Deref;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold_core::{ClientId, Fence, Snapshot};
 use pollster::block_on;
@@ -36,7 +36,8 @@ use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, Lost};
-use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitStatus};
+use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitLimit, WaitStatus};
+use crate::once::{PastRun, Turn};
 use crate::store::InspectedNodes;
 #[cfg(feature = "timestamp")]
 use crate::timestamp::Unit;
@@ -44,7 +45,7 @@ use crate::timestamp::Unit;
 /// A blocking [`Client`](crate::Client).
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use leasehold::blocking::Client;
 ///
 /// let client = Client::embedded()?;                    // or Client::connect("redis://127.0.0.1/")?
@@ -127,7 +128,7 @@ impl ClientBuilder {
     /// Gathers the facts that decide whether the store at `url` is fit for locks; see [`ClientBuilder::examine`].
     ///
     /// ```no_run
-    /// use std::time::Duration;
+    /// use std::time::{Duration, SystemTime};
     /// use leasehold::{Client, doctor::Examination};
     ///
     /// let how = Examination::new(Duration::from_secs(30)).quick(true);
@@ -146,7 +147,7 @@ impl ClientBuilder {
     /// Gathers the facts about a quorum of servers; see [`ClientBuilder::examine_quorum`].
     ///
     /// ```no_run
-    /// use std::time::Duration;
+    /// use std::time::{Duration, SystemTime};
     /// use leasehold::{Client, doctor::Examination};
     ///
     /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
@@ -234,6 +235,11 @@ impl Client {
         Mutex(self.0.mutex(name))
     }
 
+    /// See [`Client::once`](crate::Client::once).
+    pub fn once(&self, name: impl AsRef<str>, firing: impl AsRef<str>) -> Once {
+        Once(self.0.once(name, firing))
+    }
+
     /// See [`Client::timestamp_lock`](crate::Client::timestamp_lock).
     ///
     /// ```no_run
@@ -250,7 +256,7 @@ impl Client {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// let again = client.detached("orders:42", detached.token())?;
@@ -361,7 +367,7 @@ impl Client {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// assert!(client.close_within(Duration::from_secs(2)));
     /// # Ok::<(), leasehold::Error>(())
     /// ```
@@ -373,7 +379,7 @@ impl Client {
 /// A blocking [`Mutex`](crate::Mutex).
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 /// use leasehold::{Error, blocking::Client};
 ///
 /// let client = Client::embedded()?;
@@ -394,7 +400,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let mutex = client.mutex("orders:42").map(|mutex| mutex.ttl(Duration::from_secs(5)).note("nightly"));
     /// mutex.acquire()?.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -407,7 +413,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").ttl(Duration::from_secs(5)).acquire()?;
     /// assert!(lease.valid_for() <= Duration::from_secs(5));
     /// # Ok::<(), leasehold::Error>(())
@@ -432,7 +438,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").ttl(Duration::from_millis(50)).auto_renew(false).acquire()?;
     /// lease.wait_lost();
     /// # Ok::<(), leasehold::Error>(())
@@ -445,7 +451,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").max_hold(Duration::from_millis(50)).acquire()?;
     /// lease.wait_lost();
     /// # Ok::<(), leasehold::Error>(())
@@ -458,7 +464,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let orders = client.mutex("orders:42").linger(Duration::from_millis(50));
     /// orders.acquire()?.release()?;
     /// orders.acquire()?.release()?; // without a request, if it follows in time
@@ -472,7 +478,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let report = client.mutex("report").at_least(Duration::from_secs(60));
     /// report.acquire()?.release()?;
     /// assert!(report.try_acquire()?.is_none(), "taken for a minute");
@@ -486,7 +492,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let _held = client.mutex("orders:42").acquire()?;
     /// let waiting = client.mutex("orders:42").on_wait(|status| println!("{status:?}"));
     /// assert!(waiting.acquire_within(Duration::from_millis(20)).is_err());
@@ -494,6 +500,16 @@ impl Mutex {
     /// ```
     pub fn on_wait(self, watch: impl Fn(&WaitStatus) + Send + Sync + 'static) -> Self {
         self.map(|mutex| mutex.on_wait(watch))
+    }
+
+    /// See [`Mutex::once`](crate::Mutex::once).
+    pub fn once(&self, firing: impl AsRef<str>) -> Once {
+        Once(self.0.once(firing))
+    }
+
+    /// See [`Mutex::store_time`](crate::Mutex::store_time).
+    pub fn store_time(&self) -> Result<SystemTime, Error> {
+        block_on(self.0.store_time())
     }
 
     /// See [`Mutex::acquire`](crate::Mutex::acquire).
@@ -512,7 +528,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let _held = client.mutex("orders:42").acquire()?;
     /// let late = client.mutex("orders:42").acquire_within(Duration::from_millis(20));
     /// assert!(matches!(late, Err(leasehold::Error::Timeout(_))));
@@ -553,7 +569,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let ran = client.mutex("orders:42").run_within(Duration::from_secs(5), |_| 7)?;
     /// assert_eq!(ran.confirmed()?, 7);
     /// # Ok::<(), leasehold::Error>(())
@@ -586,6 +602,88 @@ impl Mutex {
     ) -> Result<Option<RunOutcome<T>>, Error> {
         let lease = self.try_acquire()?;
         Ok(lease.map(|lease| lease.run(work)).transpose()?)
+    }
+}
+
+/// A blocking [`Once`](crate::Once).
+///
+/// ```
+/// # let client = leasehold::blocking::Client::embedded()?;
+/// use leasehold::{Error, Turn};
+///
+/// let nightly = client.once("nightly", "2026-11-27").tries(3);
+/// let turn = nightly.run(|lease| Ok::<_, Error>(lease.fence()))?;
+/// assert!(matches!(turn, Turn::Mine(_)));
+/// let again = nightly.try_run(|_| Ok::<_, Error>(panic!("it is done")))?;
+/// assert!(matches!(again, Turn::Done(_)));
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a firing does nothing until it is run"]
+pub struct Once(crate::Once);
+
+impl Once {
+    /// See [`Once::tries`](crate::Once::tries): no limit by default.
+    pub fn tries(self, tries: u32) -> Self {
+        Self(self.0.tries(tries))
+    }
+
+    /// See [`Once::keep`](crate::Once::keep): 1 s to 400 days, default 7 days.
+    pub fn keep(self, keep: Duration) -> Self {
+        Self(self.0.keep(keep))
+    }
+
+    /// See [`Once::run`](crate::Once::run). A loss does not stop `work`. It is told after it, and the firing stays open.
+    pub fn run<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<Turn<T>, E> {
+        self.run_if(WaitLimit::Forever, work)
+    }
+
+    /// See [`Once::run_within`](crate::Once::run_within), and [`Once::run`].
+    pub fn run_within<T, E: From<Error>>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<Turn<T>, E> {
+        self.run_if(WaitLimit::Within(limit), work)
+    }
+
+    /// See [`Once::try_run`](crate::Once::try_run), and [`Once::run`].
+    pub fn try_run<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<Turn<T>, E> {
+        self.run_if(WaitLimit::Once, work)
+    }
+
+    fn run_if<T, E: From<Error>>(
+        &self,
+        limit: WaitLimit,
+        work: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<Turn<T>, E> {
+        block_on(self.0.enter(limit))?.and_then(|lease| {
+            let lease = Lease(lease);
+            let output = work(&lease)?;
+            block_on(self.0.leave(lease.0))?;
+            Ok(output)
+        })
+    }
+
+    /// See [`Once::begin`](crate::Once::begin).
+    pub fn begin(&self, lease: &Lease) -> Result<Turn<u32>, Error> {
+        block_on(self.0.begin(&lease.0))
+    }
+
+    /// See [`Once::finish`](crate::Once::finish).
+    pub fn finish(&self, lease: &Lease) -> Result<(), Error> {
+        block_on(self.0.finish(&lease.0))
+    }
+
+    /// See [`Once::past`](crate::Once::past).
+    pub fn past(&self) -> Result<Option<PastRun>, Error> {
+        block_on(self.0.past())
     }
 }
 
@@ -649,7 +747,7 @@ impl Lease {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").acquire()?;
     /// lease.extend(Duration::from_secs(60))?;
     /// assert!(lease.valid_for() > Duration::from_secs(30));
@@ -675,7 +773,7 @@ impl Lease {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// client.mutex("report").acquire()?.release_after(Duration::from_secs(60))?;
     /// assert!(client.mutex("report").try_acquire()?.is_none());
     /// # Ok::<(), leasehold::Error>(())
@@ -710,7 +808,7 @@ impl Lease {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// println!("pass this to another process: {}", detached.token());
@@ -740,7 +838,7 @@ impl LossWatch {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").max_hold(Duration::from_millis(50)).acquire()?;
     /// let watch = lease.watch();
     /// println!("{}", watch.wait_lost());
@@ -782,7 +880,7 @@ impl Detached {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// detached.renew(Duration::from_secs(60))?;
@@ -796,7 +894,7 @@ impl Detached {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// detached.check()?;
@@ -810,7 +908,7 @@ impl Detached {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// detached.release()?;
@@ -847,7 +945,7 @@ impl TimestampLock {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lock = client.timestamp_lock("nightly").map(|lock| lock.ttl(Duration::from_secs(60)));
     /// lock.acquire()?.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -860,7 +958,7 @@ impl TimestampLock {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let lock = client.timestamp_lock("nightly").ttl(Duration::from_secs(60));
     /// lock.acquire()?.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -933,7 +1031,7 @@ impl TimestampLock {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let hold = client.timestamp_lock("nightly").acquire_within(Duration::from_secs(5))?;
     /// hold.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -989,7 +1087,7 @@ impl TimestampHold {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let hold = client.timestamp_lock("nightly").acquire()?;
     /// hold.extend(Duration::from_secs(60))?;
     /// # Ok::<(), leasehold::Error>(())
@@ -1013,7 +1111,7 @@ impl TimestampHold {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// let hold = client.timestamp_lock("nightly").acquire()?;
     /// hold.release_after(Duration::from_secs(60))?;
     /// # Ok::<(), leasehold::Error>(())

@@ -206,12 +206,13 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn inspect_nodes(&self, name: impl AsRef<str>) -> Result<InspectedNodes, Error> {
         let name = self.name(name.as_ref())?;
-        self.run(|engine| async move {
-            let mut inspected = engine.store.inspect_nodes(&name).await;
-            inspected.lock = engine.telemetry.answered(inspected.lock);
-            Ok(inspected)
-        })
-        .await
+        self.engine
+            .run(|engine| async move {
+                let mut inspected = engine.store.inspect_nodes(&name).await;
+                inspected.lock = engine.telemetry.answered(inspected.lock);
+                Ok(inspected)
+            })
+            .await
     }
 
     /// Frees a lock whose holder is dead, if the holder's fence is `fence`. Returns whether the lock was freed.
@@ -289,6 +290,7 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn names(&self) -> Result<Vec<String>, Error> {
         let keys = self
+            .engine
             .run(|engine| async move { engine.telemetry.answered(engine.store.index(None).await) })
             .await?;
         let names = keys.iter().filter_map(|key| self.naming.name_in(key));
@@ -374,32 +376,10 @@ impl Client {
 
     async fn ask(&self, name: LockName, step: Step) -> Result<Reply, Error> {
         // A failure counts also if the caller has gone.
-        self.run(|engine| {
+        let asking = |engine: Arc<Engine>| {
             answered(move |tell| engine.request(&name, step, move |answer| drop(tell.send(answer))))
-        })
-        .await
-    }
-
-    /// Does `work` on the client's thread.
-    async fn run<T, F>(&self, work: impl FnOnce(Arc<Engine>) -> F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, StoreError>> + Send + 'static,
-    {
-        if self.engine.is_closed() {
-            return Err(StoreError::closed().into());
-        }
-        let (mut reply, answer) = oneshot::channel();
-        let work = work(Arc::clone(&self.engine));
-        self.engine.tasks.spawn(async move {
-            let outcome = tokio::select! {
-                outcome = work => outcome,
-                // The caller has gone, and no lock depends on the outcome.
-                () = reply.closed() => return,
-            };
-            drop(reply.send(outcome));
-        });
-        Ok(answer.await.map_err(|_| StoreError::closed())??)
+        };
+        self.engine.run(asking).await
     }
 }
 
@@ -731,6 +711,7 @@ impl ClientBuilder {
         let (telemetry, store) = (&client.engine.telemetry, &client.engine.store);
         telemetry.observe(Observation::Connecting(store.label()));
         let ready = client
+            .engine
             .run(|engine| async move { engine.telemetry.answered(engine.store.ready().await) })
             .await;
         match ready {

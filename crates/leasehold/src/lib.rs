@@ -53,6 +53,7 @@ mod foreign;
 pub mod gate;
 mod lease;
 mod mutex;
+mod once;
 mod runtime;
 mod store;
 mod sync;
@@ -75,6 +76,7 @@ pub use leasehold_core::{
     ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,
 };
 pub use mutex::Mutex;
+pub use once::{Once, PastRun, Turn};
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;

@@ -39,14 +39,14 @@ use crate::telemetry::Outcome;
 #[derive(Clone)]
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex {
-    engine: EngineHandle,
-    name: Result<LockName, Invalid>,
+    pub(crate) engine: EngineHandle,
+    pub(crate) name: Result<LockName, Invalid>,
     ttl: Duration,
     note: Result<Label, Invalid>,
     auto_renew: bool,
     max_hold: Option<Duration>,
     linger: Duration,
-    at_least: Duration,
+    pub(crate) at_least: Duration,
     on_wait: Option<OnWait>,
 }
 
@@ -339,7 +339,7 @@ impl Mutex {
         }
     }
 
-    async fn request(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
+    pub(crate) async fn request(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
         let engine = &self.engine;
         let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
         let answer = self.ask(limit).await;

@@ -31,7 +31,7 @@ use super::timers::{Alarm, NextTimer, WakePlan};
 use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall};
 use crate::clock::{Clock, Moment};
 #[cfg(any(feature = "entries", feature = "timestamp"))]
-use crate::error::StoreError;
+use crate::error::{Error, StoreError};
 use crate::fold::Folding;
 use crate::runtime::Tasks;
 #[cfg(feature = "entries")]
@@ -259,6 +259,31 @@ impl Engine {
                 busy: &busy,
             }),
         }
+    }
+
+    /// Does `work` on the client's thread.
+    pub(crate) async fn run<T, F>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        if self.is_closed() {
+            return Err(StoreError::closed().into());
+        }
+        let (mut reply, answer) = oneshot::channel();
+        let work = work(self.clone());
+        self.tasks.spawn(async move {
+            let outcome = tokio::select! {
+                outcome = work => outcome,
+                // The caller has gone, and no lock depends on the outcome.
+                () = reply.closed() => return,
+            };
+            drop(reply.send(outcome));
+        });
+        Ok(answer.await.map_err(|_| StoreError::closed())??)
     }
 
     /// Sends a step to the store. `done` is called with the answer, after telemetry has counted a failure.

@@ -80,6 +80,11 @@ impl Lease {
         self.hold.name.as_str()
     }
 
+    /// The key of the lock in the store.
+    pub(crate) fn key(&self) -> &str {
+        self.hold.name.key()
+    }
+
     /// The deadline of the lease, unless it is renewed before. A lease that was waited for may begin with three seconds or less. The
     /// client renews it to its TTL within one second.
     pub fn valid_until(&self) -> Moment {

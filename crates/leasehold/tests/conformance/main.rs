@@ -6,5 +6,6 @@ mod detaching;
 mod facade;
 mod holding;
 mod input;
+mod once;
 mod sharing;
 mod waiting;
