@@ -38,6 +38,10 @@ pub(crate) const DENIED: u8 = 77;
 pub(crate) const CONFIG: u8 = 78;
 /// The lease was lost and the command was stopped. This code replaces the command's own status.
 pub(crate) const LOST: u8 = 79;
+/// `--once`: another run has done the work.
+pub(crate) const DONE: u8 = 80;
+/// `--once-tries`: as many runs have failed as may.
+pub(crate) const SPENT: u8 = 81;
 /// The lock stayed busy for the whole time of `--wait`.
 pub(crate) const TIMEOUT: u8 = 124;
 /// The command cannot be executed.
@@ -61,6 +65,8 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   the command's own, or 128+n if signal n ended it or the wait for the lock
   79   ran          the lease was lost or --max-hold is over; the command was stopped, whatever it returned
+  80   did not run  --once: the work is done, by another run
+  81   did not run  --once-tries: as many runs have failed as may
   75   did not run  the lock is busy (--try), or too many wait for it (--max-waiters); cache: a load failed on another host
   124  did not run  the lock was busy until the limit of --wait; cache: another process still loads, or CMD took longer than --timeout
   69   did not run  the store cannot be reached or takes no requests for now
@@ -332,10 +338,16 @@ mod tests {
         let code = |row: &str| row.get(2..)?.split_whitespace().next()?.parse().ok();
         let mut codes: Vec<u8> = HELP.lines().filter_map(code).collect();
         codes.sort_unstable();
-        assert_eq!(codes, [64, 66, 69, 70, 75, 77, 78, 79, 124, 126, 127]);
+        assert_eq!(
+            codes,
+            [64, 66, 69, 70, 75, 77, 78, 79, 80, 81, 124, 126, 127]
+        );
         let [busy, denied, config, lost] = [BUSY, DENIED, CONFIG, LOST];
         let named = [USAGE, 66, UNAVAILABLE, SOFTWARE, busy, denied, config, lost];
         assert_eq!(codes[..8], named);
-        assert_eq!(codes[8..], [TIMEOUT, NOT_EXECUTABLE, NOT_FOUND]);
+        assert_eq!(
+            codes[8..],
+            [DONE, SPENT, TIMEOUT, NOT_EXECUTABLE, NOT_FOUND]
+        );
     }
 }

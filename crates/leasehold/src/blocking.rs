@@ -35,7 +35,7 @@ use crate::ClientBuilder;
 use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
-use crate::error::{Error, Lost};
+use crate::error::{Error, Lost, StoreError};
 use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitLimit, WaitStatus};
 use crate::once::{PastRun, Turn};
 use crate::store::InspectedNodes;
@@ -615,7 +615,7 @@ impl Mutex {
 /// let turn = nightly.run(|lease| Ok::<_, Error>(lease.fence()))?;
 /// assert!(matches!(turn, Turn::Mine(_)));
 /// let again = nightly.try_run(|_| Ok::<_, Error>(panic!("it is done")))?;
-/// assert!(matches!(again, Turn::Done(_)));
+/// assert!(matches!(again, Some(Turn::Done(_))));
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -638,7 +638,8 @@ impl Once {
         &self,
         work: impl FnOnce(&Lease) -> Result<T, E>,
     ) -> Result<Turn<T>, E> {
-        self.run_if(WaitLimit::Forever, work)
+        let turn = self.run_if(WaitLimit::Forever, work)?;
+        turn.ok_or_else(|| Error::from(StoreError::closed()).into())
     }
 
     /// See [`Once::run_within`](crate::Once::run_within), and [`Once::run`].
@@ -647,14 +648,15 @@ impl Once {
         limit: Duration,
         work: impl FnOnce(&Lease) -> Result<T, E>,
     ) -> Result<Turn<T>, E> {
-        self.run_if(WaitLimit::Within(limit), work)
+        let turn = self.run_if(WaitLimit::Within(limit), work)?;
+        turn.ok_or_else(|| Error::from(StoreError::closed()).into())
     }
 
     /// See [`Once::try_run`](crate::Once::try_run), and [`Once::run`].
     pub fn try_run<T, E: From<Error>>(
         &self,
         work: impl FnOnce(&Lease) -> Result<T, E>,
-    ) -> Result<Turn<T>, E> {
+    ) -> Result<Option<Turn<T>>, E> {
         self.run_if(WaitLimit::Once, work)
     }
 
@@ -662,13 +664,17 @@ impl Once {
         &self,
         limit: WaitLimit,
         work: impl FnOnce(&Lease) -> Result<T, E>,
-    ) -> Result<Turn<T>, E> {
-        block_on(self.0.enter(limit))?.and_then(|lease| {
-            let lease = Lease(lease);
-            let output = work(&lease)?;
-            block_on(self.0.leave(lease.0))?;
-            Ok(output)
-        })
+    ) -> Result<Option<Turn<T>>, E> {
+        let turn = block_on(self.0.enter(limit))?;
+        let done = turn.map(|turn| {
+            turn.and_then(|lease| {
+                let lease = Lease(lease);
+                let output = work(&lease)?;
+                block_on(self.0.leave(lease.0))?;
+                Ok(output)
+            })
+        });
+        done.transpose()
     }
 
     /// See [`Once::begin`](crate::Once::begin).

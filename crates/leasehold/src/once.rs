@@ -72,8 +72,6 @@ pub enum Turn<T> {
     Done(PastRun),
     /// As many runs have begun as [may](Once::tries), and none was successful. This is the last one.
     Spent(PastRun),
-    /// The lock is held, and the caller does not wait: this firing may run just now, or another one.
-    Busy,
 }
 
 /// A run of a firing that has begun before.
@@ -140,6 +138,12 @@ impl Once {
         self
     }
 
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        let name = self.mutex.name.as_ref();
+        name.map_or("", |name| name.as_str())
+    }
+
     /// Waits for the lock, and runs `work` if no run was successful before. If `work` returns `Ok`, the firing is done. If it returns an error,
     /// the firing stays open.
     ///
@@ -156,7 +160,8 @@ impl Once {
         &self,
         work: impl AsyncFnOnce(&Lease) -> Result<T, E>,
     ) -> Result<Turn<T>, E> {
-        self.run_if(WaitLimit::Forever, work).await
+        let turn = self.run_if(WaitLimit::Forever, work).await?;
+        turn.ok_or_else(|| Error::from(StoreError::closed()).into())
     }
 
     /// As [`Once::run`], but waits for the lock for at most `limit`.
@@ -171,10 +176,11 @@ impl Once {
         limit: Duration,
         work: impl AsyncFnOnce(&Lease) -> Result<T, E>,
     ) -> Result<Turn<T>, E> {
-        self.run_if(WaitLimit::Within(limit), work).await
+        let turn = self.run_if(WaitLimit::Within(limit), work).await?;
+        turn.ok_or_else(|| Error::from(StoreError::closed()).into())
     }
 
-    /// As [`Once::run`], but does not wait: [`Turn::Busy`] when the lock is held.
+    /// As [`Once::run`], but does not wait. `None` when the lock is held: this firing may run just now, or another one.
     ///
     /// # Errors
     /// As [`Once::run`].
@@ -184,7 +190,7 @@ impl Once {
     pub async fn try_run<T, E: From<Error>>(
         &self,
         work: impl AsyncFnOnce(&Lease) -> Result<T, E>,
-    ) -> Result<Turn<T>, E> {
+    ) -> Result<Option<Turn<T>>, E> {
         self.run_if(WaitLimit::Once, work).await
     }
 
@@ -273,12 +279,12 @@ impl Once {
         &self,
         limit: WaitLimit,
         work: impl AsyncFnOnce(&Lease) -> Result<T, E>,
-    ) -> Result<Turn<T>, E> {
+    ) -> Result<Option<Turn<T>>, E> {
         let lease = match self.enter(limit).await? {
-            Turn::Mine(lease) => lease,
-            Turn::Done(past) => return Ok(Turn::Done(past)),
-            Turn::Spent(last) => return Ok(Turn::Spent(last)),
-            Turn::Busy => return Ok(Turn::Busy),
+            None => return Ok(None),
+            Some(Turn::Mine(lease)) => lease,
+            Some(Turn::Done(past)) => return Ok(Some(Turn::Done(past))),
+            Some(Turn::Spent(last)) => return Ok(Some(Turn::Spent(last))),
         };
         let output = tokio::select! {
             // Loss first: work that goes on beside it may be unprotected.
@@ -287,28 +293,29 @@ impl Once {
             output = work(&lease) => output?,
         };
         self.leave(lease).await?;
-        Ok(Turn::Mine(output))
+        Ok(Some(Turn::Mine(output)))
     }
 
     /// Takes the lock, and begins a run under it.
-    pub(crate) async fn enter(&self, limit: WaitLimit) -> Result<Turn<Lease>, Error> {
+    pub(crate) async fn enter(&self, limit: WaitLimit) -> Result<Option<Turn<Lease>>, Error> {
         // Before the lock is taken, so that bad settings and a mark are told at once, also while another firing runs.
         Keep::new(self.keep)?;
         if let Some(past) = self.past().await?.filter(|past| past.is_done) {
-            return Ok(Turn::Done(past));
+            return Ok(Some(Turn::Done(past)));
         }
         // Who finds that there is nothing to do keeps the lock for no time.
         let mutex = self.mutex.clone().at_least(Duration::ZERO);
         let Some(lease) = mutex.request(limit).await? else {
-            return Ok(Turn::Busy);
+            return Ok(None);
         };
         let turn = self.begin(&lease).await?;
-        turn.and_then(|_| {
+        let turn = turn.and_then(|_| {
             if !self.mutex.at_least.is_zero() {
                 lease.keep_at_least(self.mutex.at_least);
             }
-            Ok(lease)
-        })
+            Ok::<_, Error>(lease)
+        })?;
+        Ok(Some(turn))
     }
 
     /// Ends a successful run.
@@ -362,7 +369,6 @@ impl<T> Turn<T> {
             Self::Mine(mine) => Turn::Mine(next(mine)?),
             Self::Done(past) => Turn::Done(past),
             Self::Spent(last) => Turn::Spent(last),
-            Self::Busy => Turn::Busy,
         })
     }
 }

@@ -13,6 +13,7 @@ use crate::messages;
 use crate::store::{StoreArgs, TtlArgs};
 
 use super::lock::TimestampArgs;
+use super::once::OnceArgs;
 use super::stop::{OnLost, StopLimits};
 
 /// The usage line: clap cannot express that options stop at the lock name.
@@ -41,7 +42,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) ttl: TtlArgs,
 
-    /// If the lock is busy, exit with 0 and no message (waits only with --wait)
+    /// If the lock is busy, or the work of --once is done, exit with 0 and no message (waits only with --wait)
     #[arg(long, conflicts_with = "busy_code")]
     pub(crate) skip: bool,
 
@@ -75,6 +76,9 @@ pub(crate) struct Run {
     pub(crate) report: Option<String>,
 
     #[command(flatten)]
+    pub(crate) once: OnceArgs,
+
+    #[command(flatten)]
     pub(crate) timestamp: TimestampArgs,
 
     /// Run a shell command: sh -c STRING
@@ -92,6 +96,7 @@ with CMD's own status. Options stop at LOCK. CMD gets stdin, stdout, stderr and 
 unchanged, its arguments as typed (no shell), and in its environment:
   LEASEHOLD_FENCE      a number that only rises: send it to the resource that the lock protects
   LEASEHOLD_TOKEN      identifies this lease, for `leasehold check`
+  LEASEHOLD_FIRING     with --once: what this run is for
   LEASEHOLD_LOCK, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS, LEASEHOLD_WAITED_MS, LEASEHOLD_ACQUIRED_AT
   LEASEHOLD_URL        or LEASEHOLD_URL_FILE: `leasehold` in CMD asks the same store
 
@@ -101,12 +106,14 @@ lock until they end, unless --release-on-exit is given.
 
   leasehold run --wait 5m db-migrate -- ./migrate.sh
   leasehold run --try --skip nightly -- ./report.sh     only one of many hosts runs it
+  leasehold run --once-per 1d nightly -- ./report.sh    and once a day, whatever their clocks say
   leasehold run -c 'make && make install' build";
 
 impl Run {
     /// True if the timestamp protocol is chosen.
     pub(crate) fn has_timestamp(&self) -> Result<bool, Exit> {
         let chosen = self.timestamp.is_chosen(&self.how);
+        let chosen = chosen.and_then(|chosen| self.once.check(chosen).map(|()| chosen));
         chosen.map_err(|why| refuse(&why))
     }
 

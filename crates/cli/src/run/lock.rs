@@ -106,6 +106,7 @@ impl LockGuard {
         &self,
         ttl: Duration,
         waited: Duration,
+        firing: Option<&str>,
         store: &Variables,
     ) -> Variables {
         // A timestamp lock has none of them. An outer run may have set them for another lock.
@@ -130,6 +131,7 @@ impl LockGuard {
             // For people and logs only.
             ("LEASEHOLD_ACQUIRED_AT", Some(now.to_string())),
             (CHAIN, Some(chain)),
+            ("LEASEHOLD_FIRING", firing.map(str::to_owned)),
             ("LEASEHOLD_FENCE", fence),
             ("LEASEHOLD_TOKEN", token),
             ("LEASEHOLD_HOLDER", holder),

@@ -4,6 +4,7 @@ mod args;
 pub(crate) mod command;
 mod guardian;
 mod lock;
+mod once;
 mod report;
 mod stop;
 mod supervise;
@@ -12,7 +13,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Moment, Owner};
+use leasehold::{Client, Clock, Error, Moment, Owner};
 use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 
@@ -20,11 +21,14 @@ pub(crate) use self::args::Run;
 use self::command::{Child, ResolvedCommand};
 use self::guardian::Guardian;
 use self::lock::{LockGuard, RELEASE_LOST};
+use self::once::Occasion;
 use self::report::{Report, ReportFile};
 use self::stop::{Policy, StopReason, Verdict};
 use self::supervise::Supervisor;
 use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts};
-use crate::exit::{BUSY, CONFIG, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit};
+use crate::exit::{
+    BUSY, CONFIG, DONE, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit,
+};
 use crate::inherited_store::{UrlFile, Variables};
 use crate::messages::{quoted, say, span, without_advice};
 use crate::session::{RELEASE, Released, with_client};
@@ -53,12 +57,13 @@ pub(crate) fn run(args: &Run) -> Result<Exit, Exit> {
     Ok(exit)
 }
 
-/// Applies `--skip` and `--busy-code` to a busy lock. The command's own exit codes stay unchanged.
+/// Applies `--skip` and `--busy-code` to a busy lock, and `--skip` to work that is done. The command's own exit codes stay unchanged.
 fn apply_busy_options(args: &Run, exit: Exit, started: bool) -> Exit {
     let is_busy = !started && matches!(exit.code(), BUSY | TIMEOUT);
+    let is_done = !started && exit.code() == DONE;
     match args.busy_code {
+        _ if args.skip && (is_busy || is_done) => Exit::quiet(0),
         _ if !is_busy => exit,
-        _ if args.skip => Exit::quiet(0),
         Some(code) => exit.with_code(code),
         None => exit,
     }
@@ -139,15 +144,20 @@ impl LockedRun<'_> {
         }
         let (terminal, clock) = (Terminal::controlling(), Clock::system());
         let terminal = terminal.as_ref();
+        let occasion = self.occasion(client, report).await?;
         let mut known = WaitFacts::default();
         let held = self.take(client, signals, terminal, &mut known).await;
         let held = held.inspect_err(|_| report.set_refused(&known))?;
         let begun = clock.now();
         report.fence = held.fence();
         report.waited_ms = Some(millis(known.waited));
+        if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held) {
+            report.firing_run = Some(occasion.begin(lease).await?);
+        }
         signals.catch_stop()?;
 
-        let variables = held.variables(self.ttl, known.waited, &self.store);
+        let firing = report.firing.as_deref();
+        let variables = held.variables(self.ttl, known.waited, firing, &self.store);
         guardian.replace_if_gone()?;
         Supervisor::prepare_guardian(guardian, &held, self.policy, begun);
         let started = Child::start(&self.program, &variables, terminal, guardian);
@@ -168,8 +178,29 @@ impl LockedRun<'_> {
         report.set_status(child.status());
         report.held_ms = Some(millis(clock.now().since(begun)));
         let reach = reclaim(terminal, &child, &verdict);
+        if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held)
+            && verdict.is_success()
+            && let Err(error) = occasion.finish(lease).await
+        {
+            return Ok(unmarked(&held, occasion, &error, report));
+        }
         let exit = self.judge(held, verdict, begun, report).await;
         Ok(exit.by_interrupt(reach))
+    }
+
+    /// What the command runs once for; or the exit if that is done.
+    async fn occasion(
+        &self,
+        client: &Client,
+        report: &mut Report,
+    ) -> Result<Option<Occasion>, Exit> {
+        let lock = client.mutex(self.args.lock()?);
+        let Some(occasion) = self.args.once.of(&lock).await? else {
+            return Ok(None);
+        };
+        report.firing = Some(occasion.name.clone());
+        occasion.is_open().await?;
+        Ok(Some(occasion))
     }
 
     /// Waits for the lock.
@@ -290,8 +321,7 @@ impl LockedRun<'_> {
         }
         let at_least = self.args.at_least?;
         let rest = at_least.saturating_sub(Clock::system().now().since(begun));
-        let success = matches!(verdict, Verdict::Ended(status) if status.success());
-        (success && rest >= SHORTEST).then_some(rest)
+        (verdict.is_success() && rest >= SHORTEST).then_some(rest)
     }
 
     /// The cause of a stop: the known one, a loss that the release has shown, the last failed renewal, or the failure of
@@ -319,6 +349,19 @@ impl LockedRun<'_> {
         let doubt = doubt.map(|doubt| format!(": {doubt}")).unwrap_or_default();
         without_advice(&format!("{default}{doubt}"))
     }
+}
+
+/// The exit of a command that succeeded, but is not marked as done.
+fn unmarked(held: &LockGuard, occasion: &Occasion, error: &Error, report: &mut Report) -> Exit {
+    let cause = without_advice(&error.to_string());
+    let exit = exit!(
+        LOST,
+        "{} has run for {}, but is not marked as done: {cause}\n    another run may repeat it (exit {LOST})",
+        quoted(held.name()),
+        quoted(&occasion.name)
+    );
+    report.lost_cause = Some(cause);
+    exit
 }
 
 /// The prefix of the cause for `--max-hold`, which is not a loss.

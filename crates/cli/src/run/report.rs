@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::acquire_ui::WaitFacts;
 use crate::exit::{
-    BUSY, CONFIG, DENIED, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, TIMEOUT, UNAVAILABLE,
-    USAGE,
+    BUSY, CONFIG, DENIED, DONE, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, SPENT, TIMEOUT,
+    UNAVAILABLE, USAGE,
 };
 use crate::messages::say;
 use crate::view::{HolderJson, millis};
@@ -26,6 +26,9 @@ pub(crate) struct Report {
     exit_code: u8,
     pub(crate) lock: Option<String>,
     pub(crate) fence: Option<u64>,
+    /// What the command runs once for, and which run of it this is.
+    pub(crate) firing: Option<String>,
+    pub(crate) firing_run: Option<u32>,
     /// The command was started.
     pub(crate) started: bool,
     command_code: Option<i32>,
@@ -62,6 +65,8 @@ impl Report {
         match code {
             LOST if self.lost_cause.is_some() => "lost",
             _ if self.started => "ended",
+            DONE => "done",
+            SPENT => "spent",
             BUSY => "busy",
             TIMEOUT => "timeout",
             UNAVAILABLE => "unavailable",

@@ -178,6 +178,11 @@ impl Verdict {
     pub(crate) fn is_own_end(&self) -> bool {
         matches!(self, Self::Ended(status) if status.code().is_some())
     }
+
+    /// True if the command ended under the lease, with success.
+    pub(crate) fn is_success(&self) -> bool {
+        matches!(self, Self::Ended(status) if status.success())
+    }
 }
 
 /// The reason for stopping the command.

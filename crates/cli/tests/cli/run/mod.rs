@@ -8,6 +8,7 @@ mod contention;
 mod guardian;
 mod lease_loss;
 mod left_processes;
+mod once;
 mod passthrough;
 mod refusals;
 mod report;

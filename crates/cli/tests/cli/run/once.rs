@@ -1,0 +1,164 @@
+//! `--once`: a command that runs once among all hosts.
+
+use std::fs;
+
+use crate::common::{LEASEHOLD, Store, on_each_store_of_entries};
+
+on_each_store_of_entries! {
+    work_is_done_once,
+    failed_work_is_tried_again,
+    work_is_done_once_under_kills_at_every_point,
+    a_period_is_that_of_the_store,
+}
+
+fn lines(store: &Store, file: &str) -> usize {
+    let text = fs::read_to_string(store.file(file)).unwrap_or_default();
+    text.lines().count()
+}
+
+fn work_is_done_once(store: &Store) {
+    let work = |words: &str, firing: &str| {
+        let run = store
+            .run(words)
+            .words(&["--once", firing, "--report", "report", "x"]);
+        run.words(&["sh", "-c", "echo $LEASEHOLD_FIRING >> done"])
+    };
+    work("", "2026-11-27 nightly").is(0, &[]);
+    let report = store.document("report");
+    assert_eq!(report["firing"], "2026-11-27 nightly");
+    assert_eq!(
+        (&report["firing_run"], &report["outcome"]),
+        (&1.into(), &"ended".into())
+    );
+    let done = work("", "2026-11-27 nightly").output();
+    done.is(
+        80,
+        &[
+            "\"x\" is done for \"2026-11-27 nightly\" (exit 80)",
+            "by ",
+            "sh",
+            " ago (",
+        ],
+    );
+    let report = store.document("report");
+    assert_eq!(
+        (&report["outcome"], &report["started"]),
+        (&"done".into(), &false.into())
+    );
+    work("--skip", "2026-11-27 nightly").says_nothing(0);
+    // A mark is told also while the lock is held.
+    let holder = store.hold();
+    work("", "2026-11-27 nightly").is(80, &["is done"]);
+    work("-n", "2026-11-28").is(75, &["is busy"]);
+    store.let_go();
+    holder.ends(0, &[]);
+    work("", "2026-11-28").is(0, &[]);
+    assert_eq!(lines(store, "done"), 2);
+    // Without --once, it is a lock like any other, and an outer firing is not told.
+    let inner = format!("{LEASEHOLD} run y sh -c 'echo ${{LEASEHOLD_FIRING-none}}'");
+    let outer = store.script("--once a x", &inner).output();
+    outer.shows(&["none"]);
+}
+
+fn failed_work_is_tried_again(store: &Store) {
+    let fail = |words: &str| store.script(&format!("{words} --once a x"), "exit 3");
+    for _ in 0..2 {
+        fail("--once-tries 2").is(3, &[]);
+    }
+    let spent = fail("--once-tries 2 --skip --report report").output();
+    spent.is(
+        81,
+        &[
+            "\"x\" has failed for \"a\" in 2 tries (exit 81)",
+            "higher --once-tries",
+        ],
+    );
+    assert_eq!(store.document("report")["outcome"], "spent");
+    store.is_free();
+    fail("--once-tries 3").is(3, &[]);
+    store.run("--once a x true").is(0, &[]);
+    fail("").is(80, &["is done"]);
+}
+
+/// Eight hosts want the same firing. The runs of the first four end in another way each, and the fifth is successful.
+fn work_is_done_once_under_kills_at_every_point(store: &Store) {
+    let script = format!(
+        r#"
+        echo run >> runs
+        case $(wc -l < runs) in
+        1) kill -9 $PPID; sleep 60 ;;
+        2) exit 3 ;;
+        3) {LEASEHOLD} break --if-fence $LEASEHOLD_FENCE x; sleep 60 ;;
+        4) echo work >> work; kill -9 $PPID ;;
+        *) echo work >> work ;;
+        esac"#
+    );
+    let host = |_| store.script("--ttl 2s -q --once a x", &script).start();
+    let hosts: Vec<_> = (0..8).map(host).collect();
+    let ends = hosts.into_iter().map(|host| host.end().status.code());
+    let mut codes: Vec<_> = ends.collect();
+    codes.sort_unstable();
+    let done = Some(80);
+    assert_eq!(
+        codes,
+        [None, None, Some(0), Some(3), Some(79), done, done, done]
+    );
+    assert_eq!((lines(store, "runs"), lines(store, "work")), (5, 2));
+}
+
+fn a_period_is_that_of_the_store(store: &Store) {
+    let daily = |words: &str| store.script(&format!("{words} x"), "echo $LEASEHOLD_FIRING");
+    let first = daily("--once-per 200d --once-zone Asia/Tokyo").output();
+    first.is(0, &[]);
+    assert_eq!(first.stdout.trim().len(), "2026-11-27".len(), "{first:?}");
+    daily("--once-per 200d --once-zone Asia/Tokyo").is(80, &["is done"]);
+    let part = daily("--once-per 12h").output();
+    assert!(part.stdout.trim().ends_with(":00:00+00:00"), "{part:?}");
+}
+
+#[test]
+fn a_period_follows_the_clock_of_the_server() {
+    let store = Store::on(testkit::RedisServer::builder().virtual_clock().start());
+    let daily = |code| {
+        let words = "--once-per 1d --once-zone Europe/Berlin x";
+        let done = store.script(words, "echo $LEASEHOLD_FIRING").output();
+        done.is(code, &[]);
+        done.stdout.trim().to_owned()
+    };
+    // 2033-05-18T21:58:00Z, two minutes before midnight in Berlin.
+    let evening = 2_000_066_280_000_000;
+    for (minutes, code, day) in [(0, 0, "2033-05-18"), (1, 80, ""), (2, 0, "2033-05-19")] {
+        store.server().clock().set(evening + minutes * 60_000_000);
+        assert_eq!(daily(code), day, "after {minutes} minutes");
+    }
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    let store = Store::local();
+    for (words, says) in [
+        ("--once-tries 2 x true", "--once-tries requires --once"),
+        ("--once-keep 2d x true", "--once-keep requires --once"),
+        ("--once-zone UTC x true", "--once-per"),
+        ("--once a --once-per 1d x true", "cannot be used with"),
+        (
+            "--once a --protocol timestamp x true",
+            "its locks have no owner",
+        ),
+        ("--once-per 7h x true", "divides a day"),
+        (
+            "--once-per 1d --once-zone Mars/Olympus x true",
+            "no time zone",
+        ),
+        ("--once a --once-keep 401d x true", "1 s to 400 days"),
+        ("--once a --once-tries 0 x true", "--once-tries"),
+    ] {
+        store.run(words).is(64, &[says]);
+    }
+    store
+        .run(&["--once", "", "x", "true"])
+        .is(64, &["firing", "is empty"]);
+    Store::quorum()
+        .run("--once a x true")
+        .is(78, &["keeps no firings"]);
+}
