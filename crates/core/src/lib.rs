@@ -75,7 +75,9 @@ pub use lock::{
     CLAIM_WINDOW, LockState, PASSED_OVER, Presence, UNHEARD_GRACE, UnknownPresence, WAITER_GRACE,
     poll_after,
 };
-pub use name::{KeyTemplate, LockName, Namespace, Naming, RESERVED_SUFFIXES, SLOTS, slot};
+pub use name::{
+    BEFORE_FIRING, KeyTemplate, LockName, Namespace, Naming, RESERVED_SUFFIXES, SLOTS, slot,
+};
 pub use owner::{ClientId, Label, Owner, VALUE_SHOWN};
 pub use state::{Foreign, Holder, Mode, Waiter};
 pub use step::{

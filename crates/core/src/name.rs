@@ -11,14 +11,17 @@ use std::sync::Arc;
 use crate::invalid::Invalid;
 
 /// Suffixes of the auxiliary keys; a lock name must not end in one.
-pub const RESERVED_SUFFIXES: [&str; 6] = [
+pub const RESERVED_SUFFIXES: [&str; 5] = [
     ":lh-fence",
     ":lh-queue",
     ":lh-waiters",
     ":lh-holders",
     ":lh-cache",
-    ":lh-once",
 ];
+
+/// Stands between the name of a lock and a [firing](crate::once::Firing) in the key of the firing. A lock name must not have it, not even
+/// at its end: keys beside such a lock would be those of firings.
+pub const BEFORE_FIRING: &str = ":lh-once:";
 
 /// The keys of the name index, of the fence counter and of a quorum's mark; a lock must not have one of these names.
 const SHARED: [&str; 3] = ["leasehold:index", "leasehold:fence", "leasehold:quorum"];
@@ -167,6 +170,7 @@ fn is_reserved(key: &str) -> bool {
     SHARED.contains(&key)
         || COUNTERS.iter().any(|begin| key.starts_with(begin))
         || RESERVED_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
+        || key.contains(BEFORE_FIRING.trim_end_matches(':'))
 }
 
 fn reserved(name: &str) -> Invalid {

@@ -220,8 +220,20 @@ fn a_slot_is_that_of_the_hash_tag() {
 fn the_keys_of_a_name_share_a_slot() {
     for name in ["orders", "{user}:42", "orders:{7}"] {
         let name = LockName::new(name).unwrap();
-        for suffix in RESERVED_SUFFIXES {
+        let firing = [BEFORE_FIRING, "{x}"].concat();
+        for suffix in RESERVED_SUFFIXES.iter().chain([&&*firing]) {
             assert_eq!(slot(&name.beside(suffix)), slot(name.key()));
         }
+    }
+}
+
+#[test]
+fn no_lock_has_the_key_of_a_firing_or_one_beside_it() {
+    let nightly = LockName::new("nightly").unwrap();
+    for firing in ["x", "lh-queue"] {
+        let key = nightly.beside(&[BEFORE_FIRING, firing].concat());
+        LockName::new(&key).unwrap_err();
+        // As beside a lock of this name.
+        LockName::new(key.trim_end_matches(":lh-queue")).unwrap_err();
     }
 }

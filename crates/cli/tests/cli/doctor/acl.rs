@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use leasehold::{Client, Error, Lease};
+use leasehold::{Client, Error, Lease, Turn};
 use leasehold_cache::{Cache, Policy};
 use testkit::{RedisCluster, RedisServer};
 
@@ -93,6 +93,9 @@ async fn everything(url: &str, place: Place<'_>, prefix: &str) -> Option<()> {
         hold.extend(ttl).await.ok()?;
         hold.release().await.ok()?;
     }
+    let once = one.once(&name, "2026-11-27").keep(Duration::from_secs(1));
+    let turn = once.run(async |_| Ok::<_, Error>(())).await.ok()?;
+    assert!(matches!(turn, Turn::Mine(())));
     every_entry(url, place, prefix).await
 }
 

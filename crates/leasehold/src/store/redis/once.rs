@@ -6,7 +6,7 @@ mod tests;
 use std::sync::Arc;
 
 use leasehold_core::once::{Answer, Firing, Reply, Run, Step};
-use leasehold_core::{Fence, LockName, Owner};
+use leasehold_core::{BEFORE_FIRING, Fence, LockName, Owner};
 use redis::{Cmd, RedisResult, Value};
 
 use super::RedisStore;
@@ -31,6 +31,11 @@ pub(super) async fn take(
     store.servers.call(name.key(), store.limit, take).await
 }
 
+/// The key of a firing, in the slot of its lock.
+fn key_of(name: &LockName, firing: &Firing) -> String {
+    name.beside(&format!("{BEFORE_FIRING}{firing}"))
+}
+
 /// Executes a step as one script.
 pub(super) async fn by_script(
     scripts: &Scripts,
@@ -39,7 +44,7 @@ pub(super) async fn by_script(
     firing: &Firing,
     step: &Step,
 ) -> RedisResult<Answer> {
-    let key = name.beside(&format!(":{firing}:lh-once"));
+    let key = key_of(name, firing);
     let write = |command: &mut Cmd| {
         command.arg(2).arg(name.key()).arg(&key);
         let by = |command: &mut Cmd, owner: &Owner, fence: &Fence| {

@@ -14,14 +14,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use redis::RedisResult;
 
-use super::by_script;
+use super::{by_script, key_of};
 use crate::store::redis::scripts::Scripts;
-use crate::store::redis::tests::{Scene, Tally, servers};
+use crate::store::redis::tests::{Scene, Tally, rows, servers};
 
 const START_US: u64 = 1_767_225_600_123_456;
 const NAME: &str = "{orders} 42";
 const FIRING: &str = "2026-11-27T02:00 {Europe}:lh-queue";
-const KEY: &str = "{orders} 42:2026-11-27T02:00 {Europe}:lh-queue:lh-once";
+const KEY: &str = "{orders} 42:lh-once:2026-11-27T02:00 {Europe}:lh-queue";
 /// The first fence of each grant; the owners hold by blocks of 1, 2 and 3 fences.
 const FENCE: u64 = 1_767_225_600_000_000;
 
@@ -268,6 +268,17 @@ fn the_script_does_what_core_does() {
             "no finish",
         ];
         redis.borrow().seen.check(words.map(|word| (word, 30)));
+    }
+}
+
+#[test]
+fn key_is_the_one_of_the_documentation() {
+    for row in rows("firings") {
+        let [name, firing, key] = &row[..] else {
+            panic!("{row:?}");
+        };
+        let (name, firing) = (LockName::new(name).unwrap(), Firing::new(firing).unwrap());
+        assert_eq!(&key_of(&name, &firing), key);
     }
 }
 
