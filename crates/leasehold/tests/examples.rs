@@ -40,3 +40,18 @@ fn select_on_loss_stops_the_work() {
         assert!(told.iter().all(|part| text.contains(part)), "{text}");
     }
 }
+
+#[test]
+fn nightly_work_is_done_once_for_each_date() {
+    for text in outputs("nightly") {
+        let told = [
+            "a: the printer is out of paper",
+            "b: prints the report under fence ",
+            "b: 7 pages",
+            "c: b has done it, in run 2",
+        ];
+        for part in told {
+            assert_eq!(text.matches(part).count(), 2, "{part}: {text}");
+        }
+    }
+}

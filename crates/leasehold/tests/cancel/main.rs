@@ -9,6 +9,7 @@ mod common;
 mod ending;
 mod holding;
 mod least;
+mod once;
 mod replies;
 mod still;
 
