@@ -14,7 +14,7 @@
 //! With settings of the client:
 //!
 //! ```
-//! use std::time::{Duration, SystemTime};
+//! use std::time::Duration;
 //! use leasehold::blocking::Client;
 //!
 //! let client = Client::builder().namespace("shop").connect_blocking("memory:")?;
@@ -45,7 +45,7 @@ use crate::timestamp::Unit;
 /// A blocking [`Client`](crate::Client).
 ///
 /// ```
-/// use std::time::{Duration, SystemTime};
+/// use std::time::Duration;
 /// use leasehold::blocking::Client;
 ///
 /// let client = Client::embedded()?;                    // or Client::connect("redis://127.0.0.1/")?
@@ -379,7 +379,7 @@ impl Client {
 /// A blocking [`Mutex`](crate::Mutex).
 ///
 /// ```
-/// use std::time::{Duration, SystemTime};
+/// use std::time::Duration;
 /// use leasehold::{Error, blocking::Client};
 ///
 /// let client = Client::embedded()?;
