@@ -235,6 +235,11 @@ impl Client {
         Mutex(self.0.mutex(name))
     }
 
+    /// See [`Client::all`](crate::Client::all).
+    pub fn all<'a>(&self, locks: impl IntoIterator<Item = &'a Mutex>) -> All {
+        All(self.0.all(locks.into_iter().map(|lock| &lock.0)))
+    }
+
     /// See [`Client::once`](crate::Client::once).
     pub fn once(&self, name: impl AsRef<str>, firing: impl AsRef<str>) -> Once {
         Once(self.0.once(name, firing))
@@ -690,6 +695,67 @@ impl Once {
     /// See [`Once::past`](crate::Once::past).
     pub fn past(&self) -> Result<Option<PastRun>, Error> {
         block_on(self.0.past())
+    }
+}
+
+/// Several locks that are taken together: a blocking [`All`](crate::All).
+///
+/// ```
+/// # let client = leasehold::blocking::Client::embedded()?;
+/// let (from, to) = (client.mutex("account:7"), client.mutex("account:3"));
+/// let ran = client.all([&from, &to]).run(|leases| leases.iter().count())?;
+/// assert_eq!(ran.confirmed()?, 2);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "it does nothing until it is acquired"]
+pub struct All(crate::All);
+
+impl All {
+    /// See [`All::acquire`](crate::All::acquire).
+    pub fn acquire(&self) -> Result<Leases, Error> {
+        block_on(self.0.acquire()).map(Leases)
+    }
+
+    /// See [`All::acquire_within`](crate::All::acquire_within).
+    pub fn acquire_within(&self, limit: Duration) -> Result<Leases, Error> {
+        block_on(self.0.acquire_within(limit)).map(Leases)
+    }
+
+    /// See [`All::try_acquire`](crate::All::try_acquire).
+    pub fn try_acquire(&self) -> Result<Option<Leases>, Error> {
+        Ok(block_on(self.0.try_acquire())?.map(Leases))
+    }
+
+    /// [`All::acquire`], then the work, then [`Leases::release`]. A loss does not stop the work, and is told in
+    /// [`RunOutcome::released`].
+    ///
+    /// # Errors
+    /// As [`All::acquire`].
+    pub fn run<T>(&self, work: impl FnOnce(&Leases) -> T) -> Result<RunOutcome<T>, Error> {
+        let leases = self.acquire()?;
+        let output = work(&leases);
+        Ok(RunOutcome::new(output, leases.release()))
+    }
+}
+
+/// Blocking [`Leases`](crate::Leases). They dereference to that type for the methods that do not wait.
+#[derive(Debug)]
+#[must_use = "dropping the leases releases the locks"]
+pub struct Leases(crate::Leases);
+
+impl Leases {
+    /// See [`Leases::release`](crate::Leases::release).
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+}
+
+impl Deref for Leases {
+    type Target = crate::Leases;
+
+    fn deref(&self) -> &crate::Leases {
+        &self.0
     }
 }
 

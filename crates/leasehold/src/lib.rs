@@ -55,6 +55,7 @@ mod lease;
 mod mutex;
 mod once;
 mod runtime;
+mod several;
 mod store;
 mod sync;
 mod telemetry;
@@ -80,6 +81,7 @@ pub use once::{Once, PastRun, Turn};
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;
+pub use several::{All, Leases};
 #[cfg(feature = "redis")]
 pub use store::QuorumInit;
 #[cfg(feature = "tls")]

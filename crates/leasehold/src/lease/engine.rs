@@ -573,6 +573,11 @@ impl EngineHandle {
             _rest: Rest { tasks, limit },
         }))
     }
+
+    /// Whether both are of one client.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0.engine, &other.0.engine)
+    }
 }
 
 impl Deref for EngineHandle {

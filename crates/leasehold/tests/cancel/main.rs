@@ -11,6 +11,7 @@ mod holding;
 mod least;
 mod once;
 mod replies;
+mod several;
 mod still;
 
 use std::time::Duration;

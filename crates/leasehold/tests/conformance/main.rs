@@ -7,5 +7,6 @@ mod facade;
 mod holding;
 mod input;
 mod once;
+mod several;
 mod sharing;
 mod waiting;

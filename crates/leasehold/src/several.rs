@@ -1,0 +1,294 @@
+//! Several locks at once: [`Client::all`].
+//!
+//! # Invariants
+//!
+//! - **A1** Whoever waits for a lock holds only locks before it in the order of keys. So callers that take several locks in this way never
+//!   wait for each other in a circle.
+//! - **A2** Either all locks are handed out, or each one is released: also if the future is dropped, one is lost on the way, or the time is
+//!   over.
+
+use std::time::Duration;
+use std::{fmt, slice};
+
+use futures_util::future::{join_all, pending, select_all};
+use leasehold_core::Invalid;
+
+use crate::client::Client;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Lost, StoreError};
+use crate::lease::{Lease, RunOutcome, WaitLimit};
+use crate::mutex::Mutex;
+
+/// The most locks that are taken at once.
+const MOST: usize = 32;
+
+/// Several locks that are taken together, or not at all. Made by [`Client::all`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::embedded()?;
+/// let (from, to) = (client.mutex("account:7"), client.mutex("account:3"));
+/// let both = client.all([&from, &to]).acquire().await?;
+/// println!("from {:?} to {:?}", both.get("account:7"), both.get("account:3"));
+/// both.release().await?;
+/// # client.close().await; Ok(()) }
+/// ```
+///
+/// If all of them are free, one round trip takes them. Otherwise they are taken one after the other in the order of their keys, whatever the
+/// order of the arguments. So two callers that take the same locks never wait for each other without end. That holds only among callers that
+/// take all of their locks in this way: do not wait for several while you hold another one.
+///
+/// Each lock keeps the settings of its [`Mutex`], and is renewed by itself. [`Mutex::at_least`] counts from the moment when all are held.
+#[derive(Clone)]
+#[must_use = "it does nothing until it is acquired"]
+pub struct All {
+    /// In the order of their keys, none twice.
+    locks: Result<Vec<Mutex>, Invalid>,
+    clock: Clock,
+}
+
+/// Leases of several locks, in the order of their keys. Dropping them releases the locks.
+#[must_use = "dropping the leases releases the locks"]
+pub struct Leases {
+    leases: Vec<Lease>,
+}
+
+impl Client {
+    /// These locks together: 1 to 32 mutexes of this client with different names. Does no I/O. What is not allowed is reported when they are
+    /// acquired.
+    pub fn all<'a>(&self, locks: impl IntoIterator<Item = &'a Mutex>) -> All {
+        let locks = locks.into_iter().cloned().collect();
+        All {
+            locks: self.in_order(locks),
+            clock: self.engine.clock.clone(),
+        }
+    }
+
+    fn in_order(&self, mut locks: Vec<Mutex>) -> Result<Vec<Mutex>, Invalid> {
+        if locks.is_empty() || locks.len() > MOST {
+            let why = format!("takes 1 to {MOST} locks at once");
+            return Err(Invalid::new(
+                "number of locks",
+                &locks.len().to_string(),
+                why,
+            ));
+        }
+        for lock in &locks {
+            let name = lock.name.as_ref().map_err(Invalid::clone)?;
+            if !lock.engine.is(&self.engine) {
+                let why = "belongs to another client; take all locks by one";
+                return Err(Invalid::new("lock name", name.as_str(), why));
+            }
+        }
+        locks.sort_by(|a, b| a.name.as_ref().ok().cmp(&b.name.as_ref().ok()));
+        for pair in locks.windows(2) {
+            if let [Ok(a), Ok(b)] = [&pair[0].name, &pair[1].name]
+                && a == b
+            {
+                let why = "is there twice, and a lock is not re-entrant";
+                return Err(Invalid::new("lock name", a.as_str(), why));
+            }
+        }
+        Ok(locks)
+    }
+}
+
+impl All {
+    /// Waits for all locks. While it waits for one, it may hold others.
+    ///
+    /// # Errors
+    /// As [`Mutex::acquire`], for any of the locks. [`Error::Lost`] when a lock that it held was lost before it had all. [`Error::Invalid`] for
+    /// no lock, more than 32, a name that comes twice, and a lock of another client.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases what it holds, and leaves the queue.
+    pub async fn acquire(&self) -> Result<Leases, Error> {
+        let leases = self.request(WaitLimit::Forever).await?;
+        leases.ok_or_else(|| StoreError::closed().into())
+    }
+
+    /// Waits for all locks for at most `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the name of the lock that was busy at the limit; otherwise as [`All::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`All::acquire`].
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Leases, Error> {
+        let leases = self.request(WaitLimit::Within(limit)).await?;
+        leases.ok_or_else(|| StoreError::closed().into())
+    }
+
+    /// Asks once for all locks: `None` when one of them is busy. Then it holds none.
+    ///
+    /// # Errors
+    /// As [`All::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`All::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Leases>, Error> {
+        self.request(WaitLimit::Once).await
+    }
+
+    /// Waits for all locks, runs `work` under them, and releases them: [`All::acquire`], then [`Leases::run`].
+    ///
+    /// # Errors
+    /// As [`All::acquire`], before `work` began. [`Error::Lost`] when a lease was lost and `work` was cancelled.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work` at its current `.await`, and releases the locks in the background.
+    pub async fn run<T>(
+        &self,
+        work: impl AsyncFnOnce(&Leases) -> T,
+    ) -> Result<RunOutcome<T>, Error> {
+        Ok(self.acquire().await?.run(work).await?)
+    }
+
+    async fn request(&self, limit: WaitLimit) -> Result<Option<Leases>, Error> {
+        let locks = self.locks.as_ref().map_err(Invalid::clone)?;
+        let begun = self.clock.now();
+        let left = || match limit {
+            WaitLimit::Within(limit) => {
+                WaitLimit::Within(limit.saturating_sub(self.clock.now().since(begun)))
+            }
+            limit => limit,
+        };
+        // Who does not get them all keeps none for longer.
+        let asked = locks.iter().cloned();
+        let asked: Vec<_> = asked.map(|lock| lock.at_least(Duration::ZERO)).collect();
+        let once = join_all(asked.iter().map(|lock| lock.request(WaitLimit::Once))).await;
+        let mut got = once.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // Those behind a busy one are given back before it is waited for (A1).
+        let free = got.iter().take_while(|lease| lease.is_some()).count();
+        let behind = got.split_off(free).into_iter().flatten();
+        let mut leases: Vec<Lease> = got.into_iter().flatten().collect();
+        // If one is not confirmed, its release goes on in the background.
+        join_all(behind.map(Lease::release)).await;
+        if free < asked.len() && matches!(limit, WaitLimit::Once) {
+            join_all(leases.into_iter().map(Lease::release)).await;
+            return Ok(None);
+        }
+        for lock in &asked[free..] {
+            let lease = tokio::select! {
+                biased;
+                lost = first_lost(&leases) => return Err(lost.into()),
+                lease = lock.request(left()) => lease?,
+            };
+            leases.push(lease.ok_or_else(StoreError::closed)?);
+        }
+        if let Some(lost) = leases.iter().find_map(Lease::loss) {
+            return Err(lost.into());
+        }
+        for (lease, lock) in leases.iter().zip(locks) {
+            if !lock.at_least.is_zero() {
+                lease.keep_at_least(lock.at_least);
+            }
+        }
+        Ok(Some(Leases { leases }))
+    }
+}
+
+impl Leases {
+    /// The lease of the lock with this name.
+    pub fn get(&self, name: &str) -> Option<&Lease> {
+        self.leases.iter().find(|lease| lease.name() == name)
+    }
+
+    /// All leases, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.iter()
+    }
+
+    /// The earliest of their deadlines.
+    pub fn valid_until(&self) -> Moment {
+        let all = self.leases.iter().map(Lease::valid_until);
+        all.min().unwrap_or_else(|| Moment::from_micros(0))
+    }
+
+    /// The time from now to the earliest deadline. Zero when one of them is lost.
+    pub fn valid_for(&self) -> Duration {
+        let all = self.leases.iter().map(Lease::valid_for);
+        all.min().unwrap_or_default()
+    }
+
+    /// Whether one of them is lost.
+    pub fn is_lost(&self) -> bool {
+        self.leases.iter().any(Lease::is_lost)
+    }
+
+    /// Why the first of them that is lost is lost.
+    pub fn loss(&self) -> Option<Lost> {
+        self.leases.iter().find_map(Lease::loss)
+    }
+
+    /// Waits until one of them is lost.
+    ///
+    /// # Cancel safety
+    /// As [`Lease::lost`].
+    pub async fn lost(&self) -> Lost {
+        first_lost(&self.leases).await
+    }
+
+    /// Runs `work` under the leases, then releases them. If one is lost first, `work` is cancelled at its next `.await`.
+    ///
+    /// # Errors
+    /// As [`Lease::run`].
+    ///
+    /// # Cancel safety
+    /// As [`Lease::run`].
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
+        let output = tokio::select! {
+            // Loss first: work that goes on beside it may be unprotected.
+            biased;
+            lost = self.lost() => return Err(lost),
+            output = work(&self) => output,
+        };
+        let released = self.release().await;
+        Ok(RunOutcome::new(output, released))
+    }
+
+    /// Releases all locks, also if the release of one fails.
+    ///
+    /// # Errors
+    /// As [`Lease::release`]: of a lease that was lost, if there is one, and otherwise of the first one that was not confirmed.
+    ///
+    /// # Cancel safety
+    /// As [`Lease::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        let released = join_all(self.leases.into_iter().rev().map(Lease::release)).await;
+        let mut failed: Vec<Error> = released.into_iter().filter_map(Result::err).collect();
+        failed.sort_by_key(|error| !error.is_lost());
+        failed.into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+impl<'a> IntoIterator for &'a Leases {
+    type Item = &'a Lease;
+    type IntoIter = slice::Iter<'a, Lease>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.leases.iter()
+    }
+}
+
+/// Waits until one of these leases is lost.
+async fn first_lost(leases: &[Lease]) -> Lost {
+    if leases.is_empty() {
+        return pending().await;
+    }
+    let all = leases.iter().map(|lease| Box::pin(lease.lost()));
+    select_all(all).await.0
+}
+
+impl fmt::Debug for All {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("All");
+        debug.field("locks", &self.locks).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Leases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.leases).finish()
+    }
+}
