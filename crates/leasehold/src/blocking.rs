@@ -24,10 +24,11 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
-use std::ops::Deref;
+use std::future::ready;
+use std::ops::{ControlFlow, Deref};
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, Fence, Snapshot};
+use leasehold_core::{ClientId, Fence, HolderView, Snapshot};
 use pollster::block_on;
 
 use crate::ClientBuilder;
@@ -238,6 +239,11 @@ impl Client {
     /// See [`Client::all`](crate::Client::all).
     pub fn all<'a>(&self, locks: impl IntoIterator<Item = &'a Mutex>) -> All {
         All(self.0.all(locks.into_iter().map(|lock| &lock.0)))
+    }
+
+    /// See [`Client::election`](crate::Client::election).
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election(self.0.election(name))
     }
 
     /// See [`Client::once`](crate::Client::once).
@@ -756,6 +762,71 @@ impl Deref for Leases {
 
     fn deref(&self) -> &crate::Leases {
         &self.0
+    }
+}
+
+/// A blocking [`Election`](crate::Election).
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// # let client = leasehold::blocking::Client::embedded()?;
+/// let election = client.election("indexer").note("10.0.0.7:8080");
+/// let number = election.lead(|term| ControlFlow::Break(term.fence()))?;
+/// assert!(election.leader()?.is_none(), "it has stepped down");
+/// # let _ = number; Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "an election does nothing until someone campaigns"]
+pub struct Election(crate::Election);
+
+impl Election {
+    /// See [`Election::ttl`](crate::Election::ttl): 10 s by default.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self(self.0.ttl(ttl))
+    }
+
+    /// See [`Election::note`](crate::Election::note): at most 128 bytes.
+    pub fn note(self, note: impl Into<String>) -> Self {
+        Self(self.0.note(note))
+    }
+
+    /// See [`Election::max_term`](crate::Election::max_term): no limit by default.
+    pub fn max_term(self, max_term: Duration) -> Self {
+        Self(self.0.max_term(max_term))
+    }
+
+    /// See [`Election::campaign`](crate::Election::campaign).
+    pub fn campaign(&self) -> Result<Lease, Error> {
+        block_on(self.0.campaign()).map(Lease)
+    }
+
+    /// See [`Election::lead`](crate::Election::lead). A loss does not stop `work`, which may look at its term. What it returns after a loss does
+    /// not count.
+    pub fn lead<B>(&self, mut work: impl FnMut(LossWatch) -> ControlFlow<B>) -> Result<B, Error> {
+        block_on(self.0.lead(|term| ready(work(LossWatch(term)))))
+    }
+
+    /// See [`Election::leader`](crate::Election::leader).
+    pub fn leader(&self) -> Result<Option<HolderView>, Error> {
+        block_on(self.0.leader())
+    }
+
+    /// See [`Election::watch_leader`](crate::Election::watch_leader).
+    pub fn watch_leader(&self, every: Duration) -> LeaderWatch {
+        LeaderWatch(self.0.watch_leader(every))
+    }
+}
+
+/// A blocking [`LeaderWatch`](crate::LeaderWatch).
+#[derive(Debug)]
+#[must_use = "a watch does nothing until it is asked"]
+pub struct LeaderWatch(crate::LeaderWatch);
+
+impl LeaderWatch {
+    /// See [`LeaderWatch::changed`](crate::LeaderWatch::changed).
+    pub fn changed(&mut self) -> Result<Option<HolderView>, Error> {
+        block_on(self.0.changed())
     }
 }
 

@@ -44,6 +44,7 @@ mod client;
 mod clock;
 #[cfg(feature = "doctor")]
 pub mod doctor;
+mod election;
 #[cfg(feature = "entries")]
 #[doc(hidden)]
 pub mod entries;
@@ -69,6 +70,7 @@ mod tls;
 pub use access::Credentials;
 pub use client::{Client, ClientBuilder};
 pub use clock::{Clock, Moment};
+pub use election::{Election, LeaderWatch};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};

@@ -6,12 +6,15 @@
     reason = "constants, of which the first is the longer one"
 )]
 
+use std::future::pending;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use leasehold::{
-    Client, Clock, Error, HolderView, Lease, LossCause, Memory, Moment, StoreError, StoreErrorKind,
-    testing,
+    Client, Clock, Election, Error, Fence, HolderView, Lease, LossCause, Memory, Moment,
+    StoreError, StoreErrorKind, testing,
 };
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -439,4 +442,85 @@ fn errors_can_be_made_and_compared() {
     refused.may_have_taken_effect = true;
     assert_ne!(refused, testing::store_error(StoreErrorKind::Full));
     assert_eq!(refused.to_string(), "test: out of space: made by a test");
+}
+
+/// Candidates that lead for ever, by client and term, in the order in which their terms begin.
+fn candidates(
+    elections: impl IntoIterator<Item = Election>,
+) -> (JoinSet<()>, UnboundedReceiver<(usize, Fence)>) {
+    let (begun, terms) = unbounded_channel();
+    let mut candidates = JoinSet::new();
+    for (number, election) in elections.into_iter().enumerate() {
+        let begun = begun.clone();
+        candidates.spawn(async move {
+            let leads = election.lead(|term| {
+                begun
+                    .send((number, term.fence()))
+                    .expect("the test listens");
+                pending::<ControlFlow<()>>()
+            });
+            drop(leads.await);
+        });
+    }
+    (candidates, terms)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_is_lost_is_followed_by_another() {
+    let scene = Scene::begin();
+    let (_leads, mut terms) = candidates([scene.client.election("m")]);
+    let (_, first) = terms.recv().await.expect("it leads");
+    let broken = scene.other.break_lock("m", first).await;
+    assert!(broken.expect("its way is open"));
+    let begun = scene.clock.now();
+    let (_, next) = terms.recv().await.expect("it leads again");
+    // The next renewal finds out, and then it waits for a second.
+    let lost_after = Duration::from_secs(10) / 3;
+    assert!(next > first && scene.since(begun) < lost_after + SECOND * 2);
+    // While the store is away, it goes on.
+    scene.memory.faults().fail(StoreErrorKind::Unreachable);
+    sleep(SECOND * 300).await;
+    assert!(terms.try_recv().is_err());
+    scene.memory.faults().heal();
+    let (_, last) = terms.recv().await.expect("it leads again");
+    assert!(last > next);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leadership_goes_round() {
+    let scene = Scene::begin();
+    let begun = scene.clock.now();
+    let clients = [&scene.client, &scene.other];
+    let elections = clients.map(|client| client.election("m").max_term(SECOND * 60));
+    let (_leads, mut terms) = candidates(elections);
+    let mut told = Vec::new();
+    while told.len() < 6 {
+        told.push(terms.recv().await.expect("one leads"));
+    }
+    for pair in told.windows(2) {
+        assert!(pair[0].0 != pair[1].0 && pair[0].1 < pair[1].1, "{told:?}");
+    }
+    assert!(scene.since(begun) >= SECOND * 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_of_a_leader_that_ends_soon_is_not_begun_in_a_loop() {
+    let scene = Scene::begin();
+    let begun = scene.clock.now();
+    let mut left = 10;
+    let election = scene.client.election("m");
+    let leads = election.lead(|_| {
+        left -= 1;
+        let is_last = left == 0;
+        async move {
+            if is_last {
+                ControlFlow::Break("done")
+            } else {
+                ControlFlow::Continue(())
+            }
+        }
+    });
+    assert_eq!(leads.await, Ok("done"));
+    assert!(scene.since(begun) >= SECOND * 9);
+    assert!(scene.is_free().await);
 }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod detaching;
+mod electing;
 mod facade;
 mod holding;
 mod input;

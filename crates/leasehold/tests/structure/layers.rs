@@ -8,7 +8,7 @@ use crate::modules::files;
 /// Modules from the top to the bottom: each may use those below it, and those beside it on its own line.
 const LAYERS: [&[&str]; 8] = [
     &["blocking", "testing"],
-    &["entries", "once", "several", "timestamp"],
+    &["election", "entries", "once", "several", "timestamp"],
     &["client", "mutex", "gate"],
     &["lease"],
     &["store"],
