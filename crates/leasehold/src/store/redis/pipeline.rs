@@ -205,9 +205,9 @@ impl PendingReply {
         self.done.is_none()
     }
 
-    /// True if there is still somebody to answer, and time to do so.
-    pub(super) fn is_in_time(&self, now: Moment) -> bool {
-        self.done.is_some() && now < self.until
+    /// How long there is still time to answer.
+    pub(super) const fn left(&self, now: Moment) -> Duration {
+        self.until.since(now)
     }
 }
 

@@ -44,7 +44,7 @@ use super::fault::{Redirect, classify};
 use super::pipeline::{
     Action, CompletedBatch, ConnectionState, DisconnectReason, PendingReply, Queue,
 };
-use super::protocol::{self, MOST, POLL_ONLY};
+use super::protocol::{self, Detour, MOST, POLL_ONLY};
 use super::scripts::Scripts;
 #[cfg(feature = "entries")]
 use super::server_time::ServerTime;
@@ -103,8 +103,15 @@ pub(super) enum Part {
 
 /// The servers of a cluster, as a node of it sees them.
 pub(super) trait Cluster: Send + Sync {
-    /// This node has sent a step elsewhere.
-    fn follow(&self, from: &Address, redirect: Redirect, step: Step, waiting: PendingReply);
+    /// This node has sent a step elsewhere, which was sent to it in this way.
+    fn follow(
+        &self,
+        from: &Address,
+        redirect: Redirect,
+        step: Step,
+        way: Detour,
+        waiting: PendingReply,
+    );
     /// A server is a node of a cluster, or what is known of the nodes may be out of date.
     fn look_again(&self, is_cluster: bool);
 }
@@ -553,7 +560,7 @@ impl Shared {
             unconfirmed,
         } = completed;
         let mut redirected = Vec::new();
-        let may_redirect = matches!(self.part, Part::Cluster(_));
+        let (way, may_redirect) = (batch.detour, matches!(self.part, Part::Cluster(_)));
         let answers = answers.into_iter().flatten().zip(batch.steps);
         let answers = answers.map(|(answer, (_, step))| match answer {
             Err(error) => {
@@ -573,7 +580,7 @@ impl Shared {
         let elsewhere = self.queue.answer(batch.id, answers);
         for ((redirect, step), waiting) in redirected.into_iter().zip(elsewhere) {
             if let Some(cluster) = self.cluster() {
-                cluster.follow(&self.address, redirect, step, waiting);
+                cluster.follow(&self.address, redirect, step, way, waiting);
             }
         }
         is_reliable
