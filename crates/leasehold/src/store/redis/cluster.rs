@@ -25,7 +25,8 @@ use tokio::sync::{Notify, watch};
 
 use super::address::{Address, Place};
 use super::connection::handshake::Seat;
-use super::connection::{Cluster, Connected, Connection, Part};
+use super::connection::link::Wire;
+use super::connection::{Cluster, Connection, Part};
 use super::fault::Redirect;
 use super::pipeline::PendingReply;
 use super::protocol::{Detour, array, number, text};
@@ -301,7 +302,7 @@ impl Servers {
         &self,
         key: &str,
         limit: Duration,
-        request: impl Fn(Arc<Server>, Connected) -> F,
+        request: impl Fn(Arc<Server>, Wire) -> F,
     ) -> Result<T, StoreError> {
         let clock = &self.attach.clock;
         let until = clock.now().after(limit);
@@ -309,12 +310,8 @@ impl Servers {
         let (mut server, mut way, mut detours) = (self.of(key), Detour::default(), 0);
         loop {
             let mut redirect = None;
-            let ask = async |connected: &Connected| {
-                let mut connected = connected.clone();
-                if way.asking {
-                    connected.wire = connected.wire.asking();
-                }
-                let answer = request(server.clone(), connected).await;
+            let ask = async |wire: Wire| {
+                let answer = request(server.clone(), wire.asking(way.asking)).await;
                 redirect = answer.as_ref().err().and_then(Redirect::of);
                 answer
             };
@@ -490,10 +487,8 @@ impl Servers {
         servers.rotate_left(turn);
         servers.sort_by_key(|server| !server.is_up());
         for server in servers {
-            let ask = async |connected: &Connected| {
-                let mut wire = connected.wire.clone();
-                cmd("CLUSTER").arg("SLOTS").query_async(&mut wire).await
-            };
+            let ask =
+                async |mut wire: Wire| cmd("CLUSTER").arg("SLOTS").query_async(&mut wire).await;
             let told: Result<Value, _> = server.connection.call(TELLS_WITHIN, ask).await;
             let from = server.connection.address();
             match told.map(|told| read_slots(&told, from)) {
