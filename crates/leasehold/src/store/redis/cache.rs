@@ -14,7 +14,6 @@ use redis::{Cmd, RedisResult, Value, cmd, pipe};
 
 use super::RedisStore;
 use super::cluster::Server;
-use super::connection::Connected;
 use super::connection::link::Wire;
 use super::fault::{is_forbidden, is_wrong_type};
 use super::protocol::{POLL_ONLY, array, millis, no_known_form, number, slot_tag, text};
@@ -54,21 +53,20 @@ impl EntryStore for RedisStore {
 
     fn take<'a>(&'a self, key: &'a LockName, step: &'a Step) -> Answering<'a, Taken> {
         async move {
-            let take = async |server: Arc<Server>, connected: Connected| {
-                let mut connection = connected.wire.clone();
+            let take = async |server: Arc<Server>, mut wire: Wire| {
                 let sent = self.clock.now();
                 let tag = match server.scripts.counters() {
                     _ if !server.connection.is_listening() => None,
                     Counters::BySlot => {
                         let slot = slot(key.key());
-                        connection = connection.listening_in(slot);
+                        wire = wire.listening_in(slot);
                         Some(slot_tag(slot))
                     }
                     _ => Some(String::new()),
                 };
                 let scripts = &server.scripts;
-                let taken = by_script(scripts, &mut connection, key, step, tag).await?;
-                connected.time.learn_ms(taken.now_ms, sent);
+                let taken = by_script(scripts, &mut wire, key, step, tag).await?;
+                wire.time.learn_ms(taken.now_ms, sent);
                 Ok(taken)
             };
             self.servers.call(key.key(), self.limit, take).await
@@ -80,30 +78,26 @@ impl EntryStore for RedisStore {
 impl RedisStore {
     /// Reads the values of keys that one server has.
     async fn look_at(&self, keys: &[LockName], watch: bool) -> Result<Looked, StoreError> {
-        let look = async |_, connected: Connected| {
+        let look = async |_, wire: Wire| {
             let sent = self.clock.now();
-            let asks_time = connected.time.is_to_be_asked(sent);
+            let asks_time = wire.time.is_to_be_asked(sent);
             // Started one after the other, so that both leave in one packet.
-            let time = async |mut connection: Wire| {
+            let time = async |mut wire: Wire| {
                 if asks_time {
                     // If TIME is refused, the values are still returned: see `ServerTime::now_ms`.
-                    let answer = cmd("TIME").query_async::<(u64, u64)>(&mut connection).await;
+                    let answer = cmd("TIME").query_async::<(u64, u64)>(&mut wire).await;
                     let (seconds, micros) = answer.ok()?;
                     Some(seconds * 1_000_000 + micros)
                 } else {
                     None
                 }
             };
-            let (time, values) = join(
-                time(connected.wire.clone()),
-                values(&connected, keys, watch),
-            )
-            .await;
+            let (time, values) = join(time(wire.clone()), values(&wire, keys, watch)).await;
             let values = values?;
             if let Some(server_us) = time {
-                connected.time.learn(server_us, sent);
+                wire.time.learn(server_us, sent);
             }
-            let now_ms = connected.time.now_ms(self.clock.now());
+            let now_ms = wire.time.now_ms(self.clock.now());
             Ok(Looked { values, now_ms })
         };
         let first = keys.first().map_or("", |key| key.key());
@@ -112,13 +106,9 @@ impl RedisStore {
 }
 
 /// Reads the values of `keys`: with one GET, or as few MGETs as possible. A key without a valid entry has none.
-async fn values(
-    connected: &Connected,
-    keys: &[LockName],
-    watch: bool,
-) -> RedisResult<Vec<Option<Entry>>> {
+async fn values(wire: &Wire, keys: &[LockName], watch: bool) -> RedisResult<Vec<Option<Entry>>> {
     if let [key] = keys {
-        let found = ask(connected, cmd("GET").arg(key.key()), watch).await;
+        let found = ask(wire, cmd("GET").arg(key.key()), watch).await;
         return match found {
             Err(error) if is_wrong_type(&error) => Ok(vec![None]),
             found => Ok(vec![entry(&found?)]),
@@ -130,7 +120,7 @@ async fn values(
             mget.arg(key.key());
         }
         let count = keys.len();
-        async move { entries(&ask(connected, &mget, watch).await?, count) }
+        async move { entries(&ask(wire, &mget, watch).await?, count) }
     };
     let found = join_all(keys.chunks(MOST_KEYS).map(some)).await;
     let found: Vec<_> = found.into_iter().collect::<RedisResult<_>>()?;
@@ -139,12 +129,12 @@ async fn values(
 
 /// Sends a read. With `watch`, the server reports the next change of these keys, unless this user may not ask for that, or the node does
 /// not own their slot yet: both `ASKING` and `CLIENT CACHING` are for the next command only.
-async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Value> {
-    let mut connection = connected.wire.clone();
-    let tracks = connected.tracking.get();
-    if !watch || tracks == Some(&false) || connection.is_asking() {
-        return look.query_async(&mut connection).await;
+async fn ask(wire: &Wire, look: &Cmd, watch: bool) -> RedisResult<Value> {
+    let mut wire = wire.clone();
+    if !watch || !wire.may_track() {
+        return look.query_async(&mut wire).await;
     }
+    let tracks = wire.tracking.get().copied();
     let mut all = pipe();
     // OPTIN: the server reports only changes of what was read after CACHING, not those of locks. Reads that begin at once may all turn it
     // on, which changes nothing.
@@ -154,7 +144,7 @@ async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Valu
     all.cmd("CLIENT").arg(&["CACHING", "YES"]);
     all.add_command(look.clone());
     // Whatever is refused, the value is read all the same. No push tells of its changes then.
-    let answers = all.ignore_errors().query_async(&mut connection).await;
+    let answers = all.ignore_errors().query_async(&mut wire).await;
     let mut answers: Vec<RedisResult<Value>> = answers?;
     let found = answers.pop().unwrap_or(Ok(Value::Nil));
     let turned_on = answers.into_iter().next().filter(|_| tracks.is_none());
@@ -164,7 +154,7 @@ async fn ask(connected: &Connected, look: &Cmd, watch: bool) -> RedisResult<Valu
         Some(Err(_)) | None => None,
     };
     if let Some(is_on) = is_on {
-        connected.tracking.get_or_init(|| is_on);
+        wire.tracking.get_or_init(|| is_on);
     }
     found
 }

@@ -25,7 +25,8 @@ use tokio::sync::{Notify, watch};
 
 use super::address::{Address, Place};
 use super::connection::handshake::Seat;
-use super::connection::{Cluster, Connected, Connection, Part};
+use super::connection::link::Wire;
+use super::connection::{Cluster, Connection, Part};
 use super::fault::Redirect;
 use super::pipeline::PendingReply;
 use super::protocol::{Detour, array, number, text};
@@ -301,51 +302,48 @@ impl Servers {
         &self,
         key: &str,
         limit: Duration,
-        request: impl Fn(Arc<Server>, Connected) -> F,
+        request: impl Fn(Arc<Server>, Wire) -> F,
     ) -> Result<T, StoreError> {
         let clock = &self.attach.clock;
-        let begun = clock.now();
-        let (mut server, mut asks, mut detours) = (self.of(key), false, 0);
+        let until = clock.now().after(limit);
+        let left = || until.since(clock.now());
+        let (mut server, mut way, mut detours) = (self.of(key), Detour::default(), 0);
         loop {
             let mut redirect = None;
-            let left = limit.saturating_sub(clock.now().since(begun));
-            let ask = async |connected: &Connected| {
-                let mut connected = connected.clone();
-                if asks {
-                    connected.wire = connected.wire.asking();
-                }
-                let answer = request(server.clone(), connected).await;
+            let ask = async |wire: Wire| {
+                let answer = request(server.clone(), wire.asking(way.asking)).await;
                 redirect = answer.as_ref().err().and_then(Redirect::of);
                 answer
             };
-            let answer = server.connection.call(left, ask).await;
+            let answer = server.connection.call(left(), ask).await;
             let Some(redirect) = redirect else {
                 return answer;
             };
             detours += 1;
             let from = server.connection.address();
-            let waits = matches!(redirect, Redirect::TryAgain | Redirect::Down);
-            let waits = waits || detours > QUICK_DETOURS;
-            let pause = if waits {
-                pause(detours)
-            } else {
-                Duration::ZERO
-            };
-            if clock.now().after(pause).since(begun) >= limit {
-                let (unavailable, why) = (StoreErrorKind::Unavailable, redirect.describe());
-                return Err(StoreError::new(from.to_string(), unavailable, why));
-            }
-            if waits {
-                clock.sleep(pause).await;
-            }
-            (server, asks) = match redirect {
-                Redirect::Moved { slot, to } => (self.moved(from, slot, to), false),
-                Redirect::Ask { to } => (self.at(from, to), true),
-                Redirect::TryAgain | Redirect::Down => {
-                    self.stale.notify_one();
-                    (self.of(key), false)
+            let next = next(&redirect, detours, left(), way, false);
+            let there = self.heed(from, &redirect);
+            match next {
+                Next::Now(onward) => way = onward,
+                Next::Later(pause, onward) => {
+                    way = onward;
+                    clock.sleep(pause).await;
                 }
-            };
+                Next::Fail => return Err(no_time(from, &redirect)),
+            }
+            server = there.unwrap_or_else(|| self.of(key));
+        }
+    }
+
+    /// Learns from where a node sends a request. Returns the server that it names.
+    fn heed(&self, from: &Address, redirect: &Redirect) -> Option<Arc<Server>> {
+        match redirect {
+            Redirect::Moved { slot, to } => Some(self.moved(from, *slot, to.clone())),
+            Redirect::Ask { to } => Some(self.at(from, to.clone())),
+            Redirect::TryAgain | Redirect::Down => {
+                self.stale.notify_one();
+                None
+            }
         }
     }
 
@@ -489,10 +487,8 @@ impl Servers {
         servers.rotate_left(turn);
         servers.sort_by_key(|server| !server.is_up());
         for server in servers {
-            let ask = async |connected: &Connected| {
-                let mut wire = connected.wire.clone();
-                cmd("CLUSTER").arg("SLOTS").query_async(&mut wire).await
-            };
+            let ask =
+                async |mut wire: Wire| cmd("CLUSTER").arg("SLOTS").query_async(&mut wire).await;
             let told: Result<Value, _> = server.connection.call(TELLS_WITHIN, ask).await;
             let from = server.connection.address();
             match told.map(|told| read_slots(&told, from)) {
@@ -594,55 +590,41 @@ impl Servers {
         let mut known = map.servers.iter().flatten();
         known.any(|known| known.unused_since.is_none() && !known.server.is_up())
     }
-
-    /// Tries a step again after a pause, or answers that there is no time left.
-    fn try_later(&self, from: &Address, why: &str, step: Step, waiting: PendingReply, alone: bool) {
-        self.stale.notify_one();
-        let (servers, clock) = (self.this.clone(), self.attach.clock.clone());
-        let pause = pause(waiting.detours);
-        if !waiting.is_in_time(clock.now().after(pause)) {
-            let unavailable = StoreErrorKind::Unavailable;
-            return waiting.fail(StoreError::new(from.to_string(), unavailable, why));
-        }
-        self.attach.tasks.spawn_aside(async move {
-            clock.sleep(pause).await;
-            if let Some(servers) = servers.upgrade() {
-                let server = servers.of(waiting.name.key());
-                let asking = false;
-                server.push_on(step, waiting, Detour { asking, alone });
-            }
-        });
-    }
 }
 
 impl Cluster for Servers {
-    fn follow(&self, from: &Address, redirect: Redirect, step: Step, mut waiting: PendingReply) {
+    fn follow(
+        &self,
+        from: &Address,
+        redirect: Redirect,
+        step: Step,
+        way: Detour,
+        mut waiting: PendingReply,
+    ) {
         if waiting.is_answered() {
             // Its time limit has passed, and who asked may have undone it meanwhile.
             return;
         }
         waiting.detours += 1;
-        let (key, detours) = (waiting.name.key(), waiting.detours);
-        let is_alone = is_settle(&step) && detours % 2 == 1;
-        let why = redirect.describe();
-        // In Redis 6.2, a node that lacks some of the keys sends the step to the node that lacks the others.
-        let later_alone =
-            is_settle(&step) && detours % 4 == 2 && matches!(redirect, Redirect::TryAgain);
-        let quick = match redirect {
-            Redirect::Moved { slot, to } => Some((self.moved(from, slot, to), Detour::default())),
-            Redirect::Ask { to } => {
-                let (asking, alone) = (true, is_settle(&step));
-                Some((self.at(from, to), Detour { asking, alone }))
-            }
-            Redirect::TryAgain => {
-                let (asking, alone) = (false, true);
-                is_alone.then(|| (self.of(key), Detour { asking, alone }))
-            }
-            Redirect::Down => None,
+        let left = waiting.left(self.attach.clock.now());
+        let next = next(&redirect, waiting.detours, left, way, is_settle(&step));
+        let there = self.heed(from, &redirect);
+        let go = |servers: &Self, step, waiting: PendingReply, way| {
+            let server = there.unwrap_or_else(|| servers.of(waiting.name.key()));
+            server.push_on(step, waiting, way);
         };
-        match quick.filter(|_| detours <= QUICK_DETOURS || is_alone) {
-            Some((server, detour)) => server.push_on(step, waiting, detour),
-            None => self.try_later(from, why, step, waiting, later_alone),
+        match next {
+            Next::Now(way) => go(self, step, waiting, way),
+            Next::Later(pause, way) => {
+                let (servers, clock) = (self.this.clone(), self.attach.clock.clone());
+                self.attach.tasks.spawn_aside(async move {
+                    clock.sleep(pause).await;
+                    if let Some(servers) = servers.upgrade() {
+                        go(&servers, step, waiting, way);
+                    }
+                });
+            }
+            Next::Fail => waiting.fail(no_time(from, &redirect)),
         }
     }
 
@@ -732,9 +714,47 @@ const fn is_settle(step: &Step) -> bool {
     )
 }
 
-fn pause(tries: u32) -> Duration {
+/// What follows when a node does not execute a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// It is sent in this way to the server that the node names, else to the one that has its key.
+    Now(Detour),
+    /// The same after a pause.
+    Later(Duration, Detour),
+    /// There is no time left.
+    Fail,
+}
+
+/// Decides what follows when a node does not execute a request that was sent in this way. `detours`: how often that has happened to it.
+/// `left`: its time. `settles`: it is a step that the key of its lock is enough for.
+fn next(redirect: &Redirect, detours: u32, left: Duration, sent: Detour, settles: bool) -> Next {
+    let (is_quick, alone) = match redirect {
+        Redirect::Moved { .. } => (detours <= QUICK_DETOURS, false),
+        Redirect::Ask { .. } => (detours <= QUICK_DETOURS, settles),
+        Redirect::TryAgain if !sent.alone => (settles, settles),
+        // The node that takes the slot lacks the key of the lock, so the owner has it. In Redis 6.2, the owner had sent the step there as it
+        // lacks another key.
+        Redirect::TryAgain => (false, sent.asking),
+        Redirect::Down => (false, false),
+    };
+    let asking = matches!(redirect, Redirect::Ask { .. });
+    let way = Detour { asking, alone };
+    if is_quick && !left.is_zero() {
+        return Next::Now(way);
+    }
     let [first, longest] = TRY_PAUSE;
-    (first * tries.min(10)).min(longest)
+    let pause = (first * detours.min(10)).min(longest);
+    if pause < left {
+        Next::Later(pause, way)
+    } else {
+        Next::Fail
+    }
+}
+
+/// The error for a request that could not be executed in time.
+fn no_time(from: &Address, redirect: &Redirect) -> StoreError {
+    let unavailable = StoreErrorKind::Unavailable;
+    StoreError::new(from.to_string(), unavailable, redirect.describe())
 }
 
 /// The slots that another primary has now, or none: whoever gets them may not know their locks.
@@ -851,6 +871,119 @@ mod tests {
             (first, Range { last, primary, id })
         };
         ranges.iter().map(range).collect()
+    }
+
+    const HERE: Detour = Detour {
+        asking: false,
+        alone: false,
+    };
+    const ALONE: Detour = Detour {
+        asking: false,
+        alone: true,
+    };
+    const ASKING: Detour = Detour {
+        asking: true,
+        alone: false,
+    };
+    const ASKING_ALONE: Detour = Detour {
+        asking: true,
+        alone: true,
+    };
+    const LEFT: Duration = Duration::from_secs(1);
+
+    fn there() -> Place {
+        ("there".into(), 6379)
+    }
+
+    fn later(ms: u64, way: Detour) -> Next {
+        Next::Later(Duration::from_millis(ms), way)
+    }
+
+    /// What follows each of these refusals, one after the other, of one request.
+    fn after(settles: bool, refusals: &[Redirect]) -> Vec<Next> {
+        let mut way = Detour::default();
+        let refusals = (1..).zip(refusals);
+        let follows = refusals.map(|(detours, redirect)| {
+            let next = next(redirect, detours, LEFT, way, settles);
+            if let Next::Now(onward) | Next::Later(_, onward) = next {
+                way = onward;
+            }
+            next
+        });
+        follows.collect()
+    }
+
+    #[test]
+    fn a_settlement_goes_on_by_the_key_of_its_lock() {
+        use Redirect::{Ask, TryAgain};
+
+        let ask = || Ask { to: there() };
+        // Redis 7: its owner has some of the keys, and then not that one.
+        assert_eq!(
+            after(true, &[TryAgain, ask()]),
+            [Next::Now(ALONE), Next::Now(ASKING_ALONE)]
+        );
+        // Redis 6.2: its owner lacks another key than that one.
+        assert_eq!(
+            after(true, &[ask(), TryAgain]),
+            [Next::Now(ASKING_ALONE), later(40, ALONE)]
+        );
+        // Nor does that help: somebody else holds the lock.
+        let refusals = [TryAgain, TryAgain, TryAgain, TryAgain, TryAgain, TryAgain];
+        assert_eq!(
+            after(true, &refusals),
+            [
+                Next::Now(ALONE),
+                later(40, HERE),
+                Next::Now(ALONE),
+                later(80, HERE),
+                Next::Now(ALONE),
+                later(120, HERE)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_request_for_several_keys_waits_until_one_node_has_them() {
+        use Redirect::{Ask, Down, TryAgain};
+
+        let ask = Ask { to: there() };
+        assert_eq!(
+            after(false, &[TryAgain, Down, ask, TryAgain]),
+            [
+                later(20, HERE),
+                later(40, HERE),
+                Next::Now(ASKING),
+                later(80, HERE)
+            ]
+        );
+    }
+
+    #[test]
+    fn nodes_that_contradict_each_other_are_given_time() {
+        let elsewhere = |_| Redirect::Moved {
+            slot: 1,
+            to: there(),
+        };
+        let moves: Vec<_> = (0..12).map(elsewhere).collect();
+        for settles in [false, true] {
+            let mut follows = after(settles, &moves);
+            let then = follows.split_off(4);
+            assert!(follows.iter().all(|next| *next == Next::Now(HERE)));
+            let pauses = [100, 120, 140, 160, 180, 200, 200, 200];
+            assert_eq!(then, pauses.map(|ms| later(ms, HERE)));
+        }
+    }
+
+    #[test]
+    fn a_request_whose_time_ends_before_it_is_tried_again_fails() {
+        let by =
+            |redirect: &Redirect, left| next(redirect, 1, Duration::from_millis(left), HERE, false);
+        assert_eq!(by(&Redirect::Down, 21), later(20, HERE));
+        assert_eq!(by(&Redirect::Down, 20), Next::Fail);
+        let ask = Redirect::Ask { to: there() };
+        assert_eq!(by(&ask, 1), Next::Now(ASKING));
+        assert_eq!(by(&ask, 0), Next::Fail);
     }
 
     #[test]

@@ -58,8 +58,8 @@ pub(crate) use self::address::quorum::QuorumAddress;
 #[cfg(feature = "tls")]
 pub(crate) use self::address::rewrite::{shown, with_option, with_password};
 use self::cluster::{Server, Servers};
-use self::connection::Connected;
 use self::connection::handshake::{Seat, Seats};
+use self::connection::link::Wire;
 #[cfg(feature = "doctor")]
 pub(super) use self::examine::{examine, examine_quorum};
 use self::fault::{Redirect, is_denied};
@@ -129,31 +129,28 @@ impl RedisStore {
 
     /// Adds a name to the index.
     async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
-        let add = async |server: Arc<Server>, mut connected: Connected| {
+        let add = async |server: Arc<Server>, mut wire: Wire| {
             let write = |command: &mut Cmd| {
                 command.arg(1).arg(INDEX).arg(name.key());
             };
             let scripts = &server.scripts;
-            scripts
-                .run(scripts::INDEX, &mut connected.wire, write)
-                .await
+            scripts.run(scripts::INDEX, &mut wire, write).await
         };
         self.servers.call(INDEX, self.limit, add).await.map(drop)
     }
 
     /// Sends a command about the index.
     async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let ask =
-            async |_, mut connected: Connected| command.query_async(&mut connected.wire).await;
+        let ask = async |_, mut wire: Wire| command.query_async(&mut wire).await;
         self.servers.call(INDEX, self.limit, ask).await
     }
 
     /// Whether there is neither a lock of this name nor a queue.
     async fn is_gone(&self, name: &str) -> Result<bool, StoreError> {
-        let look = async |_, mut connected: Connected| {
+        let look = async |_, mut wire: Wire| {
             let mut exist = cmd("EXISTS");
             exist.arg(name).arg(LockName::from_key(name).beside(QUEUE));
-            match exist.query_async::<Value>(&mut connected.wire).await {
+            match exist.query_async::<Value>(&mut wire).await {
                 Err(error) if is_denied(&error) => Ok(false),
                 // One of its keys is at the node that takes the slot.
                 Err(error) if Redirect::of(&error) == Some(Redirect::TryAgain) => Ok(false),

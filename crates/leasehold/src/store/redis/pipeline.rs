@@ -100,7 +100,7 @@ pub(super) enum Action {
     Send(Vec<Batch>),
     /// A request timed out: check whether the server still answers.
     CheckLiveness,
-    /// The server has become a replica: leave it and connect again.
+    /// The server is a replica now, or the sentinels name another one: leave it and connect again.
     Reconnect,
 }
 
@@ -158,7 +158,7 @@ struct Contents {
     next_batch_id: u64,
     /// A request was not answered in time.
     silent: bool,
-    /// The server answered a call as a replica does.
+    /// The server is a replica now, or the sentinels name another one.
     demoted: bool,
     /// When the sweeper runs next. No time limit passes before then.
     sweep_at: Option<Moment>,
@@ -205,9 +205,9 @@ impl PendingReply {
         self.done.is_none()
     }
 
-    /// True if there is still somebody to answer, and time to do so.
-    pub(super) fn is_in_time(&self, now: Moment) -> bool {
-        self.done.is_some() && now < self.until
+    /// How long there is still time to answer.
+    pub(super) const fn left(&self, now: Moment) -> Duration {
+        self.until.since(now)
     }
 }
 
@@ -372,13 +372,11 @@ impl Queue {
         self.lock().contended.is(key, contended);
     }
 
-    /// Sets the state of the connection, and calls `tell` under the lock. If the server is down, fails all queued
-    /// steps.
-    pub(super) fn set(&self, state: ConnectionState, tell: impl FnOnce()) {
+    /// Sets the state of the connection. If the server is down, fails all queued steps.
+    pub(super) fn set(&self, state: ConnectionState) {
         let mut refused = Vec::new();
         let error = {
             let mut contents = self.lock();
-            tell();
             (contents.silent, contents.demoted) = (false, false);
             if let ConnectionState::Down(_) = &state {
                 for queue in &mut contents.queues {
@@ -404,11 +402,10 @@ impl Queue {
         }
     }
 
-    /// Gives the connection up, and calls `tell` under the lock. The outcome of its steps in flight is unknown.
-    pub(super) fn disconnect(&self, why: DisconnectReason, tell: impl FnOnce()) {
+    /// Gives the connection up. The outcome of its steps in flight is unknown.
+    pub(super) fn disconnect(&self, why: DisconnectReason) {
         let unanswered = {
             let mut contents = self.lock();
-            tell();
             self.listening.store(false, Ordering::Relaxed);
             contents.state = ConnectionState::Connecting;
             (contents.silent, contents.demoted) = (false, false);
@@ -444,7 +441,7 @@ impl Queue {
         self.connection.wake();
     }
 
-    /// The server refused a call because it is read-only.
+    /// The server is a replica now, or the sentinels name another one.
     pub(super) fn report_demoted(&self) {
         self.lock().demoted = true;
         self.connection.wake();

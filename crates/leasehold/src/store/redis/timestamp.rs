@@ -15,7 +15,6 @@ use redis::{Cmd, ErrorKind, RedisResult, Value, cmd};
 
 use super::RedisStore;
 use super::cluster::Server;
-use super::connection::Connected;
 use super::connection::link::Wire;
 use super::fault::is_wrong_type;
 use super::protocol::{self, no_known_form, number};
@@ -32,12 +31,11 @@ pub(super) async fn take(
     name: &LockName,
     ask: &TimestampRequest,
 ) -> Result<Reply, StoreError> {
-    let take = async |server: Arc<Server>, connected: Connected| {
-        let mut connection = connected.wire;
+    let take = async |server: Arc<Server>, mut wire: Wire| {
         if ask.by_script {
-            by_script(&server.scripts, &mut connection, name, ask.unit, &ask.step).await
+            by_script(&server.scripts, &mut wire, name, ask.unit, &ask.step).await
         } else {
-            by_commands(&mut connection, name, ask.unit, &ask.step).await
+            by_commands(&mut wire, name, ask.unit, &ask.step).await
         }
     };
     let limit = match &ask.step {

@@ -3,6 +3,8 @@
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+#[cfg(feature = "entries")]
+use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
@@ -28,6 +30,8 @@ use crate::store::redis::protocol::{Contended, Kind};
 use crate::store::redis::resp::Reader;
 #[cfg(any(test, feature = "doctor"))]
 use crate::store::redis::scripts::Scripts;
+#[cfg(feature = "entries")]
+use crate::store::redis::server_time::ServerTime;
 
 /// The channel of a sentinel on which it tells that a primary was replaced.
 pub(super) const SWITCHED: &str = "+switch-master";
@@ -54,7 +58,8 @@ pub(crate) struct Link {
     messages: Option<Box<Self>>,
 }
 
-/// Sends calls over a connection. They fail once the connection has ended.
+/// Sends calls over one connection, and knows what they have found out about its server. They fail once the connection has ended: the next
+/// one may lead to another server.
 #[derive(Clone)]
 pub(crate) struct Wire {
     calls: mpsc::UnboundedSender<Call>,
@@ -65,6 +70,12 @@ pub(crate) struct Wire {
     slot: Option<u16>,
     /// The connection for messages, if this one speaks RESP2.
     messages: Option<Arc<Self>>,
+    /// The clock of the server.
+    #[cfg(feature = "entries")]
+    pub(in crate::store::redis) time: Arc<ServerTime>,
+    /// Whether the server reports changes of the cache entries that were read (client tracking). The first read that asks for that sets it.
+    #[cfg(feature = "entries")]
+    pub(in crate::store::redis) tracking: Arc<OnceLock<bool>>,
 }
 
 impl Link {
@@ -82,6 +93,10 @@ impl Link {
             asking: false,
             slot: None,
             messages: None,
+            #[cfg(feature = "entries")]
+            time: Arc::default(),
+            #[cfg(feature = "entries")]
+            tracking: Arc::default(),
         };
         let link = Self {
             stream,
@@ -253,10 +268,11 @@ impl Wire {
         reply.unwrap_or(Value::Okay).extract_error().map(drop)
     }
 
-    /// True if each request is one command, for a slot that the node does not own yet.
+    /// True if the server may be asked to report changes of cache entries: it does so between two replies, and that takes a command before
+    /// the read, while `ASKING` is for one command only.
     #[cfg(feature = "entries")]
-    pub(crate) const fn is_asking(&self) -> bool {
-        self.asking
+    pub(crate) fn may_track(&self) -> bool {
+        self.has_pushes() && !self.asking && self.tracking.get() != Some(&false)
     }
 
     /// True if the server may push a message between two replies.
@@ -308,19 +324,16 @@ impl Wire {
 
     /// The same connection, subscribed to the client's channel in this slot of a cluster.
     #[cfg(feature = "entries")]
-    pub(crate) fn listening_in(&self, slot: u16) -> Self {
+    pub(crate) fn listening_in(self, slot: u16) -> Self {
         Self {
             slot: Some(slot),
-            ..self.clone()
+            ..self
         }
     }
 
-    /// The same connection, for requests of one command each whose slot the node does not own yet.
-    pub(crate) fn asking(&self) -> Self {
-        Self {
-            asking: true,
-            ..self.clone()
-        }
+    /// The same connection. `asking`: each request is one command, for a slot that the node does not own yet.
+    pub(crate) fn asking(self, asking: bool) -> Self {
+        Self { asking, ..self }
     }
 }
 

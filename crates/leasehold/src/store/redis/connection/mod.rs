@@ -22,8 +22,6 @@ mod placement;
 pub(super) mod sentinel;
 
 use std::collections::HashSet;
-#[cfg(feature = "entries")]
-use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -44,10 +42,8 @@ use super::fault::{Redirect, classify};
 use super::pipeline::{
     Action, CompletedBatch, ConnectionState, DisconnectReason, PendingReply, Queue,
 };
-use super::protocol::{self, MOST, POLL_ONLY};
+use super::protocol::{self, Detour, MOST, POLL_ONLY};
 use super::scripts::Scripts;
-#[cfg(feature = "entries")]
-use super::server_time::ServerTime;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
@@ -66,7 +62,6 @@ const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// The connection to one server, as its users see it. Each call ends within its time limit. Dropping it closes the connection.
 pub(super) struct Connection {
     shared: Arc<Shared>,
-    current: watch::Receiver<CurrentConnection>,
 }
 
 /// The state that users of a connection share with its work.
@@ -80,7 +75,8 @@ struct Shared {
     limit: Duration,
     scripts: Arc<Scripts>,
     queue: Queue,
-    current: watch::Sender<CurrentConnection>,
+    /// The connection that calls use, or why there is none; `None` while it is being made.
+    wire: watch::Sender<Option<Result<Wire, StoreError>>>,
     /// The server of the last connection, if it identified itself; `None` before the first connection.
     #[allow(
         clippy::option_option,
@@ -103,30 +99,17 @@ pub(super) enum Part {
 
 /// The servers of a cluster, as a node of it sees them.
 pub(super) trait Cluster: Send + Sync {
-    /// This node has sent a step elsewhere.
-    fn follow(&self, from: &Address, redirect: Redirect, step: Step, waiting: PendingReply);
+    /// This node has sent a step elsewhere, which was sent to it in this way.
+    fn follow(
+        &self,
+        from: &Address,
+        redirect: Redirect,
+        step: Step,
+        way: Detour,
+        waiting: PendingReply,
+    );
     /// A server is a node of a cluster, or what is known of the nodes may be out of date.
     fn look_again(&self, is_cluster: bool);
-}
-
-/// An established connection. A caller must fetch it anew for each call, since the next one may lead to another server.
-#[derive(Clone)]
-pub(super) struct Connected {
-    pub(super) wire: Wire,
-    /// The clock of this connection's server.
-    #[cfg(feature = "entries")]
-    pub(super) time: Arc<ServerTime>,
-    /// Whether the server reports changes of the cache entries that were read (client tracking). The first read that asks for that sets it.
-    #[cfg(feature = "entries")]
-    pub(super) tracking: Arc<OnceLock<bool>>,
-}
-
-/// The connection that calls use.
-#[derive(Clone)]
-enum CurrentConnection {
-    Connecting,
-    Up(Connected),
-    Down(StoreError),
 }
 
 impl Connection {
@@ -136,7 +119,6 @@ impl Connection {
         scripts: Arc<Scripts>,
         part: Part,
     ) -> Self {
-        let (status, current) = watch::channel(CurrentConnection::Connecting);
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
             queue: Queue::new(address.to_string()),
             sentinels: Sentinels::of(&address, &attach.clock, attach.limit),
@@ -146,7 +128,7 @@ impl Connection {
             clock: attach.clock,
             limit: attach.limit,
             scripts,
-            current: status,
+            wire: watch::Sender::new(None),
             last: Mutex::default(),
             // A request to a quorum awaits several servers.
             placement: Placement::new(matches!(part, Part::Cluster(_))),
@@ -163,7 +145,7 @@ impl Connection {
                 () = follow(&aside) => {}
             }
         });
-        Self { shared, current }
+        Self { shared }
     }
 
     /// The name of the server in error messages.
@@ -196,53 +178,38 @@ impl Connection {
     /// Waits for the first connection, or returns why there is none.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         // Each attempt to connect has a time limit already.
-        self.connected(self.shared.limit * 2).await.map(drop)
+        self.wire(self.shared.limit * 2).await.map(drop)
     }
 
     /// Sends a call over the current connection and waits for the reply, for at most `limit` in all.
     pub(super) async fn call<T>(
         &self,
         limit: Duration,
-        request: impl AsyncFnOnce(&Connected) -> RedisResult<T>,
+        request: impl AsyncFnOnce(Wire) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
         let Shared { clock, queue, .. } = &*self.shared;
         let begun = clock.now();
-        let connected = self.connected(limit).await?;
+        let wire = self.wire(limit).await?;
         let left = limit.saturating_sub(clock.now().since(begun));
-        match clock.within(left, request(&connected)).await {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => {
-                let (error, in_step) = self.shared.verdict(&error);
-                if error.kind == StoreErrorKind::ReadOnly {
-                    queue.report_demoted();
-                } else if !in_step {
-                    queue.report_silent();
-                }
-                Err(error)
-            }
-            None => {
-                queue.report_silent();
-                let detail = format!("waited {limit:.1?}");
-                Err(StoreError::new(self.label(), StoreErrorKind::TimedOut, detail).unknown())
-            }
-        }
+        let answer = clock.within(left, request(wire)).await.ok_or_else(|| {
+            queue.report_silent();
+            let detail = format!("waited {limit:.1?}");
+            StoreError::new(self.label(), StoreErrorKind::TimedOut, detail).unknown()
+        })?;
+        answer.map_err(|error| self.shared.verdict(&error))
     }
 
     /// Returns the current connection. Fails at once while the server is known to be down.
-    async fn connected(&self, limit: Duration) -> Result<Connected, StoreError> {
-        let mut current = self.current.clone();
-        let settled = current.wait_for(|current| !matches!(current, CurrentConnection::Connecting));
-        let settled = self.shared.clock.within(limit, settled).await;
-        match settled.map(|current| current.map(|current| current.clone())) {
-            Some(Ok(CurrentConnection::Up(connected))) => Ok(connected),
-            Some(Ok(CurrentConnection::Down(error))) => Err(error),
-            Some(Ok(CurrentConnection::Connecting)) | None => Err(StoreError::new(
-                self.label(),
-                StoreErrorKind::TimedOut,
-                format!("still connecting after {limit:.1?}"),
-            )),
-            Some(Err(_)) => Err(StoreError::closed()),
-        }
+    async fn wire(&self, limit: Duration) -> Result<Wire, StoreError> {
+        let Shared { clock, wire, .. } = &*self.shared;
+        let mut wire = wire.subscribe();
+        let settled = clock.within(limit, wire.wait_for(Option::is_some)).await;
+        let settled = settled.and_then(|settled| settled.ok()?.clone());
+        settled.unwrap_or_else(|| {
+            let detail = format!("still connecting after {limit:.1?}");
+            let late = StoreError::new(self.label(), StoreErrorKind::TimedOut, detail);
+            Err(late)
+        })
     }
 }
 
@@ -327,9 +294,8 @@ impl Shared {
                 }
                 Err(error) => {
                     self.look_again(false);
-                    let current = CurrentConnection::Down(error.clone());
-                    let down = ConnectionState::Down(error);
-                    self.queue.set(down, || self.publish(current));
+                    self.queue.set(ConnectionState::Down(error.clone()));
+                    self.wire.send_replace(Some(Err(error)));
                     match &self.sentinels {
                         Some(sentinels) => sentinels.pause(refused.pause()).await,
                         None => self.clock.sleep(refused.pause()).await,
@@ -394,8 +360,9 @@ impl Shared {
         }
         let cut = why.describe().1;
         (self.listener)(Notice::Cut { node: 0, why: cut });
-        self.queue
-            .disconnect(why, || self.publish(CurrentConnection::Connecting));
+        // Before the callers of its steps hear of it: a call that follows waits for the next connection.
+        self.wire.send_replace(None);
+        self.queue.disconnect(why);
     }
 
     fn cluster(&self) -> Option<Arc<dyn Cluster>> {
@@ -409,10 +376,6 @@ impl Shared {
         if let Some(cluster) = self.cluster() {
             cluster.look_again(is_cluster);
         }
-    }
-
-    fn publish(&self, current: CurrentConnection) {
-        self.current.send_replace(current);
     }
 
     /// Records the server of a new connection. Returns how it replaced the previous server, if it is another one.
@@ -429,18 +392,6 @@ impl Shared {
             in_cluster,
             ..
         } = agreed;
-        let current = CurrentConnection::Up(Connected {
-            wire: wire.clone(),
-            #[cfg(feature = "entries")]
-            time: Arc::default(),
-            #[cfg(feature = "entries")]
-            // Without pushes, the server could report no change.
-            tracking: Arc::new(if wire.has_pushes() {
-                OnceLock::new()
-            } else {
-                OnceLock::from(false)
-            }),
-        });
         let channel = if listening { &self.channel } else { POLL_ONLY };
         link.flight.publishes_on(channel);
         link.flight.confirms_by(self.address.replicas, self.limit);
@@ -452,7 +403,9 @@ impl Shared {
             listening,
             by_slot: in_cluster,
         };
-        self.queue.set(state, || self.publish(current));
+        self.queue.set(state);
+        // After that: a step that follows a call is not refused.
+        self.wire.send_replace(Some(Ok(wire.clone())));
         if self.sentinels.as_ref().is_some_and(Sentinels::has_left) {
             // They said so before there was a connection to leave.
             self.queue.report_demoted();
@@ -523,9 +476,7 @@ impl Shared {
                 && let Some(completed) = link.flight.next_completed()
             {
                 answered += completed.batch.steps.len();
-                if !self.deliver(completed) {
-                    return Poll::Ready(DisconnectReason::Lost);
-                }
+                self.deliver(completed);
             }
             if answered > 0 {
                 // Lets the callers go first: what they ask for now goes in one batch.
@@ -538,14 +489,7 @@ impl Shared {
         }
     }
 
-    /// Delivers the answers. Returns whether the connection can still be used.
-    fn deliver(&self, completed: CompletedBatch) -> bool {
-        let mut is_reliable = true;
-        let mut verdict = |error: RedisError| {
-            let (error, in_step) = self.verdict(&error);
-            is_reliable &= in_step && error.kind != StoreErrorKind::ReadOnly;
-            error
-        };
+    fn deliver(&self, completed: CompletedBatch) {
         self.queue.learn(completed.replies());
         let CompletedBatch {
             batch,
@@ -553,7 +497,7 @@ impl Shared {
             unconfirmed,
         } = completed;
         let mut redirected = Vec::new();
-        let may_redirect = matches!(self.part, Part::Cluster(_));
+        let (way, may_redirect) = (batch.detour, matches!(self.part, Part::Cluster(_)));
         let answers = answers.into_iter().flatten().zip(batch.steps);
         let answers = answers.map(|(answer, (_, step))| match answer {
             Err(error) => {
@@ -561,7 +505,7 @@ impl Shared {
                     redirected.push((redirect, step));
                     return None;
                 }
-                Some(Err(verdict(error)))
+                Some(Err(self.verdict(&error)))
             }
             Ok(reply) => Some(match &unconfirmed {
                 Some((kind, why)) if matches!(reply, Reply::Held(_)) => {
@@ -573,16 +517,18 @@ impl Shared {
         let elsewhere = self.queue.answer(batch.id, answers);
         for ((redirect, step), waiting) in redirected.into_iter().zip(elsewhere) {
             if let Some(cluster) = self.cluster() {
-                cluster.follow(&self.address, redirect, step, waiting);
+                cluster.follow(&self.address, redirect, step, way, waiting);
             }
         }
-        is_reliable
     }
 
-    /// What an error means, and whether the connection can still be used.
-    fn verdict(&self, error: &RedisError) -> (StoreError, bool) {
-        let (said, in_step) = classify(self.queue.label(), error);
-        (self.scripts.refusal(error).unwrap_or(said), in_step)
+    /// What an error of the server means. A replica is left: the host name may now lead to another server.
+    fn verdict(&self, error: &RedisError) -> StoreError {
+        let (said, _) = classify(self.queue.label(), error);
+        if said.kind == StoreErrorKind::ReadOnly {
+            self.queue.report_demoted();
+        }
+        self.scripts.refusal(error).unwrap_or(said)
     }
 
     /// Any reply is a sign of life: a busy server answers PING with an error.
@@ -594,5 +540,59 @@ impl Shared {
         let limit = PING_TIMEOUT + waits.unwrap_or_default().min(self.limit / 3);
         let answer = self.clock.within(limit, answer).await;
         answer.is_some_and(|answer| answer.map_or_else(|error| classify("", &error).1, |_| true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ClientId;
+    use testkit::{FaultProxy, RedisServer};
+    use tokio::sync::oneshot;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::runtime::Tasks;
+
+    /// In real time; only a hang takes this long.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// Whoever hears that a step was lost asks again at once.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_call_that_follows_a_lost_step_goes_over_the_next_connection() {
+        let server = RedisServer::start();
+        let proxy = FaultProxy::start(server.port());
+        let attach = Attach {
+            client: ClientId::new(1),
+            listener: Arc::new(drop),
+            clock: Clock::system(),
+            tasks: Tasks::here().unwrap(),
+            limit: LIMIT,
+        };
+        let address = Address::parse(&proxy.url()).unwrap();
+        let seat = Part::Quorum(Seat::new(Arc::default(), "a server"));
+        let connection = Arc::new(Connection::open(address, attach, Arc::default(), seat));
+        connection.ready().await.unwrap();
+        proxy.swallow_replies(true);
+        let (sender, lost) = oneshot::channel();
+        let calls = connection.clone();
+        let done = Done::new(move |answer| {
+            let mut call = Box::pin(async move {
+                let ping = async |mut wire: Wire| cmd("PING").query_async(&mut wire).await;
+                calls.call::<String>(LIMIT, ping).await
+            });
+            let first = call.as_mut().now_or_never();
+            drop(sender.send((answer, first, call)));
+        });
+        let name = LockName::new("m").unwrap();
+        connection.send(&name, Step::Inspect, done, LIMIT);
+        while proxy.swallowed() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        proxy.swallow_replies(false);
+        proxy.cut();
+        let (answer, first, call) = timeout(LIMIT, lost).await.unwrap().unwrap();
+        assert!(answer.unwrap_err().may_have_taken_effect);
+        assert!(first.is_none(), "{first:?}");
+        assert_eq!(call.await.unwrap(), "PONG");
     }
 }

@@ -17,7 +17,7 @@ use super::Address;
 use super::cluster::{Server, Servers};
 use super::connection::handshake::Seat;
 use super::connection::link::Wire;
-use super::connection::{Connected, Connection, Part};
+use super::connection::{Connection, Part};
 use super::scripts::Scripts;
 use crate::clock::Clock;
 use crate::runtime::Tasks;
@@ -140,8 +140,8 @@ pub(super) fn connect(
     let part = seat.map_or_else(|| Part::Cluster(Weak::<Servers>::new()), Part::Quorum);
     let scripts = Arc::new(scripts);
     let connection = Connection::open(address, attach, scripts.clone(), part);
-    let wire = async |connected: &Connected| Ok(connected.wire.clone());
-    let wire = runtime.block_on(connection.call(LIMIT, wire)).unwrap();
+    let wire = connection.call(LIMIT, async |wire| Ok(wire));
+    let wire = runtime.block_on(wire).unwrap();
     let server = Server {
         connection,
         confirming: None,

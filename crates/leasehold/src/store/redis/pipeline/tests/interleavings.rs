@@ -89,7 +89,7 @@ impl Play {
             self.check();
         }
         assert!(self.flight.has_room(), "all is answered");
-        self.queue.disconnect(DisconnectReason::Lost, || {});
+        self.queue.disconnect(DisconnectReason::Lost);
         self.check();
         for pushed in &self.pushed {
             assert_eq!(pushed.answers.lock().unwrap().len(), 1, "{}", pushed.id);
@@ -248,14 +248,14 @@ impl Play {
     fn reconnect(&mut self) {
         while self.random.bool() && self.server.answer().is_some() {}
         self.server.lose();
-        self.queue.disconnect(DisconnectReason::Lost, || {});
+        self.queue.disconnect(DisconnectReason::Lost);
         if self.random.u64(..3) == 0 {
             self.push();
         }
         if self.random.u64(..3) == 0 {
             let kind = StoreErrorKind::Unreachable;
             let down = StoreError::new("there", kind, "refused");
-            self.queue.set(ConnectionState::Down(down), || {});
+            self.queue.set(ConnectionState::Down(down));
             self.push();
         }
         self.connection += 1;
@@ -268,13 +268,10 @@ impl Play {
         let native = self.random.choice([None, Some(NATIVE[0]), Some(NATIVE[1])]);
         let native = native.unwrap();
         self.scripts.frees_by(native);
-        self.queue.set(
-            ConnectionState::Up {
-                listening: true,
-                by_slot: false,
-            },
-            || {},
-        );
+        self.queue.set(ConnectionState::Up {
+            listening: true,
+            by_slot: false,
+        });
     }
 
     /// Each step has one answer at most, and that is the server's. (SQ1)

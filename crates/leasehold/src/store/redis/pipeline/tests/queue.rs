@@ -38,13 +38,10 @@ impl Scene {
             queue: Queue::new("redis://there/".into()),
             answers: Answers::default(),
         };
-        scene.queue.set(
-            ConnectionState::Up {
-                listening: true,
-                by_slot: false,
-            },
-            || {},
-        );
+        scene.queue.set(ConnectionState::Up {
+            listening: true,
+            by_slot: false,
+        });
         scene
     }
 
@@ -262,7 +259,7 @@ fn step_is_answered_once_by_time_limit_or_server() {
     let replies = vec![Some(Ok(Reply::Released)), Some(Ok(Reply::Released))];
     scene.queue.answer(sent[0].id, replies);
     assert_eq!(scene.answered(), [(1, None)]);
-    scene.queue.disconnect(DisconnectReason::Lost, || {});
+    scene.queue.disconnect(DisconnectReason::Lost);
     scene.queue.sweep(at(60_000));
     assert!(scene.answered().is_empty() && scene.batches().is_empty());
 }
@@ -272,7 +269,7 @@ fn nothing_hangs_on_a_server_that_is_down() {
     let scene = Scene::up();
     scene.push(1, acquire(1), at(0), LIMIT);
     let down = StoreError::new("redis://there/", StoreErrorKind::Unreachable, "refused");
-    scene.queue.set(ConnectionState::Down(down), || {});
+    scene.queue.set(ConnectionState::Down(down));
     scene.push(2, acquire(2), at(1), LIMIT);
     let refused = Some((StoreErrorKind::Unreachable, false));
     assert_eq!(scene.answered(), [(1, refused), (2, refused)]);
@@ -284,13 +281,10 @@ fn lost_connection_leaves_sent_steps_unknown_and_others_queued() {
     scene.push(1, acquire(1), at(0), LIMIT);
     let sent = scene.batches();
     scene.push(2, acquire(2), at(0), LIMIT);
-    let mut told = false;
-    scene
-        .queue
-        .disconnect(DisconnectReason::Lost, || told = true);
+    scene.queue.disconnect(DisconnectReason::Lost);
     let unknown = Some((StoreErrorKind::Unreachable, true));
     assert_eq!(scene.answered(), [(1, unknown)], "it may have been sent");
-    assert!(told && !scene.queue.is_listening());
+    assert!(!scene.queue.is_listening());
     scene
         .queue
         .answer(sent[0].id, vec![Some(Ok(Reply::Released))]);
@@ -300,13 +294,10 @@ fn lost_connection_leaves_sent_steps_unknown_and_others_queued() {
         scene.next_action(true).is_none(),
         "there is no connection yet"
     );
-    scene.queue.set(
-        ConnectionState::Up {
-            listening: true,
-            by_slot: false,
-        },
-        || {},
-    );
+    scene.queue.set(ConnectionState::Up {
+        listening: true,
+        by_slot: false,
+    });
     assert_eq!(numbers(&scene.batches()[0]), [2]);
 }
 

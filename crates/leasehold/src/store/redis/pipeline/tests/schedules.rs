@@ -86,9 +86,9 @@ impl Scene {
                 listening: true,
                 by_slot: false,
             };
-            self.queue.set(state, || {});
+            self.queue.set(state);
             self.serve(number).await;
-            self.queue.disconnect(DisconnectReason::Lost, || {});
+            self.queue.disconnect(DisconnectReason::Lost);
             yield_now().await;
         }
     }
