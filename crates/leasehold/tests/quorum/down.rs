@@ -100,6 +100,16 @@ impl Masked {
         lease
     }
 
+    /// Waits until the first client knows of the waiters of its lock. On each connection, the notice of a waiter comes before the answer
+    /// to a later request. A release before that notice would linger, without a request.
+    async fn knows_of_waiters(&self, name: &str) {
+        eventually("an answer of each server", async || {
+            let seen = self.one.inspect_nodes(name).await.expect("it is open");
+            seen.nodes.iter().all(|view| view.seen.is_ok())
+        })
+        .await;
+    }
+
     /// The output of a verb, which works if and only if a majority is up.
     async fn works<T: Debug>(
         &self,
@@ -214,6 +224,7 @@ async fn a_lock_is_handed_on_while_any_two_of_three_servers_are_up() {
         let wanted = scene.lease(scene.lingering("wanted")).await;
         let mut waiting = JoinSet::new();
         stand_in_line(&mut waiting, 0, scene.two.mutex("wanted").ttl(TTL)).await;
+        scene.knows_of_waiters("wanted").await;
         scene.kill();
 
         let fence = lease.fence();

@@ -262,7 +262,13 @@ impl<C> Context<'_, C> {
 
     /// Notes what a node says of waiters. Only the lead knows that nobody waits, and its refusal may name a waiter that it has granted the
     /// lock just now.
-    fn note_waiters(&mut self, name: &LockName, node: usize, sent: Moment, answer: &Answer) {
+    pub(super) fn note_waiters(
+        &mut self,
+        name: &LockName,
+        node: usize,
+        sent: Moment,
+        answer: &Answer,
+    ) {
         let is_wanted = match answer {
             Ok(Reply::Held(held)) if held.queued == 0 && self.leads.is_first(node, name) => false,
             Ok(Reply::Held(Held { queued: 1.., .. })) => true,

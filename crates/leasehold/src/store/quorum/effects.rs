@@ -92,6 +92,8 @@ pub(crate) struct NodeRenewal {
     pub(super) name: LockName,
     pub(super) owner: Owner,
     pub(super) ttl: Ttl,
+    /// When the renewal began.
+    pub(super) sent: Moment,
     /// When the lease ends that it asks for.
     pub(super) until: Moment,
     /// Its votes were known when the renewal began. A token comes from another process.

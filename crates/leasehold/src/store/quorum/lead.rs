@@ -192,8 +192,17 @@ impl WaitersHeard {
 
     /// Whether there were waiters a moment ago. `None` if this client did not hear of the name.
     pub(super) fn is_wanted(&self, name: &LockName, now: Moment) -> Option<bool> {
+        self.last(name, MEMORY, now)
+    }
+
+    /// Whether there were waiters by what was heard last, `within` this time.
+    pub(super) fn was_wanted(&self, name: &LockName, within: Duration, now: Moment) -> bool {
+        self.last(name, within, now) == Some(true)
+    }
+
+    fn last(&self, name: &LockName, within: Duration, now: Moment) -> Option<bool> {
         let (last, is_wanted) = self.names.get(name.key())?;
-        (now.since(*last) < MEMORY).then_some(*is_wanted)
+        (now.since(*last) < within).then_some(*is_wanted)
     }
 }
 

@@ -65,6 +65,7 @@ impl<C> QuorumMachine<C> {
                 name: name.clone(),
                 owner: owner.clone(),
                 ttl,
+                sent: at.now,
                 until: at.now.after(ttl.get()),
                 is_known,
                 lease: fence,
@@ -121,8 +122,20 @@ impl<C> QuorumMachine<C> {
             held.fence = Some(certified.map_or(lease, |certified| certified.first));
             held.block = certified.map_or(held.block, |certified| certified.block);
         }
-        let judged = self.gathered(renewal.gathering, node, answer, effects);
-        if let (Some(judged), Some(lease)) = (judged, renewal.lease)
+        let (_, mut context) = self.context(at, &renewal.owner, effects);
+        context.note_waiters(&renewal.name, node, renewal.sent, &answer);
+        let Some(mut judged) = self.judged(renewal.gathering, node, answer) else {
+            return;
+        };
+        if let Some((caller, mut answer)) = judged.answer.take() {
+            if let Ok(Reply::Held(held)) = &mut answer {
+                // The lead alone knows its waiters, and a majority may have answered without it.
+                let is_wanted = self.wanted.was_wanted(&renewal.name, PLACE, at.now);
+                held.queued = held.queued.max(is_wanted.into());
+            }
+            effects.push(QuorumEffect::Answer(caller, answer));
+        }
+        if let Some(lease) = renewal.lease
             && !judged.lacking.is_empty()
         {
             self.repair(at, &renewal, lease, judged, effects);
@@ -152,25 +165,28 @@ impl<C> QuorumMachine<C> {
     }
 
     /// Counts the answer of a node to a step that went to all, and answers the caller as soon as the answer is known.
-    /// `None` if all was said before.
     pub(super) fn gathered(
         &mut self,
         gathering: u64,
         node: usize,
         answer: Answer,
         effects: &mut Vec<QuorumEffect<C>>,
-    ) -> Option<Judged<C>> {
+    ) {
+        let judged = self.judged(gathering, node, answer);
+        if let Some((caller, answer)) = judged.and_then(|judged| judged.answer) {
+            effects.push(QuorumEffect::Answer(caller, answer));
+        }
+    }
+
+    /// What the answer of a node to a step that went to all decides. `None` if all was said before.
+    fn judged(&mut self, gathering: u64, node: usize, answer: Answer) -> Option<Judged<C>> {
         let QuorumInfo {
             label,
             nodes,
             terms,
         } = &self.info;
         let answer = answer_of(&nodes[node], answer, *terms);
-        let mut judged = self.gatherings.heard(gathering, node, answer, label)?;
-        if let Some((caller, answer)) = judged.answer.take() {
-            effects.push(QuorumEffect::Answer(caller, answer));
-        }
-        Some(judged)
+        self.gatherings.heard(gathering, node, answer, label)
     }
 
     /// Asks the nodes that lack the vote of a renewed lease for it, so that the loss of other nodes does not end the lease; also if the

@@ -383,3 +383,24 @@ async fn a_silent_node_does_not_delay_the_end_of_a_client() {
         assert_eq!(nodes.held_at("stock"), 0, "{held}");
     }
 }
+
+/// Only the lead knows who waits. A majority may renew the lease without it.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_the_lead_forgets_no_waiter() {
+    let nodes = Nodes::new(3);
+    let ((holder, ways, store), (other, ..)) = (nodes.client(), nodes.client());
+    let mutex = holder.mutex("stock").linger(30 * SECOND);
+    let lease = mutex.acquire().await.unwrap();
+    settle().await;
+    let waiting = tokio::spawn(async move { other.mutex("stock").acquire().await.unwrap() });
+    settle().await;
+    let name = leasehold_core::LockName::new("stock").unwrap();
+    let lead = store.quorum().lock().leads.of(&name);
+    ways[lead].faults().slow(10 * MS);
+    lease.extend(30 * SECOND).await.unwrap();
+    let begun = nodes.clock.now();
+    lease.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    let took = nodes.clock.now().since(begun);
+    assert!(took < 100 * MS, "{took:?}");
+}

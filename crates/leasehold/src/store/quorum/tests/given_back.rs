@@ -245,6 +245,45 @@ fn an_owner_whose_votes_are_given_back_is_forgotten() {
     assert!(!scene.machine.knows(&scene.owner));
 }
 
+/// A node that lacked the vote answers *not held*. A proposal of an earlier connection may still get its vote (V1).
+#[test]
+fn a_release_is_repeated_while_a_proposal_may_come_late() {
+    let mut scene = Scene::new();
+    let asked = scene.asks();
+    scene.votes(0, asked, Ok(held(asked)));
+    scene.votes(1, asked, Ok(held(asked)));
+    scene.votes(2, asked, no_answer().map_err(StoreError::unknown));
+    let step = Step::Release {
+        owner: scene.owner.clone(),
+        keep: None,
+        fence: Some(asked),
+    };
+    let sent = scene.handle(QuorumEvent::Asked(scene.name.clone(), step.clone(), ()));
+    for (node, effect) in sent.into_iter().enumerate() {
+        let QuorumEffect::Send { purpose, .. } = effect else {
+            panic!("{effect:?}");
+        };
+        let answer = Ok(Reply::NotHeld(None));
+        let effects = scene.handle(QuorumEvent::Answered {
+            node,
+            purpose,
+            answer,
+        });
+        let timer = effects.into_iter().find_map(|effect| match effect {
+            QuorumEffect::Wake(_, timer) => Some(timer),
+            _ => None,
+        });
+        assert_eq!(timer.is_some(), node == 2, "{node}: {timer:?}");
+        let again = timer.map(|timer| scene.handle(QuorumEvent::Passed(timer)));
+        for effect in again.into_iter().flatten() {
+            assert!(
+                matches!(effect, QuorumEffect::Send { node: 2, step: sent, .. } if sent == step)
+            );
+        }
+    }
+    assert!(scene.machine.knows(&scene.owner));
+}
+
 /// A node votes only after the release, since that overtook the proposal. By then another process may have renewed the kept lock with
 /// its token, and a second release would end that lease.
 #[test]

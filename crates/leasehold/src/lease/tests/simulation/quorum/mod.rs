@@ -15,7 +15,8 @@
 //! - A client serves its waiters in their order (Q3). Every waiter gets a reply, in time if it has a limit (Q2, Q4).
 //! - A lease that renews itself is not lost while a majority is [in reach](reach) (V7).
 //! - A lost lease stays lost (L3), its user is told in time, and a lease is renewed only on its terms (RN2), as for one server.
-//! - A release is only reported as a loss if nodes lost data, or the lock was broken (U2).
+//! - A release is only reported as a loss if nodes lost data, or the lock was broken. It is only reported as done if a majority has
+//!   released the owner, or does not hold for it (U2). A proposal that comes later gets a vote that the client takes back (V1).
 //! - At the end the machines remember nothing, and the nodes keep nothing of a living client (V1).
 //!
 //! `LEASEHOLD_SEED=<number>` replays one history and prints it; `LEASEHOLD_SEEDS=<number>` says how many there are.
@@ -29,8 +30,13 @@ mod rolling;
 mod sim;
 mod trouble;
 
-use self::sim::QuorumSimulation;
+use leasehold_core::quorum::{Proposal, QuorumTerms};
+use leasehold_core::{Block, ClientId, Fence, Fences, LockName, Owner, Step, Ttl};
+
+use self::node::{Node, are_free};
+use self::sim::{LONGEST_TTL, QuorumSimulation};
 use super::rare::Rare;
+use super::sim::SECOND;
 use super::{Outcome, each_history};
 
 /// How many histories a test run tries. `scripts/soak` tries more.
@@ -51,6 +57,8 @@ pub(super) enum Rules {
     VotesDoNotLast,
     /// A node gives its vote to no owner of a lease.
     VotesDoNotComeBack,
+    /// Every second node answers a release, and keeps the vote.
+    ReleasesAreLost,
 }
 
 fn outcome(rules: Rules, seed: u64, told: bool) -> Outcome {
@@ -87,6 +95,44 @@ fn histories_of_a_quorum_that_had_a_fault_have_none() {
     }
 }
 
+/// Found as history 63388. A node has released a lease, another one never held it, and the third does not answer. Then a late proposal
+/// of the owner gets a vote, so that a majority holds again. That is no lost release: the client takes the vote back (V1).
+#[test]
+fn a_vote_that_comes_after_its_release_is_no_lost_release() {
+    let terms = QuorumTerms {
+        nodes: 3,
+        longest_ttl: Ttl::new(LONGEST_TTL).unwrap(),
+    };
+    let mut nodes = [0; 3].map(|_| Node::new(terms, 2 * SECOND, 1_000));
+    let name = LockName::new("a").unwrap();
+    let owner = Owner::new(1, ClientId::new(1), "test", 1, "").unwrap();
+    let proposal = Step::Propose(Proposal {
+        owner: owner.clone(),
+        ttl: terms.longest_ttl,
+        fences: Fences {
+            first: Fence::new(3 * SECOND),
+            block: Block::ONE,
+        },
+        terms,
+        wait: None,
+    });
+    let release = Step::Release {
+        owner: owner.clone(),
+        keep: None,
+        fence: None,
+    };
+    let mut after = |node: usize, step| {
+        nodes[node].step(0, &name, step);
+        let held = nodes.iter().filter(|it| it.holds_for(0, &name, &owner));
+        (held.count(), are_free(&nodes, 0, &name, &owner))
+    };
+    assert_eq!(after(0, &proposal), (1, true));
+    assert_eq!(after(1, &proposal), (2, false));
+    assert_eq!(after(1, &release), (1, true));
+    assert_eq!(after(2, &release), (1, true));
+    assert_eq!(after(2, &proposal), (2, true));
+}
+
 #[test]
 fn each_weaker_rule_of_a_quorum_fails() {
     for (rules, expected) in [
@@ -95,6 +141,7 @@ fn each_weaker_rule_of_a_quorum_fails() {
         (Rules::OldDataIsTrusted, "QR1"),
         (Rules::VotesDoNotLast, "QR1"),
         (Rules::VotesDoNotComeBack, "V7"),
+        (Rules::ReleasesAreLost, "U2"),
     ] {
         let fails = |seed, told| {
             outcome(rules, seed, told).filter(|(fault, _)| fault.starts_with(expected))

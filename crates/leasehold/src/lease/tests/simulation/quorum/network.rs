@@ -113,6 +113,11 @@ impl QuorumSimulation {
         {
             return Reply::NoVote(NoVote::NotANode);
         }
+        if let (Rules::ReleasesAreLost, Step::Release { keep: None, .. }, true) =
+            (self.rules, step, node.is_multiple_of(2))
+        {
+            return Reply::Released;
+        }
         let outcome = self.nodes[node].step(at, name, step);
         let reply = outcome.reply.clone();
         if self.rules == Rules::VotesDoNotLast

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use leasehold_core::quorum::{Mark, NodeMemory, QuorumTerms};
 use leasehold_core::{
-    Block, ClientId, Fence, Fences, Holder, LockName, Now, Outcome, Presence, Reply, Step, Waiter,
-    World,
+    Block, ClientId, Fence, Fences, Holder, LockName, Now, Outcome, Owner, Presence, Reply, Step,
+    Waiter, World,
 };
 
 use super::Rules;
@@ -24,6 +24,8 @@ pub(super) struct Node {
     pub(super) starts: u32,
     /// It was started again with data that may be old, or belong to another node. Until it votes again, it extends nothing.
     is_strange: bool,
+    /// Owners that it held for no more after a release. A late proposal may still get its vote, which the client then takes back (V1).
+    released: HashSet<Owner>,
     /// Until when it answers none.
     pub(super) down_until: u64,
     /// The clients that are connected.
@@ -41,11 +43,14 @@ impl Presence for Hears<'_> {
 
 /// How many of the nodes hold for a lease.
 pub(super) fn votes(nodes: &[Node], at: u64, hold: &Hold) -> usize {
-    let holds = |node: &&Node| {
-        let holder = node.holder(at, &hold.name);
-        holder.is_some_and(|holder| holder.owner == hold.owner)
-    };
+    let holds = |node: &&Node| node.holds_for(at, &hold.name, &hold.owner);
     nodes.iter().filter(holds).count()
+}
+
+/// Whether a majority of the nodes has released this owner, each at some moment, or does not hold for it (U2).
+pub(super) fn are_free(nodes: &[Node], at: u64, name: &LockName, owner: &Owner) -> bool {
+    let is_free = |node: &&Node| node.released.contains(owner) || !node.holds_for(at, name, owner);
+    nodes.iter().filter(is_free).count() >= majority(nodes)
 }
 
 pub(super) const fn majority(nodes: &[Node]) -> usize {
@@ -67,6 +72,7 @@ impl Node {
             rate,
             starts: 0,
             is_strange: false,
+            released: HashSet::new(),
             down_until: 0,
             connected: HashSet::new(),
         }
@@ -88,13 +94,24 @@ impl Node {
                 .apply(now, name, &Step::Inspect, &Hears(&self.connected));
             return Outcome { reply, ..outcome };
         }
-        self.world.apply(now, name, step, &Hears(&self.connected))
+        let outcome = self.world.apply(now, name, step, &Hears(&self.connected));
+        if let Step::Release { owner, .. } = step
+            && !self.holds_for(at, name, owner)
+        {
+            self.released.insert(owner.clone());
+        }
+        outcome
     }
 
     /// The holder at `at`.
     fn holder(&self, at: u64, name: &LockName) -> Option<&Holder> {
         let holder = self.world.get(name)?.holders.first()?;
         (holder.expires_at_ms >= self.now(at).millis()).then_some(holder)
+    }
+
+    pub(super) fn holds_for(&self, at: u64, name: &LockName, owner: &Owner) -> bool {
+        let holder = self.holder(at, name);
+        holder.is_some_and(|holder| holder.owner == *owner)
     }
 
     /// Whether it would hold for this lease if it were asked at `at` (V7). A fence may be too far ahead of its clock.

@@ -10,7 +10,7 @@ use leasehold_core::{Fence, LockName, Owner, Step, Ttl};
 
 use super::Rules;
 use super::checks::Changed;
-use super::node::{Node, majority, votes};
+use super::node::{Node, are_free};
 use super::parts::{Flight, Link, Member, What};
 use super::reach::Reach;
 use crate::backoff;
@@ -357,7 +357,7 @@ impl QuorumSimulation {
         let (nodes, at) = (&self.nodes, self.at);
         let (broken, has_lost) = (&self.broken, self.has_lost);
         let fate = |hold: &Hold| Fate {
-            was_freed: votes(nodes, at, hold) < majority(nodes),
+            was_freed: are_free(nodes, at, &hold.name, &hold.owner),
             is_excused: has_lost || broken.contains(&hold.owner),
             was_set: false,
         };
