@@ -93,8 +93,8 @@ async fn everything(url: &str, place: Place<'_>, prefix: &str) -> Option<()> {
         hold.extend(ttl).await.ok()?;
         hold.release().await.ok()?;
     }
-    let once = one.once(&name, "2026-11-27").keep(Duration::from_secs(1));
-    let turn = once.run(async |_| Ok::<_, Error>(())).await.ok()?;
+    let firing = one.once(&name, "2026-11-27").keep(Duration::from_secs(1));
+    let turn = firing.run(async |_| Ok::<_, Error>(())).await.ok()?;
     assert!(matches!(turn, Turn::Mine(())));
     every_entry(url, place, prefix).await
 }

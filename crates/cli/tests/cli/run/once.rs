@@ -85,7 +85,7 @@ fn failed_work_is_tried_again(store: &Store) {
 /// Eight hosts want the same firing. The runs of the first four end in another way each, and the fifth is successful.
 fn work_is_done_once_under_kills_at_every_point(store: &Store) {
     let script = format!(
-        r#"
+        r"
         echo run >> runs
         case $(wc -l < runs) in
         1) echo $PPID > victim1; kill -9 $PPID; sleep 60 ;;
@@ -93,7 +93,7 @@ fn work_is_done_once_under_kills_at_every_point(store: &Store) {
         3) {LEASEHOLD} break --if-fence $LEASEHOLD_FENCE x; sleep 60 ;;
         4) echo work >> work; echo $PPID > victim4; kill -9 $PPID ;;
         *) echo work >> work ;;
-        esac"#
+        esac"
     );
     let host = |_| store.script("--ttl 6s --once a x", &script).start();
     let hosts: Vec<_> = (0..8).map(host).collect();

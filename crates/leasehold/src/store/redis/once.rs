@@ -11,7 +11,6 @@ use redis::{Cmd, RedisResult, Value};
 
 use super::RedisStore;
 use super::cluster::Server;
-use super::connection::Connected;
 use super::connection::link::Wire;
 use super::protocol::{array, no_known_form, number, text};
 use super::scripts::{ONCE, Scripts};
@@ -24,9 +23,8 @@ pub(super) async fn take(
     firing: &Firing,
     step: &Step,
 ) -> Result<Answer, StoreError> {
-    let take = async |server: Arc<Server>, connected: Connected| {
-        let mut connection = connected.wire;
-        by_script(&server.scripts, &mut connection, name, firing, step).await
+    let take = async |server: Arc<Server>, mut wire: Wire| {
+        by_script(&server.scripts, &mut wire, name, firing, step).await
     };
     store.servers.call(name.key(), store.limit, take).await
 }
