@@ -50,7 +50,7 @@ struct Cli {
 /// The verbs. Each has a module with its options.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Run(run::Run),
+    Run(Box<run::Run>),
     Hold(hold::Hold),
     Acquire(token::Acquire),
     Renew(token::Renew),
