@@ -26,6 +26,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// When a waiter asks again that waits in no queue.
 const UNQUEUED: Duration = Duration::from_millis(50);
 
+fn above(fence: Fence) -> Fence {
+    Fence::new(fence.get() + 1)
+}
+
 /// The parts of the machine that an acquisition uses, beside the record of its owner.
 pub(super) struct Context<'a, C> {
     info: &'a QuorumInfo,
@@ -199,7 +203,6 @@ impl<C> QuorumMachine<C> {
 impl<C> Context<'_, C> {
     /// Chooses fences above all that the owner may hold or gives back. If the nodes have bounds, it chooses within them.
     fn choose(&mut self, block: Block, record: &Record<C>, bounds: Option<Acceptable>) -> Fences {
-        let above = |fence: Fence| Fence::new(fence.get() + 1);
         let bounds = match bounds {
             Some(bounds) => Some(Acceptable {
                 least: (record.back.highest)
@@ -333,11 +336,17 @@ impl<C> Context<'_, C> {
         if let (Some(certified), Ok(Reply::NoVote(NoVote::Behind(bounds)))) =
             (record.certified, answer)
             && asked == certified.first
-            && bounds.least > certified.last()
+            && bounds.least > certified.first
             && record.nodes[node].may_raise
         {
-            let fences = (self.proposer).propose(certified.block, self.at.wall_us, Some(*bounds));
-            if let Ok(ttl) = Ttl::new(record.ttl) {
+            // Another owner's fence may lie within the block of the lease. The hold is told from the certificate by a fence above that.
+            let least = bounds.least.max(above(certified.last()));
+            let bounds = Acceptable { least, ..*bounds };
+            if least <= bounds.most
+                && let Ok(ttl) = Ttl::new(record.ttl)
+            {
+                let fences =
+                    (self.proposer).propose(certified.block, self.at.wall_us, Some(bounds));
                 self.ask(record, node, fences, ttl, None);
             }
         }

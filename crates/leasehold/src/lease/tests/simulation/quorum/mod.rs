@@ -79,6 +79,7 @@ fn every_history_of_a_quorum_keeps_the_invariants() {
 fn histories_of_a_quorum_that_had_a_fault_have_none() {
     for seed in [
         134_677,
+        5_542_970,
         1_125_411_738_319,
         12_419_270_958_597,
         14_916_975_440_787,
