@@ -30,7 +30,6 @@ use super::settle::Settle;
 use super::timers::{Alarm, NextTimer, WakePlan};
 use super::waiter::{AcquireOutcome, AcquireRequest, OnWaitCall};
 use crate::clock::{Clock, Moment};
-#[cfg(any(feature = "entries", feature = "timestamp"))]
 use crate::error::{Error, StoreError};
 use crate::fold::Folding;
 use crate::runtime::Tasks;
