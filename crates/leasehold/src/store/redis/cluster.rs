@@ -744,7 +744,8 @@ fn next(redirect: &Redirect, detours: u32, left: Duration, sent: Detour, settles
     }
     let [first, longest] = TRY_PAUSE;
     let pause = (first * detours.min(10)).min(longest);
-    if pause < left {
+    // It has as long for the answer, so that the cause is told and not that there was none.
+    if pause * 2 < left {
         Next::Later(pause, way)
     } else {
         Next::Fail
@@ -979,8 +980,8 @@ mod tests {
     fn a_request_whose_time_ends_before_it_is_tried_again_fails() {
         let by =
             |redirect: &Redirect, left| next(redirect, 1, Duration::from_millis(left), HERE, false);
-        assert_eq!(by(&Redirect::Down, 21), later(20, HERE));
-        assert_eq!(by(&Redirect::Down, 20), Next::Fail);
+        assert_eq!(by(&Redirect::Down, 41), later(20, HERE));
+        assert_eq!(by(&Redirect::Down, 40), Next::Fail);
         let ask = Redirect::Ask { to: there() };
         assert_eq!(by(&ask, 1), Next::Now(ASKING));
         assert_eq!(by(&ask, 0), Next::Fail);
