@@ -201,6 +201,8 @@ fn reply(kept: &mut Option<Record>, lock: &LockState, now: Now, step: &Step) -> 
         return Reply::NotHeld;
     }
     let number = match last {
+        // A lease of the same grant that has ended: its client has handed the lock on.
+        Some(later) if later.fence > fence => return Reply::NotHeld,
         Some(mine) if mine.fence == fence => {
             if tries.is_some() {
                 return Reply::Begun(mine.clone());

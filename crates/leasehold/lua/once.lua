@@ -35,10 +35,19 @@ end
 -- The value of the lock begins with its holder's token and the first fence of its grant; see prelude.lua. It may be of
 -- another program, of any type and length.
 local held = redis.pcall('GETRANGE', NAME, '0', '1023')
-local first, more = match(type(held) == 'string' and held or '', '^[^#]+#(%d+)(/?%d*)!?$')
+if type(held) == 'table' then
+  if not string.find(held.err, 'WRONGTYPE', 1, true) then
+    return held
+  end
+  held = ''
+end
+local first, more = match(held, '^[^#]+#(%d+)(/?%d*)!?$')
 local drawn = more == '' and 1 or tonumber(match(more or '', '^/(%d+)$') or 0)
 local place = first and fence - first
-if not first or string.sub(held, 1, #token + 1) ~= token .. '#' or place < 0 or place >= drawn then
+if not first or #held > 1023 or tonumber(first) > 9007199254740991 or drawn > 1024
+    or string.sub(held, 1, #token + 1) ~= token .. '#' or place < 0 or place >= drawn
+    -- A later lease of the same grant has begun a run.
+    or by and by - fence > 0 then
   return { 'not-held', now }
 end
 

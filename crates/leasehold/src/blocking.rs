@@ -129,7 +129,7 @@ impl ClientBuilder {
     /// Gathers the facts that decide whether the store at `url` is fit for locks; see [`ClientBuilder::examine`].
     ///
     /// ```no_run
-    /// use std::time::{Duration, SystemTime};
+    /// use std::time::Duration;
     /// use leasehold::{Client, doctor::Examination};
     ///
     /// let how = Examination::new(Duration::from_secs(30)).quick(true);
@@ -148,7 +148,7 @@ impl ClientBuilder {
     /// Gathers the facts about a quorum of servers; see [`ClientBuilder::examine_quorum`].
     ///
     /// ```no_run
-    /// use std::time::{Duration, SystemTime};
+    /// use std::time::Duration;
     /// use leasehold::{Client, doctor::Examination};
     ///
     /// let servers = ["redis://a.internal/", "redis://b.internal/", "redis://c.internal/"];
@@ -267,7 +267,7 @@ impl Client {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// let again = client.detached("orders:42", detached.token())?;
@@ -378,7 +378,7 @@ impl Client {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// assert!(client.close_within(Duration::from_secs(2)));
     /// # Ok::<(), leasehold::Error>(())
     /// ```
@@ -411,7 +411,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let mutex = client.mutex("orders:42").map(|mutex| mutex.ttl(Duration::from_secs(5)).note("nightly"));
     /// mutex.acquire()?.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -424,7 +424,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").ttl(Duration::from_secs(5)).acquire()?;
     /// assert!(lease.valid_for() <= Duration::from_secs(5));
     /// # Ok::<(), leasehold::Error>(())
@@ -449,7 +449,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").ttl(Duration::from_millis(50)).auto_renew(false).acquire()?;
     /// lease.wait_lost();
     /// # Ok::<(), leasehold::Error>(())
@@ -462,7 +462,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").max_hold(Duration::from_millis(50)).acquire()?;
     /// lease.wait_lost();
     /// # Ok::<(), leasehold::Error>(())
@@ -475,7 +475,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let orders = client.mutex("orders:42").linger(Duration::from_millis(50));
     /// orders.acquire()?.release()?;
     /// orders.acquire()?.release()?; // without a request, if it follows in time
@@ -489,7 +489,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let report = client.mutex("report").at_least(Duration::from_secs(60));
     /// report.acquire()?.release()?;
     /// assert!(report.try_acquire()?.is_none(), "taken for a minute");
@@ -503,7 +503,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let _held = client.mutex("orders:42").acquire()?;
     /// let waiting = client.mutex("orders:42").on_wait(|status| println!("{status:?}"));
     /// assert!(waiting.acquire_within(Duration::from_millis(20)).is_err());
@@ -539,7 +539,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let _held = client.mutex("orders:42").acquire()?;
     /// let late = client.mutex("orders:42").acquire_within(Duration::from_millis(20));
     /// assert!(matches!(late, Err(leasehold::Error::Timeout(_))));
@@ -580,7 +580,7 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let ran = client.mutex("orders:42").run_within(Duration::from_secs(5), |_| 7)?;
     /// assert_eq!(ran.confirmed()?, 7);
     /// # Ok::<(), leasehold::Error>(())
@@ -890,7 +890,7 @@ impl Lease {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").acquire()?;
     /// lease.extend(Duration::from_secs(60))?;
     /// assert!(lease.valid_for() > Duration::from_secs(30));
@@ -916,7 +916,7 @@ impl Lease {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// client.mutex("report").acquire()?.release_after(Duration::from_secs(60))?;
     /// assert!(client.mutex("report").try_acquire()?.is_none());
     /// # Ok::<(), leasehold::Error>(())
@@ -951,7 +951,7 @@ impl Lease {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// println!("pass this to another process: {}", detached.token());
@@ -981,7 +981,7 @@ impl LossWatch {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").max_hold(Duration::from_millis(50)).acquire()?;
     /// let watch = lease.watch();
     /// println!("{}", watch.wait_lost());
@@ -1023,7 +1023,7 @@ impl Detached {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// detached.renew(Duration::from_secs(60))?;
@@ -1037,7 +1037,7 @@ impl Detached {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// detached.check()?;
@@ -1051,7 +1051,7 @@ impl Detached {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lease = client.mutex("orders:42").acquire()?;
     /// let (detached, _) = lease.detach(Duration::from_secs(60))?;
     /// detached.release()?;
@@ -1088,7 +1088,7 @@ impl TimestampLock {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lock = client.timestamp_lock("nightly").map(|lock| lock.ttl(Duration::from_secs(60)));
     /// lock.acquire()?.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -1101,7 +1101,7 @@ impl TimestampLock {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let lock = client.timestamp_lock("nightly").ttl(Duration::from_secs(60));
     /// lock.acquire()?.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -1174,7 +1174,7 @@ impl TimestampLock {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let hold = client.timestamp_lock("nightly").acquire_within(Duration::from_secs(5))?;
     /// hold.release()?;
     /// # Ok::<(), leasehold::Error>(())
@@ -1230,7 +1230,7 @@ impl TimestampHold {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let hold = client.timestamp_lock("nightly").acquire()?;
     /// hold.extend(Duration::from_secs(60))?;
     /// # Ok::<(), leasehold::Error>(())
@@ -1254,7 +1254,7 @@ impl TimestampHold {
     ///
     /// ```no_run
     /// # let client = leasehold::blocking::Client::connect("redis://127.0.0.1/")?;
-    /// # use std::time::{Duration, SystemTime};
+    /// # use std::time::Duration;
     /// let hold = client.timestamp_lock("nightly").acquire()?;
     /// hold.release_after(Duration::from_secs(60))?;
     /// # Ok::<(), leasehold::Error>(())

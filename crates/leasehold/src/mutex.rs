@@ -46,7 +46,7 @@ pub struct Mutex {
     auto_renew: bool,
     max_hold: Option<Duration>,
     linger: Duration,
-    pub(crate) at_least: Duration,
+    at_least: Duration,
     on_wait: Option<OnWait>,
 }
 
@@ -339,15 +339,26 @@ impl Mutex {
         }
     }
 
-    pub(crate) async fn request(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
+    async fn request(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
+        let lease = self.take(limit).await?;
+        if let Some(lease) = &lease {
+            self.keep(lease);
+        }
+        Ok(lease)
+    }
+
+    /// The time of [`Mutex::at_least`] counts for this lease.
+    pub(crate) fn keep(&self, lease: &Lease) {
+        if !self.at_least.is_zero() {
+            lease.keep_at_least(self.at_least);
+        }
+    }
+
+    /// Takes the lock, without a least time.
+    pub(crate) async fn take(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
         let engine = &self.engine;
         let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
         let answer = self.ask(limit).await;
-        if let Ok(Some(lease)) = &answer
-            && !self.at_least.is_zero()
-        {
-            lease.keep_at_least(self.at_least);
-        }
         if let Some(asked) = asked {
             match &answer {
                 Ok(Some(lease)) => lease.begin(asked),

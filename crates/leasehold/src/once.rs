@@ -155,7 +155,7 @@ impl Once {
     /// - [`Error::Invalid`] for bad settings, and for a quorum.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `work` at its current `.await`, and leaves the firing open.
+    /// Dropping the future drops `work` at its current `.await`, and leaves the firing open. Once `work` has ended, the firing may be marked.
     pub async fn run<T, E: From<Error>>(
         &self,
         work: impl AsyncFnOnce(&Lease) -> Result<T, E>,
@@ -300,19 +300,21 @@ impl Once {
     pub(crate) async fn enter(&self, limit: WaitLimit) -> Result<Option<Turn<Lease>>, Error> {
         // Before the lock is taken, so that bad settings and a mark are told at once, also while another firing runs.
         Keep::new(self.keep)?;
-        if let Some(past) = self.past().await?.filter(|past| past.is_done) {
-            return Ok(Some(Turn::Done(past)));
+        match self.past().await {
+            Ok(Some(past)) if past.is_done => return Ok(Some(Turn::Done(past))),
+            // Who waits for the lock also waits for the store.
+            Err(error) if !error.is_unavailable() || matches!(limit, WaitLimit::Once) => {
+                return Err(error);
+            }
+            Ok(_) | Err(_) => {}
         }
-        // Who finds that there is nothing to do keeps the lock for no time.
-        let mutex = self.mutex.clone().at_least(Duration::ZERO);
-        let Some(lease) = mutex.request(limit).await? else {
+        let Some(lease) = self.mutex.take(limit).await? else {
             return Ok(None);
         };
         let turn = self.begin(&lease).await?;
         let turn = turn.and_then(|_| {
-            if !self.mutex.at_least.is_zero() {
-                lease.keep_at_least(self.mutex.at_least);
-            }
+            // Who finds that there is nothing to do keeps the lock for no time.
+            self.mutex.keep(&lease);
             Ok::<_, Error>(lease)
         })?;
         Ok(Some(turn))

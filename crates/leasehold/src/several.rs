@@ -153,10 +153,7 @@ impl All {
             }
             limit => limit,
         };
-        // Who does not get them all keeps none for longer.
-        let asked = locks.iter().cloned();
-        let asked: Vec<_> = asked.map(|lock| lock.at_least(Duration::ZERO)).collect();
-        let once = join_all(asked.iter().map(|lock| lock.request(WaitLimit::Once))).await;
+        let once = join_all(locks.iter().map(|lock| lock.take(WaitLimit::Once))).await;
         let mut got = once.into_iter().collect::<Result<Vec<_>, _>>()?;
         // Those behind a busy one are given back before it is waited for (A1).
         let free = got.iter().take_while(|lease| lease.is_some()).count();
@@ -164,15 +161,15 @@ impl All {
         let mut leases: Vec<Lease> = got.into_iter().flatten().collect();
         // If one is not confirmed, its release goes on in the background.
         join_all(behind.map(Lease::release)).await;
-        if free < asked.len() && matches!(limit, WaitLimit::Once) {
+        if free < locks.len() && matches!(limit, WaitLimit::Once) {
             join_all(leases.into_iter().map(Lease::release)).await;
             return Ok(None);
         }
-        for lock in &asked[free..] {
+        for lock in &locks[free..] {
             let lease = tokio::select! {
                 biased;
                 lost = first_lost(&leases) => return Err(lost.into()),
-                lease = lock.request(left()) => lease?,
+                lease = lock.take(left()) => lease?,
             };
             leases.push(lease.ok_or_else(StoreError::closed)?);
         }
@@ -180,9 +177,7 @@ impl All {
             return Err(lost.into());
         }
         for (lease, lock) in leases.iter().zip(locks) {
-            if !lock.at_least.is_zero() {
-                lease.keep_at_least(lock.at_least);
-            }
+            lock.keep(lease);
         }
         Ok(Some(Leases { leases }))
     }
