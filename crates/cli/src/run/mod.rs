@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Error, Moment, Owner};
+use leasehold::{Client, Clock, Moment, Owner};
 use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 
@@ -25,7 +25,7 @@ use self::once::Occasion;
 use self::report::{Report, ReportFile};
 use self::stop::{Policy, StopReason, Verdict};
 use self::supervise::Supervisor;
-use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts};
+use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts, interrupted};
 use crate::exit::{
     BUSY, CONFIG, DONE, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit,
 };
@@ -144,7 +144,8 @@ impl LockedRun<'_> {
         }
         let (terminal, clock) = (Terminal::controlling(), Clock::system());
         let terminal = terminal.as_ref();
-        let occasion = self.occasion(client, report).await?;
+        let asking = self.occasion(client, report);
+        let occasion = unless_ended(asking, signals, terminal).await?;
         let mut known = WaitFacts::default();
         let held = self.take(client, signals, terminal, &mut known).await;
         let held = held.inspect_err(|_| report.set_refused(&known))?;
@@ -152,7 +153,8 @@ impl LockedRun<'_> {
         report.fence = held.fence();
         report.waited_ms = Some(millis(known.waited));
         if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held) {
-            report.firing_run = Some(occasion.begin(lease).await?);
+            let begun = unless_ended(occasion.begin(lease), signals, terminal).await;
+            report.firing_run = Some(begun?);
         }
         signals.catch_stop()?;
 
@@ -178,13 +180,16 @@ impl LockedRun<'_> {
         report.set_status(child.status());
         report.held_ms = Some(millis(clock.now().since(begun)));
         let reach = reclaim(terminal, &child, &verdict);
+        let mut marked = None;
         if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held)
             && verdict.is_success()
-            && let Err(error) = occasion.finish(lease).await
         {
-            return Ok(unmarked(&held, occasion, &error, report));
+            let finish = async { Ok(occasion.finish(lease).await) };
+            let finished = unless_ended(finish, signals, terminal).await;
+            let finished = finished.unwrap_or_else(|_| Err("a signal came first".into()));
+            marked = Some(finished.map_err(|cause| occasion.unmarked(&cause)));
         }
-        let exit = self.judge(held, verdict, begun, report).await;
+        let exit = self.judge(held, verdict, marked, begun, report).await;
         Ok(exit.by_interrupt(reach))
     }
 
@@ -195,7 +200,8 @@ impl LockedRun<'_> {
         report: &mut Report,
     ) -> Result<Option<Occasion>, Exit> {
         let lock = client.mutex(self.args.lock()?);
-        let Some(occasion) = self.args.once.of(&lock).await? else {
+        let limit = self.how.limit()?;
+        let Some(occasion) = self.args.once.of(&lock, limit).await? else {
             return Ok(None);
         };
         report.firing = Some(occasion.name.clone());
@@ -260,11 +266,12 @@ impl LockedRun<'_> {
         self.program.failed(error)
     }
 
-    /// Releases the lock and determines the exit.
+    /// Releases the lock and determines the exit. `marked`: the work of `--once` was marked as done, or the exit because it was not.
     async fn judge(
         &self,
         held: LockGuard,
         verdict: Verdict,
+        marked: Option<Result<(), Exit>>,
         begun: Moment,
         report: &mut Report,
     ) -> Exit {
@@ -278,6 +285,15 @@ impl LockedRun<'_> {
         };
         let released = held.release(keep, limit).await;
         report.released = Some(matches!(released, Released::Yes));
+        match (&verdict, marked) {
+            (_, Some(Err(unmarked))) => {
+                report.lost_cause = Some("the work is not marked as done".into());
+                return unmarked;
+            }
+            // It was marked under the lease, whatever the release says of a moment later.
+            (Verdict::Ended(status), Some(Ok(()))) => return Exit::of_command(*status),
+            _ => {}
+        }
         let (cause, how) = match (verdict, released) {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
@@ -351,17 +367,17 @@ impl LockedRun<'_> {
     }
 }
 
-/// The exit of a command that succeeded, but is not marked as done.
-fn unmarked(held: &LockGuard, occasion: &Occasion, error: &Error, report: &mut Report) -> Exit {
-    let cause = without_advice(&error.to_string());
-    let exit = exit!(
-        LOST,
-        "{} has run for {}, but is not marked as done: {cause}\n    another run may repeat it (exit {LOST})",
-        quoted(held.name()),
-        quoted(&occasion.name)
-    );
-    report.lost_cause = Some(cause);
-    exit
+/// Does `work` unless an ending signal comes first.
+async fn unless_ended<T>(
+    work: impl Future<Output = Result<T, Exit>>,
+    signals: &mut Signals,
+    terminal: Option<&Terminal>,
+) -> Result<T, Exit> {
+    tokio::select! {
+        biased;
+        signal = signals.next_ending() => Err(interrupted(signal, terminal)),
+        done = work => done,
+    }
 }
 
 /// The prefix of the cause for `--max-hold`, which is not a loss.

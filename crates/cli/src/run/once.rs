@@ -10,13 +10,16 @@ use jiff::{SignedDuration, Timestamp, Zoned};
 use leasehold::{Clock, Error, Lease, Mutex, Once, PastRun, Turn};
 
 use crate::config::duration;
-use crate::exit::{DONE, Exit, SPENT, USAGE, exit};
-use crate::messages::{quoted, span};
+use crate::exit::{DONE, Exit, LOST, SPENT, USAGE, exit};
+use crate::messages::{quoted, span, without_advice};
 
 /// The section of these options in `--help`.
 const SECTION: &str = "Once among all hosts";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The pause before the store is asked again.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// How long a firing is kept that is named by the user.
 const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -54,6 +57,10 @@ impl OnceArgs {
         match (self.tries, self.keep) {
             (Some(_), _) if !is_chosen => refuse("--once-tries"),
             (_, Some(_)) if !is_chosen => refuse("--once-keep"),
+            (_, Some(keep)) if self.per.is_some_and(|per| keep < per) => Err(
+                "--once-keep is shorter than --once-per: the work could run twice in a period"
+                    .into(),
+            ),
             _ if is_chosen && has_timestamp => Err(
                 "--once cannot be used with --protocol timestamp: its locks have no owner".into(),
             ),
@@ -61,14 +68,18 @@ impl OnceArgs {
         }
     }
 
-    /// The firing of the work under this lock.
-    pub(super) async fn of(&self, lock: &Mutex) -> Result<Option<Occasion>, Exit> {
+    /// The firing of the work under this lock. A wait for the lock is also one for the time of the store, until `limit` has passed.
+    pub(super) async fn of(
+        &self,
+        lock: &Mutex,
+        limit: Option<Duration>,
+    ) -> Result<Option<Occasion>, Exit> {
         let (name, keep) = match (&self.firing, self.per) {
             (Some(firing), _) => (firing.clone(), KEEP),
             (None, Some(per)) => {
-                let now = lock.store_time().await?;
+                let now = store_time(lock, limit.unwrap_or_default()).await?;
                 let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
-                (firing_at(now, per, zone)?, per * 2)
+                (firing_at(now, per, zone)?, (per * 2).max(DAY))
             }
             (None, None) => return Ok(None),
         };
@@ -90,30 +101,50 @@ pub(super) struct Occasion {
 impl Occasion {
     /// The exit if the work is done. Does not wait for the lock.
     pub(super) async fn is_open(&self) -> Result<(), Exit> {
-        match self.once.past().await? {
-            Some(past) if past.is_done => Err(self.done(&past)),
-            _ => Ok(()),
+        match self.once.past().await {
+            Ok(Some(past)) if past.is_done => Err(self.done(&past)),
+            Err(error) if !error.is_unavailable() => Err(error.into()),
+            // Without an answer, the begin of the run tells.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 
     /// Begins a run under this lease, and returns its number; or the exit if none may begin.
     pub(super) async fn begin(&self, lease: &Lease) -> Result<u32, Exit> {
-        match self.once.begin(lease).await? {
-            Turn::Mine(number) => Ok(number),
-            Turn::Spent(last) => Err(self.spent(&last)),
-            Turn::Done(past) => Err(self.done(&past)),
+        match self.once.begin(lease).await {
+            Ok(Turn::Mine(number)) => Ok(number),
+            Ok(Turn::Spent(last)) => Err(self.spent(&last)),
+            Ok(Turn::Done(past)) => Err(self.done(&past)),
+            Err(Error::Lost(lost)) => Err(exit!(
+                LOST,
+                "the lease on {} was lost: {}\n    the command was not started (exit {LOST})",
+                quoted(self.once.name()),
+                without_advice(&lost.reason())
+            )),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// Marks the work as done.
-    pub(super) async fn finish(&self, lease: &Lease) -> Result<(), Error> {
-        self.once.finish(lease).await
+    /// Marks the work as done, or returns why it is not.
+    pub(super) async fn finish(&self, lease: &Lease) -> Result<(), String> {
+        let finished = self.once.finish(lease).await;
+        finished.map_err(|error| without_advice(&error.to_string()))
+    }
+
+    /// The exit of a command that succeeded, but is not marked.
+    pub(super) fn unmarked(&self, cause: &str) -> Exit {
+        exit!(
+            LOST,
+            "{} has run for {}, but is not marked as done: {cause}\n    another run may repeat it (exit {LOST})",
+            quoted(self.once.name()),
+            quoted(&self.name)
+        )
     }
 
     fn done(&self, past: &PastRun) -> Exit {
         exit!(
             DONE,
-            "{} is done for {} (exit {DONE})\n    by      {}, {}, fence {}",
+            "{} is done for {} (exit {DONE})\n    by      {}, {}, fence {}\n    next    nothing; to do it again, name another firing",
             quoted(self.once.name()),
             quoted(&self.name),
             past.by,
@@ -136,6 +167,20 @@ impl Occasion {
             ago(last),
             last.fence
         )
+    }
+}
+
+/// The time of the store, for which it may have to be waited.
+async fn store_time(lock: &Mutex, limit: Duration) -> Result<SystemTime, Error> {
+    let clock = Clock::system();
+    let until = clock.now().after(limit);
+    loop {
+        match lock.store_time().await {
+            Err(error) if error.is_unavailable() && clock.now() < until => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
     }
 }
 
@@ -170,26 +215,38 @@ fn zone(name: &str) -> Result<TimeZone, String> {
     })
 }
 
-/// The name of the period that contains this time: its first day, or when it begins.
+/// The name of the period that contains this time: its first day, or when it begins, and how long it is. So the names of different periods and
+/// zones differ.
 ///
 /// Days begin at midnight of the zone, and weeks on Monday. The parts of a day count from its midnight on, so one that a clock change makes
 /// longer has one more part.
 fn firing_at(now: SystemTime, period: Duration, zone: TimeZone) -> Result<String, Exit> {
+    let length = match period.as_millis() {
+        ms if ms % 86_400_000 == 0 => format!("{}d", ms / 86_400_000),
+        ms if ms % 3_600_000 == 0 => format!("{}h", ms / 3_600_000),
+        ms if ms % 60_000 == 0 => format!("{}m", ms / 60_000),
+        ms => format!("{ms}ms"),
+    };
     let named = || -> Result<String, jiff::Error> {
+        let of = match zone.iana_name() {
+            Some(name) if zone != TimeZone::UTC => format!("{length}[{name}]"),
+            _ => length,
+        };
         let now = Timestamp::try_from(now)?.to_zoned(zone);
         if period >= DAY {
             let days = i64::try_from(period.as_secs() / DAY.as_secs()).unwrap_or(i64::MAX);
             let since = (now.date() - MONDAY).get_days();
             let first = i64::from(since).div_euclid(days) * days;
             let first = MONDAY.checked_add(SignedDuration::from_hours(first * 24))?;
-            return Ok(first.to_string());
+            return Ok(format!("{first}/{of}"));
         }
         let midnight = now.start_of_day()?;
         let passed = now.timestamp().duration_since(midnight.timestamp());
         let part = SignedDuration::try_from(period)?;
         let parts = passed.as_nanos() / part.as_nanos();
         let begin: Zoned = midnight.checked_add(part * i32::try_from(parts).unwrap_or(i32::MAX))?;
-        Ok(begin.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string())
+        let begin = begin.strftime("%Y-%m-%dT%H:%M:%S%:z");
+        Ok(format!("{begin}/{of}"))
     };
     named().map_err(|error| {
         exit!(
@@ -261,7 +318,24 @@ mod tests {
             ("2026-03-29T21:59:59Z", "1d", "Europe/Berlin", "2026-03-29"),
             ("2026-03-29T22:00:00Z", "1d", "Europe/Berlin", "2026-03-30"),
         ] {
-            assert_eq!(name(now, per, zone), expected, "{now} {per} {zone}");
+            let name = name(now, per, zone);
+            let (begin, _) = name.split_once('/').unwrap();
+            assert_eq!(begin, expected, "{now} {per} {zone}");
+        }
+    }
+
+    #[test]
+    fn other_periods_and_zones_have_other_names() {
+        let now = "2026-11-23T00:00:00Z";
+        for (per, zone, expected) in [
+            ("1d", "UTC", "2026-11-23/1d"),
+            ("7d", "UTC", "2026-11-23/7d"),
+            ("24h", "Europe/Berlin", "2026-11-23/1d[Europe/Berlin]"),
+            ("90m", "UTC", "2026-11-23T00:00:00+00:00/90m"),
+            ("12h", "UTC", "2026-11-23T00:00:00+00:00/12h"),
+            ("1.5s", "UTC", "2026-11-23T00:00:00+00:00/1500ms"),
+        ] {
+            assert_eq!(name(now, per, zone), expected);
         }
     }
 
