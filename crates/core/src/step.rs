@@ -304,6 +304,18 @@ pub struct Wake {
     pub queued: u32,
 }
 
+impl Wake {
+    /// The same without the fence: the waiter has to claim the grant, since something says that it may not hold any more.
+    #[must_use]
+    pub fn without_fence(self) -> Self {
+        Self {
+            fence: None,
+            block: Block::ONE,
+            ..self
+        }
+    }
+}
+
 /// The effects of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {

@@ -10,16 +10,14 @@
 //! - **M2** Where a slot is, the nodes decide. A map that is out of date costs time, and nothing else.
 //! - **M3** A lease whose slot has another node is doubtful, and renewed at once (L4): a replica that took over may not know it.
 
-use std::collections::BTreeMap;
 use std::iter;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use leasehold_core::{Block, LockName, SLOTS, Step, slot};
+use leasehold_core::{LockName, SLOTS, Step, slot};
 use redis::{RedisResult, Value, cmd};
 use tokio::sync::{Notify, watch};
 
@@ -29,8 +27,9 @@ use super::connection::link::Wire;
 use super::connection::{Cluster, Connection, Part};
 use super::fault::Redirect;
 use super::pipeline::PendingReply;
-use super::protocol::{Detour, array, number, text};
+use super::protocol::Detour;
 use super::scripts::{Counters, NodeTerms, Scripts};
+use super::slots::{self, Names, Told, beside};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Replaced, StoreError, StoreErrorKind};
@@ -132,6 +131,15 @@ struct Map {
 }
 
 impl Map {
+    /// The number of the server at this place.
+    fn number_at(&self, place: Option<&Place>) -> Option<usize> {
+        let is_there = |known: &Option<Known>| {
+            let known = known.as_ref();
+            known.is_some_and(|known| known.place.as_ref() == place)
+        };
+        self.servers.iter().position(is_there)
+    }
+
     /// The place of a node that another one names.
     fn named(&self, place: Place) -> Place {
         self.names.get(&place).cloned().unwrap_or(place)
@@ -145,19 +153,6 @@ struct Known {
     server: Arc<Server>,
     /// Since when it has no slot.
     unused_since: Option<Moment>,
-}
-
-/// The ranges of slots, by their first one.
-type Told = BTreeMap<u16, Range>;
-
-/// The places of nodes by their host names, for which the certificates are, where nodes name each other by address.
-type Names = BTreeMap<Place, Place>;
-
-struct Range {
-    last: u16,
-    primary: Place,
-    /// The node id of the primary.
-    id: String,
 }
 
 impl Servers {
@@ -282,12 +277,7 @@ impl Servers {
 
     /// The number of the server at this place, as far as it is known.
     fn number_at(&self, place: Option<&Place>) -> usize {
-        let is_there = |known: &Option<Known>| {
-            let known = known.as_ref();
-            known.is_some_and(|known| known.place.as_ref() == place)
-        };
-        let number = self.read().servers.iter().position(is_there);
-        number.unwrap_or(usize::MAX)
+        self.read().number_at(place).unwrap_or(usize::MAX)
     }
 
     /// True if this client hears of the waiters of other clients, whatever the lock.
@@ -386,10 +376,10 @@ impl Servers {
                     node: servers.number_at(place.as_ref()),
                 },
                 // It was sent before another node got the slot, which may not know of it: the waiter has to ask (L4).
-                (Notice::Granted { key, mut wake }, Some(servers)) => {
-                    if servers.place_of(&key) != place {
-                        (wake.fence, wake.block) = (None, Block::ONE);
-                    }
+                (Notice::Granted { key, wake }, Some(servers))
+                    if servers.place_of(&key) != place =>
+                {
+                    let wake = wake.without_fence();
                     Notice::Granted { key, wake }
                 }
                 // A slot has left this node, maybe since a replica took over.
@@ -437,11 +427,7 @@ impl Servers {
 
     /// The number of the server at this place. A cluster has far fewer nodes than slots.
     fn number_of(&self, map: &mut Map, place: Place) -> u16 {
-        let is_there = |known: &Option<Known>| {
-            let known = known.as_ref();
-            known.is_some_and(|known| known.place.as_ref() == Some(&place))
-        };
-        if let Some(number) = map.servers.iter().position(is_there) {
+        if let Some(number) = map.number_at(Some(&place)) {
             return u16::try_from(number).unwrap_or_default();
         }
         let (host, port) = &place;
@@ -491,8 +477,8 @@ impl Servers {
                 async |mut wire: Wire| cmd("CLUSTER").arg("SLOTS").query_async(&mut wire).await;
             let told: Result<Value, _> = server.connection.call(TELLS_WITHIN, ask).await;
             let from = server.connection.address();
-            match told.map(|told| read_slots(&told, from)) {
-                Ok(Some((told, names))) => self.learn(told, names),
+            match told.map(|told| slots::read(&told, from)) {
+                Ok(Some((told, names))) if !told.is_empty() => self.learn(told, names),
                 // The detours remain.
                 Err(error) if error.kind == StoreErrorKind::Denied => self.avoid_silent(),
                 _ => continue,
@@ -542,7 +528,7 @@ impl Servers {
             has_slots[usize::from(number)] = true;
             owners[usize::from(*first)..=usize::from(range.last)].fill(number);
         }
-        let changed = changed(&map.told, &told);
+        let changed = slots::changed(&map.told, &told);
         (map.owners, map.told, map.names) = (owners, told, names);
         let (mut homeless, mut gone) = (Vec::new(), Vec::new());
         for (slot, has_slots) in map.servers.iter_mut().zip(has_slots) {
@@ -676,21 +662,13 @@ pub(super) fn is_alone(given: &Address) -> StoreError {
     StoreError::new(given.to_string(), StoreErrorKind::Misconfigured, why)
 }
 
-/// A place as a server names it: without a host, it is on the same host. A node may not know its own name, and says `?`.
-fn beside(from: &Address, (host, port): Place) -> Place {
-    match from.place() {
-        Some((same, _)) if host.is_empty() || host == "?" => (same, port),
-        _ => (host, port),
-    }
-}
-
 /// The listener of a connection whose grants count once replicas have confirmed them: no replica has confirmed what a message says, so
 /// a waiter claims its lock.
 fn without_fences(listener: Listener) -> Listener {
     Arc::new(move |notice| {
         listener(match notice {
-            Notice::Granted { key, mut wake } => {
-                (wake.fence, wake.block) = (None, Block::ONE);
+            Notice::Granted { key, wake } => {
+                let wake = wake.without_fence();
                 Notice::Granted { key, wake }
             }
             notice => notice,
@@ -758,121 +736,9 @@ fn no_time(from: &Address, redirect: &Redirect) -> StoreError {
     StoreError::new(from.to_string(), unavailable, redirect.describe())
 }
 
-/// The slots that another primary has now, or none: whoever gets them may not know their locks.
-fn changed(before: &Told, now: &Told) -> Arc<[RangeInclusive<u16>]> {
-    let mut changed = Vec::new();
-    for (first, range) in before {
-        let later = now.range(..=range.last).rev();
-        let later = later.take_while(|(_, later)| later.last >= *first);
-        // From the last slot to the first.
-        let mut last = Some(range.last);
-        for (begin, same) in later.filter(|(_, later)| later.id == range.id) {
-            changed.extend(last.map(|last| same.last + 1..=last));
-            last = begin.checked_sub(1).filter(|last| last >= first);
-        }
-        changed.extend(last.map(|last| *first..=last));
-    }
-    changed.retain(|range| !range.is_empty());
-    changed.into()
-}
-
-/// Reads the answer of a node to `CLUSTER SLOTS`.
-fn read_slots(value: &Value, from: &Address) -> Option<(Told, Names)> {
-    let (mut told, mut names) = (Told::new(), Names::new());
-    for range in array(value)? {
-        let [first, last, primary, replicas @ ..] = array(range)? else {
-            return None;
-        };
-        let slot = |value| u16::try_from(number(value)?).ok();
-        let (first, last) = (slot(first)?, slot(last)?);
-        if first > last || last >= SLOTS {
-            return None;
-        }
-        let range = Range {
-            last,
-            primary: place_of(primary, from)?,
-            id: text(array(primary)?.get(2)?)?.to_owned(),
-        };
-        told.insert(first, range);
-        for node in iter::once(primary).chain(replicas) {
-            let said = array(node).and_then(|node| said_place(node, from));
-            if let Some((said, place)) = said.zip(place_of(node, from))
-                && said != place
-            {
-                names.insert(said, place);
-            }
-        }
-    }
-    (!told.is_empty()).then_some((told, names))
-}
-
-/// A node of a cluster, and the ranges of slots that it has: none, if it is a replica.
-#[cfg(feature = "doctor")]
-pub(super) type ToldNode = (Place, Vec<RangeInclusive<u16>>);
-
-/// Reads the nodes in the answer of a node to `CLUSTER SLOTS`, the primaries first.
-#[cfg(feature = "doctor")]
-pub(super) fn read_nodes(value: &Value, from: &Address) -> Option<Vec<ToldNode>> {
-    let (mut primaries, mut replicas) = (Vec::<ToldNode>::new(), Vec::new());
-    for range in array(value)? {
-        let [first, last, primary, others @ ..] = array(range)? else {
-            return None;
-        };
-        let slot = |value| u16::try_from(number(value)?).ok();
-        let (slots, place) = (slot(first)?..=slot(last)?, place_of(primary, from)?);
-        match primaries.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, ranges)) => ranges.push(slots),
-            None => primaries.push((place, vec![slots])),
-        }
-        for place in others.iter().filter_map(|node| place_of(node, from)) {
-            if !replicas.contains(&place) {
-                replicas.push(place);
-            }
-        }
-    }
-    primaries.extend(replicas.into_iter().map(|place| (place, Vec::new())));
-    Some(primaries)
-}
-
-/// Where a node is, in an answer to `CLUSTER SLOTS`.
-fn place_of(node: &Value, from: &Address) -> Option<Place> {
-    let node = array(node)?;
-    let (host, port) = said_place(node, from)?;
-    // A certificate is made for a name.
-    let name = node.get(3).filter(|_| from.is_encrypted());
-    let name = name.and_then(hostname).map(str::to_owned);
-    Some((name.unwrap_or(host), port))
-}
-
-/// Where nodes say that a node is, also when they send a request there.
-fn said_place(node: &[Value], from: &Address) -> Option<Place> {
-    let host = node.first().and_then(text).unwrap_or_default();
-    let port = u16::try_from(number(node.get(1)?)?).ok()?;
-    Some(beside(from, (host.to_owned(), port)))
-}
-
-/// The host name in what `CLUSTER SLOTS` adds to a node.
-fn hostname(more: &Value) -> Option<&str> {
-    let words: Vec<&Value> = match more {
-        Value::Map(pairs) => pairs.iter().flat_map(|(key, value)| [key, value]).collect(),
-        other => array(other)?.iter().collect(),
-    };
-    let mut pairs = words.chunks_exact(2);
-    let pair = pairs.find(|pair| text(pair[0]) == Some("hostname"))?;
-    text(pair[1]).filter(|name| !name.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn told(ranges: &[(u16, u16, &str)]) -> Told {
-        let range = |&(first, last, id): &(u16, u16, &str)| {
-            let (primary, id) = ((id.to_owned(), 6379), id.to_owned());
-            (first, Range { last, primary, id })
-        };
-        ranges.iter().map(range).collect()
-    }
 
     const HERE: Detour = Detour {
         asking: false,
@@ -985,25 +851,5 @@ mod tests {
         let ask = Redirect::Ask { to: there() };
         assert_eq!(by(&ask, 1), Next::Now(ASKING));
         assert_eq!(by(&ask, 0), Next::Fail);
-    }
-
-    #[test]
-    fn slot_without_its_primary_is_in_doubt() {
-        let before = told(&[(0, 99, "a"), (100, 199, "b")]);
-        let by = |now: &[(u16, u16, &str)]| changed(&before, &told(now)).to_vec();
-        assert!(by(&[(0, 99, "a"), (100, 16_383, "b")]).is_empty());
-        assert!(by(&[(0, 49, "a"), (50, 99, "a"), (100, 199, "b")]).is_empty());
-        assert_eq!(by(&[(0, 99, "a"), (100, 199, "c")]), [100..=199]);
-        assert_eq!(
-            by(&[(0, 9, "a"), (10, 10, "b"), (11, 99, "a"), (100, 199, "b")]),
-            [10..=10]
-        );
-        assert_eq!(by(&[(0, 150, "a"), (151, 199, "b")]), [100..=150]);
-        // No node has them for now.
-        assert_eq!(by(&[(10, 99, "a")]), [0..=9, 100..=199]);
-        assert_eq!(
-            by(&[(0, 49, "a"), (120, 149, "b")]),
-            [50..=99, 150..=199, 100..=119]
-        );
     }
 }

@@ -18,13 +18,14 @@ use tokio::sync::mpsc;
 use self::probe::{Membership, Messages, Talk, Told, has_slot};
 use super::address::Address;
 use super::address::quorum::QuorumAddress;
-use super::cluster::{ToldNode, is_alone, read_nodes};
+use super::cluster::is_alone;
 use super::connection::dial::Dial;
 use super::connection::handshake::is_of_cluster;
 use super::connection::sentinel::Sentinels;
 use super::fault::{refusal, silent};
 use super::protocol::{INDEX, MARK, MARK_ID, WrittenMark};
 use super::scripts::NodeTerms;
+use super::slots::{self, ToldNode};
 use crate::clock::Clock;
 use crate::doctor::{
     ClockFacts, ClusterFacts, Examination, Examined, Facts, Fields, IndexedKey, MarkFacts,
@@ -129,8 +130,8 @@ async fn nodes(talk: &Talk<'_>) -> Result<Option<Option<Vec<ToldNode>>>, StoreEr
         return Ok(None);
     }
     let told = talk.refusable(cmd("CLUSTER").arg("SLOTS")).await?.ok();
-    let told = told.and_then(|told| read_nodes(&told, talk.dial.address));
-    Ok(Some(told))
+    let told = told.and_then(|told| slots::read(&told, talk.dial.address));
+    Ok(Some(told.map(|(told, _)| slots::nodes(told))))
 }
 
 /// Examines the nodes of a cluster at once: those that were told, else those of the URL. A node that cannot be reached is a fact.

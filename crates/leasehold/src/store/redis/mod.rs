@@ -13,6 +13,7 @@
 //! | [`cluster`] | which server has a name; the nodes of a cluster |
 //! | [`connection`] | makes, keeps and replaces a connection; which thread does its work |
 //! | [`pipeline`] | steps until a connection takes them, and until they are answered; requests in flight |
+//! | [`slots`] | which node of a cluster has which slot, as a node tells it |
 //! | [`protocol`] | what scripts and clients share: keys, words, steps as arguments, answers as replies, messages |
 //! | [`scripts`] | the scripts, and in which form one is sent |
 //! | [`resp`] | Redis' protocol, as bytes |
@@ -39,6 +40,7 @@ mod resp;
 mod scripts;
 #[cfg(feature = "entries")]
 mod server_time;
+mod slots;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "timestamp")]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use leasehold_core::{Block, LockName, Owner, Step};
+use leasehold_core::{LockName, Owner, Step};
 
 use super::client::{Client, Fate};
 use super::rare::Rare;
@@ -280,7 +280,7 @@ impl Simulation {
                         && let Notice::Granted { wake, .. } = &mut notice
                     {
                         // Another node has the slot now.
-                        (wake.fence, wake.block) = (None, Block::ONE);
+                        *wake = wake.clone().without_fence();
                     }
                     let granted = match &notice {
                         Notice::Granted { wake, .. } => Some(wake.clone()),
