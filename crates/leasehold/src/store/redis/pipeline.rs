@@ -24,6 +24,7 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
@@ -44,7 +45,7 @@ use super::resp::Command;
 use super::scripts::{Counters, Form, Scripts};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::contract::{Answer, Done, limit_of};
+use crate::store::contract::{Done, limit_of};
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 
 /// Up to this many steps are sent at once, of all kinds. More steps are sent kind by kind, so that the server
@@ -185,7 +186,7 @@ pub(super) struct PendingReply {
     /// The lock of the step.
     pub(super) name: LockName,
     /// Taken when the step is answered (SQ1).
-    done: Option<Done>,
+    pub(super) done: Option<Done>,
     until: Moment,
     limit: Duration,
     /// How often a node of a cluster has sent the step elsewhere.
@@ -310,10 +311,13 @@ impl Queue {
         } else if waiting > FEW {
             contents.next_batch().into_iter().collect()
         } else {
-            let kinds = Kind::ALL.into_iter();
-            kinds
-                .filter_map(|kind| contents.take_batch(kind, u64::MAX))
-                .collect::<Vec<_>>()
+            let mut batches = Vec::with_capacity(Kind::ALL.len());
+            for kind in Kind::ALL {
+                if let Some(batch) = contents.take_batch(kind, u64::MAX) {
+                    batches.push(batch);
+                }
+            }
+            batches
         };
         (!batches.is_empty()).then_some(Action::Send(batches))
     }
@@ -326,28 +330,12 @@ impl Queue {
         }
     }
 
-    /// Delivers the answers to a batch, in its order. Returns the callers of the steps without an answer: they are to be sent elsewhere.
-    pub(super) fn answer(
-        &self,
-        id: u64,
-        answers: impl IntoIterator<Item = Option<Answer>>,
-    ) -> Vec<PendingReply> {
-        let waiting = {
-            let batches = &mut self.lock().in_flight;
-            let place = batches.iter().position(|pending| pending.id == id);
-            // None if the connection was given up before.
-            place.map(|place| batches.swap_remove(place).waiting)
-        };
-        let mut elsewhere = Vec::new();
-        let answers = waiting.unwrap_or_default().into_iter().zip(answers);
-        Done::answer_all(answers.filter_map(|(waiting, answer)| {
-            if let Some(answer) = answer {
-                return Some((waiting.done?, answer));
-            }
-            elsewhere.push(waiting);
-            None
-        }));
-        elsewhere
+    /// Takes the callers of the steps of a batch that was answered, in its order. None if the connection was given up before.
+    pub(super) fn callers(&self, id: u64) -> Vec<PendingReply> {
+        let batches = &mut self.lock().in_flight;
+        let place = batches.iter().position(|pending| pending.id == id);
+        let batch = place.map(|place| batches.swap_remove(place));
+        batch.map_or_else(Vec::new, |batch| batch.waiting)
     }
 
     /// Takes all steps that were not sent: another server is to execute them.
@@ -1159,13 +1147,11 @@ impl BatchInFlight {
     /// All steps of a batch. Their places go into the memory of `steps`.
     fn new(batch: Batch, form: Form, mut steps: Vec<usize>) -> Self {
         let (kind, count) = (batch.kind, batch.steps.len());
-        let mut answers = Vec::new();
-        answers.resize_with(count, || None);
         steps.clear();
         steps.extend(0..count);
         Self {
             batch,
-            answers,
+            answers: iter::repeat_with(|| None).take(count).collect(),
             part: Part { kind, form, steps },
             heard: Vec::new(),
             left: Vec::new(),

@@ -498,24 +498,27 @@ impl Shared {
         } = completed;
         let mut redirected = Vec::new();
         let (way, may_redirect) = (batch.detour, matches!(self.part, Part::Cluster(_)));
-        let answers = answers.into_iter().flatten().zip(batch.steps);
-        let answers = answers.map(|(answer, (_, step))| match answer {
-            Err(error) => {
-                if let Some(redirect) = Redirect::of(&error).filter(|_| may_redirect) {
-                    redirected.push((redirect, step));
-                    return None;
+        let callers = self.queue.callers(batch.id).into_iter();
+        let answers = callers.zip(answers).zip(batch.steps);
+        Done::answer_all(answers.filter_map(|((waiting, answer), (_, step))| {
+            let answer = match answer? {
+                Err(error) => {
+                    if let Some(redirect) = Redirect::of(&error).filter(|_| may_redirect) {
+                        redirected.push((redirect, step, waiting));
+                        return None;
+                    }
+                    Err(self.verdict(&error))
                 }
-                Some(Err(self.verdict(&error)))
-            }
-            Ok(reply) => Some(match &unconfirmed {
-                Some((kind, why)) if matches!(reply, Reply::Held(_)) => {
-                    Err(StoreError::new(self.queue.label(), *kind, why).unknown())
-                }
-                _ => Ok(reply),
-            }),
-        });
-        let elsewhere = self.queue.answer(batch.id, answers);
-        for ((redirect, step), waiting) in redirected.into_iter().zip(elsewhere) {
+                Ok(reply) => match &unconfirmed {
+                    Some((kind, why)) if matches!(reply, Reply::Held(_)) => {
+                        Err(StoreError::new(self.queue.label(), *kind, why).unknown())
+                    }
+                    _ => Ok(reply),
+                },
+            };
+            Some((waiting.done?, answer))
+        }));
+        for (redirect, step, waiting) in redirected {
             if let Some(cluster) = self.cluster() {
                 cluster.follow(&self.address, redirect, step, way, waiting);
             }

@@ -11,7 +11,17 @@ use std::time::Duration;
 use leasehold_core::quorum::{Proposal, QuorumTerms};
 use leasehold_core::{Block, ClientId, Fence, Fences, Mode, Owner, Step, Ttl};
 
+use super::Queue;
 use crate::clock::Moment;
+use crate::store::contract::{Answer, Done};
+
+impl Queue {
+    /// Delivers the answers to a batch, as the connection does.
+    fn answer(&self, id: u64, answers: impl IntoIterator<Item = Option<Answer>>) {
+        let callers = self.callers(id).into_iter().zip(answers);
+        Done::answer_all(callers.filter_map(|(waiting, answer)| Some((waiting.done?, answer?))));
+    }
+}
 
 fn at(millis: u64) -> Moment {
     Moment::from_micros(1_000_000 + millis * 1_000)
