@@ -86,10 +86,8 @@ pub(super) enum Order {
     /// The renewal is due, or the server was replaced.
     Renew,
     Extend(Ttl, OrderReply),
-    /// Without a reply if the user dropped the hold.
-    Release(Option<OrderReply>),
-    /// Ends the hold after this time, and not before.
-    Keep(Ttl, OrderReply),
+    /// Ends the hold: at once, or after this time and not before. Without a reply if the user dropped the hold.
+    End(Option<Ttl>, Option<OrderReply>),
     /// The client was closed.
     Close,
 }
@@ -196,7 +194,7 @@ impl TimestampHold {
     /// # Cancel safety
     /// Dropping the future does not stop the release.
     pub async fn release(self) -> Result<(), Error> {
-        self.order(|reply| Order::Release(Some(reply))).await
+        self.order(|reply| Order::End(None, Some(reply))).await
     }
 
     /// Ends the hold, but the lock stays taken for `keep` from now. No client repeats the work until then. A hold that was lost cannot be
@@ -212,7 +210,8 @@ impl TimestampHold {
     /// releases the lock.
     pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
         let keep = Ttl::new(keep)?;
-        self.order(|reply| Order::Keep(keep, reply)).await
+        self.order(|reply| Order::End(Some(keep), Some(reply)))
+            .await
     }
 
     async fn order(&self, order: impl FnOnce(OrderReply) -> Order) -> Result<(), Error> {
@@ -312,11 +311,10 @@ impl Keeper {
                     }
                     drop(reply.send(answer));
                 }
-                Order::Release(reply) => return self.release(reply).await,
-                Order::Keep(keep, reply) => return self.keep(keep, reply).await,
+                Order::End(keep, reply) => return self.end(keep, reply).await,
                 Order::Close => {
                     self.lose(LossCause::Closed);
-                    return self.release(None).await;
+                    return self.end(None, None).await;
                 }
             }
         }
@@ -338,7 +336,7 @@ impl Keeper {
         tokio::select! {
             biased;
             // None: the hold was dropped.
-            order = self.orders.recv() => order.unwrap_or(Order::Release(None)),
+            order = self.orders.recv() => order.unwrap_or(Order::End(None, None)),
             _ = engine.closing() => Order::Close,
             () = to_be_confirmed => Order::Renew,
             () = engine.clock.sleep_until(wake) => Order::Renew,
@@ -373,7 +371,8 @@ impl Keeper {
             self.state.send_modify(|state| {
                 (state.valid_until, state.is_to_be_confirmed) = (until, false);
             });
-            let mut asking = Box::pin(self.key.clone().asking(step, false));
+            let key = self.key.clone();
+            let mut asking = Box::pin(async move { key.asking(step, false).await });
             let answer = tokio::select! {
                 biased;
                 answer = &mut asking => answer,
@@ -528,84 +527,68 @@ impl Keeper {
         }
     }
 
-    /// Releases the lock, once: a release that may have been executed is not repeated (T7).
-    async fn release(mut self, mut reply: Option<OrderReply>) {
-        let clock = self.key.engine.clock.clone();
+    /// Ends the hold: now, or `keep` from now.
+    ///
+    /// A release that may have been executed is not repeated (T7), and its caller hears of the first failure. A lock that is to be kept is
+    /// asked for as long as it is ours; after that it is left alone. Nobody works under it any more, so what cannot be written is no loss:
+    /// the deadline that stands there holds.
+    async fn end(mut self, keep: Option<Ttl>, mut reply: Option<OrderReply>) {
+        let engine = self.key.engine.clone();
+        let mut end = keep.map(|keep| engine.clock.now().after(keep.get()));
+        let (mut failure, mut moved) = (None, false);
         let mut backoff = Backoff::new(AGAIN, PAUSE);
-        let mut tell = |answer| {
+        let mut tell = |verdict| {
             if let Some(reply) = reply.take() {
                 // Fails if the caller has gone.
-                drop(reply.send(answer));
+                drop(reply.send(verdict));
             }
         };
         loop {
             if self.is_overdue() {
-                return tell(Err(self.overdue()));
+                return tell(Err(failure.unwrap_or_else(|| self.overdue())));
             }
-            let mine = self.mine.clone();
-            match self.key.clone().asking(Step::Release { mine }, true).await {
-                Ok(Reply::Released) => return tell(Ok(())),
+            let left = end.and_then(|end| Ttl::new(end.since(engine.clock.now())).ok());
+            if left.is_none() {
+                // It was kept for as long as it should be, by the deadline that it had.
+                (end, failure) = (None, None);
+            }
+            let answer = if let Some(left) = left {
+                self.ask_to_end(left).await
+            } else {
+                let mine = self.mine.clone();
+                self.key.asking(Step::Release { mine }, true).await
+            };
+            // At once, but only once in a row.
+            moved = matches!(answer, Ok(Reply::Again { .. })) && !moved;
+            match answer {
+                Ok(Reply::Held { .. } | Reply::Released) => return tell(Ok(())),
+                Ok(Reply::Again { .. }) if moved => continue,
+                Ok(Reply::Again { .. }) => {}
                 Ok(Reply::NotHeld { content, at_us }) => {
-                    return tell(Err(self.not_held(&content, at_us)));
+                    // The earlier request may have been executed, and its hold may have ended as intended: this is not known.
+                    let unknown = failure.filter(may_have_taken_effect);
+                    let lost = unknown.unwrap_or_else(|| self.not_held(&content, at_us));
+                    return tell(Err(lost));
                 }
                 Ok(other) => return tell(Err(self.key.refused(&other))),
-                Err(error) => {
+                Err(error) if left.is_none() => {
                     let was_refused = is_transient(&error) && !may_have_taken_effect(&error);
                     tell(Err(error));
-                    if !was_refused || self.key.engine.is_closed() {
+                    if !was_refused {
                         return;
                     }
                 }
-            }
-            clock.sleep(backoff.pause()).await;
-        }
-    }
-
-    /// Lets it end `keep` from now, and tries for as long as it is ours; after that it is left alone. Nobody works under it any
-    /// more, so what cannot be written is no loss: the deadline that stands there holds.
-    async fn keep(mut self, keep: Ttl, reply: OrderReply) {
-        let engine = self.key.engine.clone();
-        let end = engine.clock.now().after(keep.get());
-        let mut backoff = Backoff::new(AGAIN, PAUSE);
-        let (mut failure, mut moved) = (None, false);
-        let answer = loop {
-            if self.is_overdue() {
-                break failure.map_or_else(|| Err(self.overdue()), Err);
-            }
-            let Ok(rest) = Ttl::new(end.since(engine.clock.now())) else {
-                // It was kept for as long as it should be, by the deadline that it had.
-                return self.release(Some(reply)).await;
-            };
-            match self.ask_to_end(rest).await {
-                Ok(Reply::Held { .. }) => break Ok(()),
-                Ok(Reply::NotHeld { content, at_us }) => {
-                    break match failure {
-                        // The earlier request may have been executed, and its hold may have ended as intended: this is not known.
-                        Some(error) if may_have_taken_effect(&error) => Err(error),
-                        _ => Err(self.not_held(&content, at_us)),
-                    };
-                }
-                // At once, but only once in a row.
-                Ok(Reply::Again { .. }) if !moved => {
-                    moved = true;
-                    continue;
-                }
-                Ok(Reply::Again { .. }) => {}
-                Ok(other) => break Err(self.key.refused(&other)),
                 Err(error) => failure = Some(after(failure, error)),
             }
-            moved = false;
             if engine.is_closed() {
-                break Err(failure.unwrap_or_else(|| StoreError::closed().into()));
+                return tell(Err(failure.unwrap_or_else(|| StoreError::closed().into())));
             }
             tokio::select! {
                 biased;
                 _ = engine.closing() => {}
                 () = engine.clock.sleep(backoff.pause()) => {}
             }
-        };
-        // Fails if the caller has gone.
-        drop(reply.send(answer));
+        }
     }
 
     /// Asks once to let it end `rest` from now.
@@ -618,7 +601,7 @@ impl Keeper {
         let (step, known) = self.extension(to, least);
         let answer = tokio::select! {
             biased;
-            answer = self.key.clone().asking(step, true) => answer,
+            answer = self.key.asking(step, true) => answer,
             // It may be carried out yet, and then ends by its deadline, as it should.
             () = clock.sleep_until(until) => Err(self.key.unanswered()),
         };
@@ -641,7 +624,7 @@ pub(super) struct Key {
 
 impl Key {
     /// Takes a step on the client's thread. The last step of a hold has no shorter limit, since no step has to follow it within the TTL.
-    pub(super) async fn asking(self, step: Step, is_last: bool) -> Result<Reply, Error> {
+    pub(super) async fn asking(&self, step: Step, is_last: bool) -> Result<Reply, Error> {
         let ask = TimestampRequest {
             unit: self.unit,
             step,

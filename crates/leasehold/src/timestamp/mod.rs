@@ -276,10 +276,7 @@ impl AcquireTask {
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
         loop {
             let sent = clock.now();
-            let asking = self
-                .key
-                .clone()
-                .asking(Step::Acquire { ttl: self.ttl }, false);
+            let asking = self.key.asking(Step::Acquire { ttl: self.ttl }, false);
             let pause = match asking.await {
                 Ok(Reply::Held { deadline, at_us }) => {
                     let (key, granted) = (self.key.clone(), (deadline, at_us));
