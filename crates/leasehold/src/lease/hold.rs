@@ -352,10 +352,15 @@ impl Hold {
         cause.map(|cause| self.lost(cause))
     }
 
+    /// Whether it has a fence. A timestamp lock has none.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fence != Fence::new(0)
+    }
+
     pub(crate) fn lost(&self, cause: LossCause) -> Lost {
         Lost {
             name: self.name.as_str().to_owned(),
-            fence: Some(self.fence),
+            fence: self.is_fenced().then_some(self.fence),
             cause,
             replaced: self.state().doubt.as_ref().and_then(|doubt| doubt.replaced),
         }
