@@ -1,4 +1,5 @@
-//! The keeper of a lease: when it is renewed next, and the latest deadline that is certain.
+//! The keeper of a lease: when it is renewed next, and the latest deadline that is certain. It keeps mutexes in the machine, and timestamp
+//! locks beside it.
 //!
 //! # Invariants
 //!
@@ -8,13 +9,13 @@
 //! - **RN3** An answer for a lease that is over changes nothing. If it says *held*, the lock is released: the renewal was executed after the
 //!   client had given the lease up.
 //! - **RN4** While an unanswered request may still be executed, no deadline is later than its TTL allows: executed after a longer renewal, it
-//!   would shorten the lease without notice.
+//!   would shorten the lease without notice. Not that of a timestamp lock: it names the values that it may overwrite (T7).
 //! - **RN5** At most [`AT_ONCE`] automatic renewals are under way, so many renewals that are due together do not delay other requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Held, HolderView, Reply, Step, Ttl};
+use leasehold_core::{Held, HolderView, Reply, Ttl};
 use tokio::sync::oneshot;
 
 use super::hold::Hold;
@@ -29,23 +30,23 @@ use crate::store::Answer;
 pub(super) const AT_ONCE: usize = 32;
 
 /// One lease and its renewals.
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     pub(super) hold: Arc<Hold>,
     /// The TTL of each renewal.
-    pub(super) ttl: Ttl,
+    pub(crate) ttl: Ttl,
     /// The grant was shorter than the requested TTL: the lease is renewed once, also if it does not renew itself.
     owed: bool,
     /// When the next renewal is due. While one is under way: when it is, if that one succeeds.
     renew_at: Moment,
     /// The renewal under way (RN1).
-    pub(super) under_way: Option<Renewal>,
+    pub(crate) under_way: Option<Renewal>,
     /// Due, but too many renewals are under way (RN5).
     pub(super) is_in_backlog: bool,
     /// The last renewal failed.
     failed: bool,
     confirmed: Confirmed,
     /// The callers of `extend`: those of the renewal under way, then those who share the next one.
-    pub(super) callers: Vec<ExtendReply>,
+    pub(crate) callers: Vec<ExtendReply>,
     backoff: Backoff,
     /// Its timer (RN2).
     pub(super) ticket: Option<Ticket>,
@@ -56,10 +57,10 @@ pub(super) struct Keeper {
 }
 
 /// A renewal under way.
-pub(super) struct Renewal {
+pub(crate) struct Renewal {
     /// When it was made, before it is sent.
-    pub(super) sent: Moment,
-    pub(super) ttl: Ttl,
+    pub(crate) sent: Moment,
+    pub(crate) ttl: Ttl,
     /// How many callers of `extend` it is for.
     pub(super) callers: u32,
 }
@@ -88,10 +89,10 @@ const LATE_REQUEST: Duration = Duration::from_secs(30);
 const INDEX_AGAIN: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The answer channel of a caller of `extend`.
-pub(super) type ExtendReply = oneshot::Sender<Result<(), Error>>;
+pub(crate) type ExtendReply = oneshot::Sender<Result<(), Error>>;
 
 /// Answers the callers of `extend`.
-pub(super) fn tell(callers: Vec<ExtendReply>, verdict: &Result<(), Error>) {
+pub(crate) fn tell(callers: Vec<ExtendReply>, verdict: &Result<(), Error>) {
     for caller in callers {
         drop(caller.send(verdict.clone()));
     }
@@ -108,7 +109,7 @@ impl LateRequest {
 
 impl Keeper {
     pub(super) fn new(hold: Arc<Hold>, now: Moment) -> Self {
-        let ttl = hold.ttl;
+        let (ttl, is_fenced) = (hold.ttl, hold.is_fenced());
         Self {
             renew_at: hold.deadline().before(hold.lasts.get() * 2 / 3),
             owed: hold.lasts < ttl,
@@ -120,7 +121,7 @@ impl Keeper {
             under_way: None,
             is_in_backlog: false,
             callers: Vec::new(),
-            backoff: backoff(ttl),
+            backoff: backoff(ttl, is_fenced),
             ticket: None,
             indexed_at: None,
         }
@@ -157,8 +158,8 @@ impl Keeper {
     }
 
     /// Each renewal from now on is for `ttl`.
-    pub(super) fn ask_for(&mut self, ttl: Ttl) {
-        (self.ttl, self.backoff) = (ttl, backoff(ttl));
+    pub(crate) fn ask_for(&mut self, ttl: Ttl) {
+        (self.ttl, self.backoff) = (ttl, backoff(ttl, self.hold.is_fenced()));
     }
 
     /// The store has answered a renewal for `ttl` that was sent at `sent`. The error is the cause of a loss, and whether the store still
@@ -181,6 +182,17 @@ impl Keeper {
             }
             _ => return Err((LossCause::NotHeld(None), false)),
         };
+        let renewed = self.confirmed(sent, ttl, now);
+        renewed.map(|()| held).map_err(|cause| (cause, true))
+    }
+
+    /// A renewal for `ttl` that was sent at `sent` was confirmed. The error is the cause of a loss meanwhile.
+    pub(crate) fn confirmed(
+        &mut self,
+        sent: Moment,
+        ttl: Ttl,
+        now: Moment,
+    ) -> Result<(), LossCause> {
         let counted = self.counted(ttl, now);
         // A renewal that was only a confirmation does not change this.
         self.owed = ttl < self.ttl && (self.owed || !self.is_only_confirmed());
@@ -188,14 +200,13 @@ impl Keeper {
         self.confirmed = Confirmed::Yes;
         self.renew_at = self.due_after(sent, ttl, now);
         self.backoff.reset();
-        let renewed = self.hold.renew_until(deadline(sent, counted));
-        renewed.map(|()| held).map_err(|cause| (cause, true))
+        self.hold.renew_until(deadline(sent, counted))
     }
 
     /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.
-    pub(super) fn failed(&mut self, ttl: Ttl, error: &StoreError, now: Moment) {
+    pub(crate) fn failed(&mut self, ttl: Ttl, error: &StoreError, now: Moment) {
         self.failed = true;
-        self.renew_at = if self.confirmed == Confirmed::AskedBefore {
+        self.renew_at = if self.asked_before() {
             now
         } else {
             now.after(self.backoff.pause())
@@ -203,7 +214,7 @@ impl Keeper {
         if self.confirmed != Confirmed::Yes {
             self.confirmed = Confirmed::No;
         }
-        if error.may_have_taken_effect {
+        if error.may_have_taken_effect && self.hold.is_fenced() {
             self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
         }
         self.hold.doubt(error.to_string());
@@ -241,9 +252,14 @@ impl Keeper {
         only_confirmed.then(left).flatten().unwrap_or(self.ttl)
     }
 
+    /// Whether the server was replaced since the renewal under way was sent.
+    pub(crate) fn asked_before(&self) -> bool {
+        self.confirmed == Confirmed::AskedBefore
+    }
+
     /// Whether the old server may have confirmed the lease by this answer to a renewal.
     pub(super) fn told_by_the_old(&self, answer: &Answer) -> bool {
-        self.confirmed == Confirmed::AskedBefore && matches!(answer, Ok(Reply::Held(_)))
+        self.asked_before() && matches!(answer, Ok(Reply::Held(_)))
     }
 
     /// The trusted part of an answer to a renewal. If the old server has confirmed the lease, the new server may not have it (L4).
@@ -255,8 +271,8 @@ impl Keeper {
         }
     }
 
-    /// A renewal is about to be sent, for the callers of `extend` and for the lease itself. Returns the step.
-    pub(super) fn begin(&mut self, now: Moment) -> Step {
+    /// A renewal is about to be sent, for the callers of `extend` and for the lease itself. Returns its TTL.
+    pub(crate) fn begin(&mut self, now: Moment) -> Ttl {
         let ttl = self.asks_for(now);
         // The deadline is at most the one that this renewal would set, whatever its outcome (L1). Set it first, since the loss is reported
         // then (RN2).
@@ -268,11 +284,7 @@ impl Keeper {
             callers: u32::try_from(self.callers.len()).unwrap_or(u32::MAX),
         });
         self.renew_at = self.due_after(now, ttl, now);
-        Step::Extend {
-            owner: self.hold.owner.clone(),
-            ttl,
-            fence: Some(self.hold.grant),
-        }
+        ttl
     }
 
     /// Whether its name has to be put into the index at this renewal. Remembers it.
@@ -329,11 +341,13 @@ impl Keeper {
     }
 }
 
-/// Pauses between attempts to renew a lease of `ttl`.
-fn backoff(ttl: Ttl) -> Backoff {
-    let (first, limit) = (ttl.get() / 20, ttl.get() / 6);
-    Backoff::new(
-        first.min(Duration::from_millis(50)),
-        limit.min(Duration::from_secs(1)),
-    )
+/// Pauses between attempts to renew a lease of `ttl`. Each attempt may add a value to those of a timestamp lock: some fifty at most.
+fn backoff(ttl: Ttl, is_fenced: bool) -> Backoff {
+    let limit = if is_fenced {
+        (ttl.get() / 6).min(Duration::from_secs(1))
+    } else {
+        (ttl.get() / 50).max(Duration::from_millis(100))
+    };
+    let first = (ttl.get() / 20).min(Duration::from_millis(50));
+    Backoff::new(first, limit)
 }

@@ -1057,7 +1057,11 @@ impl Machine {
             self.effects.push(Effect::Extended(callers, Err(verdict)));
             return;
         }
-        let step = keeper.begin(self.now);
+        let step = Step::Extend {
+            owner: owner.clone(),
+            ttl: keeper.begin(self.now),
+            fence: Some(hold.grant),
+        };
         if keeper.is_to_be_indexed(self.now) {
             self.effects.push(Effect::Index(hold.name.clone()));
         }
