@@ -430,8 +430,6 @@ pub(crate) fn lost<T: Debug>(result: Result<T, Error>) -> Lost {
     }
 }
 
-/// The failure of the store that this call reports.
-#[track_caller]
 /// Waits until each of these leases is told that it was lost.
 pub(crate) async fn all_are_lost(leases: Vec<Lease>) {
     for lease in leases {
@@ -456,6 +454,8 @@ pub(crate) async fn all_are_confirmed(leases: Vec<Lease>) -> Vec<Fence> {
     fences
 }
 
+/// The failure of the store that this call reports.
+#[track_caller]
 pub(crate) fn store_error<T: Debug>(result: Result<T, Error>) -> StoreError {
     match result {
         Err(Error::Store(error)) => error,
