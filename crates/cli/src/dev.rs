@@ -1,4 +1,4 @@
-//! `leasehold dev`: a private server for trying things. It always ends with its user.
+//! `leasehold dev`: a private server, cluster or primary with sentinels for trying things. It always ends with its user.
 //!
 //! Three processes: this one, a guardian, and the server. The guardian is this program in its own session, and
 //! the server's parent; the server dies with it. The guardian ends the server when its stdin closes, which
@@ -109,7 +109,12 @@ pub(crate) fn dev(args: &Dev) -> Result<Exit, Exit> {
         }
         in_runtime(run(command, program))
     } else if io::stdout().is_terminal() {
-        in_runtime(foreground(server))
+        let what = match (args.cluster, args.sentinel) {
+            (true, _) => "a private cluster of three primaries runs",
+            (_, true) => "a private primary with a replica and three sentinels runs",
+            _ => "a private server runs",
+        };
+        in_runtime(foreground(server, what))
     } else {
         hand_over(server, owner)
     }
@@ -201,9 +206,9 @@ fn hand_over(server: GuardedServer, owner: Option<CallingShell>) -> Result<Exit,
 }
 
 /// Keeps the server until Ctrl-C.
-async fn foreground(mut server: GuardedServer) -> Result<Exit, Exit> {
+async fn foreground(mut server: GuardedServer, what: &str) -> Result<Exit, Exit> {
     let mut signals = Signals::catch()?;
-    say("a private server runs here until Ctrl-C; in another shell, type");
+    say(&format!("{what} here until Ctrl-C; in another shell, type"));
     output::write(format!("export LEASEHOLD_URL={}\n", server.url).as_bytes())?;
     // The guardian writes no more, and is a child: its end is a signal.
     let mut changes = signal(SignalKind::child())?;

@@ -259,6 +259,8 @@ in cluster mode => leave the database out of the URL: a cluster has none but 0
 DB index => choose a database that the server has: redis-cli CONFIG GET databases
 holds no mark => find out what wrote the key, and delete it there
 WRONGTYPE => look at the type of the key; another program may use it
+replicas confirmed it within => bring the replicas back (redis-cli INFO replication lists them), or ask for fewer: replicas=K in the URL. Until then each request fails; the primary may keep the lock for this request until its TTL ends
+not write it to its disk => look at the disk of the primary, or leave fsync out of the URL. The primary may keep the lock for this request until its TTL ends
 closed the connection, and said => ask who runs this server, or a proxy before it";
 
 /// Said of sentinels that refuse their login.

@@ -49,7 +49,7 @@ pub(crate) fn crc16(text: &str) -> u16 {
     })
 }
 
-/// What each first byte adds to the rest of a [`crc16`].
+/// The remainders that [`crc16`] looks up: one for each value of its upper byte.
 const CRC: [u16; 256] = {
     let (mut table, mut at, mut byte) = ([0; 256], 0, 0_u16);
     while byte < 256 {

@@ -93,6 +93,24 @@ pub(super) fn mode(facts: &ServerFacts) -> Judged {
     }
 }
 
+/// ElastiCache for Valkey 9.0 or newer in cluster mode may write each change to a log before it answers. `INFO` and `CONFIG` do not show it.
+fn may_have_log(facts: &ServerFacts) -> bool {
+    let version = facts.info("valkey_version").unwrap_or_default();
+    let major = version.split('.').next().and_then(|text| text.parse().ok());
+    facts.info("os") == Some("Amazon ElastiCache")
+        && facts.mode() == Some("cluster")
+        && major.is_some_and(|major: u32| major >= 9)
+}
+
+/// Where a user of ElastiCache looks up the log.
+const EFFECTIVE_DURABILITY: &str = "aws elasticache describe-replication-groups shows EffectiveDurability: with \"sync\" no granted lock is forgotten, with \"async\" up to 10 s of them are, with \"disabled\" all that no replica has. A serverless cache has no such log";
+
+/// The log of ElastiCache decides, which no reply shows.
+const HIDDEN_LOG: Unjudged = Unknown(
+    "this is ElastiCache, which does not tell its clients whether it writes locks to its log before it answers",
+    Some(EFFECTIVE_DURABILITY),
+);
+
 /// It came up within the TTL, so it may have forgotten locks that are still held.
 pub(super) fn restart(facts: &ServerFacts) -> Judged {
     if facts.mode() == Some("cluster") && facts.role() != Some("master") {
@@ -104,6 +122,9 @@ pub(super) fn restart(facts: &ServerFacts) -> Judged {
         facts.info("aof_enabled") == Some("1") && facts.config("appendfsync") == Some("always");
     if uptime >= facts.ttl.as_secs() || is_durable {
         return ok(format!("up for {uptime} s"));
+    }
+    if may_have_log(facts) {
+        return Err(HIDDEN_LOG);
     }
     let text = format!(
         "restarted {uptime} s ago: locks granted before may be forgotten while their holders work on"
@@ -256,6 +277,9 @@ const KEEP: &str = "appendonly yes and appendfsync always; or start it again onl
 
 /// A restart forgets locks.
 pub(super) fn persistence(facts: &ServerFacts) -> Judged {
+    if may_have_log(facts) {
+        return Err(HIDDEN_LOG);
+    }
     let has_log = facts.info("aof_enabled").map(|on| on == "1");
     let has_log = has_log.or_else(|| Some(facts.config("appendonly")? == "yes"));
     if !has_log.ok_or(NO_PERSISTENCE)? {
@@ -354,6 +378,9 @@ pub(super) fn unconfirmed_writes(facts: &ServerFacts) -> Judged {
     }
     if facts.info("min_slaves_good_slaves").is_some() {
         return ok("writes stop when replicas are missing (min-replicas-to-write)");
+    }
+    if may_have_log(facts) {
+        return Err(HIDDEN_LOG);
     }
     let text = format!(
         "connected_slaves={count}, and writes do not wait for them: a failover may forget the newest locks"
@@ -561,6 +588,7 @@ pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
         };
         let fix = match kind {
             StoreErrorKind::Denied => acl,
+            StoreErrorKind::Misconfigured => "change what the message names",
             _ => "this should not be: please report it, with what the server says of itself",
         };
         return graded(FAIL, text, fix);

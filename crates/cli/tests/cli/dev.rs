@@ -257,6 +257,20 @@ fn at_a_terminal_it_runs_until_ctrl_c() {
     assert!(!shell.shown().contains("went on"), "{}", shell.shown());
     nothing_is_left(&store);
 
+    for (option, what) in [
+        (
+            "--cluster",
+            "a private cluster of three primaries runs here",
+        ),
+        ("--sentinel", "a replica and three sentinels runs here"),
+    ] {
+        let mut dev = session(&store, &["leasehold", "dev", option]);
+        dev.until(what);
+        dev.press("\x03");
+        dev.end();
+        nothing_is_left(&store);
+    }
+
     // When the server ends, `leasehold dev` ends too.
     let mut dev = session(&store, &["leasehold", "dev"]);
     dev.until("/redis.sock");

@@ -133,6 +133,23 @@ fn what_a_server_says_before_it_closes_comes_with_a_step_that_fits() {
     }
 }
 
+/// The lock may be taken at the primary, and no attempt succeeds before the replicas are back.
+#[test]
+fn a_grant_that_no_replica_confirms_comes_with_what_to_repair() {
+    let (store, server) = (Store::local(), RedisServer::start());
+    let url = format!("{}?replicas=1&replicas_timeout=50ms", server.url());
+    let done = store.leasehold("run -n x true").env("LEASEHOLD_URL", &url);
+    let done = done.is(
+        69,
+        &[
+            "0 of 1 replicas confirmed it within 50.0ms; the primary has executed it",
+            "next    bring the replicas back",
+            "until its TTL ends",
+        ],
+    );
+    assert!(!done.stderr.contains("try again"), "{done:?}");
+}
+
 #[test]
 fn passwords_and_databases_are_advised_where_they_belong() {
     let store = Store::local();

@@ -246,7 +246,7 @@ impl Campaign {
         }
     }
 
-    /// Whether replicas take over, and no other fault may explain a stray write.
+    /// Whether the nemesis causes failovers only, so that a stray write has no other cause.
     fn is_punctual(&self, settings: &Storm) -> bool {
         settings.has_fleet() && self.kind != CampaignKind::Storm
     }
@@ -265,7 +265,7 @@ impl Campaign {
         Fleet::watched(settings.locks, replicas, confirms)
     }
 
-    /// What happens to them.
+    /// The faults that the nemesis causes at these servers.
     fn faults_of_a_fleet(&self, settings: &Storm) -> Vec<FaultKind> {
         if self.is_punctual(settings) {
             return vec![FaultKind::Failover];

@@ -148,7 +148,9 @@ impl Target {
                 let address = address.with(access)?.set(longest_ttl, durable)?;
                 Self::Quorum(Box::new(address))
             }
-            other => other,
+            #[cfg(feature = "local")]
+            Self::Local(path) => Self::Local(path),
+            Self::Memory => Self::Memory,
         })
     }
 }
@@ -275,6 +277,10 @@ fn unknown(scheme: &str) -> String {
 }
 
 /// Opens a store for a client. Returns at once; [`Store::ready`] waits until it can be used.
+#[cfg_attr(
+    not(feature = "local"),
+    expect(clippy::unnecessary_wraps, reason = "only a file can fail to open")
+)]
 pub(crate) fn open(target: Target, attach: Attach) -> Result<Arc<dyn Store>, Error> {
     Ok(match target {
         #[cfg(feature = "redis")]

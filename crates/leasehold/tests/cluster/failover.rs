@@ -5,7 +5,7 @@ use leasehold::{Client, Clock, Lease};
 use testkit::{FaultProxy, RedisCluster, RedisServer};
 use tokio::time::sleep;
 
-use crate::common::{TTL, eventually, lost, take, timed};
+use crate::common::{TTL, all_are_confirmed, all_are_lost, eventually, take, timed};
 use crate::scene::{beside, connect, joined, millis, soon};
 
 /// Names whose slots this node has.
@@ -55,23 +55,11 @@ async fn what_the_replica_has_is_confirmed_and_what_it_lacks_is_lost() {
     replica.cli(&["CONFIG", "SET", "masterauth", "wrong"]);
     node.cli(&["CLIENT", "KILL", "TYPE", "replica"]);
     let unknown = take_all(&client, unknown).await;
-    let fences: Vec<_> = known.iter().map(Lease::fence).collect();
 
     cluster.failover(replica, "TAKEOVER");
-    for lease in unknown {
-        soon("it is told", lease.lost()).await;
-        lost(lease.release().await);
-    }
-    for lease in &known {
-        let what = "the new primary confirms it";
-        eventually(what, async || !lease.is_doubtful()).await;
-        assert!(!lease.is_lost(), "{:?}", lease.loss());
-    }
+    all_are_lost(unknown).await;
+    let fences = all_are_confirmed(known).await;
     // Fences rise also where the counter of the replica was behind.
-    let released = join_all(known.into_iter().map(Lease::release)).await;
-    for released in released {
-        released.expect("held");
-    }
     let again = take_all(&client, &names[..30]).await;
     for (again, before) in again.iter().zip(fences) {
         assert!(again.fence() > before);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use leasehold::{Client, Lease};
+use leasehold::{Client, Fence, Lease};
 #[cfg(feature = "entries")]
 use leasehold_core::cache::Step;
 use testkit::RedisCluster;
@@ -26,19 +26,40 @@ async fn at_each_moment(test: impl AsyncFn(&Moving<'_>, [Client; 2], Moment)) {
     }
 }
 
+/// Renews the lease and releases it at this moment of a move, which ends then. Returns its fence.
+async fn given_back(lease: Lease, moving: &Moving<'_>, moment: Moment) -> Fence {
+    let to = moving.another();
+    moving.until(moment, to);
+    let what = format!("{moment:?}");
+    for _ in 0..3 {
+        soon(&what, lease.extend(TTL)).await.expect(&what);
+    }
+    let fence = lease.fence();
+    soon(&what, lease.release()).await.expect(&what);
+    moving.to_its_end(moment, to);
+    fence
+}
+
+/// The output of `future`, which begins at this moment of a move. The move goes on to its end meanwhile.
+async fn during<T: Send + 'static>(
+    moving: &Moving<'_>,
+    moment: Moment,
+    future: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let to = moving.another();
+    moving.until(moment, to);
+    let task = beside(future);
+    sleep(millis(100)).await;
+    moving.to_its_end(moment, to);
+    joined(&format!("{moment:?}"), task).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_is_renewed_and_released_at_each_moment() {
     at_each_moment(async |moving, [one, other], moment| {
         let lease = take(&one, moving.name).await;
-        let to = moving.another();
-        moving.until(moment, to);
+        let fence = given_back(lease, moving, moment).await;
         let what = format!("{moment:?}");
-        for _ in 0..3 {
-            soon(&what, lease.extend(TTL)).await.expect(&what);
-        }
-        let fence = lease.fence();
-        soon(&what, lease.release()).await.expect(&what);
-        moving.to_its_end(moment, to);
         let lock = other.mutex(moving.name).ttl(TTL);
         let next = soon(&what, lock.acquire()).await.expect("it is free");
         assert!(next.fence() > fence, "{what}");
@@ -53,13 +74,8 @@ async fn a_waiter_is_served_after_the_move() {
         let lease = take(&one, moving.name).await;
         let mut waiting = JoinSet::new();
         stand_in_line(&mut waiting, 0, other.mutex(moving.name).ttl(TTL)).await;
-        let to = moving.another();
-        moving.until(moment, to);
+        let fence = given_back(lease, moving, moment).await;
         let what = format!("{moment:?}");
-        soon(&what, lease.extend(TTL)).await.expect(&what);
-        let fence = lease.fence();
-        soon(&what, lease.release()).await.expect(&what);
-        moving.to_its_end(moment, to);
         let served = soon(&what, waiting.join_next()).await;
         let (_, next) = served.expect("one waits").expect("no panic");
         let next = next.expect(&what);
@@ -77,14 +93,10 @@ async fn who_asks_during_a_move_is_delayed_and_not_refused() {
         let before = take(&one, moving.name).await;
         let fence = before.fence();
         before.release().await.expect("held");
-        let to = moving.another();
-        moving.until(moment, to);
         let what = format!("{moment:?}");
         let lock = other.mutex(moving.name).ttl(TTL);
-        let asks = beside(async move { lock.acquire().await });
-        sleep(millis(100)).await;
-        moving.to_its_end(moment, to);
-        let lease = joined(&what, asks).await.expect(&what);
+        let asked = during(moving, moment, async move { lock.acquire().await }).await;
+        let lease = asked.expect(&what);
         assert!(lease.fence() > fence, "{what}");
         lease.release().await.expect("held");
     })
@@ -95,15 +107,10 @@ async fn who_asks_during_a_move_is_delayed_and_not_refused() {
 async fn an_operator_breaks_a_lock_that_has_moved() {
     at_each_moment(async |moving, [one, other], moment| {
         let lease = take(&one, moving.name).await;
-        let to = moving.another();
-        moving.until(moment, to);
-        let breaks = other.clone();
         let (name, fence) = (moving.name.to_owned(), lease.fence());
-        let breaking = beside(async move { breaks.break_lock(&name, fence).await });
-        sleep(millis(20)).await;
-        moving.to_its_end(moment, to);
         let what = format!("{moment:?}");
-        joined(&what, breaking).await.expect(&what);
+        let breaks = async move { other.break_lock(&name, fence).await };
+        during(moving, moment, breaks).await.expect(&what);
         lost(soon(&what, lease.release()).await);
     })
     .await;

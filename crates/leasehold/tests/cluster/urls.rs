@@ -61,6 +61,22 @@ async fn a_user_that_may_not_ask_for_the_slots_is_sent_on() {
     works(&connect(&cluster).await).await;
 }
 
+/// Also a node that has not the slot of the key by which scripts are tried.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_the_time_is_refused_at_each_node() {
+    let cluster = RedisCluster::start(2, 0);
+    for node in cluster.nodes() {
+        node.cli(&["ACL", "SETUSER", "default", "-time"]);
+    }
+    let client = connect(&cluster).await;
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let refused = soon("an error", client.mutex(name).acquire()).await;
+        let error = store_error(refused);
+        assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+        assert!(error.detail.contains("+time"), "{name}: {error}");
+    }
+}
+
 /// The certificates are for the names of the nodes, and a node that sends a step on says an address.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,9 +17,10 @@ use std::task::Poll;
 use std::thread::panicking;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use leasehold::{
-    Client, ClientBuilder, Clock, Error, Invalid, Lease, Lost, Memory, Mutex, Snapshot, StoreError,
-    WaitStatus,
+    Client, ClientBuilder, Clock, Error, Fence, Invalid, Lease, Lost, Memory, Mutex, Snapshot,
+    StoreError, WaitStatus,
 };
 use tempfile::TempDir;
 use testkit::{RedisCluster, RedisServer, Sentinels, TestTime};
@@ -427,6 +428,30 @@ pub(crate) fn lost<T: Debug>(result: Result<T, Error>) -> Lost {
         Err(Error::Lost(lost)) => lost,
         other => panic!("not lost: {other:?}"),
     }
+}
+
+/// Waits until each of these leases is told that it was lost.
+pub(crate) async fn all_are_lost(leases: Vec<Lease>) {
+    for lease in leases {
+        let told = timeout(LONG, lease.lost()).await;
+        told.unwrap_or_else(|_| panic!("not told soon: {}", lease.name()));
+        lost(lease.release().await);
+    }
+}
+
+/// Waits until a server that took over has confirmed each of these leases, and releases them. Returns their fences.
+pub(crate) async fn all_are_confirmed(leases: Vec<Lease>) -> Vec<Fence> {
+    for lease in &leases {
+        let what = "the new primary confirms it";
+        eventually(what, async || !lease.is_doubtful()).await;
+        assert!(!lease.is_lost(), "{:?}", lease.loss());
+    }
+    let fences = leases.iter().map(Lease::fence).collect();
+    let released = timeout(LONG, join_all(leases.into_iter().map(Lease::release))).await;
+    for released in released.expect("answers") {
+        released.expect("held");
+    }
+    fences
 }
 
 /// The failure of the store that this call reports.

@@ -167,6 +167,59 @@ async fn a_server_without_its_scripting_engine_is_refused() {
     assert!(error.detail.contains("Lua module"), "{error}");
 }
 
+/// In the words of services and proxies, which often do not name the command.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_refused_without_their_name_are_refused() {
+    let server = RedisServer::start();
+    for words in ["ERR unsupported command", "ERR command not supported"] {
+        let proxy = FaultProxy::start(server.port());
+        for command in ["EVAL", "EVALSHA", "SCRIPT"] {
+            proxy.deny(command, words);
+        }
+        let host = format!("redis://127.0.0.1:{}", proxy.port());
+        let error = first_refusal(&proxy.url(), StoreErrorKind::Misconfigured, &host).await;
+        for said in ["runs no scripts", words] {
+            assert!(error.detail.contains(said), "{error}");
+        }
+        // Scripts by their text do without the others.
+        let proxy = FaultProxy::start(server.port());
+        proxy.deny("EVALSHA", words);
+        proxy.deny("SCRIPT", words);
+        let lease = take(&connect(&proxy.url()).await, "orders", LONG).await;
+        lease.release().await.expect("held");
+    }
+}
+
+/// Scripts run, and may not ask for the time: for this user, on this server, or in the words of ElastiCache Serverless in 2024.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_without_the_time_are_refused() {
+    let (server, url) = with_user(&["~*", "&*", "+@all", "-time"]);
+    let host = format!("redis://127.0.0.1:{}", server.port());
+    let error = first_refusal(&url, StoreErrorKind::Denied, &host).await;
+    for said in ["may not use TIME", "+time", "doctor --acl"] {
+        assert!(error.detail.contains(said), "{error}");
+    }
+    let options = RedisServer::builder().args(["--rename-command", "TIME", ""]);
+    let without = options.start();
+    let proxy = FaultProxy::start(server.port());
+    for command in ["EVAL", "EVALSHA"] {
+        let words =
+            "ERR This Redis command is not allowed from script script: 0a, on @user_script:1.";
+        proxy.deny(command, words);
+    }
+    for (port, url) in [(without.port(), without.url()), (proxy.port(), proxy.url())] {
+        let host = format!("redis://127.0.0.1:{port}");
+        let error = first_refusal(&url, StoreErrorKind::Misconfigured, &host).await;
+        for said in [
+            "no script use TIME",
+            "permits TIME in scripts",
+            "from script",
+        ] {
+            assert!(error.detail.contains(said), "{error}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_who_may_not_touch_the_key() {
     let (server, url) = with_user(&["~app:*", "~{app:*", "~leasehold:fence", "&*", "+@all"]);

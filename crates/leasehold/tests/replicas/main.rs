@@ -131,7 +131,8 @@ async fn unconfirmed_grant_is_undone_and_says_how_many_confirmed() {
         let error = store_error(refused);
         assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
         assert!(error.may_have_taken_effect, "{error:?}");
-        let said = format!("{confirmed} replicas confirmed it within 50.0ms");
+        let said =
+            format!("{confirmed} replicas confirmed it within 50.0ms; the primary has executed it");
         assert!(error.detail.contains(&said), "{error}");
         eventually("nothing is left", async || {
             pair.primary.cli(&["EXISTS", "x"]).int() == 0

@@ -12,7 +12,9 @@ use testkit::{RedisServer, ReservedPort, Sentinels};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::common::{LONG, eventually, look, lost, stand_in_line, store_error};
+use crate::common::{
+    LONG, all_are_confirmed, all_are_lost, eventually, look, stand_in_line, store_error,
+};
 
 /// No lease of such a TTL is renewed, and no request with such a limit given up, before a test fails.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -164,20 +166,8 @@ async fn a_lease_that_the_new_primary_lacks_is_lost_at_once() {
     let unknown = take_all(&ann, &names('u')).await;
 
     primary.kill();
-    for lease in unknown {
-        soon("it is told", lease.lost()).await;
-        lost(lease.release().await);
-    }
-    for lease in &known {
-        let what = "the new primary confirms it";
-        eventually(what, async || !lease.is_doubtful()).await;
-        assert!(!lease.is_lost(), "{:?}", lease.loss());
-    }
-    let fences: Vec<_> = known.iter().map(Lease::fence).collect();
-    let released = soon("releases", join_all(known.into_iter().map(Lease::release))).await;
-    for released in released {
-        released.expect("held");
-    }
+    all_are_lost(unknown).await;
+    let fences = all_are_confirmed(known).await;
     let served = soon("its turn", waiting.join_next()).await;
     let (_, served) = served.expect("one waits").expect("no panic");
     served.expect("its turn").release().await.expect("held");

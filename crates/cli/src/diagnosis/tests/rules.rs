@@ -145,6 +145,31 @@ fn each_field_is_judged() {
     }
 }
 
+/// Its writes may be synchronous, which only its administration shows. An older one, or one that is no cluster, has no such log.
+#[test]
+fn log_of_elasticache_has_to_be_looked_up() {
+    let hidden = "os:Amazon ElastiCache\nredis_mode:cluster\ncluster_enabled:1\nvalkey_version:9.0.1\n\
+        uptime_in_seconds:5\naof_enabled:0\n";
+    let mut facts = with(hidden);
+    let info = facts.info.as_mut().unwrap();
+    // Not told where writes do not depend on it.
+    info.0.remove("min_slaves_good_slaves");
+    for id in ["dur.mode", "rep.ack", "id.restart"] {
+        assert_eq!(states(&facts, id), "unknown/unknown");
+        let finding = found(&facts, id);
+        assert!(finding.text.contains("ElastiCache"), "{finding:?}");
+        let remedy = finding.remedy.unwrap();
+        assert!(remedy.contains("EffectiveDurability"), "{remedy}");
+    }
+    for older in [
+        "valkey_version:8.2.0\n",
+        "cluster_enabled:0\nredis_mode:standalone\n",
+    ] {
+        let facts = with(&format!("{hidden}{older}"));
+        assert_eq!(states(&facts, "dur.mode"), "warn/fail", "{older}");
+    }
+}
+
 #[test]
 fn what_rises_is_judged_by_its_rise() {
     for (change, id, expected) in [

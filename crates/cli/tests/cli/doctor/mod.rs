@@ -302,6 +302,31 @@ fn what_a_service_refuses_in_its_own_words_is_told_with_its_price() {
     assert_eq!((report.code, runs(&proxy.url())), (78, Some(78)));
 }
 
+/// Here too, the words of the service name no command.
+#[test]
+fn a_service_that_refuses_scripts_or_their_clock_is_told_as_such() {
+    let server = RedisServer::start();
+    for (words, says) in [
+        ("ERR unsupported command", "it runs no scripts"),
+        (
+            "ERR This Redis command is not allowed from script script: 0a, on @user_script:1.",
+            "it lets no script use TIME",
+        ),
+    ] {
+        let proxy = FaultProxy::start(server.port());
+        for command in ["EVAL", "EVALSHA"] {
+            proxy.deny(command, words);
+        }
+        let report = Report::quick(&proxy.url(), "");
+        report.has(
+            "acl.probe",
+            "fail/fail",
+            &[says, words, "a service that permits"],
+        );
+        assert_eq!((report.code, runs(&proxy.url())), (78, Some(78)));
+    }
+}
+
 #[test]
 fn a_full_server_and_one_that_drops_clients() {
     let server = RedisServer::builder().option("maxclients", "10").start();

@@ -64,10 +64,10 @@ const SENTINEL: &str = "+sentinel";
 /// Host and port.
 pub(super) type Place = (String, u16);
 
-/// What makes a grant or a renewal count: it has reached some replicas of its server.
+/// The replicas that must receive a grant or a renewal before the client counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Replicas {
-    /// How many.
+    /// The least number of replicas that confirm.
     pub(super) count: NonZeroU8,
     /// It has to be on the disk of the server and of the replicas.
     pub(super) fsync: bool,
@@ -631,7 +631,7 @@ impl Parts {
         Ok(true)
     }
 
-    /// What has to confirm each grant and each renewal.
+    /// Reads from the options how many replicas must confirm each grant and each renewal.
     fn confirmation(&self) -> Result<Option<Replicas>, String> {
         let timeout = self.replicas_timeout;
         match self.replicas {

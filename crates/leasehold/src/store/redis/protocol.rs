@@ -901,6 +901,7 @@ pub(super) fn confirmed(
     } else {
         return Ok(());
     };
+    let why = format!("{why}; the primary has executed it, and no client counts on it");
     Err((StoreErrorKind::Unavailable, why))
 }
 

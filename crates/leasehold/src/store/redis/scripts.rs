@@ -9,7 +9,7 @@ use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
 };
 
-use super::fault::{is_forbidden, is_passing};
+use super::fault::{Redirect, is_forbidden, is_passing};
 use super::resp::Command;
 use crate::error::StoreError;
 
@@ -141,8 +141,8 @@ impl ScriptSource {
     }
 }
 
-/// A script that does nothing.
-const NOTHING: &str = "return 1";
+/// A script that needs of the server what each lock needs, and that some services refuse.
+const TRIAL: &str = "return redis.call('TIME')";
 
 /// The commands that delete a key if it has a certain value: of Redis 8.4, and of Valkey 9.
 pub(super) const NATIVE: [&str; 2] = [DELEX, "DELIFEQ"];
@@ -310,29 +310,45 @@ impl Scripts {
         })
     }
 
-    /// Runs a script that does nothing, with this key: proxies take none without a key.
+    /// Runs a script that only reads the clock, with this key: proxies take none without a key.
     pub(super) fn trial(key: &str) -> Cmd {
         let mut trial = cmd("EVAL");
-        trial.arg(NOTHING).arg(1).arg(key);
+        trial.arg(TRIAL).arg(1).arg(key);
         trial
     }
 
-    /// After the server has refused that trial with this error: false if it runs no scripts by their hash either.
-    pub(super) async fn may_run(
-        refused: &RedisError,
+    /// After the server has refused that trial with this error: the error by which it refuses all scripts of locks, if it does.
+    pub(super) async fn refuses(
+        mut error: RedisError,
         connection: &mut impl ConnectionLike,
         key: &str,
-    ) -> RedisResult<bool> {
-        if !is_about_scripts(refused) {
-            return Ok(true);
+    ) -> RedisResult<Option<RedisError>> {
+        if Redirect::of(&error).is_some() {
+            // The node has not the slot of the key. It runs what has no key.
+            let mut trial = pipe();
+            trial.cmd("EVAL").arg(TRIAL).arg(0);
+            match last_error(trial, connection).await? {
+                Some(refused) => error = refused,
+                None => return Ok(None),
+            }
+        }
+        if is_in_script(&error) {
+            return Ok(Some(error));
+        }
+        if !is_about_scripts(&error) {
+            return Ok(None);
         }
         let mut load = pipe();
-        load.cmd("SCRIPT").arg("LOAD").arg(NOTHING);
-        let hash = Script::new(NOTHING);
+        load.cmd("SCRIPT").arg("LOAD").arg(TRIAL);
+        let hash = Script::new(TRIAL);
         load.cmd("EVALSHA").arg(hash.get_hash()).arg(1).arg(key);
-        let answers = load.ignore_errors().query_async(connection).await;
-        let ran: Option<RedisResult<Value>> = Vec::pop(&mut answers?);
-        Ok(!matches!(ran, Some(Err(error)) if is_unknown(&error)))
+        let by_hash = last_error(load, connection).await?;
+        Ok(by_hash.and_then(|by_hash| {
+            if is_unknown(&by_hash) {
+                return Some(error);
+            }
+            is_in_script(&by_hash).then_some(by_hash)
+        }))
     }
 
     /// Whether the server of the last connection runs no scripts, and what to tell.
@@ -343,7 +359,8 @@ impl Scripts {
     /// What to tell instead of this error, if it is one of all scripts.
     pub(super) fn refusal(&self, error: &RedisError) -> Option<StoreError> {
         let refused = self.refused.read().unwrap_or_else(PoisonError::into_inner);
-        refused.clone().filter(|_| is_about_scripts(error))
+        let refused = refused.clone();
+        refused.filter(|_| is_about_scripts(error) || is_in_script(error))
     }
 
     /// Asks whether the server knows the scripts that every lock needs, in both forms: see [`Scripts::to_load`].
@@ -412,7 +429,8 @@ impl Scripts {
             return is_forbidden(error).then(|| self.form());
         }
         if !form.by_text && is_unknown(error) {
-            self.by_text.store(takes_no_hash(error), Ordering::Relaxed);
+            self.by_text
+                .store(is_about_scripts(error), Ordering::Relaxed);
             let by_text = true;
             return Some(Form { by_text, ..form });
         }
@@ -461,20 +479,49 @@ impl Scripts {
     }
 }
 
+/// The error of the last request.
+async fn last_error(
+    requests: Pipeline,
+    connection: &mut impl ConnectionLike,
+) -> RedisResult<Option<RedisError>> {
+    let mut requests = requests;
+    let answers = requests.ignore_errors().query_async(connection).await;
+    let last: Option<RedisResult<Value>> = Vec::pop(&mut answers?);
+    Ok(last.and_then(RedisResult::err))
+}
+
 /// True if the server does not know the script by its hash, or takes no script by a hash. It has executed nothing.
 fn is_unknown(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) || takes_no_hash(error)
+    has_no_script(error) || is_about_scripts(error)
 }
 
-/// True if the server or a proxy takes no script by a hash.
-fn takes_no_hash(error: &RedisError) -> bool {
-    takes_no("EVALSHA", error)
+/// True if the server does not have the script with this hash.
+fn has_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// True if the server or a proxy refuses to run any script.
+/// Words by which services and proxies refuse a command, often without its name.
+const REFUSALS: [&str; 5] = [
+    "unknown command",
+    "unsupported command",
+    "not support",
+    "not allowed",
+    "scripting",
+];
+
+/// True if the server or a proxy refuses the request since it is a script, or one that is named by its hash.
 fn is_about_scripts(error: &RedisError) -> bool {
     let said = error.to_string().to_lowercase();
-    takes_no("EVAL", error) || said.contains("unknown command") || said.contains("scripting engine")
+    let is_refusal = said.contains("eval") || REFUSALS.iter().any(|words| said.contains(words));
+    is_refusal && is_forbidden(error) && !has_no_script(error) && !said.contains(IN_SCRIPT)
+}
+
+/// Where the server says that the error is in a script.
+const IN_SCRIPT: &str = "user_script";
+
+/// True if the server runs scripts, and refuses a command in one.
+pub(super) fn is_in_script(error: &RedisError) -> bool {
+    is_forbidden(error) && error.to_string().contains(IN_SCRIPT)
 }
 
 /// True if the server or a proxy refuses this command by its name.
@@ -493,6 +540,59 @@ fn is_too_old_for_flags(error: &RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An error line of a server.
+    fn line(text: &str) -> RedisError {
+        redis::parse_redis_value(format!("-{text}\r\n").as_bytes())
+            .and_then(Value::extract_error)
+            .unwrap_err()
+    }
+
+    /// As Redis, Valkey, Envoy, Codis and hosted services write it.
+    #[test]
+    fn refusal_of_scripts_is_known_in_any_words() {
+        for said in [
+            "ERR unknown command 'EVALSHA', with args beginning with: 'x' ",
+            "ERR unknown command `evalsha`",
+            "ERR unknown command ' evalsha '",
+            "ERR unknown command",
+            "ERR unsupported command",
+            "unsupported command 'EVALSHA'",
+            "ERR command evalsha not support for your account",
+            "ERR This command is not supported",
+            "ERR handle request, command 'EVALSHA' is not allowed",
+            "ERR Could not find scripting engine 'lua'",
+            "ERR scripting is disabled",
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+        ] {
+            assert!(is_about_scripts(&line(said)), "{said}");
+            assert!(!is_in_script(&line(said)), "{said}");
+        }
+        for said in [
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Commands that may modify the data set are not allowed",
+            "LOADING Redis is loading the dataset in memory",
+            "ERR upstream timeout for 'EVALSHA'",
+            "MOVED 866 127.0.0.1:7000",
+            "NOSCRIPT No matching script. Please use EVAL.",
+        ] {
+            assert!(!is_about_scripts(&line(said)), "{said}");
+        }
+    }
+
+    #[test]
+    fn refusal_of_a_command_in_a_script_is_not_one_of_the_script() {
+        let place = "script: 104ae65debf45156ded1e8e613705534c8e62c17, on @user_script:1.";
+        for said in [
+            "ERR This Redis command is not allowed from script",
+            "ERR Unknown Redis command called from script",
+            "ERR The user executing the script can't run this command or subcommand",
+            "ERR ACL failure in script: User x has no permissions to run the 'time' command",
+        ] {
+            let error = line(&format!("{said} {place}"));
+            assert!(is_in_script(&error) && !is_about_scripts(&error), "{said}");
+        }
+    }
 
     #[test]
     fn script_begins_with_flags_and_contains_what_it_calls() {

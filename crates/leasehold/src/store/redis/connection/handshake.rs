@@ -15,7 +15,7 @@ use crate::store::redis::fault::{NO_MARK, is_forbidden, refusal};
 use crate::store::redis::protocol::{
     INDEX, MARK, MARK_ID, WrittenMark, cannot_wait, is_of_replica, texts, wait_for,
 };
-use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts};
+use crate::store::redis::scripts::{NATIVE, NodeTerms, Scripts, is_in_script};
 
 /// The questions of the handshake, and their inputs.
 #[derive(Clone, Copy)]
@@ -45,6 +45,12 @@ const NO_SCRIPTS: &str = "it runs no scripts, and each lock is taken by one. Rem
 
 /// Said to a user without the permission. The user of a URL is shown nowhere.
 const NO_SCRIPTS_FOR_USER: &str = "this user may not run scripts, and each lock is taken by one. Permit it with ACL SETUSER USER +eval +evalsha +script|exists +script|load; leasehold doctor --acl prints the whole line for such a user";
+
+/// Said of a server that refuses what the script of a lock needs.
+const NO_TIME: &str = "it lets no script use TIME, and each lock is taken by a script that does. Remove rename-command for TIME, or use a service that permits TIME in scripts";
+
+/// Said to a user without that permission.
+const NO_TIME_FOR_USER: &str = "this user may not use TIME in scripts, and each lock is taken by a script that does. Permit it with ACL SETUSER USER +time; leasehold doctor --acl prints the whole line for such a user";
 
 /// Said of a server that is older than all that are tested.
 const TOO_OLD: &str = "the server is too old: Redis 6.2 or newer is needed";
@@ -109,7 +115,7 @@ impl Handshake<'_> {
         };
         // The connection is of use without: for the timestamp protocol, which has a form without scripts, and for looks.
         let refused = match next() {
-            Err(error) => self.check_scripts(wire, key, &error).await?,
+            Err(error) => self.check_scripts(wire, key, error).await?,
             Ok(_) => None,
         };
         self.scripts.are_refused(refused);
@@ -185,21 +191,24 @@ impl Handshake<'_> {
         }))
     }
 
-    /// What to tell if the server runs no scripts, or not for this user. It has refused one with this error.
+    /// What to tell if the server runs no scripts of locks, or not for this user. It has refused the trial with this error.
     async fn check_scripts(
         &self,
         wire: &mut Wire,
         key: &str,
-        error: &RedisError,
+        error: RedisError,
     ) -> Result<Option<StoreError>, StoreError> {
-        let may_run = Scripts::may_run(error, wire, key).await;
-        if may_run.map_err(|error| self.refused(&error))? {
+        let refused = Scripts::refuses(error, wire, key).await;
+        let Some(error) = refused.map_err(|error| self.refused(&error))? else {
             return Ok(None);
-        }
-        let refused = self.refused(error);
-        let (kind, why) = match refused.kind {
-            StoreErrorKind::Denied => (StoreErrorKind::Denied, NO_SCRIPTS_FOR_USER),
-            _ => (StoreErrorKind::Misconfigured, NO_SCRIPTS),
+        };
+        let refused = self.refused(&error);
+        let is_user = refused.kind == StoreErrorKind::Denied;
+        let (kind, why) = match (is_user, is_in_script(&error)) {
+            (true, false) => (StoreErrorKind::Denied, NO_SCRIPTS_FOR_USER),
+            (true, true) => (StoreErrorKind::Denied, NO_TIME_FOR_USER),
+            (false, false) => (StoreErrorKind::Misconfigured, NO_SCRIPTS),
+            (false, true) => (StoreErrorKind::Misconfigured, NO_TIME),
         };
         let said = refused.detail.split(", with args").next();
         let why = format!("{why}. It said: {}", said.unwrap_or_default());

@@ -389,8 +389,11 @@ impl<'a> Trial<'a> {
     /// Remembers that a use of the lock failed.
     fn count<T>(&mut self, what: &'static str, said: RedisResult<T>) {
         if let Err(error) = said {
-            let kind = classify("", &error).0.kind;
-            self.found.failed.push((what, kind, words_of(&error)));
+            let (kind, said) = match self.talk.dial.scripts.refusal(&error) {
+                Some(refusal) => (refusal.kind, refusal.detail),
+                None => (classify("", &error).0.kind, words_of(&error)),
+            };
+            self.found.failed.push((what, kind, said));
         }
     }
 }

@@ -152,12 +152,14 @@ async fn look_is_one_command_and_samples_clock_now_and_then() {
     let server = RedisServer::start();
     let store = open(&server.url());
     store.ready().await.unwrap();
+    // The handshake tries a script that reads the clock.
+    let tried = calls(&server, "time");
     for _ in 0..20 {
         looks(&store, &["a"]).await;
         looks(&store, &["a", "b", "c"]).await;
     }
     let times = ["get", "mget", "time"].map(|command| calls(&server, command));
-    assert_eq!(times, [20, 20, 1]);
+    assert_eq!(times, [20, 20, tried + 1]);
     // The answer of a script also tells the clock.
     let other = open(&server.url());
     loads(&other, "a", 1).await;
