@@ -85,7 +85,7 @@ pub(super) fn classify(store: &str, error: &RedisError) -> (StoreError, bool) {
                 .map_or(StoreErrorKind::Protocol, |(_, kind)| *kind);
             let mut error = said(kind, &text);
             if text.contains("WRONGTYPE") {
-                let hint = "a key beside the lock holds something else (leasehold:fence, or the lock's name with :lh-queue or :lh-waiters): ";
+                let hint = "a key beside the lock holds something else (leasehold:fence, or the lock's name with :lh-queue, :lh-waiters or :lh-once): ";
                 error.detail.insert_str(0, hint);
             }
             // A command in the script failed. The commands before it may have taken effect.
@@ -185,11 +185,14 @@ pub(super) fn is_forbidden(refusal: &RedisError) -> bool {
     in_step && is_refusal && !is_passing(&said.detail)
 }
 
+/// The words of a server itself: what it quotes is the request, which may have any text.
+pub(super) fn without_arguments(said: &str) -> &str {
+    said.split(", with args").next().unwrap_or_default()
+}
+
 /// True for words about a failure that passes, as of a proxy that has lost its server for a moment. The request may have been executed.
 pub(super) fn is_passing(said: &str) -> bool {
-    // What a server quotes is the request, not its state.
-    let said = said.split(", with args").next().unwrap_or_default();
-    let said = said.to_lowercase();
+    let said = without_arguments(said).to_lowercase();
     let words = [
         "timeout",
         "timed out",

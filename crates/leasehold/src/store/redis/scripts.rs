@@ -9,7 +9,7 @@ use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Script, ServerErrorKind, Value, cmd, pipe,
 };
 
-use super::fault::{Redirect, is_forbidden, is_passing};
+use super::fault::{Redirect, is_forbidden, is_passing, without_arguments};
 use super::resp::Command;
 use crate::error::StoreError;
 
@@ -511,7 +511,8 @@ const REFUSALS: [&str; 5] = [
 
 /// True if the server or a proxy refuses the request since it is a script, or one that is named by its hash.
 fn is_about_scripts(error: &RedisError) -> bool {
-    let said = error.to_string().to_lowercase();
+    let said = error.to_string();
+    let said = without_arguments(&said).to_lowercase();
     let is_refusal = said.contains("eval") || REFUSALS.iter().any(|words| said.contains(words));
     is_refusal && is_forbidden(error) && !has_no_script(error) && !said.contains(IN_SCRIPT)
 }
@@ -521,7 +522,7 @@ const IN_SCRIPT: &str = "user_script";
 
 /// True if the server runs scripts, and refuses a command in one.
 pub(super) fn is_in_script(error: &RedisError) -> bool {
-    is_forbidden(error) && error.to_string().contains(IN_SCRIPT)
+    is_forbidden(error) && without_arguments(&error.to_string()).contains(IN_SCRIPT)
 }
 
 /// True if the server or a proxy refuses this command by its name.
@@ -552,7 +553,7 @@ mod tests {
     #[test]
     fn refusal_of_scripts_is_known_in_any_words() {
         for said in [
-            "ERR unknown command 'EVALSHA', with args beginning with: 'x' ",
+            "ERR unknown command 'EVALSHA', with args beginning with: 'x' '1' 'user_script' ",
             "ERR unknown command `evalsha`",
             "ERR unknown command ' evalsha '",
             "ERR unknown command",
