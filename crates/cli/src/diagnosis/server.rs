@@ -93,7 +93,7 @@ pub(super) fn mode(facts: &ServerFacts) -> Judged {
     }
 }
 
-/// ElastiCache for Valkey 9.0 or newer in cluster mode may write each change to a log before it answers. `INFO` and `CONFIG` do not show it.
+/// `ElastiCache` for Valkey 9.0 or newer in cluster mode may write each change to a log before it answers. `INFO` and `CONFIG` do not show it.
 fn may_have_log(facts: &ServerFacts) -> bool {
     let version = facts.info("valkey_version").unwrap_or_default();
     let major = version.split('.').next().and_then(|text| text.parse().ok());
@@ -102,10 +102,10 @@ fn may_have_log(facts: &ServerFacts) -> bool {
         && major.is_some_and(|major: u32| major >= 9)
 }
 
-/// Where a user of ElastiCache looks up the log.
+/// Where a user of `ElastiCache` looks up the log.
 const EFFECTIVE_DURABILITY: &str = "aws elasticache describe-replication-groups shows EffectiveDurability: with \"sync\" no granted lock is forgotten, with \"async\" up to 10 s of them are, with \"disabled\" all that no replica has. A serverless cache has no such log";
 
-/// The log of ElastiCache decides, which no reply shows.
+/// The log of `ElastiCache` decides, which no reply shows.
 const HIDDEN_LOG: Unjudged = Unknown(
     "this is ElastiCache, which does not tell its clients whether it writes locks to its log before it answers",
     Some(EFFECTIVE_DURABILITY),
