@@ -22,6 +22,10 @@ pub(super) struct Range {
     pub(super) primary: Place,
     /// The node id of the primary.
     id: String,
+    #[cfg_attr(
+        not(feature = "doctor"),
+        expect(dead_code, reason = "only the doctor asks them")
+    )]
     replicas: Vec<Place>,
 }
 
