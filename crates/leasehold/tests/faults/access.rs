@@ -190,7 +190,7 @@ async fn scripts_that_are_refused_without_their_name_are_refused() {
     }
 }
 
-/// Scripts run, and may not ask for the time: for this user, on this server, or in the words of ElastiCache Serverless in 2024.
+/// Scripts run, and may not ask for the time: for this user, on this server, or in the words of `ElastiCache` Serverless in 2024.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_without_the_time_are_refused() {
     let (server, url) = with_user(&["~*", "&*", "+@all", "-time"]);
