@@ -216,6 +216,15 @@ impl Hold {
             .fetch_min(deadline.as_micros(), Ordering::SeqCst);
     }
 
+    /// A renewal was refused: the lease lasts until `deadline` again, as before it, unless a reader may have seen its end (L3).
+    #[cfg(feature = "timestamp")]
+    pub(crate) fn not_renewed(&self, deadline: Moment) {
+        let state = self.state();
+        if self.past(&state, self.clock.now()).is_none() {
+            self.deadline.store(deadline.as_micros(), Ordering::SeqCst);
+        }
+    }
+
     /// Whether its deadline has passed, however it ended.
     pub(crate) fn is_past(&self) -> bool {
         self.valid_until() <= self.clock.now()

@@ -20,13 +20,17 @@ mod timers;
 mod waiter;
 
 #[cfg(feature = "timestamp")]
-pub(crate) use self::beside::Doubtful;
+pub(crate) use self::beside::Kept;
 pub use self::detached::{Detached, LeaseStatus};
 pub(crate) use self::engine::{Engine, EngineConfig, EngineHandle, NoticeSink};
 pub(crate) use self::handle::Pending;
 pub use self::handle::{Lease, LossWatch, RunOutcome};
 pub use self::hold::LeaseEnd;
+#[cfg(feature = "timestamp")]
+pub(crate) use self::hold::{Hold, Start};
 pub(crate) use self::identity::Identity;
+#[cfg(feature = "timestamp")]
+pub(crate) use self::keeper::{ExtendReply, tell};
 pub(crate) use self::terms::Terms;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::terms::certain_until;

@@ -40,13 +40,13 @@
 // T1 to T5 are in `leasehold-core`: which values may be written, when, and over which values.
 //
 // - **T6** A hold may be relied on until `sent + ttl - drift`, with `sent` read before the request was sent: before its deadline
-//   by the server's clock, however long the answer took.
+//   by the server's clock, however long the answer took. The keeper of leases says so (L1), and plans the renewals (RN2).
 // - **T7** A request that may have been executed is not sent again, except an extension, which names all deadlines that may be its
 //   holder's. So an acquisition or a release whose answer is lost is left to its deadline: an equal deadline may be another owner's by then.
 // - **T8** A hold has one request under way at a time, so requests cannot overtake each other.
-// - **T9** Lost is final. A release, a drop or the end of the client ends the renewal of the hold first.
+// - **T9** Lost is final (L3). A release, a drop or the end of the client ends the renewal of the hold first.
 // - **T10** Only the server that answers now can confirm a hold. After a replacement the hold is in doubt, and the client asks the new
-//   server at once. An answer to a request from before the replacement confirms nothing.
+//   server at once. An answer to a request from before the replacement confirms nothing (L4).
 
 mod keeper;
 #[cfg(test)]
