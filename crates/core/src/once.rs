@@ -152,7 +152,7 @@ pub struct Answer {
 /// The last run of a firing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Who began it.
+    /// The owner of the lock that began the run.
     pub owner: Owner,
     /// By which fence.
     pub fence: Fence,

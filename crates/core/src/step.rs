@@ -305,7 +305,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// The same without the fence: the waiter has to claim the grant, since something says that it may not hold any more.
+    /// Takes the fence away, so that the waiter claims the grant: the store that sent this wake may not know best any more.
     #[must_use]
     pub fn without_fence(self) -> Self {
         Self {

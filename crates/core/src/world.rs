@@ -91,7 +91,7 @@ impl World {
         answer
     }
 
-    /// What is kept of a firing, for tests that play a loss of data.
+    /// The record that the store keeps of a firing, for tests that play a loss of data.
     pub fn firing(&mut self, name: &LockName, firing: &Firing) -> Option<&mut Record> {
         self.firings.get_mut(&(name.clone(), firing.clone()))
     }

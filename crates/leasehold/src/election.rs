@@ -11,7 +11,7 @@ use crate::backoff::jittered;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::lease::{Engine, Lease, LossWatch};
+use crate::lease::{Engine, Lease, LossWatch, unless_lost};
 use crate::mutex::Mutex;
 
 /// The TTL of a term by default: a crashed leader is followed after this time.
@@ -114,18 +114,13 @@ impl Election {
             let begun = self.mutex.engine.clock.now();
             match self.campaign().await {
                 Ok(term) => {
-                    let output = tokio::select! {
-                        // Loss first: work that goes on beside it may be unprotected.
-                        biased;
-                        _ = term.lost() => None,
-                        output = work(term.watch()) => Some(output),
-                    };
+                    let output = unless_lost(term.lost(), work(term.watch())).await;
                     // What the release says does not change what the work has decided.
                     drop(term.release().await);
                     match output {
-                        Some(ControlFlow::Break(output)) => return Ok(output),
-                        Some(ControlFlow::Continue(())) if self.since(begun) >= PAUSE => continue,
-                        Some(ControlFlow::Continue(())) | None => {}
+                        Ok(ControlFlow::Break(output)) => return Ok(output),
+                        Ok(ControlFlow::Continue(())) if self.since(begun) >= PAUSE => continue,
+                        Ok(ControlFlow::Continue(())) | Err(_) => {}
                     }
                 }
                 Err(error) if error.is_unavailable() => {}

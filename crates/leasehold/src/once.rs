@@ -11,7 +11,7 @@ use leasehold_core::{Fence, Invalid, Owner};
 use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::error::{Error, LossCause, Lost, StoreError, StoreErrorKind};
-use crate::lease::{Engine, Lease, WaitLimit};
+use crate::lease::{Engine, Lease, WaitLimit, unless_lost};
 use crate::mutex::Mutex;
 
 /// The first and the longest pause before a step is tried again while the lease lasts.
@@ -286,12 +286,8 @@ impl Once {
             Some(Turn::Done(past)) => return Ok(Some(Turn::Done(past))),
             Some(Turn::Spent(last)) => return Ok(Some(Turn::Spent(last))),
         };
-        let output = tokio::select! {
-            // Loss first: work that goes on beside it may be unprotected.
-            biased;
-            lost = lease.lost() => return Err(Error::from(lost).into()),
-            output = work(&lease) => output?,
-        };
+        let output = unless_lost(lease.lost(), work(&lease)).await;
+        let output = output.map_err(Error::from)??;
         self.leave(lease).await?;
         Ok(Some(Turn::Mine(output)))
     }
@@ -334,11 +330,8 @@ impl Once {
             let why = "is the name of the lease's lock, and the firing belongs to another one";
             return Err(Invalid::new("lease", lease.name(), why).into());
         }
-        tokio::select! {
-            biased;
-            lost = lease.lost() => Err(lost.into()),
-            answer = self.ask(step, true) => Ok(answer?.reply),
-        }
+        let answer = unless_lost(lease.lost(), self.ask(step, true)).await??;
+        Ok(answer.reply)
     }
 
     /// Takes a step on the client's thread. With `insists`, tries again as long as that may help.

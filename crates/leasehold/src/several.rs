@@ -16,7 +16,7 @@ use leasehold_core::Invalid;
 use crate::client::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
-use crate::lease::{Lease, RunOutcome, WaitLimit};
+use crate::lease::{Lease, RunOutcome, WaitLimit, unless_lost};
 use crate::mutex::Mutex;
 
 /// The most locks that are taken at once.
@@ -166,11 +166,7 @@ impl All {
             return Ok(None);
         }
         for lock in &locks[free..] {
-            let lease = tokio::select! {
-                biased;
-                lost = first_lost(&leases) => return Err(lost.into()),
-                lease = lock.take(left()) => lease?,
-            };
+            let lease = unless_lost(first_lost(&leases), lock.take(left())).await??;
             leases.push(lease.ok_or_else(StoreError::closed)?);
         }
         if let Some(lost) = leases.iter().find_map(Lease::loss) {
@@ -232,12 +228,7 @@ impl Leases {
     /// # Cancel safety
     /// As [`Lease::run`].
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
-        let output = tokio::select! {
-            // Loss first: work that goes on beside it may be unprotected.
-            biased;
-            lost = self.lost() => return Err(lost),
-            output = work(&self) => output,
-        };
+        let output = unless_lost(self.lost(), work(&self)).await?;
         let released = self.release().await;
         Ok(RunOutcome::new(output, released))
     }

@@ -193,7 +193,7 @@ impl LockedRun<'_> {
         Ok(exit.by_interrupt(reach))
     }
 
-    /// What the command runs once for; or the exit if that is done.
+    /// Names the firing that the command runs once for. The error is the exit if another run has done it.
     async fn occasion(
         &self,
         client: &Client,

@@ -26,7 +26,7 @@ pub(crate) struct Report {
     exit_code: u8,
     pub(crate) lock: Option<String>,
     pub(crate) fence: Option<u64>,
-    /// What the command runs once for, and which run of it this is.
+    /// The firing of `--once`, and the number of this run of it.
     pub(crate) firing: Option<String>,
     pub(crate) firing_run: Option<u32>,
     /// The command was started.

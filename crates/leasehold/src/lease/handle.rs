@@ -262,12 +262,7 @@ impl Lease {
     /// # Cancel safety
     /// Dropping the future drops `work` at its current `.await` and releases the lease in the background.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
-        let output = tokio::select! {
-            // Loss first: work that goes on beside it may be unprotected.
-            biased;
-            lost = self.lost() => return Err(lost),
-            output = work(&self) => output,
-        };
+        let output = unless_lost(self.lost(), work(&self)).await?;
         let released = self.release().await;
         Ok(RunOutcome::new(output, released))
     }
@@ -314,6 +309,19 @@ impl fmt::Debug for Lease {
             .field("fence", &self.fence())
             .field("valid_for", &self.valid_for());
         debug.finish_non_exhaustive()
+    }
+}
+
+/// The output of `work`, unless the loss comes first: then `work` is dropped at its current `.await`.
+pub(crate) async fn unless_lost<T>(
+    lost: impl Future<Output = Lost>,
+    work: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    tokio::select! {
+        // Loss first: work that goes on beside it may be unprotected.
+        biased;
+        lost = lost => Err(lost),
+        output = work => Ok(output),
     }
 }
 
