@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 /// All that a store keeps of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockState {
-    /// The holders; at most one for a mutex (C1).
+    /// The holders, in the order of their grants; at most one for a mutex (C1).
     pub holders: Vec<Holder>,
     /// Another program's lock under the same name. Stores without foreign clients leave it empty.
     pub foreign: Option<Foreign>,
@@ -146,6 +146,13 @@ enum WaiterStatus {
     Able,
 }
 
+/// The most waiters that a step grants the lock each time it advances: the release of a writer before thousands of readers must
+/// not hold up the store. Those that were granted claim at once, and each claim advances further.
+pub const GRANTS_MOST: usize = 64;
+
+/// The most holders that are notified of a waiter.
+const WANTED_MOST: usize = 16;
+
 /// The hold that an owner asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
@@ -161,7 +168,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) now: Now,
     pub(crate) presence: &'a dyn Presence,
     pub(crate) wakes: Vec<Wake>,
-    pub(crate) wanted: Option<Owner>,
+    pub(crate) wanted: Vec<Owner>,
     pub(crate) first: Option<Owner>,
 }
 
@@ -179,7 +186,7 @@ impl<'a> Turn<'a> {
             now,
             presence,
             wakes: Vec::new(),
-            wanted: None,
+            wanted: Vec::new(),
             first: None,
         }
     }
@@ -194,22 +201,43 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Makes `owner` a holder and draws its fences.
-    pub(crate) fn grant(&mut self, owner: &Owner, request: Request) -> Fences {
-        let fences = self.counter.draw(request.block, self.now.wall_us);
-        self.grant_with(owner, request.mode, request.ttl, fences);
-        fences
+    /// Makes `owner` a holder and draws its fences. Readers that hold together are a phase: it has one fence, which the first of them
+    /// draws (C2). Returns the holder's place.
+    pub(crate) fn grant(&mut self, owner: &Owner, request: Request) -> usize {
+        let (holders, wall_us) = (&self.lock.holders, self.now.wall_us);
+        let fences = match request.mode {
+            Mode::Shared => holders.first().map(|holder| holder.fences),
+            Mode::Exclusive | Mode::Slot(_) => None,
+        };
+        let block = match request.mode {
+            Mode::Shared => Block::ONE,
+            Mode::Exclusive | Mode::Slot(_) => request.block,
+        };
+        let fences = fences.unwrap_or_else(|| self.counter.draw(block, wall_us));
+        self.grant_with(owner, request.mode, request.ttl, fences)
     }
 
-    /// Makes `owner` a holder with fences that the counter has drawn or accepted. No other function makes a holder.
-    pub(crate) fn grant_with(&mut self, owner: &Owner, mode: Mode, ttl: Ttl, fences: Fences) {
+    /// Makes `owner` a holder with fences that the counter has drawn or accepted. No other function makes a holder. Returns its place.
+    pub(crate) fn grant_with(
+        &mut self,
+        owner: &Owner,
+        mode: Mode,
+        ttl: Ttl,
+        fences: Fences,
+    ) -> usize {
+        let slot = match mode {
+            Mode::Exclusive | Mode::Shared => None,
+            Mode::Slot(_) => Some(free_slot(&self.lock.holders)),
+        };
         self.lock.holders.push(Holder {
             owner: owner.clone(),
             mode,
             fences,
+            slot,
             expires_at_ms: self.now.millis() + ttl.millis(),
             kept: false,
         });
+        self.lock.holders.len() - 1
     }
 
     /// Whether a request of this mode is admitted beside the current holders.
@@ -218,15 +246,17 @@ impl<'a> Turn<'a> {
     }
 
     /// Drops expired holders and dead waiters, then grants to each able waiter in order while it is admitted (C4, C6). A grant
-    /// lasts for the claim window. `caller` needs no wake: its reply follows.
-    pub(crate) fn advance(&mut self, caller: Option<&Owner>) {
+    /// lasts for the claim window. `caller` needs no wake: its reply follows. Returns the place of the first able waiter that is left.
+    pub(crate) fn advance(&mut self, caller: Option<&Owner>) -> usize {
         self.lock.expire(self.now);
         let presence = self.presence;
         let holders = &mut self.lock.holders;
         holders.retain(|holder| !is_gone(holder, presence));
-        let mut place = 0;
+        let (mut place, mut grants) = (0, 0);
         while let Some(waiter) = self.lock.queue.get(place) {
-            if !self.admits(waiter.mode) {
+            let is_admitted = self.admits(waiter.mode);
+            // A holder that is alone lets nobody in, so the waiters behind it need not be examined.
+            if grants == GRANTS_MOST || !is_admitted && self.is_held_alone() {
                 break;
             }
             match self.find(waiter, caller) {
@@ -235,9 +265,20 @@ impl<'a> Turn<'a> {
                     place += 1;
                 }
                 WaiterStatus::Dead | WaiterStatus::Unheard => drop(self.lock.queue.remove(place)),
-                WaiterStatus::Able => self.grant_to(place, caller),
+                // Nobody passes it.
+                WaiterStatus::Able if !is_admitted => break,
+                WaiterStatus::Able => {
+                    self.grant_to(place, caller);
+                    grants += 1;
+                }
             }
         }
+        place
+    }
+
+    fn is_held_alone(&self) -> bool {
+        let first = self.lock.holders.first();
+        self.lock.foreign.is_some() || first.is_some_and(|first| first.mode == Mode::Exclusive)
     }
 
     /// Finds the first able waiter behind a foreign holder, and drops the dead ones before it. A foreign holder wakes no waiter
@@ -313,11 +354,13 @@ impl<'a> Turn<'a> {
             ttl: window,
             block: waiter.block,
         };
-        let fences = self.grant(&waiter.owner, request);
+        let at = self.grant(&waiter.owner, request);
+        let (fences, slot) = (self.lock.holders[at].fences, self.lock.holders[at].slot);
         self.first = self.sleeper(place, caller, window).cloned();
         if caller != Some(&waiter.owner) {
             self.wakes.push(Wake {
                 fence: Some(fences.first),
+                slot,
                 block: fences.block,
                 owner: waiter.owner,
                 at_us: self.now.clock_us,
@@ -348,15 +391,15 @@ impl<'a> Turn<'a> {
     }
 
     fn acquire(&mut self, owner: &Owner, request: Request, wait: Option<Wait>) -> Reply {
-        self.advance(Some(owner));
+        let place = self.advance(Some(owner));
         if let Some(at) = self.holder(owner) {
             // A retry after a lost reply, or the claim of a grant (C5).
             return Reply::Held(self.hold_until(at, request.ttl));
         }
-        if self.admits(request.mode) {
+        if self.admits(request.mode) && place == self.lock.queue.len() {
             // The waiters that remain are passed over: they cannot be told, so they do not block this request.
-            let fences = self.grant(owner, request);
-            return Reply::Held(self.held(fences));
+            let at = self.grant(owner, request);
+            return Reply::Held(self.held(at));
         }
         Reply::Busy(self.refuse(owner, request, wait))
     }
@@ -372,10 +415,10 @@ impl<'a> Turn<'a> {
         let queued = self.waiter(owner);
         let ahead = count(queued.unwrap_or(self.lock.queue.len()));
         let listening = wait.is_some_and(|wait| wait.listening);
-        let busy = self.busy(ahead, count(passed), listening);
+        let busy = self.busy(request.mode, ahead, count(passed), listening);
         if let Some(Wait { listening }) = wait {
-            if let (0, HolderIdentity::Owner(holder)) = (ahead, &busy.holder.who) {
-                self.wanted = Some(holder.clone());
+            if ahead == 0 && self.lock.foreign.is_none() {
+                self.wanted = clients(&ordered(&self.lock.holders));
             }
             let seen_until_ms = self.now.millis() + millis(busy.poll_after + WAITER_GRACE);
             let waiter = Waiter {
@@ -437,24 +480,23 @@ impl<'a> Turn<'a> {
     }
 
     fn break_hold(&mut self, fence: Fence) -> Reply {
-        self.free(|holder| holder.mode == Mode::Exclusive && holder.fences.contains(fence))
+        self.free(|holder| holder.is_under(Some(fence)))
     }
 
     fn give_back(&mut self, owner: &Owner, fence: Fence) -> Reply {
         self.free(|holder| holder.is(owner, Some(fence)))
     }
 
-    /// Frees the lock of the holder that is meant, and of no other one.
+    /// Frees the lock of the holders that are meant, and of no other one. Readers of a phase have one fence.
     fn free(&mut self, is_meant: impl Fn(&Holder) -> bool) -> Reply {
         self.advance(None);
-        match self.lock.holders.iter().position(is_meant) {
-            Some(at) => {
-                self.lock.holders.remove(at);
-                self.advance(None);
-                Reply::Released
-            }
-            None => Reply::NotHeld(self.view()),
+        let before = self.lock.holders.len();
+        self.lock.holders.retain(|holder| !is_meant(holder));
+        if self.lock.holders.len() == before {
+            return Reply::NotHeld(self.view());
         }
+        self.advance(None);
+        Reply::Released
     }
 
     fn inspect(&self) -> Snapshot {
@@ -463,26 +505,26 @@ impl<'a> Turn<'a> {
         seen.holders
             .retain(|holder| !is_gone(holder, self.presence));
         let ms = self.now.millis();
-        Snapshot {
-            holder: view(&seen, self.now),
-            queue: seen
-                .queue
-                .iter()
-                .map(|waiter| WaiterView::of(waiter, ms))
-                .collect(),
-        }
+        let queue = seen.queue.iter();
+        let queue = queue.map(|waiter| WaiterView::of(waiter, ms)).collect();
+        let holders = ordered(&seen.holders);
+        let others = holders.iter().skip(1).take(Snapshot::SHOWN - 1);
+        let others = others.map(|holder| view_of(holder, self.now)).collect();
+        let omitted = count(holders.len().saturating_sub(Snapshot::SHOWN));
+        Snapshot::new(view(&seen, self.now), queue).with_others(others, omitted)
     }
 
     pub(crate) fn hold_until(&mut self, at: usize, ttl: Ttl) -> Held {
         let holder = &mut self.lock.holders[at];
         holder.expires_at_ms = self.now.millis() + ttl.millis();
-        let fences = holder.fences;
-        self.held(fences)
+        self.held(at)
     }
 
-    pub(crate) fn held(&self, fences: Fences) -> Held {
+    pub(crate) fn held(&self, at: usize) -> Held {
+        let Holder { fences, slot, .. } = &self.lock.holders[at];
         Held {
             fence: Some(fences.first),
+            slot: *slot,
             block: fences.block,
             queued: count(self.lock.queue.len()),
         }
@@ -503,21 +545,24 @@ impl<'a> Turn<'a> {
     }
 
     /// Refuses a request that has `ahead` waiters before it, of which `passed` cannot be told and therefore do not count.
-    fn busy(&self, ahead: u32, passed: u32, listening: bool) -> Busy {
+    fn busy(&self, mode: Mode, ahead: u32, passed: u32, listening: bool) -> Busy {
+        let holders = ordered(&self.lock.holders);
+        let holder = mode
+            .waits_for(&holders)
+            .filter(|_| self.lock.foreign.is_none());
+        let holder = holder.map(|holder| view_of(holder, self.now));
         // After `advance`, a lock that refuses a request has a holder.
-        let holder = self.view().unwrap_or_else(|| HolderView {
-            who: HolderIdentity::Foreign {
-                kind: "none".into(),
-                value: Vec::new(),
-            },
-            fence: None,
-            held_for: None,
-            expires_in: Some(Duration::ZERO),
+        let holder = holder.or_else(|| self.view()).unwrap_or_else(|| {
+            let kind = "none".into();
+            let value = Vec::new();
+            let who = HolderIdentity::Foreign { kind, value };
+            HolderView::new(who, None, None, Some(Duration::ZERO))
         });
         let foreign = matches!(holder.who, HolderIdentity::Foreign { .. });
         Busy {
             poll_after: poll_after(ahead - passed, holder.expires_in, foreign, listening),
             ahead,
+            others: count(holders.len().saturating_sub(1)),
             holder,
             at_us: self.now.clock_us,
         }
@@ -594,32 +639,66 @@ fn behind_foreign(ahead: u64) -> u64 {
     }
 }
 
-/// The holder as others see it. Its fence was drawn at the time of the grant and in its microseconds, so it also tells
-/// since when; it runs ahead of the clock only where the clock went back or many fences are drawn in a moment.
-fn view(lock: &LockState, now: Now) -> Option<HolderView> {
-    if let Some(foreign) = &lock.foreign {
-        return Some(HolderView {
-            who: HolderIdentity::Foreign {
-                kind: foreign.kind.clone(),
-                value: shown(&foreign.value),
-            },
-            fence: None,
-            held_for: None,
-            expires_in: foreign
-                .expires_at_ms
-                .map(|at| Duration::from_millis(at.saturating_sub(now.millis()))),
-        });
+/// The smallest number of a slot that no holder has (C9).
+fn free_slot(holders: &[Holder]) -> u16 {
+    let mut taken: Vec<_> = holders.iter().filter_map(|holder| holder.slot).collect();
+    taken.sort_unstable();
+    let gap = (1..).zip(&taken).find(|(number, slot)| number < *slot);
+    gap.map_or_else(
+        || taken.last().map_or(1, |last| last + 1),
+        |(number, _)| number,
+    )
+}
+
+/// These holders in the order in which others see them.
+fn ordered(holders: &[Holder]) -> Vec<&Holder> {
+    let mut ordered: Vec<_> = holders.iter().collect();
+    ordered.sort_by(|a, b| a.order().cmp(&b.order()));
+    ordered
+}
+
+/// The first owner of each client among the first of these holders.
+fn clients(holders: &[&Holder]) -> Vec<Owner> {
+    let mut clients = Vec::new();
+    for holder in holders.iter().take(WANTED_MOST) {
+        let client = holder.owner.client();
+        if clients.iter().all(|other: &Owner| other.client() != client) {
+            clients.push(holder.owner.clone());
+        }
     }
-    let holder = lock.holders.first()?;
+    clients
+}
+
+/// The holder as others see it: the last to end of several.
+fn view(lock: &LockState, now: Now) -> Option<HolderView> {
+    let Some(foreign) = &lock.foreign else {
+        let last = lock.holders.iter().min_by(|a, b| a.order().cmp(&b.order()));
+        return last.map(|holder| view_of(holder, now));
+    };
+    let who = HolderIdentity::Foreign {
+        kind: foreign.kind.clone(),
+        value: shown(&foreign.value),
+    };
+    let left = |at: u64| Duration::from_millis(at.saturating_sub(now.millis()));
+    Some(HolderView::new(
+        who,
+        None,
+        None,
+        foreign.expires_at_ms.map(left),
+    ))
+}
+
+/// Its fence was drawn at the time of the grant and in its microseconds, so it also tells since when; it runs ahead of the clock only
+/// where the clock went back or many fences are drawn in a moment. The fence of a reader tells of the first one of its phase.
+fn view_of(holder: &Holder, now: Now) -> HolderView {
     let fence = holder.fences.first;
-    Some(HolderView {
-        who: HolderIdentity::Owner(holder.owner.clone()),
-        fence: Some(fence),
-        held_for: Some(Duration::from_micros(
-            now.wall_us.saturating_sub(fence.get()),
-        )),
-        expires_in: Some(Duration::from_millis(
-            holder.expires_at_ms.saturating_sub(now.millis()),
-        )),
-    })
+    let held_for = Duration::from_micros(now.wall_us.saturating_sub(fence.get()));
+    let expires_in = Duration::from_millis(holder.expires_at_ms.saturating_sub(now.millis()));
+    HolderView::new(
+        HolderIdentity::Owner(holder.owner.clone()),
+        Some(fence),
+        (holder.mode != Mode::Shared).then_some(held_for),
+        Some(expires_in),
+    )
+    .in_mode(holder.mode, holder.slot)
 }

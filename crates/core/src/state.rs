@@ -1,6 +1,12 @@
 //! The parts of a lock's state, and the kinds of lock. The state and its steps are in `lock.rs`.
 
+use std::cmp::Reverse;
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
 use crate::fence::{Block, Fence, Fences};
+use crate::invalid::Invalid;
 use crate::owner::Owner;
 use crate::time::{Now, Ttl};
 
@@ -11,8 +17,10 @@ pub struct Holder {
     pub owner: Owner,
     /// The mode that was granted.
     pub mode: Mode,
-    /// The fences that were drawn with the grant.
+    /// The fences that were drawn with the grant. Readers that hold together have the fence of the first of them.
     pub fences: Fences,
+    /// The number of its slot, from 1 on, if its mode has slots.
+    pub slot: Option<u16>,
     /// The last millisecond on the store's expiry clock at which it counts.
     pub expires_at_ms: u64,
     /// The owner has released it with a delay (at-least-hold), or detached it for another process. It outlives the owner's
@@ -48,30 +56,116 @@ pub struct Foreign {
     pub expires_at_ms: Option<u64>,
 }
 
-/// The mode of a request, which decides beside which holders it is admitted. A store matches every mode by name, so a mode
-/// that it does not support is refused at compile time.
+/// The mode of a request, which decides beside which holders it is admitted.
+///
+/// As text: `exclusive`, `shared`, or `slot/4` with the number of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize),
-    serde(rename_all = "lowercase")
-)]
 pub enum Mode {
-    /// Exclusive: the mode of a mutex. The only mode that has a fence.
+    /// Alone: the mode of a mutex, and of the writer of a read/write lock.
     Exclusive,
+    /// Beside other shared holders: the mode of a reader.
+    Shared,
+    /// In one of so many slots, each with one holder: the mode of a semaphore. The number is that of the request, so clients that
+    /// disagree about it share the slots that all of them know.
+    Slot(Slots),
 }
 
-impl Mode {
-    /// Whether a request of this mode may join these (unexpired) holders. A kind of lock is this predicate.
-    pub(crate) fn admits(self, holders: &[Holder]) -> bool {
+/// The number of slots of a semaphore: 1 to 1,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slots(NonZeroU16);
+
+impl Slots {
+    /// The most slots.
+    pub const MOST: u16 = 1_000;
+
+    /// So many slots.
+    ///
+    /// # Errors
+    /// For 0, and for more than [`Slots::MOST`].
+    pub fn new(slots: u16) -> Result<Self, Invalid> {
+        let slots_in_bounds = NonZeroU16::new(slots).filter(|slots| slots.get() <= Self::MOST);
+        slots_in_bounds.map(Self).ok_or_else(|| {
+            Invalid::new(
+                "number of slots",
+                &slots.to_string(),
+                "must be from 1 to 1000",
+            )
+        })
+    }
+
+    /// The number.
+    pub const fn get(self) -> u16 {
+        self.0.get()
+    }
+}
+
+/// How the text of a mode with slots begins.
+const SLOT: &str = "slot/";
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // A mutex has one holder at a time (C1).
-            Self::Exclusive => holders.is_empty(),
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared => f.write_str("shared"),
+            Self::Slot(slots) => write!(f, "{SLOT}{}", slots.get()),
         }
     }
 }
 
+impl FromStr for Mode {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let slots = || {
+            let slots = text.strip_prefix(SLOT)?.parse().ok()?;
+            Slots::new(slots).ok().map(Self::Slot)
+        };
+        let mode = match text {
+            "exclusive" => Some(Self::Exclusive),
+            "shared" => Some(Self::Shared),
+            // Each mode has one notation only.
+            _ => slots().filter(|mode| mode.to_string() == text),
+        };
+        let why = "must be `exclusive`, `shared`, or `slot/` and the number of slots";
+        mode.ok_or_else(|| Invalid::new("mode", text, why))
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Mode {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Mode {
+    /// Whether a request of this mode may join these (unexpired) holders. A kind of lock is this predicate (C1).
+    pub(crate) fn admits(self, holders: &[Holder]) -> bool {
+        match self {
+            Self::Exclusive => holders.is_empty(),
+            Self::Shared => holders.iter().all(|holder| holder.mode == Self::Shared),
+            Self::Slot(slots) => {
+                holders.len() < usize::from(slots.get())
+                    && holders.iter().all(|holder| holder.slot.is_some())
+            }
+        }
+    }
+
+    /// The holder, of these in the order of [`Holder::order`], whose end a refused request of this mode waits for: the next end of a
+    /// slot, the last end of any other hold.
+    pub(crate) fn waits_for<'a>(self, holders: &'a [&Holder]) -> Option<&'a Holder> {
+        let next = |last: &&&Holder| matches!(self, Self::Slot(_)) && last.slot.is_some();
+        let next = holders.last().filter(next);
+        next.or(holders.first()).copied()
+    }
+}
+
 impl Holder {
+    /// Holders in the order in which others see them: the last to end first, and those with one end by their tokens.
+    pub(crate) fn order(&self) -> impl Ord + '_ {
+        (Reverse(self.expires_at_ms), self.owner.token())
+    }
+
     /// Whether `owner` holds by this grant: its own, and of the fence that the owner knows, if any (C8).
     pub(crate) fn is(&self, owner: &Owner, fence: Option<Fence>) -> bool {
         self.owner == *owner && self.is_under(fence)

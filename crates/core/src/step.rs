@@ -34,7 +34,7 @@ pub enum Step {
         /// The lease from now on.
         ttl: Ttl,
         /// Any fence of the grant by which the owner believes to hold. Without that hold the reply is *not held* (C8). `None` if
-        /// the owner knows no fence.
+        /// the owner knows no fence, or compares that of the reply itself, as holders do that are not alone.
         fence: Option<Fence>,
     },
     /// Free the lock, or leave the queue.
@@ -115,8 +115,10 @@ pub enum Reply {
 /// A lease, as the store sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The first fence of the owner's grant, for exclusive modes. A retry after a lost reply gets it again.
+    /// The first fence of the owner's grant. A retry after a lost reply gets it again.
     pub fence: Option<Fence>,
+    /// The number of the owner's slot, for a mode with slots; the same after a retry.
+    pub slot: Option<u16>,
     /// How many fences were drawn with the grant: the first and those that follow it belong to the owner.
     pub block: Block,
     /// How many waiters the lock has now.
@@ -126,8 +128,10 @@ pub struct Held {
 /// A refusal: the lock is held now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
-    /// The holder.
+    /// The holder; if there are several, the one whose end the request waits for.
     pub holder: HolderView,
+    /// How many hold the lock besides that one.
+    pub others: u32,
     /// How many waiters are before this one, including those that cannot be told now. For a request that does not wait, the
     /// length of the queue.
     pub ahead: u32,
@@ -159,10 +163,15 @@ pub enum NoVote {
 pub struct HolderView {
     /// Its identity.
     pub who: HolderIdentity,
+    /// How it holds the lock; a foreign program holds it alone.
+    pub mode: Mode,
+    /// The number of its slot, if its mode has slots.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub slot: Option<u16>,
     /// A fence of the holder, if it has one. A store knows the fence of the grant. If the holder's process has handed the lock on
-    /// from task to task, the current lease has a higher one. Either of them breaks the lock.
+    /// from task to task, the current lease has a higher one. Either of them breaks the lock. Readers that hold together have one.
     pub fence: Option<Fence>,
-    /// How long it has held the lock, counted by the store from the grant; `None` when the store cannot know.
+    /// How long it has held the lock, counted by the store from the grant; `None` when the store cannot know, as of a reader.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "held_for_ms", serialize_with = "shown::some_ms")
@@ -177,7 +186,7 @@ pub struct HolderView {
 }
 
 impl HolderView {
-    /// Makes a view of a holder, for tests and tools.
+    /// Makes a view of a holder that is alone, for tests and tools.
     pub const fn new(
         who: HolderIdentity,
         fence: Option<Fence>,
@@ -186,10 +195,18 @@ impl HolderView {
     ) -> Self {
         Self {
             who,
+            mode: Mode::Exclusive,
+            slot: None,
             fence,
             held_for,
             expires_in,
         }
+    }
+
+    /// The same holder in this mode, and in the slot of this number.
+    #[must_use]
+    pub fn in_mode(self, mode: Mode, slot: Option<u16>) -> Self {
+        Self { mode, slot, ..self }
     }
 
     /// Whether `owner` is the holder.
@@ -223,16 +240,45 @@ pub enum HolderIdentity {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The holder, if any.
+    /// The holder, if any; of several, the one whose lease ends last.
     pub holder: Option<HolderView>,
+    /// The other holders of a lock that several hold, the last to end first; at most [`SHOWN`](Self::SHOWN) less one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub others: Vec<HolderView>,
+    /// How many further holders there are.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
+    pub omitted: u32,
     /// The waiters, first in line first.
     pub queue: Vec<WaiterView>,
 }
 
 impl Snapshot {
-    /// Makes a view of a lock, for tests and tools.
+    /// The most holders that are shown.
+    pub const SHOWN: usize = 100;
+
+    /// Makes a view of a lock with at most one holder, for tests and tools.
     pub const fn new(holder: Option<HolderView>, queue: Vec<WaiterView>) -> Self {
-        Self { holder, queue }
+        Self {
+            holder,
+            others: Vec::new(),
+            omitted: 0,
+            queue,
+        }
+    }
+
+    /// The same lock with these holders besides the first, and so many more.
+    #[must_use]
+    pub fn with_others(self, others: Vec<HolderView>, omitted: u32) -> Self {
+        Self {
+            others,
+            omitted,
+            ..self
+        }
+    }
+
+    /// All holders that are shown, the last to end first.
+    pub fn holders(&self) -> impl Iterator<Item = &HolderView> {
+        self.holder.iter().chain(&self.others)
     }
 
     // Items with `doc(hidden)` are for stores.
@@ -240,9 +286,15 @@ impl Snapshot {
     /// Whether `owner` holds the lock, by the grant of `fence` (C8).
     #[doc(hidden)]
     pub fn is_held_under(&self, owner: &Owner, fence: Fence) -> bool {
-        let mut holder = self.holder.iter();
-        holder.any(|holder| holder.is(owner) && holder.fence == Some(fence))
+        self.holders()
+            .any(|holder| holder.is(owner) && holder.fence == Some(fence))
     }
+}
+
+#[cfg(feature = "serde")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A waiter as an operator sees it.
@@ -296,6 +348,8 @@ pub struct Wake {
     pub owner: Owner,
     /// The fence of the grant.
     pub fence: Option<Fence>,
+    /// The number of its slot, for a mode with slots.
+    pub slot: Option<u16>,
     /// How many fences were drawn with it.
     pub block: Block,
     /// The time of the grant, in microseconds on the store's expiry clock.
@@ -310,6 +364,7 @@ impl Wake {
     pub fn without_fence(self) -> Self {
         Self {
             fence: None,
+            slot: None,
             block: Block::ONE,
             ..self
         }
@@ -321,11 +376,12 @@ impl Wake {
 pub struct Outcome {
     /// The reply to the caller.
     pub reply: Reply,
-    /// The waiters to wake. For a mutex at most one, or two if the first left at the moment of its grant.
+    /// The waiters to wake. For a mutex at most one, or two if the first left at the moment of its grant; else at most
+    /// [`GRANTS_MOST`](crate::GRANTS_MOST) for each time that the step advances.
     pub wakes: Vec<Wake>,
-    /// The holder to notify that another client waits. The store says so each time the first in line asks, so that a client that
+    /// The holders to notify that another client waits: one for each client, and at most 16. The store says so each time the first in line asks, so that a client that
     /// hands the lock on among its own tasks gives it back. A hint, like a wake.
-    pub wanted: Option<Owner>,
+    pub wanted: Vec<Owner>,
     /// The waiter to notify that it is the first in line now, so that it polls at once. One cause: the waiters before it left
     /// while a foreign program holds the lock, which sends no wake. The other: the waiter before it was granted the lock for
     /// less than a second, and this one would not have polled soon after. A hint, like a wake; only for subscribed clients.

@@ -67,7 +67,7 @@ impl World {
             Some(other) => Outcome {
                 reply: Reply::NoVote(NoVote::OtherTerms(other.terms)),
                 wakes: Vec::new(),
-                wanted: None,
+                wanted: Vec::new(),
                 first: None,
             },
             None => self.apply(now, name, step, presence),

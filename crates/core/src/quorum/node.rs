@@ -187,6 +187,6 @@ fn propose(
         return Ok(Reply::Busy(turn.refuse(owner, request, *wait)));
     }
     (turn.counter.accept(*fences, floor_us, most_us)).map_err(NoVote::Behind)?;
-    turn.grant_with(owner, Mode::Exclusive, *ttl, *fences);
-    Ok(Reply::Held(turn.held(*fences)))
+    let at = turn.grant_with(owner, Mode::Exclusive, *ttl, *fences);
+    Ok(Reply::Held(turn.held(at)))
 }

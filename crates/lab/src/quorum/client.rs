@@ -532,6 +532,7 @@ fn verdict(attempt: &Attempting) -> Verdict {
     for (node, said) in attempt.said.iter().enumerate() {
         let held = |fence| {
             Reply::Held(Held {
+                slot: None,
                 fence: Some(Fence::new(fence)),
                 block: Block::ONE,
                 queued: 0,
@@ -543,6 +544,7 @@ fn verdict(attempt: &Attempting) -> Verdict {
             Said::Higher(fence) => held(fence),
             Said::Behind(least, most) => Reply::NoVote(NoVote::Behind(acceptable(least, most))),
             Said::Busy(_) | Said::Foreign { .. } => Reply::Busy(Busy {
+                others: 0,
                 holder: HolderView::new(
                     HolderIdentity::Foreign {
                         kind: String::new(),

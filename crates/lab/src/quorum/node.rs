@@ -93,6 +93,7 @@ impl QuorumModel {
         }
         let lock = world.entry(&self.subject.name);
         let holder = |owner: &Owner, fence, left_ms| Holder {
+            slot: None,
             owner: owner.clone(),
             mode: Mode::Exclusive,
             fences: one(fence),

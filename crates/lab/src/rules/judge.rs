@@ -2,6 +2,7 @@
 //! compute what it should do.
 
 use std::ops::ControlFlow;
+use std::slice;
 
 use leasehold_core::{
     Block, Busy, CLAIM_WINDOW, Counter, Fence, Fences, Holder, HolderIdentity, LockState, Outcome,
@@ -306,15 +307,15 @@ impl<'a> Taken<'a> {
         let wanted = match (self.step, &outcome.reply) {
             (Step::Acquire { wait: Some(_), .. }, Reply::Busy(busy)) if busy.ahead == 0 => {
                 match &busy.holder.who {
-                    HolderIdentity::Owner(holder) => Some(holder),
-                    HolderIdentity::Foreign { .. } => None,
+                    HolderIdentity::Owner(holder) => slice::from_ref(holder),
+                    HolderIdentity::Foreign { .. } => &[],
                 }
             }
-            _ => None,
+            _ => &[],
         };
         outcome.wakes.iter().all(was_queued)
             && given.all(|owner| holds(before, owner) || asked == Some(owner) || is_told(owner))
-            && outcome.wanted.as_ref() == wanted
+            && outcome.wanted == wanted
             && outcome.first.as_ref() == self.first_to_tell(asked)
     }
 

@@ -335,10 +335,11 @@ fn hash_lock<H: Hasher>(lock: &LockState, name: impl Fn(&Owner) -> (u8, u8), int
             owner,
             mode,
             fences,
+            slot,
             expires_at_ms,
             kept,
         } = holder;
-        (name(owner), mode, fences, expires_at_ms, kept).hash(into);
+        (name(owner), mode, fences, slot, expires_at_ms, kept).hash(into);
     }
     if let Some(Foreign {
         kind,

@@ -277,7 +277,7 @@ impl Access {
             let client = wake.owner.client();
             (client, Notice::Granted { key: key(), wake })
         });
-        let wanted = outcome.wanted.map(|owner| {
+        let wanted = outcome.wanted.into_iter().map(|owner| {
             let client = owner.client();
             (client, Notice::Wanted { key: key(), owner })
         });

@@ -192,6 +192,7 @@ impl Db {
                 let wake = Wake {
                     owner,
                     fence: None,
+                    slot: None,
                     block: Block::ONE,
                     at_us: 0,
                     queued: 0,

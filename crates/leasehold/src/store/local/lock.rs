@@ -1,11 +1,12 @@
 //! Keeps a lock as one value: a text with a line for each holder and each waiter, first in line first.
 //!
 //! ```text
-//! hold lh1.… exclusive 1767225600000000 1 31000 0
+//! hold lh1.… slot/4 1767225600000000 1 31000 0 2
 //! wait lh1.… exclusive 30000 1 20000 1
 //! ```
 //!
-//! - A holder has its token, mode, first fence, number of fences, last millisecond, and whether it is kept.
+//! - A holder has its token, mode, first fence, number of fences, last millisecond, whether it is kept, and the number of its slot if
+//!   its mode has slots.
 //! - A waiter has its token, mode, TTL in milliseconds, number of fences, last millisecond, and whether it listens.
 //!
 //! A token has no spaces. When a waiter joins or leaves, the store writes all lines, some 110 bytes for each waiter. The
@@ -14,7 +15,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, Counter, Fence, Fences, Holder, LockState, Mode, Now, Owner, Ttl, Waiter,
+    Block, Counter, Fence, Fences, Holder, LockState, Mode, Now, Owner, Slots, Ttl, Waiter,
 };
 use rusqlite::{Connection, OptionalExtension};
 
@@ -112,15 +113,17 @@ fn end(state: &LockState) -> u64 {
 fn to_text(state: &LockState) -> String {
     let mut lines = Vec::new();
     for holder in &state.holders {
-        let (token, mode) = (holder.owner.token(), mode_text(holder.mode));
+        let (token, mode) = (holder.owner.token(), holder.mode);
         let (first, block) = (holder.fences.first, holder.fences.block.get());
         let (until_ms, kept) = (holder.expires_at_ms, u8::from(holder.kept));
+        let slot = holder.slot.map(|slot| format!(" {slot}"));
+        let slot = slot.unwrap_or_default();
         lines.push(format!(
-            "{HOLD} {token} {mode} {first} {block} {until_ms} {kept}"
+            "{HOLD} {token} {mode} {first} {block} {until_ms} {kept}{slot}"
         ));
     }
     for waiter in &state.queue {
-        let (token, mode) = (waiter.owner.token(), mode_text(waiter.mode));
+        let (token, mode) = (waiter.owner.token(), waiter.mode);
         let (ttl, block) = (waiter.ttl.millis(), waiter.block.get());
         let (until_ms, listening) = (waiter.seen_until_ms, u8::from(waiter.listening));
         lines.push(format!(
@@ -135,12 +138,27 @@ fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<LockState, Fault> {
     let mut state = LockState::default();
     for line in lines {
         let words: Vec<_> = line.split(' ').collect();
-        let [kind, token, mode, amount, block, until_ms, flag] = words[..] else {
+        let [
+            kind,
+            token,
+            mode,
+            amount,
+            block,
+            until_ms,
+            flag,
+            ref slot @ ..,
+        ] = words[..]
+        else {
             return Err(not_ours("a lock", line));
         };
         let owner = Owner::parse(token).ok_or_else(|| not_ours("an owner", token))?;
         let (mode, block) = (parse_mode(mode)?, Block::nearest(number(block)?));
         let (amount, until_ms, flag) = (number(amount)?, number(until_ms)?, number(flag)? != 0);
+        let slot = match (kind, mode, slot) {
+            (HOLD, Mode::Slot(slots), [slot]) => Some(slot_of(slots, slot)?),
+            (WAIT, _, []) | (_, Mode::Exclusive | Mode::Shared, []) => None,
+            _ => return Err(not_ours("a lock", line)),
+        };
         match kind {
             HOLD => state.holders.push(Holder {
                 owner,
@@ -149,6 +167,7 @@ fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<LockState, Fault> {
                     first: Fence::new(amount),
                     block,
                 },
+                slot,
                 expires_at_ms: until_ms,
                 kept: flag,
             }),
@@ -167,20 +186,19 @@ fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<LockState, Fault> {
     Ok(state)
 }
 
-/// The name of a mode in the file.
-fn mode_text(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-    }
+fn parse_mode(text: &str) -> Result<Mode, Fault> {
+    let newer =
+        |_| format!("a lock in it has the mode {text:?}; was it written by a newer version?");
+    text.parse().map_err(newer).map_err(Fault::Content)
 }
 
-fn parse_mode(text: &str) -> Result<Mode, Fault> {
-    match text {
-        "exclusive" => Ok(Mode::Exclusive),
-        _ => Err(Fault::Content(format!(
-            "a lock in it has the mode {text:?}; was it written by a newer version?"
-        ))),
-    }
+/// The number of a slot of so many.
+fn slot_of(slots: Slots, text: &str) -> Result<u16, Fault> {
+    let slot = text
+        .parse()
+        .ok()
+        .filter(|slot| (1..=slots.get()).contains(slot));
+    slot.ok_or_else(|| not_ours("a slot", text))
 }
 
 fn number(text: &str) -> Result<u64, Fault> {
@@ -231,7 +249,12 @@ mod tests {
             queue: [waiter(5, "", true), waiter(2, "two\nlines", false)].into(),
             ..LockState::default()
         };
-        for kept in [false, true] {
+        let slots = Mode::Slot(Slots::new(3).unwrap());
+        for (kept, mode, slot) in [
+            (false, Mode::Exclusive, None),
+            (true, Mode::Shared, None),
+            (false, slots, Some(3)),
+        ] {
             assert_eq!(parse(to_text(&state).split('\n')).unwrap(), state);
             let fences = Fences {
                 first: Fence::MAX,
@@ -239,8 +262,9 @@ mod tests {
             };
             state.holders = vec![Holder {
                 owner: owner(u64::MAX, "hold wait"),
-                mode: Mode::Exclusive,
+                mode,
                 fences,
+                slot,
                 expires_at_ms: 31_000,
                 kept,
             }];
@@ -265,7 +289,12 @@ mod tests {
             ("read TOKEN exclusive 7 1 9 0", not_ours),
             ("hold TOKEN exclusive 7 1 9 0 more", not_ours),
             ("hold lh1.x exclusive 7 1 9 0", "an owner in it was not"),
-            ("hold TOKEN shared 7 1 9 0", newer),
+            ("hold TOKEN upgraded 7 1 9 0", newer),
+            ("hold TOKEN slot/0 7 1 9 0 1", newer),
+            ("hold TOKEN slot/2 7 1 9 0", not_ours),
+            ("hold TOKEN slot/2 7 1 9 0 3", "a slot in it was not"),
+            ("hold TOKEN shared 7 1 9 0 1", not_ours),
+            ("wait TOKEN slot/2 7 1 9 0 1", not_ours),
             ("hold TOKEN exclusive -7 1 9 0", "is negative: -7"),
             ("hold TOKEN exclusive 7 x 9 0", "a number in it was not"),
             ("hold TOKEN exclusive 7 1 9223372036854775808 0", not_ours),

@@ -434,6 +434,7 @@ impl<C> Context<'_, C> {
             let Fences { first, block } = attempt.fences;
             let held = Held {
                 fence: Some(first),
+                slot: None,
                 block,
                 queued: attempt.queued,
             };

@@ -5,7 +5,7 @@
 #[cfg(test)]
 use leasehold_core::Owner;
 use leasehold_core::quorum::{Proposer, QuorumTerms};
-use leasehold_core::{CLAIM_WINDOW, Fence, Fences, LockName, Step, Wake};
+use leasehold_core::{CLAIM_WINDOW, Fence, Fences, LockName, Mode, Step, Wake};
 
 use super::attempt::{QuorumInfo, Request};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer};
@@ -119,10 +119,10 @@ impl<C> QuorumMachine<C> {
         match step {
             Step::Acquire {
                 owner,
+                mode: Mode::Exclusive,
                 ttl,
                 block,
                 wait,
-                ..
             } => {
                 let request = Request {
                     ttl,
@@ -146,13 +146,21 @@ impl<C> QuorumMachine<C> {
                 let breaks = QuorumEvent::Breaks(name.clone(), fences, caller);
                 self.handle(at, breaks, effects);
             }
+            Step::Acquire { .. } => {
+                let why = "a quorum has exclusive locks only: majorities of its nodes may differ in whom they admit beside \
+                           each other; use a mutex, or one server";
+                self.refuse(caller, why, effects);
+            }
             // A quorum is no node of another one. A look changes nothing, and its driver asks all nodes for it.
             Step::Propose(_) | Step::GiveBack { .. } | Step::Inspect => {
-                let why = "a quorum takes no steps of a node";
-                let error = StoreError::new(&self.info.label, StoreErrorKind::Misconfigured, why);
-                effects.push(QuorumEffect::Answer(caller, Err(error)));
+                self.refuse(caller, "a quorum takes no steps of a node", effects);
             }
         }
+    }
+
+    fn refuse(&self, caller: C, why: &str, effects: &mut Vec<QuorumEffect<C>>) {
+        let error = StoreError::new(&self.info.label, StoreErrorKind::Misconfigured, why);
+        effects.push(QuorumEffect::Answer(caller, Err(error)));
     }
 
     /// The lead has granted its vote to a waiter, which now claims the others.

@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::slice;
@@ -200,9 +201,11 @@ pub(super) const WAITERS: &str = ":lh-waiters";
 pub(super) const POLL_ONLY: &str = "-";
 
 /// The name of a mode in scripts and records.
-pub(super) fn mode_word(mode: Mode) -> &'static str {
+pub(super) fn mode_word(mode: Mode) -> Cow<'static, str> {
     match mode {
-        Mode::Exclusive => "exclusive",
+        Mode::Exclusive => "exclusive".into(),
+        Mode::Shared => "shared".into(),
+        Mode::Slot(_) => mode.to_string().into(),
     }
 }
 
@@ -294,7 +297,13 @@ impl Contended {
     /// The kind of a step.
     pub(super) fn kind(&self, name: &LockName, step: &Step) -> Kind {
         let kind = match step {
-            Step::Acquire { .. } | Step::Propose(_) => Kind::Acquire,
+            Step::Acquire {
+                mode: Mode::Exclusive,
+                ..
+            }
+            | Step::Propose(_) => Kind::Acquire,
+            // The short form takes a lock that is free for one holder.
+            Step::Acquire { .. } => Kind::AcquireLong,
             // The short form compares the whole value, which contains the fence.
             Step::Extend { fence: None, .. } | Step::Release { fence: None, .. } => {
                 Kind::SettleLong
@@ -505,7 +514,7 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
             wait,
         } => {
             into.word(owner.token()).number(ttl.millis());
-            into.word(mode_word(*mode)).number(block.get());
+            into.word(mode_word(*mode).as_bytes()).number(block.get());
             into.word(waits_on(*wait, channel));
         }
         Step::Propose(proposal) => {
@@ -636,6 +645,7 @@ fn taken<'a>(
 fn held(fence: Option<Fence>, block: Block) -> Reply {
     Reply::Held(Held {
         fence,
+        slot: None,
         block,
         queued: 0,
     })
@@ -676,6 +686,7 @@ fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
             ahead: u32::try_from(integer(ahead)?).ok()?,
             poll_after: millis(poll_after)?,
             at_us: number(at_us)?,
+            others: 0,
             holder: view(holder)??,
         }),
         ("behind", [least, most]) => Reply::NoVote(NoVote::Behind(bounds(least, most)?)),
@@ -736,6 +747,7 @@ fn brief(text: &str) -> Option<Reply> {
     let (block, queued) = rest.split_once(' ')?;
     Some(Reply::Held(Held {
         fence: Some(fence_in(fence)?),
+        slot: None,
         block: Block::nearest(block.parse().ok()?),
         queued: queued.parse().ok()?,
     }))
@@ -814,7 +826,7 @@ fn waiter(token: &Value, record: &Value, now_ms: u64) -> Option<WaiterView> {
     let mut words = text(record)?.split(' ');
     let mut next = || words.next();
     let (mode, ttl, _block, _channel, seen_until) = (next()?, next()?, next()?, next()?, next()?);
-    let mode = (mode == mode_word(Mode::Exclusive)).then_some(Mode::Exclusive)?;
+    let mode = mode.parse().ok()?;
     let ttl = Ttl::new(Duration::from_millis(ttl.parse().ok()?)).ok()?;
     let seen_for = Duration::from_millis(seen_until.parse::<u64>().ok()?.saturating_sub(now_ms));
     Some(WaiterView::new(owner, mode, ttl, seen_for))
@@ -984,6 +996,7 @@ pub(super) fn notice(payload: &[u8]) -> Option<Notice> {
             };
             let wake = Wake {
                 fence,
+                slot: None,
                 block,
                 at_us: at_us.parse().ok()?,
                 queued: queued.parse().ok()?,
