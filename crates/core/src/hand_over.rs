@@ -1,7 +1,7 @@
 //! Handing a held lock from task to task inside one process, within the bounds of C7.
 //!
 //! A client draws a block of fences with a grant. So a lock can go from task to task of one process without a round trip, and
-//! each lease still gets its own fence.
+//! each lease still gets its own fence. Readers of one process join the hold of the first of them.
 
 use std::time::Duration;
 
@@ -91,19 +91,32 @@ impl Session {
     /// # Errors
     /// [`NoHandOver`]; the session is unchanged.
     pub fn hand_over(&mut self, now_us: u64) -> Result<Fence, NoHandOver> {
-        if let Some(since) = self.wanted_since {
-            let waited = Duration::from_micros(now_us.saturating_sub(since));
-            if self.handed_over >= HAND_OVERS || waited >= HAND_OVER_FOR {
-                return Err(NoHandOver::Unfair);
-            }
-        }
-        if self.is_spent() {
+        if self.is_spent() && self.is_fair(now_us) {
             return Err(NoHandOver::Spent);
         }
+        self.join(now_us)?;
         self.fence = Fence::new(self.fence.get() + 1);
         self.used += 1;
-        self.handed_over += u32::from(self.is_wanted());
         Ok(self.fence)
+    }
+
+    /// Lets one more reader of this client join those that hold. Readers that hold together have one fence.
+    ///
+    /// # Errors
+    /// [`NoHandOver::Unfair`]; the session is unchanged.
+    pub fn join(&mut self, now_us: u64) -> Result<(), NoHandOver> {
+        if !self.is_fair(now_us) {
+            return Err(NoHandOver::Unfair);
+        }
+        self.handed_over += u32::from(self.is_wanted());
+        Ok(())
+    }
+
+    fn is_fair(&self, now_us: u64) -> bool {
+        self.wanted_since.is_none_or(|since| {
+            let waited = Duration::from_micros(now_us.saturating_sub(since));
+            self.handed_over < HAND_OVERS && waited < HAND_OVER_FOR
+        })
     }
 }
 

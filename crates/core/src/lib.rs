@@ -44,7 +44,7 @@
 //!   [`UNHEARD_GRACE`], and except after [`GRANTS_MOST`] grants in that step.
 //! - **C7** A client that hands a lock on inside its process gives each lease its own fence, higher than all before it and
 //!   lower than any that the store issues later. While other clients are known to wait, it hands on at most [`HAND_OVERS`]
-//!   times and for at most [`HAND_OVER_FOR`].
+//!   times and for at most [`HAND_OVER_FOR`]; so it does with readers that join others.
 //! - **C8** An extension or a release that names a fence is answered *held* or *released* only if its owner holds by the grant
 //!   of that fence. Otherwise (for example after a rollback of the store) the extension changes nothing, and the release frees
 //!   the hold or the place that the owner has.

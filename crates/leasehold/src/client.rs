@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{
-    ClientId, Fence, Invalid, KeyTemplate, LockName, Namespace, Naming, Reply, Snapshot, Step,
+    ClientId, Fence, Invalid, KeyTemplate, LockName, Mode, Namespace, Naming, Reply, Slots,
+    Snapshot, Step,
 };
 use tokio::sync::oneshot;
 
@@ -18,7 +19,7 @@ use crate::clock::Clock;
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, StoreError, StoreErrorKind, within};
 use crate::lease::{Detached, Engine, EngineConfig, EngineHandle, Identity, NoticeSink};
-use crate::mutex::Mutex;
+use crate::mutex::{Lock, Mutex, RwLock, Semaphore};
 use crate::runtime::Tasks;
 #[cfg(feature = "redis")]
 use crate::store::QuorumInit;
@@ -150,7 +151,39 @@ impl Client {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(self.engine.clone(), self.name(name.as_ref()))
+        let mode = Ok(Mode::Exclusive);
+        Lock::new(self.engine.clone(), self.name(name.as_ref()), mode)
+    }
+
+    /// The read/write lock of this name: one writer alone, or any number of readers. Does no I/O. A name that is not allowed is reported
+    /// when it is acquired.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let config = client.rw_lock("config");
+    /// let ran = config.read().run(async |lease| lease.fence()).await?;
+    /// println!("read under fence {:?}", ran.confirmed()?);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.engine.clone(), self.name(name.as_ref()))
+    }
+
+    /// The semaphore of this name, with 1 to 1,000 slots. Does no I/O. A name or a number that is not allowed is reported when it is
+    /// acquired.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let permit = client.semaphore("gpu", 4).acquire().await?;
+    /// println!("on GPU {}", permit.slot().number);
+    /// permit.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>, slots: u16) -> Semaphore {
+        let mode = Slots::new(slots).map(Mode::Slot);
+        Lock::new(self.engine.clone(), self.name(name.as_ref()), mode)
     }
 
     /// The holder of the lock and its waiters. Changes nothing.

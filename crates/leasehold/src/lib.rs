@@ -52,6 +52,7 @@ pub mod error;
 mod fold;
 mod foreign;
 pub mod gate;
+pub mod kind;
 mod lease;
 mod mutex;
 mod once;
@@ -74,11 +75,17 @@ pub use election::{Election, LeaderWatch};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, WaitStatus};
+pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, Slot, WaitStatus};
 pub use leasehold_core::{
-    ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,
+    ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Slots, Snapshot, Ttl,
+    WaiterView,
 };
-pub use mutex::Mutex;
+pub use mutex::{Lock, Mutex, ReadLock, RwLock, Semaphore};
+
+/// The lease of a reader: see [`RwLock`].
+pub type ReadLease = Lease<kind::Shared>;
+/// The lease of a slot: see [`Semaphore`].
+pub type Permit = Lease<kind::Slots>;
 pub use once::{Once, PastRun, Turn};
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
 #[cfg(feature = "tls")]

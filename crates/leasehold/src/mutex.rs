@@ -1,12 +1,14 @@
 //! A named lock and its settings.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Invalid, Label, LockName, Ttl};
+use leasehold_core::{Invalid, Label, LockName, Mode, Ttl};
 
 use crate::error::{Error, StoreError, within};
+use crate::kind::{Exclusive, Kind, Shared, Slots};
 use crate::lease::{
     AcquireRequest, EngineHandle, Lease, OnWait, Pending, RunOutcome, Terms, WaitLimit, WaitStatus,
 };
@@ -36,11 +38,90 @@ use crate::telemetry::Outcome;
 /// limit, and [`Mutex::try_acquire`] returns `None`. The same is true of two clones of one mutex, and of two mutexes with one name. If the
 /// holder is a lease of the same [`Client`](crate::Client), [`Timeout::by_this_client`](crate::Timeout::by_this_client) is true, and the
 /// text of [`Error::Timeout`] says "held by this client". Pass the [`Lease`] down the call instead.
+pub type Mutex = Lock<Exclusive>;
+
+/// The readers of a [`RwLock`]: any number of them hold beside each other.
+///
+/// It has the settings and verbs of a [`Mutex`]. Readers of one [`Client`](crate::Client) share one hold in the store, so all but the
+/// first join without a request. They stop joining when a writer waits, in this client or in another one. The settings are those of each
+/// lease; the store shows the note of the reader that came first.
+pub type ReadLock = Lock<Shared>;
+
+/// A semaphore: up to N holders at a time, each in a slot with a number of its own.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::embedded()?;
+/// let seats = client.semaphore("licence:cad", 4);
+/// let permit = seats.acquire().await?;
+/// println!("seat {} of 4", permit.slot().number);
+/// permit.release().await?;
+/// # client.close().await; Ok(()) }
+/// ```
+///
+/// It has the settings and verbs of a [`Mutex`], except [`linger`](Lock::linger), which has no effect. A permit is a lease: it renews
+/// itself, ends with the TTL of a holder that crashed, and cannot be given back twice. Waiters are served in the order in which they came.
+///
+/// N is of the request, and not stored: a request is admitted while fewer than its N hold. A larger N counts at once, and a smaller one
+/// waits until enough have left. All programs that use a name should agree on N. A mutex or a read/write lock of the same name excludes
+/// the permits. A quorum has no semaphores.
+pub type Semaphore = Lock<Slots>;
+
+/// A read/write lock: one writer alone, or any number of readers.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::embedded()?;
+/// let config = client.rw_lock("config");
+/// let read = config.read().acquire().await?;
+/// assert!(config.write().try_acquire().await?.is_none());
+/// read.release().await?;
+/// let write = config.write().acquire().await?;
+/// println!("reloading under fence {}", write.fence());
+/// write.release().await?;
+/// # client.close().await; Ok(()) }
+/// ```
+///
+/// All wait in one line: readers that follow each other enter together, and a reader that comes after a waiting writer waits behind it. So
+/// neither starves. A lease is not changed from one kind to the other: two readers that both wanted to write would wait for each other for
+/// ever. Give the lease back, and acquire the other one. A quorum has no readers.
 #[derive(Clone)]
-#[must_use = "a mutex does nothing until it is acquired"]
-pub struct Mutex {
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct RwLock {
+    engine: EngineHandle,
+    name: Result<LockName, Invalid>,
+}
+
+impl RwLock {
+    pub(crate) fn new(engine: EngineHandle, name: Result<LockName, Invalid>) -> Self {
+        Self { engine, name }
+    }
+
+    /// Its readers.
+    pub fn read(&self) -> ReadLock {
+        Lock::new(self.engine.clone(), self.name.clone(), Ok(Mode::Shared))
+    }
+
+    /// Its writer: the mutex of this name.
+    pub fn write(&self) -> Mutex {
+        let mode = Ok(Mode::Exclusive);
+        Lock::new(self.engine.clone(), self.name.clone(), mode)
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("RwLock");
+        debug.field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A named lock of some kind, and the settings of its leases: a [`Mutex`], a [`ReadLock`] or a [`Semaphore`].
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock<K: Kind> {
     pub(crate) engine: EngineHandle,
     pub(crate) name: Result<LockName, Invalid>,
+    mode: Result<Mode, Invalid>,
     ttl: Duration,
     note: Result<Label, Invalid>,
     auto_renew: bool,
@@ -48,14 +129,33 @@ pub struct Mutex {
     linger: Duration,
     at_least: Duration,
     on_wait: Option<OnWait>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl Mutex {
-    pub(crate) fn new(engine: EngineHandle, name: Result<LockName, Invalid>) -> Self {
+impl<K: Kind> Clone for Lock<K> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            name: self.name.clone(),
+            mode: self.mode.clone(),
+            note: self.note.clone(),
+            on_wait: self.on_wait.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<K: Kind> Lock<K> {
+    pub(crate) fn new(
+        engine: EngineHandle,
+        name: Result<LockName, Invalid>,
+        mode: Result<Mode, Invalid>,
+    ) -> Self {
         let ttl = Duration::from_secs(30);
         Self {
             engine,
             name,
+            mode,
             ttl,
             note: Label::new("note", ""),
             auto_renew: true,
@@ -63,6 +163,7 @@ impl Mutex {
             linger: Duration::ZERO,
             at_least: Duration::ZERO,
             on_wait: None,
+            kind: PhantomData,
         }
     }
 
@@ -164,7 +265,7 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future leaves the queue and loses the place in it. If the grant arrives later, the client releases the lock in the
     /// background. So in a `select!` in a loop, poll one pinned future, or use [`Mutex::acquire_owned`] in a task.
-    pub async fn acquire(&self) -> Result<Lease, Error> {
+    pub async fn acquire(&self) -> Result<Lease<K>, Error> {
         self.request(WaitLimit::Forever)
             .await?
             .ok_or_else(|| StoreError::closed().into())
@@ -193,7 +294,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
-    pub async fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Lease<K>, Error> {
         self.request(WaitLimit::Within(limit))
             .await?
             .ok_or_else(|| StoreError::closed().into())
@@ -217,7 +318,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
-    pub async fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+    pub async fn try_acquire(&self) -> Result<Option<Lease<K>>, Error> {
         self.request(WaitLimit::Once).await
     }
 
@@ -237,7 +338,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
-    pub async fn acquire_owned(self) -> Result<Lease, Error> {
+    pub async fn acquire_owned(self) -> Result<Lease<K>, Error> {
         self.acquire().await
     }
 
@@ -248,7 +349,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
-    pub async fn acquire_within_owned(self, limit: Duration) -> Result<Lease, Error> {
+    pub async fn acquire_within_owned(self, limit: Duration) -> Result<Lease<K>, Error> {
         self.acquire_within(limit).await
     }
 
@@ -259,7 +360,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
-    pub async fn try_acquire_owned(self) -> Result<Option<Lease>, Error> {
+    pub async fn try_acquire_owned(self) -> Result<Option<Lease<K>>, Error> {
         self.try_acquire().await
     }
 
@@ -282,7 +383,7 @@ impl Mutex {
     /// background.
     pub async fn run<T>(
         &self,
-        work: impl AsyncFnOnce(&Lease) -> T,
+        work: impl AsyncFnOnce(&Lease<K>) -> T,
     ) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire().await?.run(work).await?)
     }
@@ -306,7 +407,7 @@ impl Mutex {
     pub async fn run_within<T>(
         &self,
         limit: Duration,
-        work: impl AsyncFnOnce(&Lease) -> T,
+        work: impl AsyncFnOnce(&Lease<K>) -> T,
     ) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire_within(limit).await?.run(work).await?)
     }
@@ -331,7 +432,7 @@ impl Mutex {
     /// As [`Mutex::run`].
     pub async fn try_run<T>(
         &self,
-        work: impl AsyncFnOnce(&Lease) -> T,
+        work: impl AsyncFnOnce(&Lease<K>) -> T,
     ) -> Result<Option<RunOutcome<T>>, Error> {
         match self.try_acquire().await? {
             Some(lease) => Ok(Some(lease.run(work).await?)),
@@ -339,7 +440,7 @@ impl Mutex {
         }
     }
 
-    async fn request(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
+    async fn request(&self, limit: WaitLimit) -> Result<Option<Lease<K>>, Error> {
         let lease = self.take(limit).await?;
         if let Some(lease) = &lease {
             self.keep(lease);
@@ -348,14 +449,14 @@ impl Mutex {
     }
 
     /// The time of [`Mutex::at_least`] counts for this lease.
-    pub(crate) fn keep(&self, lease: &Lease) {
+    pub(crate) fn keep(&self, lease: &Lease<K>) {
         if !self.at_least.is_zero() {
             lease.keep_at_least(self.at_least);
         }
     }
 
     /// Takes the lock, without a least time.
-    pub(crate) async fn take(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
+    pub(crate) async fn take(&self, limit: WaitLimit) -> Result<Option<Lease<K>>, Error> {
         let engine = &self.engine;
         let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
         let answer = self.ask(limit).await;
@@ -369,7 +470,7 @@ impl Mutex {
         answer
     }
 
-    async fn ask(&self, limit: WaitLimit) -> Result<Option<Lease>, Error> {
+    async fn ask(&self, limit: WaitLimit) -> Result<Option<Lease<K>>, Error> {
         let name = self.name.clone()?;
         let ttl = self.engine.ttl(self.ttl)?;
         if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < Ttl::MIN) {
@@ -383,6 +484,7 @@ impl Mutex {
             terms: Terms {
                 ttl,
                 note: self.note.clone()?,
+                mode: self.mode.clone()?,
             },
             auto_renew: self.auto_renew,
             max_hold: self.max_hold,
@@ -394,10 +496,11 @@ impl Mutex {
     }
 }
 
-impl fmt::Debug for Mutex {
+impl<K: Kind> fmt::Debug for Lock<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex")
+        f.debug_struct("Lock")
             .field("name", &self.name)
+            .field("mode", &self.mode)
             .field("ttl", &self.ttl)
             .finish_non_exhaustive()
     }

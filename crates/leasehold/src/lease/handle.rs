@@ -6,6 +6,7 @@
 //!   dropped future releases a lease that cannot be delivered.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,6 +20,7 @@ use super::hold::{Hold, LeaseEnd};
 use super::waiter::{AcquireOutcome, AcquireRequest};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
+use crate::kind::{Exclusive, Kind, Shared, Slots};
 use crate::telemetry::{Asked, Observation};
 
 /// A lock that is held until a deadline. The client renews it in the background while the `Lease` lives.
@@ -46,26 +48,22 @@ use crate::telemetry::{Asked, Observation};
 /// release, for at most [`ClientBuilder::drop_timeout`](crate::ClientBuilder::drop_timeout). Where nothing is dropped last, call
 /// [`Lease::release`] or [`Client::close`](crate::Client::close): before `std::process::exit`, and if the client is in a `static`. Else the TTL
 /// may have to end the lease.
+///
+/// # Kinds
+///
+/// The lease of a [`Mutex`](crate::Mutex), and of the writer of a [`RwLock`](crate::RwLock), is a `Lease`. That of a reader is a
+/// [`ReadLease`](crate::ReadLease), and that of a [`Semaphore`](crate::Semaphore) a [`Permit`](crate::Permit).
 #[must_use = "dropping a lease releases the lock"]
-pub struct Lease {
+pub struct Lease<K: Kind = Exclusive> {
     pub(super) hold: Arc<Hold>,
     pub(super) engine: EngineHandle,
+    kind: PhantomData<fn() -> K>,
 }
 
 impl Lease {
-    pub(super) fn new(hold: Arc<Hold>, engine: EngineHandle) -> Self {
-        Self { hold, engine }
-    }
-
     /// The fencing token. Send it with each access to the resource, reads included. See [`Gate`](crate::Gate).
     pub fn fence(&self) -> Fence {
         self.hold.fence
-    }
-
-    /// The owner of the lock in the store. A client may hand a lock from task to task without a request: these leases have the same
-    /// owner, and each has its own fence.
-    pub fn owner(&self) -> &Owner {
-        &self.hold.owner
     }
 
     /// What [`Client::detached`](crate::Client::detached) needs to check, renew or release the lock from elsewhere while this
@@ -73,6 +71,51 @@ impl Lease {
     /// token can release the lock. To leave the lock to such a program, see [`Lease::detach`].
     pub fn token(&self) -> String {
         self.hold.owner.with_fence(self.hold.grant)
+    }
+}
+
+impl Lease<Shared> {
+    /// The fencing token of this phase of readers: all readers that hold together have this number. It is above that of each writer
+    /// before them, and below that of each writer after them. Send it with each read, as a writer does: see [`Gate`](crate::Gate). `None`
+    /// if the store has none for readers.
+    pub fn fence(&self) -> Option<Fence> {
+        self.hold.is_fenced().then_some(self.hold.fence)
+    }
+}
+
+impl Lease<Slots> {
+    /// The slot that this permit has.
+    pub fn slot(&self) -> Slot {
+        Slot {
+            number: self.hold.slot.unwrap_or_default(),
+            fence: self.hold.fence,
+        }
+    }
+}
+
+/// A slot of a semaphore, as a [`Permit`](crate::Permit) has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Slot {
+    /// Its number, from 1 to the number of slots. No two permits that are held have one number, so it may name a port or a directory.
+    pub number: u16,
+    /// Its fencing token, which rises from holder to holder of this slot. Tokens of different slots say nothing about each other.
+    pub fence: Fence,
+}
+
+impl<K: Kind> Lease<K> {
+    pub(super) fn new(hold: Arc<Hold>, engine: EngineHandle) -> Self {
+        Self {
+            hold,
+            engine,
+            kind: PhantomData,
+        }
+    }
+
+    /// The owner of the lock in the store. A client may hand a lock from task to task without a request: these leases have the same
+    /// owner, and each has its own fence.
+    pub fn owner(&self) -> &Owner {
+        &self.hold.owner
     }
 
     /// The name of the lock.
@@ -158,8 +201,14 @@ impl Lease {
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = self.engine.ttl(ttl)?;
         let (reply, answer) = oneshot::channel();
+        self.hold
+            .follow_until(self.engine.clock.now().after(ttl.get()));
         self.engine.extend(&self.hold.owner, ttl, reply);
         match answer.await {
+            // Its stay may go on without it.
+            Ok(Ok(())) if self.hold.stay.is_some() => {
+                self.loss().map_or(Ok(()), |lost| Err(lost.into()))
+            }
             Ok(result) => result,
             // It is not renewed any more.
             Err(_) => Err(self
@@ -294,19 +343,19 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl<K: Kind> Drop for Lease<K> {
     fn drop(&mut self) {
         // After `release` the hold is retired and this does nothing.
         self.engine.release(&self.hold, None, None);
     }
 }
 
-impl fmt::Debug for Lease {
+impl<K: Kind> fmt::Debug for Lease<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Lease");
         debug
             .field("name", &self.name())
-            .field("fence", &self.fence())
+            .field("fence", &self.hold.fence)
             .field("valid_for", &self.valid_for());
         debug.finish_non_exhaustive()
     }
@@ -485,15 +534,16 @@ impl fmt::Debug for LossWatch {
 
 /// An acquisition under way. Dropping it ends the acquisition and leaves nothing behind.
 #[must_use = "dropping it ends the acquisition"]
-pub(crate) struct Pending {
+pub(crate) struct Pending<K: Kind> {
     engine: EngineHandle,
     name: LockName,
     id: u64,
     answered: oneshot::Receiver<AcquireOutcome>,
     over: bool,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl Pending {
+impl<K: Kind> Pending<K> {
     /// Begins an acquisition.
     pub(crate) fn begin(engine: &EngineHandle, request: AcquireRequest) -> Self {
         let (answer, answered) = oneshot::channel();
@@ -504,12 +554,13 @@ impl Pending {
             name,
             answered,
             over: false,
+            kind: PhantomData,
         }
     }
 }
 
-impl Future for Pending {
-    type Output = Result<Option<Lease>, Error>;
+impl<K: Kind> Future for Pending<K> {
+    type Output = Result<Option<Lease<K>>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(Pin::new(&mut self.answered).poll(context));
@@ -520,7 +571,7 @@ impl Future for Pending {
     }
 }
 
-impl Drop for Pending {
+impl<K: Kind> Drop for Pending<K> {
     fn drop(&mut self) {
         if self.over {
             return;

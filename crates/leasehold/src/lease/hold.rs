@@ -12,11 +12,11 @@
 //!   handed on, until the new server has confirmed it.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{CLAIM_WINDOW, Fence, HolderIdentity, HolderView, LockName, Owner, Ttl};
+use leasehold_core::{CLAIM_WINDOW, Fence, HolderIdentity, HolderView, LockName, Mode, Owner, Ttl};
 use tokio::sync::Notify;
 
 use super::terms::rounded_up;
@@ -86,6 +86,15 @@ pub(crate) struct Hold {
     /// The requested TTL, and the time of the grant: a grant known only from a wake is shorter.
     pub(crate) ttl: Ttl,
     pub(crate) lasts: Ttl,
+    pub(crate) mode: Mode,
+    /// The number of its slot, if its mode has slots.
+    pub(crate) slot: Option<u16>,
+    /// The stay that it shares with other readers of this client. It has a deadline of its own, at most that of the stay.
+    pub(crate) stay: Option<Arc<Self>>,
+    /// Of a stay: how many readers have not given it back.
+    readers: AtomicU32,
+    /// Of a reader that does not renew itself: the last deadline to which the renewals of its stay move it.
+    follows_until: AtomicU64,
     /// Since when it is held.
     pub(crate) since: Moment,
     clock: Clock,
@@ -116,11 +125,18 @@ pub(crate) struct Start {
     pub(crate) auto_renew: bool,
     pub(crate) ttl: Ttl,
     pub(crate) lasts: Ttl,
+    pub(crate) mode: Mode,
+    pub(crate) slot: Option<u16>,
+    /// The stay that it shares with other readers of this client.
+    pub(crate) stay: Option<Arc<Hold>>,
 }
 
 impl Hold {
     /// A lease that begins at `since`.
     pub(crate) fn new(clock: Clock, start: Start, since: Moment) -> Self {
+        if let Some(stay) = &start.stay {
+            stay.readers.fetch_add(1, Ordering::SeqCst);
+        }
         Self {
             name: start.name,
             owner: start.owner,
@@ -132,6 +148,11 @@ impl Hold {
             auto_renew: start.auto_renew,
             ttl: start.ttl,
             lasts: start.lasts,
+            mode: start.mode,
+            slot: start.slot,
+            stay: start.stay,
+            readers: AtomicU32::new(0),
+            follows_until: AtomicU64::new(since.after(start.ttl.get()).as_micros()),
             since,
             clock,
             deadline: AtomicU64::new(start.until.as_micros()),
@@ -214,6 +235,37 @@ impl Hold {
     pub(crate) fn before_renewal(&self, deadline: Moment) {
         self.deadline
             .fetch_min(deadline.as_micros(), Ordering::SeqCst);
+    }
+
+    /// The fence to name in a request for this hold. A store compares the whole hold of an owner that is alone by it (core: C8). Of
+    /// others the client compares the fence of the reply.
+    pub(crate) fn named(&self) -> Option<Fence> {
+        (self.mode == Mode::Exclusive).then_some(self.grant)
+    }
+
+    /// A reader has given it back. Returns whether it was the last one.
+    pub(crate) fn reader_left(&self) -> bool {
+        self.readers.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// A reader of this stay extends it by hand, until then.
+    pub(crate) fn follow_until(&self, until: Moment) {
+        self.follows_until
+            .store(until.as_micros(), Ordering::SeqCst);
+    }
+
+    /// The renewal of its stay was confirmed, until `deadline`. One that does not renew itself follows for its own TTL only.
+    pub(crate) fn follows(&self, deadline: Moment) {
+        let own = Moment::from_micros(self.follows_until.load(Ordering::SeqCst));
+        let deadline = if self.auto_renew {
+            deadline
+        } else {
+            deadline.min(own)
+        };
+        if deadline > self.deadline() || self.auto_renew {
+            // If it is past its end, its timer reports that (L3).
+            let _past = self.renew_until(deadline);
+        }
     }
 
     /// A renewal was refused: the lease lasts until `deadline` again, as before it, unless a reader may have seen its end (L3).
@@ -379,8 +431,13 @@ impl Hold {
 
     /// The lock stays taken for at least this time from the beginning of the lease. Called once the user has the lease.
     pub(crate) fn keep_at_least(&self, at_least: Duration) {
-        let until = self.since.after(at_least);
-        self.keep_until.store(until.as_micros(), Ordering::SeqCst);
+        self.keep_until(self.since.after(at_least));
+    }
+
+    /// The lock stays taken until then, or longer if that was said before.
+    pub(crate) fn keep_until(&self, until: Moment) {
+        self.keep_until
+            .fetch_max(until.as_micros(), Ordering::SeqCst);
     }
 
     /// For how much longer the lock has to stay taken if the lease ends at `now`. Nothing is kept of a lease that was lost,
@@ -459,6 +516,7 @@ impl Hold {
             Some(self.clock.now().since(self.since)),
             Some(self.valid_until().since(self.clock.now())),
         )
+        .in_mode(self.mode, self.slot)
     }
 
     /// How it ended, if it has.

@@ -11,7 +11,9 @@
 //! - **RN4** While an unanswered request may still be executed, no deadline is later than its TTL allows: executed after a longer renewal, it
 //!   would shorten the lease without notice. Not that of a timestamp lock: it names the values that it may overwrite (T7).
 //! - **RN5** At most [`AT_ONCE`] automatic renewals are under way, so many renewals that are due together do not delay other requests.
+//! - **RN6** A renewal of a stay speaks for all of its readers. Each has an end of its own, at most that of the stay.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +34,8 @@ pub(super) const AT_ONCE: usize = 32;
 /// One lease and its renewals.
 pub(crate) struct Keeper {
     pub(super) hold: Arc<Hold>,
+    /// The leases that share it: the readers of this client. Then `hold` is their stay, which has no user.
+    pub(super) readers: Vec<Arc<Hold>>,
     /// The TTL of each renewal.
     pub(crate) ttl: Ttl,
     /// The grant was shorter than the requested TTL: the lease is renewed once, also if it does not renew itself.
@@ -117,6 +121,7 @@ impl Keeper {
             confirmed: Confirmed::Yes,
             late_request: hold.unsettled_until().map(|_| LateRequest::of(ttl, now)),
             hold,
+            readers: Vec::new(),
             ttl,
             under_way: None,
             is_in_backlog: false,
@@ -152,7 +157,7 @@ impl Keeper {
     pub(super) fn request_may_be_late(&mut self, ttl: Ttl, now: Moment) {
         self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
         // If it was executed after the last renewal, this is the remaining deadline.
-        self.hold.before_renewal(deadline(now, ttl));
+        self.before_renewal(deadline(now, ttl));
         // A renewal planned for a longer TTL may be too late.
         self.renew_at = self.renew_at.min(now.after(ttl.get() / 3));
     }
@@ -172,6 +177,12 @@ impl Keeper {
         now: Moment,
     ) -> Result<Held, (LossCause, bool)> {
         let held = match reply {
+            // The fence tells of a grant of a store that was rolled back: that is another hold.
+            Reply::Held(held)
+                if self.hold.named().is_none() && held.fence != Some(self.hold.grant) =>
+            {
+                return Err((LossCause::NotHeld(None), true));
+            }
             Reply::Held(held) => held,
             Reply::NotHeld(holder) => {
                 // A store that was rolled back may have granted the lock to this owner again. That is another grant.
@@ -200,7 +211,24 @@ impl Keeper {
         self.confirmed = Confirmed::Yes;
         self.renew_at = self.due_after(sent, ttl, now);
         self.backoff.reset();
-        self.hold.renew_until(deadline(sent, counted))
+        let until = deadline(sent, counted);
+        self.hold.renew_until(until)?;
+        for reader in &self.readers {
+            reader.follows(until);
+        }
+        Ok(())
+    }
+
+    /// A request is about to be sent that may make the lease end at `deadline`.
+    fn before_renewal(&self, deadline: Moment) {
+        for hold in self.all() {
+            hold.before_renewal(deadline);
+        }
+    }
+
+    /// The lease, or the stay and the leases that share it.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        iter::once(&self.hold).chain(&self.readers)
     }
 
     /// A renewal for `ttl` failed: the lease is doubtful, and tried again soon.
@@ -217,7 +245,9 @@ impl Keeper {
         if error.may_have_taken_effect && self.hold.is_fenced() {
             self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
         }
-        self.hold.doubt(error.to_string());
+        for hold in self.all() {
+            hold.doubt(error.to_string());
+        }
     }
 
     /// Plans the next attempt for now if the last one failed.
@@ -231,7 +261,9 @@ impl Keeper {
 
     /// The server was replaced. The new one is asked for this lease now, or after the renewal under way (RN1).
     pub(super) fn replaced(&mut self, how: Replaced, now: Moment) {
-        self.hold.replaced(how);
+        for hold in self.all() {
+            hold.replaced(how);
+        }
         if self.under_way.is_some() {
             self.confirmed = Confirmed::AskedBefore;
         } else {
@@ -276,7 +308,7 @@ impl Keeper {
         let ttl = self.asks_for(now);
         // The deadline is at most the one that this renewal would set, whatever its outcome (L1). Set it first, since the loss is reported
         // then (RN2).
-        self.hold.before_renewal(deadline(now, ttl));
+        self.before_renewal(deadline(now, ttl));
         self.is_in_backlog = false;
         self.under_way = Some(Renewal {
             sent: now,
@@ -331,7 +363,8 @@ impl Keeper {
 
     /// When to look at it next. A renewal is mostly answered long before the next one is due, so the timer is set for that already.
     pub(super) fn next_event(&self, now: Moment) -> Moment {
-        let end = self.hold.valid_until();
+        let ends = self.all().map(|hold| hold.valid_until());
+        let end = ends.min().unwrap_or(now);
         let follows = self.under_way.is_some() && self.renew_at > now;
         if self.renews() && (follows || self.is_planned()) {
             end.min(self.renew_at)

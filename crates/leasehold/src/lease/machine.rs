@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, Busy, CLAIM_WINDOW, Fence, Fences, LockName, Mode, Owner, Reply, Session, Step, Ttl,
-    Wait, Wake, block_for,
+    Block, Busy, CLAIM_WINDOW, Fence, Fences, Held, LockName, Mode, Owner, Reply, Session, Step,
+    Ttl, Wait, Wake, block_for,
 };
 use tokio::sync::oneshot;
 
@@ -37,6 +37,9 @@ use crate::telemetry::{How, Said};
 
 /// A store that leaves a request unanswered for longer than an eighth of its time limit, or than this, is not reported as a busy lock.
 const SILENCE: Duration = Duration::from_millis(250);
+
+/// How many slots are asked for beside those of the lines: with one of a line, they are a batch.
+const PROBES: usize = 31;
 
 /// How many settlements that were not confirmed are remembered.
 const ABANDONED: usize = 1024;
@@ -110,6 +113,8 @@ pub(super) struct Machine {
     now: Moment,
     /// How many automatic renewals are under way.
     renewals: usize,
+    /// How many requests for slots are under way beside those of the lines.
+    probes: usize,
     /// Leases that are due, but too many renewals are under way (RN5).
     backlog: VecDeque<Owner>,
     /// The last replacement of the server, and when the client learned of it.
@@ -147,6 +152,7 @@ impl Machine {
             effects: Effects::default(),
             now: clock.now(),
             renewals: 0,
+            probes: 0,
             backlog: VecDeque::new(),
             replaced: None,
             waiting: 0,
@@ -292,6 +298,13 @@ impl Machine {
         let Some(entry) = self.owners.acting_for(&name) else {
             return self.ask_for(waiter, iter::empty(), None);
         };
+        if let OwnerState::Holding(holding) = &mut entry.state
+            && entry.waiting.is_empty()
+            && holding.admits(&waiter, self.now)
+        {
+            let owner = holding.keeper.hold.owner.clone();
+            return self.join(&owner, waiter);
+        }
         match &entry.state {
             OwnerState::Holding(holding) if holding.idle_until.is_some() => {
                 return self.take_idle(&name, waiter);
@@ -321,6 +334,46 @@ impl Machine {
         let id = waiter.id;
         entry.waiting.push_back(waiter);
         self.tell_watchers(&name, Some(id));
+    }
+
+    /// Asks for so many more slots, once, for the waiters of a line (Q1). All of these requests are one batch.
+    fn probe(&mut self, name: &LockName, terms: &Terms, slots: usize) {
+        for _ in 0..slots.min(PROBES.saturating_sub(self.probes)) {
+            self.probes += 1;
+            let owner = self.identity.owner(&terms.note, &mut self.room);
+            let mut entry = self.owners.fresh(name);
+            entry.asked = Some(SentRequest {
+                ttl: terms.ttl,
+                sent: self.now,
+                waits: false,
+                left: Leftovers::default(),
+            });
+            entry.state = OwnerState::Asking(Acquisition::new(terms.clone()));
+            self.owners.stands_aside(owner.clone(), entry);
+            let step = acquire(&owner, terms, Block::ONE, false);
+            self.send(name.clone(), step, To::Acquisition(owner));
+        }
+    }
+
+    /// A request for a slot beside a line was answered. A slot goes to the first of the line.
+    fn probed(&mut self, owner: &Owner, mut request: SentRequest, answer: Answer) {
+        self.probes -= 1;
+        if let Ok(Reply::Held(held)) = &answer {
+            let until = deadline(request.sent, request.ttl);
+            if let Some(fences) = fences_of(held)
+                && until > self.now
+            {
+                let term = Term {
+                    asked_at: request.sent,
+                    until,
+                    lasts: request.ttl,
+                };
+                return self.taken(owner, fences, (held.slot, held.queued), term);
+            }
+            request.left.unsettle(self.now);
+        }
+        self.owners.retire(owner);
+        self.leave_behind(owner, &request);
     }
 
     /// The line goes on with these waiters, after the stay `before` if there was one. Without waiters, it ends (Q2, Q5).
@@ -410,6 +463,9 @@ impl Machine {
             }
             Ok(_) | Err(_) => {}
         }
+        if entry.waiting.is_empty() && matches!(entry.state, OwnerState::Asking(_)) {
+            return self.probed(owner, request, answer);
+        }
         let OwnerState::Asking(asking) = &mut entry.state else {
             // A wake was faster, or no caller wants the lock any more. This request may have taken or queued the owner again.
             if matches!(answer, Ok(Reply::Held(_))) || answer.is_ok() && request.waits {
@@ -421,16 +477,15 @@ impl Machine {
         match answer {
             Ok(Reply::Held(held)) => {
                 let until = deadline(request.sent, request.ttl);
-                if let Some(first) = held.fence
+                if let Some(fences) = fences_of(&held)
                     && until > self.now
                 {
-                    let block = held.block;
                     let term = Term {
                         asked_at: request.sent,
                         until,
                         lasts: request.ttl,
                     };
-                    self.taken(owner, Fences { first, block }, held.queued, term);
+                    self.taken(owner, fences, (held.slot, held.queued), term);
                 } else {
                     let why = "the answer came after the lease had ended";
                     let (label, kind) = (&*self.about.store, StoreErrorKind::TimedOut);
@@ -685,7 +740,12 @@ impl Machine {
                 self.effects.unset(ticket);
             }
             let block = wake.block;
-            self.taken(owner, Fences { first, block }, wake.queued, term);
+            self.taken(
+                owner,
+                Fences { first, block },
+                (wake.slot, wake.queued),
+                term,
+            );
         } else if self.owners.holding(owner).is_none()
             && let Ok(granted) = Ttl::new(CLAIM_WINDOW)
         {
@@ -695,9 +755,17 @@ impl Machine {
         }
     }
 
-    /// The store has granted the lock. The first waiter gets it; the grant is undone if nobody wants it on these terms.
-    fn taken(&mut self, owner: &Owner, fences: Fences, queued: u32, term: Term) {
+    /// The store has granted the lock, with this slot and so many waiters. The first waiter gets it; the grant is undone if nobody wants
+    /// it on these terms.
+    fn taken(
+        &mut self,
+        owner: &Owner,
+        fences: Fences,
+        (slot, queued): (Option<u16>, u32),
+        term: Term,
+    ) {
         let now = self.now;
+        self.serves_the_line(owner);
         let Some(entry) = self.owners.get(owner) else {
             return;
         };
@@ -713,15 +781,23 @@ impl Machine {
             let ttl = asking.terms.ttl;
             let work = Settle::of(name.clone(), owner.clone(), ttl, unsettled_until);
             self.clean_up(work);
-            return self.go_on(&name, waiting, None);
+            return if self.owners.is_acting(&name, owner) {
+                self.go_on(&name, waiting, None);
+            };
         };
-        let start = Start {
+        let mut start = Start {
             asked_at: term.asked_at,
             until: term.until,
             unsettled_until,
             lasts: term.lasts,
+            slot,
             ..waiter.start(owner, fences.first)
         };
+        let is_shared = start.mode == Mode::Shared;
+        if is_shared {
+            // Its readers have the settings of their requests.
+            (start.auto_renew, start.max_hold) = (true, None);
+        }
         let hold = Arc::new(Hold::new(self.clock.clone(), start, now));
         let mut keeper = Keeper::new(hold.clone(), now);
         if let Some(asked) = &entry.asked {
@@ -740,6 +816,17 @@ impl Machine {
         let heard = asking.wanted.then_some(now);
         let holding = Holding::new(asking.terms.clone(), stay, keeper, heard);
         entry.state = OwnerState::Holding(holding);
+        if is_shared {
+            self.join(owner, waiter);
+            return self.let_readers_in(owner, true);
+        }
+        if slot.is_some() {
+            let waiting = mem::take(&mut entry.waiting);
+            unset_alarm(&waiter, &mut self.effects);
+            let terms = waiter.terms().clone();
+            self.effects.push(Effect::Grant(waiter, hold.clone()));
+            return self.stands_aside(&hold, waiting, (queued == 0).then_some(terms));
+        }
         let once = take_once(&mut entry.waiting);
         if entry.waiting.is_empty() {
             let line = mem::take(&mut entry.waiting);
@@ -750,6 +837,215 @@ impl Machine {
         for waiter in once {
             self.tell_busy(waiter);
         }
+    }
+
+    /// The owner of a slot leaves its line, which goes on with another one (Q1). If more slots may be free, some are asked for at once on
+    /// these terms. Those requests go first, so when the line's own is answered, nothing is to come for its callers.
+    fn stands_aside(
+        &mut self,
+        hold: &Arc<Hold>,
+        waiting: VecDeque<Waiter>,
+        may_be_free: Option<Terms>,
+    ) {
+        let name = &hold.name;
+        if !self.owners.is_acting(name, &hold.owner) {
+            return;
+        }
+        self.owners.ends(name);
+        if let Some(terms) = may_be_free {
+            self.probe(name, &terms, alike(&waiting, &terms).saturating_sub(1));
+        }
+        self.go_on(name, waiting, None);
+    }
+
+    /// An owner that was granted a slot beside a line serves the first of it.
+    fn serves_the_line(&mut self, owner: &Owner) {
+        if let Some(entry) = self.owners.get(owner)
+            && entry.waiting.is_empty()
+            && let OwnerState::Asking(asking) = &entry.state
+        {
+            let (name, terms) = (entry.name.clone(), asking.terms.clone());
+            let first = self.first_of_line(&name, &terms);
+            if let Some(entry) = self.owners.get(owner) {
+                entry.waiting.extend(first);
+            }
+        }
+    }
+
+    /// Takes out the first caller of a line that asks, if it wants these terms. The line ends with its last one (Q5).
+    fn first_of_line(&mut self, name: &LockName, terms: &Terms) -> Option<Waiter> {
+        let entry = self.owners.acting_for(name)?;
+        if !matches!(entry.state, OwnerState::Asking(_)) {
+            return None;
+        }
+        drop_gone(&mut entry.waiting);
+        let fits = entry
+            .waiting
+            .front()
+            .is_some_and(|first| first.terms() == terms);
+        let first = fits.then(|| entry.waiting.pop_front()).flatten();
+        if entry.waiting.is_empty()
+            && let Some(owner) = self.owners.ends(name)
+        {
+            self.abandon(&owner);
+        }
+        first
+    }
+
+    /// A reader joins the stay of this owner (Q7).
+    fn join(&mut self, owner: &Owner, waiter: Waiter) {
+        let now = self.now;
+        let Some(holding) = self.owners.holding(owner) else {
+            return;
+        };
+        holding.idle_until = None;
+        let keeper = &mut holding.keeper;
+        let stay = &keeper.hold;
+        let start = waiter.start(owner, stay.fence);
+        let own_end = if start.auto_renew {
+            stay.deadline()
+        } else {
+            now.after(start.ttl.get())
+        };
+        let start = Start {
+            grant: stay.grant,
+            asked_at: stay.asked_at,
+            until: stay.deadline().min(own_end),
+            stay: Some(stay.clone()),
+            ..start
+        };
+        let hold = Arc::new(Hold::new(self.clock.clone(), start, now));
+        let joins_others = !keeper.readers.is_empty();
+        keeper.readers.push(hold.clone());
+        if hold.ttl > keeper.ttl {
+            keeper.ask_for(hold.ttl);
+        }
+        schedule(owner, keeper, &mut self.effects, now);
+        let is_short = hold.deadline().since(now) < hold.ttl.get() / 2;
+        let asks = joins_others && is_short && keeper.under_way.is_none();
+        unset_alarm(&waiter, &mut self.effects);
+        self.effects.push(Effect::Grant(waiter, hold));
+        if asks {
+            self.renew(owner, RenewalCause::Asked);
+        }
+    }
+
+    /// The readers at the head of the line join the stay of this owner: all of them at its grant. Callers that only try are told.
+    fn let_readers_in(&mut self, owner: &Owner, is_granted: bool) {
+        loop {
+            let Some(entry) = self.owners.get(owner) else {
+                return;
+            };
+            let OwnerState::Holding(holding) = &mut entry.state else {
+                return;
+            };
+            drop_gone(&mut entry.waiting);
+            let is_reader = |first: &Waiter| first.mode() == Mode::Shared;
+            let enters = |first| is_granted && is_reader(first) || holding.admits(first, self.now);
+            if entry.waiting.front().is_some_and(enters)
+                && let Some(first) = entry.waiting.pop_front()
+            {
+                self.join(owner, first);
+                continue;
+            }
+            for waiter in take_once(&mut entry.waiting) {
+                self.tell_busy(waiter);
+            }
+            return;
+        }
+    }
+
+    /// A reader is given back. The lock is released with the last one.
+    fn reader_released(&mut self, stay: &Arc<Hold>, pending: PendingRelease, tells_wanted: bool) {
+        let (now, hold) = (self.now, pending.hold.clone());
+        let owner = &hold.owner;
+        let is_last = stay.reader_left();
+        if let Some(keep) = pending.keep {
+            stay.keep_until(now.after(keep.get()));
+        }
+        let lost = pending.lost.as_deref().cloned();
+        let result = lost.map_or(Ok(()), |lost| Err(lost.into()));
+        let Some(Entry {
+            name,
+            state: OwnerState::Holding(holding),
+            waiting,
+            ..
+        }) = self.owners.get(owner)
+        else {
+            // The stay is over, and its line has gone on without it.
+            if is_last {
+                self.give_up(owner, stay, Some(pending));
+            } else {
+                self.effects.push(Effect::Released(pending, result));
+            }
+            return;
+        };
+        let readers = &mut holding.keeper.readers;
+        readers.retain(|reader| !Arc::ptr_eq(reader, &hold));
+        if !readers.is_empty() {
+            return self.effects.push(Effect::Released(pending, result));
+        }
+        drop_gone(waiting);
+        let stays_here = result.is_ok()
+            && !self.is_closed
+            && stay.left_to_keep(now).is_none()
+            && stay.is_fit_to_hand_on(stay.ttl, now);
+        let lingers = tells_wanted && !hold.linger().is_zero() && !holding.stay.is_wanted();
+        if stays_here && waiting.is_empty() && lingers {
+            holding.idle_until = Some(now.after(hold.linger()));
+            if let Some(at) = holding.look(now) {
+                self.effects.wake(at, Due::Idle(owner.clone()));
+            }
+            return self.effects.push(Effect::Released(pending, Ok(())));
+        }
+        let (name, waiting) = (name.clone(), mem::take(waiting));
+        self.give_up(owner, stay, Some(pending));
+        self.go_on(&name, waiting, None);
+    }
+
+    /// A slot is given back: to the first of the line, or to the store.
+    fn slot_released(&mut self, pending: PendingRelease, stays_here: bool) {
+        let (now, hold) = (self.now, pending.hold.clone());
+        let owner = &hold.owner;
+        if stays_here
+            && let Some(holding) = self.owners.holding(owner)
+            && let Ok(fence) = holding.stay.hand_over(now.as_micros())
+        {
+            let terms = holding.terms.clone();
+            if let Some(waiter) = self.first_of_line(&hold.name, &terms) {
+                self.hand_on(owner, waiter, fence);
+                return self.effects.push(Effect::Released(pending, Ok(())));
+            }
+        }
+        self.give_up(owner, &hold, Some(pending));
+    }
+
+    /// Ends the readers whose own end has come, though their stay goes on. Returns whether the stay is over with them.
+    fn readers_due(&mut self, owner: &Owner) -> bool {
+        let now = self.now;
+        let Some(holding) = self.owners.holding(owner) else {
+            return false;
+        };
+        let (readers, effects) = (&mut holding.keeper.readers, &mut self.effects);
+        if readers.is_empty() {
+            return false;
+        }
+        readers.retain(|reader| {
+            let cause = reader.overdue(now);
+            if let Some(cause) = cause.clone() {
+                effects.push(Effect::Ended(reader.clone(), reader.lose(cause)));
+            }
+            cause.is_none()
+        });
+        let is_over = readers.is_empty();
+        if is_over {
+            let stay = holding.keeper.hold.clone();
+            let line = self.owners.get(owner);
+            let waiting = line.map(|entry| mem::take(&mut entry.waiting));
+            self.give_up(owner, &stay, None);
+            self.go_on(&stay.name, waiting.unwrap_or_default(), None);
+        }
+        is_over
     }
 
     /// A request finds the lock idle, and gets it if that fits.
@@ -782,6 +1078,7 @@ impl Machine {
         let before = &holding.keeper.hold;
         let start = Start {
             grant: before.grant,
+            slot: before.slot,
             asked_at: before.asked_at,
             until: before.deadline(),
             unsettled_until: before.unsettled_until(),
@@ -846,6 +1143,12 @@ impl Machine {
             lost: lost.map(Box::new),
             verdict,
         };
+        if let Some(stay) = &hold.stay {
+            return self.reader_released(stay, pending, tells_wanted);
+        }
+        if hold.slot.is_some() {
+            return self.slot_released(pending, stays_here);
+        }
         let Some(Entry {
             name,
             state: OwnerState::Holding(holding),
@@ -899,7 +1202,7 @@ impl Machine {
             name: hold.name.clone(),
             owner: owner.clone(),
             ttl: left.map_or(hold.ttl, |left| left.max(hold.ttl)),
-            fence: Some(hold.grant),
+            fence: hold.named(),
             keep: keep.max(hold.left_to_keep(now)).filter(|_| !is_lost),
             unsettled_until: hold.unsettled_until(),
             pending_release: pending,
@@ -961,8 +1264,10 @@ impl Machine {
         let is_idle = holding.idle_until.is_some();
         entry.lost_renewal = keeper.under_way.as_ref().map(|renewal| renewal.ttl);
         if let Some(cause) = cause {
-            let ended = hold.lose(cause);
-            self.effects.push(Effect::Ended(hold.clone(), ended));
+            for hold in keeper.all() {
+                let ended = hold.lose(cause.clone());
+                self.effects.push(Effect::Ended(hold.clone(), ended));
+            }
         }
         if is_idle {
             // It has no user that would release it.
@@ -976,7 +1281,10 @@ impl Machine {
         if let Some(ttl) = left_held {
             self.clean_up(Settle::of(name.clone(), owner.clone(), ttl, None));
         }
-        self.go_on(&name, waiting, None);
+        // The owner of a slot stands beside its line.
+        if hold.slot.is_none() {
+            self.go_on(&name, waiting, None);
+        }
     }
 
     /// Ends all waiting and all leases.
@@ -996,11 +1304,14 @@ impl Machine {
         }
         for (_, owner) in lines {
             if let Some(holding) = self.owners.holding(&owner) {
-                let hold = holding.keeper.hold.clone();
-                let ended = hold.lose(LossCause::Closed);
-                self.effects.push(Effect::Ended(hold.clone(), ended));
-                // An idle lease was released by its user, but not in the store.
-                hold.give_back();
+                let keeper = &holding.keeper;
+                for hold in keeper.all() {
+                    let ended = hold.lose(LossCause::Closed);
+                    self.effects.push(Effect::Ended(hold.clone(), ended));
+                    // An idle lease was released by its user, but not in the store.
+                    hold.give_back();
+                }
+                let hold = keeper.hold.clone();
                 self.give_up(&owner, &hold, None);
             }
         }
@@ -1013,8 +1324,11 @@ impl Machine {
         let Some(holding) = self.owners.holding(owner) else {
             return self.effects.push(Effect::Forgotten(vec![caller]));
         };
-        holding.keeper.ask_for(ttl);
-        holding.keeper.callers.push(caller);
+        let keeper = &mut holding.keeper;
+        // One reader does not shorten the stay of others.
+        let least = (!keeper.readers.is_empty()).then_some(keeper.ttl);
+        keeper.ask_for(least.map_or(ttl, |least| least.max(ttl)));
+        keeper.callers.push(caller);
         if holding.keeper.under_way.is_none() {
             self.renew(owner, RenewalCause::Asked);
         }
@@ -1029,8 +1343,16 @@ impl Machine {
         let keeper = &mut holding.keeper;
         keeper.ticket = None;
         if let Some(cause) = keeper.hold.overdue(now) {
-            self.end(owner, Some(cause), None);
-        } else if !keeper.is_due(now) {
+            return self.end(owner, Some(cause), None);
+        }
+        if !keeper.readers.is_empty() && self.readers_due(owner) {
+            return;
+        }
+        let Some(holding) = self.owners.holding(owner) else {
+            return;
+        };
+        let keeper = &mut holding.keeper;
+        if !keeper.is_due(now) {
             schedule(owner, keeper, &mut self.effects, self.now);
         } else if self.renewals >= AT_ONCE {
             keeper.is_in_backlog = true;
@@ -1060,7 +1382,7 @@ impl Machine {
         let step = Step::Extend {
             owner: owner.clone(),
             ttl: keeper.begin(self.now),
-            fence: Some(hold.grant),
+            fence: hold.named(),
         };
         if keeper.is_to_be_indexed(self.now) {
             self.effects.push(Effect::Index(hold.name.clone()));
@@ -1097,7 +1419,7 @@ impl Machine {
             return;
         };
         let (keeper, sent, ttl) = (&mut holding.keeper, renewal.sent, renewal.ttl);
-        let lease = keeper.hold.clone();
+        let (lease, has_readers) = (keeper.hold.clone(), !keeper.readers.is_empty());
         // If the old server has confirmed the lease, its callers wait for the word of the new one, which is asked below.
         let asked = keeper.told_by_the_old(&answer).then_some(0);
         let asked = asked.unwrap_or(renewal.callers as usize);
@@ -1135,6 +1457,9 @@ impl Machine {
                     }
                     Some(_) => self.wanted(owner),
                     None => {}
+                }
+                if has_readers {
+                    self.let_readers_in(owner, false);
                 }
             }
             Err((cause, left_held)) => {
@@ -1324,11 +1649,17 @@ impl Machine {
 fn acquire(owner: &Owner, terms: &Terms, block: Block, waits: bool) -> Step {
     Step::Acquire {
         owner: owner.clone(),
-        mode: Mode::Exclusive,
+        mode: terms.mode,
         ttl: terms.ttl,
         block,
         wait: waits.then_some(Wait { listening: true }),
     }
+}
+
+/// The fences in the store's answer.
+fn fences_of(held: &Held) -> Option<Fences> {
+    let (first, block) = (held.fence?, held.block);
+    Some(Fences { first, block })
 }
 
 /// Sets the timer of a lease (RN2).

@@ -23,7 +23,7 @@ mod waiter;
 pub(crate) use self::beside::Kept;
 pub use self::detached::{Detached, LeaseStatus};
 pub(crate) use self::engine::{Engine, EngineConfig, EngineHandle, NoticeSink};
-pub use self::handle::{Lease, LossWatch, RunOutcome};
+pub use self::handle::{Lease, LossWatch, RunOutcome, Slot};
 pub(crate) use self::handle::{Pending, unless_lost};
 pub use self::hold::LeaseEnd;
 #[cfg(feature = "timestamp")]

@@ -1,24 +1,27 @@
 //! The owners of a client, and its callers in line: one table.
 //!
 //! The tasks of one client that want the same lock form a line. One owner asks the store for all of them, and holds the lock for one after
-//! the other. The store sees one owner of a client at a time.
+//! the other. The store sees one owner of a client at a time, but for a semaphore: there each slot that the client holds has an owner of
+//! its own beside the line.
 //!
 //! # Invariants
 //!
 //! - **E1** Each owner of this client that the store may know is in the table. It stays there until no answer can give it anything more, and
 //!   the store has confirmed its release. If too many settlements are abandoned, the oldest are forgotten.
-//! - **Q1** For each name at most one owner of this client asks for the lock or holds it through its line.
+//! - **Q1** For each name at most one owner of this client stands in the store's queue, or holds the lock through its line. Beside it may
+//!   be owners that hold a slot, and owners that ask for one once.
 //! - **Q2** While a line has waiters, its owner asks the store or holds the lock, so no wake-up is lost.
 //! - **Q3** Waiters are served in the order in which they came. Only waiters that have gone are skipped.
 //! - **Q4** Each request is answered once, or leaves.
 //! - **Q5** A line ends with its last waiter, unless its owner holds the lock.
 //! - **Q6** A lost lease does not delay the waiters of its line, even if the line learns of the loss last: the store decides.
+//! - **Q7** Readers that hold together share the stay of one owner. A request joins it only if no other stands in the line.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 use std::time::Duration;
 
-use leasehold_core::{Block, HolderView, LockName, Owner, Session, Ttl, block_for};
+use leasehold_core::{Block, HolderView, LockName, Mode, Owner, Session, Ttl, block_for};
 
 use super::acquisition::{Acquisition, SentRequest};
 use super::keeper::Keeper;
@@ -57,7 +60,8 @@ pub(super) struct Owners {
 pub(super) struct Entry {
     pub(super) name: LockName,
     pub(super) state: OwnerState,
-    /// The callers of this client that wait for the lock, while the owner acts for them.
+    /// The callers of this client that wait for the lock, while the owner acts for them. An owner that asks for a slot beside the line has
+    /// none: when it is granted one, it serves the first of the line.
     pub(super) waiting: VecDeque<Waiter>,
     /// The request for the lock that is under way. It can outlive the acquisition: a wake was faster, or all callers left.
     pub(super) asked: Option<SentRequest>,
@@ -157,6 +161,16 @@ impl Owners {
         }
     }
 
+    /// Whether this owner acts for the line of this name.
+    pub(super) fn is_acting(&self, name: &LockName, owner: &Owner) -> bool {
+        self.lines.get(name) == Some(owner)
+    }
+
+    /// Adds an owner that does not act for its line (Q1).
+    pub(super) fn stands_aside(&mut self, owner: Owner, entry: Box<Entry>) {
+        self.entries.insert(owner, entry);
+    }
+
     /// From now on, `owner` acts for the line of its name (Q1).
     pub(super) fn acts(&mut self, owner: Owner, entry: Box<Entry>) {
         self.lines.insert(entry.name.clone(), owner.clone());
@@ -191,11 +205,17 @@ impl Owners {
         }
     }
 
-    /// Ends all lines. Returns their owners, in an order that depends on nothing else.
+    /// Ends all lines. Returns their owners and those beside them, in an order that depends on nothing else.
     pub(super) fn close(&mut self) -> Vec<(LockName, Owner)> {
-        let mut lines: Vec<_> = self.lines.drain().collect();
-        lines.sort_by(|(a, _), (b, _)| a.cmp(b));
-        lines
+        let lines: HashSet<Owner, Folding> = self.lines.drain().map(|(_, owner)| owner).collect();
+        let is_aside = |state: &OwnerState| matches!(state, OwnerState::Holding(holding) if holding.keeper.hold.slot.is_some());
+        let all = self.entries.iter();
+        let mut all: Vec<_> = all
+            .filter(|(owner, entry)| lines.contains(owner) || is_aside(&entry.state))
+            .map(|(owner, entry)| (entry.name.clone(), owner.clone()))
+            .collect();
+        all.sort_by(|(a, one), (b, other)| (a, one.token()).cmp(&(b, other.token())));
+        all
     }
 
     /// All owners that acquire, in the order of their names.
@@ -324,6 +344,14 @@ impl Holding {
         }
     }
 
+    /// Whether this request may join the readers that hold (Q7).
+    pub(super) fn admits(&mut self, waiter: &Waiter, now: Moment) -> bool {
+        self.terms.mode == Mode::Shared
+            && waiter.mode() == Mode::Shared
+            && self.keeper.hold.is_fit_to_hand_on(self.terms.ttl, now)
+            && self.stay.join(now.as_micros()).is_ok()
+    }
+
     /// Another client waits, as of now.
     pub(super) fn is_wanted(&mut self, now: Moment) {
         self.heard = Some(now);
@@ -360,15 +388,25 @@ impl Owners {
             let waits = !entry.waiting.is_empty();
             assert!(acts || !waits, "Q2: nobody acts for a caller");
             match &entry.state {
-                OwnerState::Asking(_) => {
-                    assert!(acts, "Q1");
-                    assert!(waits, "asks for nobody");
+                OwnerState::Asking(asking) if !acts => {
+                    assert!(matches!(asking.terms.mode, Mode::Slot(_)), "Q1");
+                    let asks_once = entry.asked.as_ref().is_some_and(|asked| !asked.waits);
+                    assert!(asks_once, "Q1: asks for a slot once");
                 }
+                OwnerState::Asking(_) => assert!(waits, "asks for nobody"),
                 OwnerState::Holding(holding) => {
                     let due = holding.keeper.ticket.map(super::timers::Ticket::at);
                     let in_time = |at: Moment| at <= holding.keeper.hold.valid_until();
-                    assert!(acts, "Q1");
+                    let has_slot = holding.keeper.hold.slot.is_some();
+                    assert!(acts != has_slot, "Q1");
                     assert!(due.is_some_and(in_time), "RN2");
+                    let readers = &holding.keeper.readers;
+                    let is_shared = holding.terms.mode == Mode::Shared;
+                    assert_eq!(
+                        is_shared && holding.idle_until.is_none(),
+                        !readers.is_empty(),
+                        "Q7"
+                    );
                     let is_idle = holding.idle_until.is_some();
                     assert!(!(waits && is_idle), "idle, and waited for");
                     assert!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Label, Ttl};
+use leasehold_core::{Label, Mode, Ttl};
 
 use crate::clock::Moment;
 
@@ -11,6 +11,7 @@ use crate::clock::Moment;
 pub(crate) struct Terms {
     pub(crate) ttl: Ttl,
     pub(crate) note: Label,
+    pub(crate) mode: Mode,
 }
 
 /// The time of a grant.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{ClientId, Fence, HolderIdentity, HolderView, LockName, Owner};
+use leasehold_core::{ClientId, Fence, HolderIdentity, HolderView, LockName, Mode, Owner};
 use tokio::sync::oneshot;
 
 use super::acquisition::Acquisition;
@@ -99,6 +99,10 @@ impl Waiter {
         &self.request.terms
     }
 
+    pub(super) fn mode(&self) -> Mode {
+        self.request.terms.mode
+    }
+
     /// Whether it only tries, and does not wait for a busy lock.
     pub(super) fn is_once(&self) -> bool {
         self.request.is_once()
@@ -129,6 +133,9 @@ impl Waiter {
             auto_renew: self.request.auto_renew,
             ttl: self.request.terms.ttl,
             lasts: self.request.terms.ttl,
+            mode: self.request.terms.mode,
+            slot: None,
+            stay: None,
         }
     }
 

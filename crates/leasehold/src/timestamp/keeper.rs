@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::timestamp::{Content, Reply, Step, Unit};
-use leasehold_core::{Fence, HolderIdentity, HolderView, Invalid, Label, LockName, Owner, Ttl};
+use leasehold_core::{
+    Fence, HolderIdentity, HolderView, Invalid, Label, LockName, Mode, Owner, Ttl,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backoff::Backoff;
@@ -196,6 +198,9 @@ impl Keeper {
             auto_renew,
             ttl,
             lasts: ttl,
+            mode: Mode::Exclusive,
+            slot: None,
+            stay: None,
         };
         let hold = Arc::new(Hold::new(engine.clock.clone(), start, sent));
         let values = Values {
