@@ -37,6 +37,7 @@ use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, Lost, StoreError};
+use crate::kind::{Exclusive, Kind, Shared, Slots};
 use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitLimit, WaitStatus};
 use crate::once::{PastRun, Turn};
 use crate::store::InspectedNodes;
@@ -233,7 +234,34 @@ impl Client {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex(self.0.mutex(name))
+        Lock(self.0.mutex(name))
+    }
+
+    /// See [`Client::rw_lock`](crate::Client::rw_lock).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let config = client.rw_lock("config");
+    /// let read = config.read().acquire()?;
+    /// assert!(config.write().try_acquire()?.is_none());
+    /// read.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock(self.0.rw_lock(name))
+    }
+
+    /// See [`Client::semaphore`](crate::Client::semaphore).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let permit = client.semaphore("gpu", 4).acquire()?;
+    /// assert_eq!(permit.slot().number, 1);
+    /// permit.release()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>, slots: u16) -> Semaphore {
+        Lock(self.0.semaphore(name, slots))
     }
 
     /// See [`Client::all`](crate::Client::all).
@@ -404,9 +432,47 @@ impl Client {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "a mutex does nothing until it is acquired"]
-pub struct Mutex(crate::Mutex);
+pub struct Lock<K: Kind>(crate::Lock<K>);
+
+/// A blocking [`Mutex`](crate::Mutex).
+pub type Mutex = Lock<Exclusive>;
+
+/// A blocking [`ReadLock`](crate::ReadLock).
+pub type ReadLock = Lock<Shared>;
+
+/// A blocking [`Semaphore`](crate::Semaphore).
+pub type Semaphore = Lock<Slots>;
+
+/// A blocking [`RwLock`](crate::RwLock).
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct RwLock(crate::RwLock);
+
+impl RwLock {
+    /// See [`RwLock::read`](crate::RwLock::read).
+    pub fn read(&self) -> ReadLock {
+        Lock(self.0.read())
+    }
+
+    /// See [`RwLock::write`](crate::RwLock::write).
+    pub fn write(&self) -> Mutex {
+        Lock(self.0.write())
+    }
+}
 
 impl Mutex {
+    /// See [`Mutex::once`](crate::Mutex::once).
+    pub fn once(&self, firing: impl AsRef<str>) -> Once {
+        Once(self.0.once(firing))
+    }
+
+    /// See [`Mutex::store_time`](crate::Mutex::store_time).
+    pub fn store_time(&self) -> Result<SystemTime, Error> {
+        block_on(self.0.store_time())
+    }
+}
+
+impl<K: Kind> Lock<K> {
     /// Applies settings of the async mutex: `mutex.map(|mutex| mutex.ttl(ttl).note("nightly"))`.
     ///
     /// ```
@@ -416,7 +482,7 @@ impl Mutex {
     /// mutex.acquire()?.release()?;
     /// # Ok::<(), leasehold::Error>(())
     /// ```
-    pub fn map(self, change: impl FnOnce(crate::Mutex) -> crate::Mutex) -> Self {
+    pub fn map(self, change: impl FnOnce(crate::Lock<K>) -> crate::Lock<K>) -> Self {
         Self(change(self.0))
     }
 
@@ -513,16 +579,6 @@ impl Mutex {
         self.map(|mutex| mutex.on_wait(watch))
     }
 
-    /// See [`Mutex::once`](crate::Mutex::once).
-    pub fn once(&self, firing: impl AsRef<str>) -> Once {
-        Once(self.0.once(firing))
-    }
-
-    /// See [`Mutex::store_time`](crate::Mutex::store_time).
-    pub fn store_time(&self) -> Result<SystemTime, Error> {
-        block_on(self.0.store_time())
-    }
-
     /// See [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// ```
@@ -531,7 +587,7 @@ impl Mutex {
     /// assert!(!lease.is_lost());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
-    pub fn acquire(&self) -> Result<Lease, Error> {
+    pub fn acquire(&self) -> Result<Lease<K>, Error> {
         block_on(self.0.acquire()).map(Lease)
     }
 
@@ -545,7 +601,7 @@ impl Mutex {
     /// assert!(matches!(late, Err(leasehold::Error::Timeout(_))));
     /// # Ok::<(), leasehold::Error>(())
     /// ```
-    pub fn acquire_within(&self, limit: Duration) -> Result<Lease, Error> {
+    pub fn acquire_within(&self, limit: Duration) -> Result<Lease<K>, Error> {
         block_on(self.0.acquire_within(limit)).map(Lease)
     }
 
@@ -557,7 +613,7 @@ impl Mutex {
     /// assert!(client.mutex("orders:42").try_acquire()?.is_none());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
-    pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+    pub fn try_acquire(&self) -> Result<Option<Lease<K>>, Error> {
         Ok(block_on(self.0.try_acquire())?.map(Lease))
     }
 
@@ -572,7 +628,7 @@ impl Mutex {
     ///
     /// # Errors
     /// As these methods.
-    pub fn run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<RunOutcome<T>, Error> {
+    pub fn run<T>(&self, work: impl FnOnce(&Lease<K>) -> T) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire()?.run(work)?)
     }
 
@@ -591,7 +647,7 @@ impl Mutex {
     pub fn run_within<T>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&Lease) -> T,
+        work: impl FnOnce(&Lease<K>) -> T,
     ) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire_within(limit)?.run(work)?)
     }
@@ -609,7 +665,7 @@ impl Mutex {
     /// As these methods.
     pub fn try_run<T>(
         &self,
-        work: impl FnOnce(&Lease) -> T,
+        work: impl FnOnce(&Lease<K>) -> T,
     ) -> Result<Option<RunOutcome<T>>, Error> {
         let lease = self.try_acquire()?;
         Ok(lease.map(|lease| lease.run(work)).transpose()?)
@@ -847,17 +903,17 @@ impl LeaderWatch {
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping a lease releases the lock"]
-pub struct Lease(crate::Lease);
+pub struct Lease<K: Kind = Exclusive>(crate::Lease<K>);
 
-impl Deref for Lease {
-    type Target = crate::Lease;
+impl<K: Kind> Deref for Lease<K> {
+    type Target = crate::Lease<K>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl Lease {
+impl<K: Kind> Lease<K> {
     /// Waits until the lease is lost; see [`Lease::lost`](crate::Lease::lost).
     ///
     /// ```
@@ -946,7 +1002,9 @@ impl Lease {
         let released = self.release();
         Ok(RunOutcome::new(output, released))
     }
+}
 
+impl Lease {
     /// See [`Lease::detach`](crate::Lease::detach).
     ///
     /// ```

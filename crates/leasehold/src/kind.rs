@@ -1,5 +1,7 @@
 //! The kinds of locks, as type parameters of [`Lock`](crate::Lock) and [`Lease`](crate::Lease).
 
+use leasehold_core::Fence;
+
 /// A kind of lock: [`Exclusive`], [`Shared`] or [`Slots`].
 pub trait Kind: sealed::Sealed + 'static {}
 
@@ -14,6 +16,32 @@ pub enum Shared {}
 /// A number of slots with one holder each: a [`Semaphore`](crate::Semaphore).
 #[derive(Debug, Clone, Copy)]
 pub enum Slots {}
+
+/// A kind whose leases have a fencing token: all but [`Slots`], where each slot has one of its own.
+pub trait Fenced: Kind {
+    /// What [`Lease::fence`](crate::Lease::fence) returns.
+    type Fence;
+
+    #[doc(hidden)]
+    fn fence(fence: Option<Fence>) -> Self::Fence;
+}
+
+impl Fenced for Exclusive {
+    type Fence = Fence;
+
+    fn fence(fence: Option<Fence>) -> Fence {
+        // A store draws one for each grant.
+        fence.unwrap_or(Fence::new(0))
+    }
+}
+
+impl Fenced for Shared {
+    type Fence = Option<Fence>;
+
+    fn fence(fence: Option<Fence>) -> Option<Fence> {
+        fence
+    }
+}
 
 impl Kind for Exclusive {}
 impl Kind for Shared {}

@@ -20,7 +20,7 @@ use super::hold::{Hold, LeaseEnd};
 use super::waiter::{AcquireOutcome, AcquireRequest};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
-use crate::kind::{Exclusive, Kind, Shared, Slots};
+use crate::kind::{Exclusive, Fenced, Kind, Slots};
 use crate::telemetry::{Asked, Observation};
 
 /// A lock that is held until a deadline. The client renews it in the background while the `Lease` lives.
@@ -61,11 +61,6 @@ pub struct Lease<K: Kind = Exclusive> {
 }
 
 impl Lease {
-    /// The fencing token. Send it with each access to the resource, reads included. See [`Gate`](crate::Gate).
-    pub fn fence(&self) -> Fence {
-        self.hold.fence
-    }
-
     /// What [`Client::detached`](crate::Client::detached) needs to check, renew or release the lock from elsewhere while this
     /// lease lasts: `<owner>#<fence>`, the [token of its owner](Owner::token) and the fence of the store's grant. A program that has the
     /// token can release the lock. To leave the lock to such a program, see [`Lease::detach`].
@@ -74,12 +69,13 @@ impl Lease {
     }
 }
 
-impl Lease<Shared> {
-    /// The fencing token of this phase of readers: all readers that hold together have this number. It is above that of each writer
-    /// before them, and below that of each writer after them. Send it with each read, as a writer does: see [`Gate`](crate::Gate). `None`
-    /// if the store has none for readers.
-    pub fn fence(&self) -> Option<Fence> {
-        self.hold.is_fenced().then_some(self.hold.fence)
+impl<K: Fenced> Lease<K> {
+    /// The fencing token. Send it with each access to the resource, reads included. See [`Gate`](crate::Gate).
+    ///
+    /// Readers that hold together are a phase, and have one number. It is above that of each writer before them, and below that of each
+    /// writer after them. For a reader it is `None` if the store has no such number.
+    pub fn fence(&self) -> K::Fence {
+        K::fence(self.hold.is_fenced().then_some(self.hold.fence))
     }
 }
 

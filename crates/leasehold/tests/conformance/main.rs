@@ -7,6 +7,7 @@ mod electing;
 mod facade;
 mod holding;
 mod input;
+mod kinds;
 mod once;
 mod several;
 mod sharing;
