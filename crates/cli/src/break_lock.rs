@@ -76,7 +76,7 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
             let block = Block::MOST;
             let may_have_it = |first| Fences { first, block }.contains(named);
             let is_meant = |holder: &HolderView| holder.fence.is_some_and(may_have_it);
-            let broken = seen.holder.filter(is_meant);
+            let broken = seen.holders().find(|holder| is_meant(holder)).cloned();
             say(&broken_text(name, fence, broken.as_ref()));
             report(client, args, "broken", broken.as_ref())?;
             return Ok(Exit::quiet(0));

@@ -20,7 +20,7 @@ use crate::session::{Target, with_client_until_signal};
 use crate::store::StoreArgs;
 use crate::view::{
     LockJson, NodeJson, fence_of, foreign, is_alive, is_cache_entry, is_free, lease_of,
-    never_expires, state, who,
+    never_expires, several, state, who,
 };
 use crate::{output, sys};
 
@@ -235,13 +235,15 @@ impl<'a> InspectEntry<'a> {
 
 /// The text. `pasted` is the lock with its store options, for a command. `nodes` are the nodes of a quorum.
 fn detail(name: &str, pasted: &str, snapshot: &Snapshot, nodes: Option<&InspectedNodes>) -> String {
-    let mut text = format!("{} is {}\n", quoted(name), state(snapshot));
+    let several = several(snapshot).map(|several| format!(" by {several}"));
+    let several = several.unwrap_or_default();
+    let mut text = format!("{} is {}{several}\n", quoted(name), state(snapshot));
     let mut row = |what: &str, said: String| {
         // Writing to a string cannot fail.
         let _infallible = writeln!(text, "    {what:<7} {said}");
     };
     if let Some(holder) = &snapshot.holder {
-        row("holder", described(holder));
+        row("holder", slot_of(holder) + &described(holder));
         if let Some(fence) = holder.fence {
             row("fence", fence.to_string());
         }
@@ -250,6 +252,21 @@ fn detail(name: &str, pasted: &str, snapshot: &Snapshot, nodes: Option<&Inspecte
         }
         let endless = "NEVER ENDS: the program that set this key must delete it";
         row("lease", lease_of(holder, endless));
+        for other in &snapshot.others {
+            let lease = lease_of(other, endless);
+            row(
+                "",
+                format!(
+                    "{}{}{}, {lease}",
+                    slot_of(other),
+                    who(other),
+                    fence_of(other)
+                ),
+            );
+        }
+        if snapshot.omitted > 0 {
+            row("", format!("and {} more", snapshot.omitted));
+        }
     }
     if let Some(nodes) = nodes {
         if let Some(votes) = votes(nodes) {
@@ -273,6 +290,12 @@ fn detail(name: &str, pasted: &str, snapshot: &Snapshot, nodes: Option<&Inspecte
         );
     }
     text
+}
+
+/// `slot 2: `, or nothing for a holder without a slot.
+fn slot_of(holder: &HolderView) -> String {
+    let slot = holder.slot.map(|slot| format!("slot {slot}: "));
+    slot.unwrap_or_default()
 }
 
 fn described(holder: &HolderView) -> String {
@@ -352,7 +375,7 @@ fn row(name: &str, snapshot: Option<&Snapshot>) -> Row {
     };
     [
         name,
-        in_short(holder),
+        several(snapshot).unwrap_or_else(|| in_short(holder)),
         holder.held_for.map_or_else(dash, span),
         holder.expires_in.map_or_else(|| "FOR EVER".into(), span),
         queue,
@@ -413,7 +436,7 @@ fn line(row: &Row, widths: [usize; 6]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::view::samples::{foreign, free, held, with_queue};
+    use crate::view::samples::{foreign, free, held, slots, with_queue};
 
     use super::*;
 
@@ -464,6 +487,23 @@ mod tests {
              \x20       redis://c: a foreign lock: hash, looks like Redisson's (a hash)\n"
         );
         assert_eq!(shown(free(), [free(), free(), free()]), "\"x\" is free\n");
+    }
+
+    #[test]
+    fn each_holder_of_a_semaphore_has_a_line() {
+        assert_eq!(
+            detail("gpu", "gpu", &slots(&[3, 1]), None),
+            "\"gpu\" is held by 2 of 4 slots\n    \
+             holder  slot 3: deploy@web-3 (pid 4121: migrate.sh)\n    \
+             fence   43\n    \
+             held    3m12s\n    \
+             lease   24s left, unless renewed\n    \
+             \x20       slot 1: deploy@web-3 (pid 4121: migrate.sh), fence 41, 24s left, unless renewed\n    \
+             queue   0 waiting\n    \
+             break   leasehold break --if-fence 43 gpu\n"
+        );
+        let [_, holder, ..] = row("gpu", Some(&slots(&[3, 1])));
+        assert_eq!(holder, "2 of 4 slots");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::{
-    Fence, ForeignFormat, HolderIdentity, HolderView, NodeView, Owner, Snapshot, WaiterView,
+    Fence, ForeignFormat, HolderIdentity, HolderView, Mode, NodeView, Owner, Snapshot, WaiterView,
 };
 use serde::Serialize;
 
@@ -66,9 +66,30 @@ pub(crate) fn lease_of(holder: &HolderView, endless: &str) -> String {
     left.unwrap_or_else(|| endless.to_owned())
 }
 
-/// True if both are the same lease: a token is never reused.
+/// True if both are the same lease: a token is never reused. Of a lock that several hold, another one of them may be shown: readers of
+/// one phase are the same, and so are permits.
 pub(crate) fn is_same_lease(one: &HolderView, other: &HolderView) -> bool {
-    one.who == other.who && one.fence == other.fence
+    match (one.mode, other.mode) {
+        (Mode::Slot(_), Mode::Slot(_)) => true,
+        (Mode::Shared, Mode::Shared) => one.fence == other.fence,
+        _ => one.who == other.who && one.fence == other.fence,
+    }
+}
+
+/// How many hold the lock.
+pub(crate) fn holders(snapshot: &Snapshot) -> usize {
+    snapshot.holders().count() + usize::try_from(snapshot.omitted).unwrap_or(usize::MAX)
+}
+
+/// `12 readers` or `3 of 4 slots`; `None` for a lock that one holds alone.
+pub(crate) fn several(snapshot: &Snapshot) -> Option<String> {
+    let count = holders(snapshot);
+    match snapshot.holder.as_ref()?.mode {
+        Mode::Exclusive => None,
+        Mode::Shared if count == 1 => Some("1 reader".into()),
+        Mode::Shared => Some(format!("{count} readers")),
+        Mode::Slot(slots) => Some(format!("{count} of {} slots", slots.get())),
+    }
 }
 
 /// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
@@ -159,6 +180,7 @@ pub(crate) struct WaiterJson {
     place: usize,
     #[serde(flatten)]
     party: OwnerJson,
+    mode: String,
     ttl_ms: u64,
     alive_for_ms: u64,
 }
@@ -186,6 +208,10 @@ pub(crate) struct LeaseFields {
     holder: HolderFields,
     held_for_ms: Option<u64>,
     lease_ms: Option<u64>,
+    /// How it holds: `exclusive`, `shared` or `slot/<how many>`.
+    mode: Option<String>,
+    /// The number of its slot.
+    slot: Option<u16>,
 }
 
 impl LeaseFields {
@@ -194,6 +220,8 @@ impl LeaseFields {
             holder: HolderFields::of(holder),
             held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
             lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
+            mode: holder.map(|holder| holder.mode.to_string()),
+            slot: holder.and_then(|holder| holder.slot),
         }
     }
 }
@@ -205,6 +233,9 @@ pub(crate) struct LockJson<'a> {
     state: &'static str,
     #[serde(flatten)]
     lease: LeaseFields,
+    /// The other holders of a lock that several hold, and how many more there are.
+    others: Vec<LeaseFields>,
+    others_omitted: u32,
     queue: Vec<WaiterJson>,
 }
 
@@ -215,10 +246,13 @@ impl<'a> LockJson<'a> {
             name,
             state: state(snapshot),
             lease: LeaseFields::of(snapshot.holder.as_ref()),
+            others: (snapshot.others.iter().map(Some).map(LeaseFields::of)).collect(),
+            others_omitted: snapshot.omitted,
             queue: queue
                 .map(|(ahead, waiter)| WaiterJson {
                     place: ahead + 1,
                     party: OwnerJson::of(&waiter.owner),
+                    mode: waiter.mode.to_string(),
                     ttl_ms: waiter.ttl.millis(),
                     alive_for_ms: millis(waiter.seen_for),
                 })
@@ -273,7 +307,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 pub(crate) mod samples {
     //! Sample locks for tests.
 
-    use leasehold::{ClientId, Mode, Ttl};
+    use leasehold::{ClientId, Slots, Ttl};
 
     use super::*;
 
@@ -306,6 +340,17 @@ pub(crate) mod samples {
             )),
             Vec::new(),
         )
+    }
+
+    /// A semaphore of four slots, of which these are held.
+    pub(crate) fn slots(numbers: &[u16]) -> Snapshot {
+        let mode = Mode::Slot(Slots::new(4).unwrap());
+        let holder = |number: &u16| {
+            let holder = held(40 + u64::from(*number)).holder.unwrap();
+            holder.in_mode(mode, Some(*number))
+        };
+        let mut holders = numbers.iter().map(holder);
+        Snapshot::new(holders.next(), Vec::new()).with_others(holders.collect(), 0)
     }
 
     pub(crate) fn free() -> Snapshot {
@@ -369,7 +414,7 @@ mod tests {
         let lock = serde_json::to_string(&LockJson::of("x", &free())).unwrap();
         assert_eq!(
             lock,
-            r#"{"name":"x","state":"free","holder":null,"fence":null,"held_for_ms":null,"lease_ms":null,"queue":[]}"#
+            r#"{"name":"x","state":"free","holder":null,"fence":null,"held_for_ms":null,"lease_ms":null,"mode":null,"slot":null,"others":[],"others_omitted":0,"queue":[]}"#
         );
         let view = NodeView::new("redis://a", Ok(free()));
         let node = serde_json::to_string(&NodeJson::of(&view)).unwrap();

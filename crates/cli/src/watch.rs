@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, HolderView, Snapshot};
+use leasehold::{Client, Clock, Error, HolderView, Mode, Snapshot};
 use leasehold_core::LockName;
 use serde::Serialize;
 
@@ -16,7 +16,9 @@ use crate::messages::{quoted, say};
 use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::view::{HolderFields, LeaseFields, held_of, is_same_lease, never_expires, who};
+use crate::view::{
+    HolderFields, LeaseFields, held_of, holders, is_same_lease, never_expires, several, who,
+};
 
 /// The minimal interval: each poll requests every known lock.
 const LEAST: Duration = Duration::from_millis(50);
@@ -45,7 +47,7 @@ const ABOUT: &str = "\
 Polls the locks and prints a line for each change:
   acquired     was free, is held                  released   was held, is free
   handed_over  the holder changed                 queue      the number of waiters changed
-  immortal     the lock has no TTL and will not expire
+  holders      the number of readers or permits    immortal   the lock has no TTL and will not expire
   unanswered   the store does not answer; polling continues until it does (`answered`)
 The first lines show the initial state: `held` is a lock that was already held.
   leasehold watch 'jobs:*'
@@ -159,6 +161,7 @@ impl Watcher<'_> {
                     name,
                     what: ChangeKind::Free,
                     holder: None,
+                    several: None,
                     before: None,
                     queue: 0,
                 };
@@ -190,6 +193,8 @@ enum ChangeKind {
     Released,
     /// The holder or its fence changed, and no snapshot showed the lock free.
     HandedOver,
+    /// Another number of readers or permits hold.
+    Holders,
     /// The lease has no TTL.
     Immortal,
     /// Only the number of waiters changed.
@@ -205,6 +210,8 @@ struct LockChange<'a> {
     what: ChangeKind,
     /// The current holder.
     holder: Option<&'a HolderView>,
+    /// How many hold it or held it, as text, if not one alone.
+    several: Option<String>,
     /// The previous holder.
     before: Option<&'a HolderView>,
     /// The current number of waiters.
@@ -238,6 +245,10 @@ fn of_one<'a>(
     if is.is_some_and(never_expires) && (is_another || !was.is_some_and(never_expires)) {
         happened.push(ChangeKind::Immortal);
     }
+    let count = |seen: Option<&Snapshot>| seen.map_or(0, holders);
+    if happened.is_empty() && count(before) != count(now) {
+        happened.push(ChangeKind::Holders);
+    }
     if happened.is_empty() && queue != waiting(before) {
         happened.push(ChangeKind::Queue);
     }
@@ -245,6 +256,7 @@ fn of_one<'a>(
         name,
         what,
         holder: is,
+        several: now.or(before).and_then(several),
         before: was,
         queue,
     };
@@ -302,7 +314,12 @@ impl Line<'_> {
             (what, _) => word(what),
         };
         let described = |before: &str, holder: Option<&HolderView>| {
-            let described = holder.map(|holder| format!(", {before}{}", described(holder)));
+            let described = holder.map(|holder| {
+                let one = holder.mode == Mode::Exclusive;
+                let several = event.several.clone().filter(|_| !one);
+                let described = several.unwrap_or_else(|| described(holder));
+                format!(", {before}{described}")
+            });
             described.unwrap_or_default()
         };
         let (whom, from) = match event.what {
@@ -351,6 +368,7 @@ const fn word(what: ChangeKind) -> &'static str {
         ChangeKind::Released => "released",
         ChangeKind::HandedOver => "handed_over",
         ChangeKind::Immortal => "immortal",
+        ChangeKind::Holders => "holders",
         ChangeKind::Queue => "queue",
         ChangeKind::Free => "free",
     }
@@ -537,6 +555,7 @@ mod tests {
             name: "a\nb",
             what,
             holder,
+            several: None,
             before,
             queue,
         };
