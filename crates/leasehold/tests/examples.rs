@@ -55,3 +55,40 @@ fn nightly_work_is_done_once_for_each_date() {
         }
     }
 }
+
+#[test]
+fn a_configuration_is_never_read_in_halves() {
+    for text in outputs("config") {
+        assert!(text.contains("version 5, under fence "), "{text}");
+        assert!(text.contains("0 torn reads of 160"), "{text}");
+    }
+}
+
+#[test]
+fn a_licence_has_four_seats() {
+    for text in outputs("seats") {
+        assert!(text.contains("at most 4 seats were used at once"), "{text}");
+        for seat in 1..=4 {
+            assert!(text.contains(&format!("has seat {seat}\n")), "{text}");
+        }
+        assert_eq!(text.matches(" has seat ").count(), 10, "{text}");
+    }
+}
+
+#[test]
+fn transfers_in_both_directions_end_and_lose_nothing() {
+    for text in outputs("transfer") {
+        for name in ["ann", "bob", "cid"] {
+            assert!(text.contains(&format!("{name} has 100\n")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn one_host_leads_at_a_time() {
+    for text in outputs("scheduler") {
+        assert_eq!(text.matches(" plans job 2 in term ").count(), 3, "{text}");
+        assert!(text.contains("3 terms"), "{text}");
+        assert!(text.contains("leader now: none"), "{text}");
+    }
+}
