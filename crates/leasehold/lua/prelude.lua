@@ -26,15 +26,16 @@ local TERMS, SERVER = match(ARGV[#ARGV] or '', '^(%d+ %d+) (%x+)$')
 local mark
 -- The keys of the current step's lock, set by `each`:
 -- NAME     string  '<token>#<fence>' of the holder, with the lease as its TTL; then '/<how many>' if more than one fence was
---                  drawn, and '!' once another client waits
--- QUEUE    zset    waiters' tokens by arrival
--- WAITERS  hash    token -> "<mode> <ttl ms> <fences> <channel or -> <seen until, ms>"
+--                  drawn, and '!' once another client waits. If several hold it: see several.lua
+-- QUEUE    zset    waiters' tokens by arrival; before them several holders
+-- WAITERS  hash    token -> "<mode> <ttl ms> <fences> <channel or -> <seen until, ms>"; holders of slots
 local NAME, QUEUE, WAITERS
 
 local CLAIM_WINDOW = 3000
 local WAITER_GRACE = 15000
 local UNHEARD_GRACE = 2000
 local PASSED_OVER = 32
+local GRANTS_MOST = 64
 local SHORT_CLAIM = 1000
 local SOON = 50
 local FENCE_MAX = 9007199254740991
@@ -69,6 +70,15 @@ local sleeper_channel, sleeper
 -- were drawn, whether others are known to wait, and the whole value. Set by `look` and `grant`.
 local holder, fence, block, contended, written
 
+-- For a lock that several hold, 'shared' or 'slots', and how many they are. Then `holder` is the caller, if it is one
+-- of them, and `number` that of its slot. Set by `look` and `join`, see several.lua.
+local crowd, holders, number
+local several, forget, expire, admits, join, find, renew, leave, evict, view_of, want
+-- Whether `serve` has left a waiter that nobody may pass.
+local blocked
+-- How long the keys of a queue last from now on: longer than each holder that stands there.
+local memory
+
 -- The last fence drawn, or nil if it was lost. Fails, before any change, if COUNTER has another type.
 local function last_fence()
   local last = call('GET', COUNTER)
@@ -94,13 +104,17 @@ end
 -- The reply to the holder as one text: a table costs more for each of its fields. Its fence is that of the grant, also
 -- when the owner repeats an acquire after a lost reply.
 local function held(queued)
-  return 'held ' .. fence .. ' ' .. block .. ' ' .. queued
+  return 'held ' .. fence .. ' ' .. block .. ' ' .. queued .. (number and ' ' .. number or '')
 end
 
 -- Gives NAME, held by the caller, a new deadline.
 local function hold(ttl)
   -- This comes first, since it fails if QUEUE has another type.
   local queued = call('ZCARD', QUEUE)
+  if crowd then
+    renew(ttl)
+    return held(queued - holders)
+  end
   call('PEXPIRE', NAME, ttl)
   if contended and queued == 0 then
     -- The next steps of the holder may use the short forms. A full server may refuse this.
@@ -121,7 +135,7 @@ end
 -- would block the server, and such replies would break the connections of waiters. A key of another type (a hash of
 -- Redisson, a zset of Symfony) counts as held, and is never an error.
 local function look()
-  holder = nil
+  holder, number, crowd, holders, memory = nil, nil, nil, 0, QUEUE_MEMORY
   local value = redis.pcall('GETRANGE', NAME, '0', '1023')
   if type(value) ~= 'table' then
     if value == '' then
@@ -134,6 +148,8 @@ local function look()
     local is_ours = token and #value < VALUE_SHOWN and client_of(token)
     if is_ours and drawn >= 1 and drawn <= BLOCK_MOST and tonumber(first) <= FENCE_MAX then
       holder, fence, block, contended, written = token, first, drawn, mark ~= '', value
+    elseif string.sub(value, 1, 4) == 'lh1-' and not TERMS then
+      return several(value)
     end
     return value, 'string'
   end
@@ -145,6 +161,9 @@ end
 
 -- True if `token` holds NAME by the grant with the fence `believed`; with any fence if `believed` is false (core: C8).
 local function holds(token, believed)
+  if crowd then
+    find(token)
+  end
   local by = believed and believed - tonumber(holder and fence or 0)
   return token == holder and (not by or by >= 0 and by < block)
 end
@@ -156,6 +175,9 @@ end
 --
 -- A free lock is granted to that waiter for the claim window, and the waiter is told. If the window is less than a
 -- second, the next waiter is told too, unless it asks soon by itself. Returns the same as `look` afterwards.
+-- Several may hold the lock together: it is granted to one waiter after the other while the holders admit them, at most
+-- 64 in a step. Nobody passes a waiter that they do not admit.
+--
 -- If an owner of this protocol holds the lock (`held`), waiters that cannot be told keep their place: only silent
 -- ones at the front are dropped (core: drop_dead).
 --
@@ -163,11 +185,15 @@ end
 -- A waiter that has just become the first is told: because one before it was dropped, or because the waiter at place
 -- `left` has left. Returns how many were passed over.
 local function serve(caller, held, left)
-  local behind, place, dropped, foreign = call('ZCARD', QUEUE), 0, false, held == 'foreign'
-  if behind == 0 then
-    return false, 'none'
+  if crowd and not held then
+    expire()
   end
-  local now_ms = math.floor(time() / 1000)
+  local behind, place, dropped, foreign = call('ZCARD', QUEUE) - holders, 0, false, held == 'foreign'
+  blocked = false
+  if behind == 0 then
+    return false, crowd and 'string' or 'none'
+  end
+  local now_ms, grants = math.floor(time() / 1000), 0
 
   local function drop(token)
     call('ZREM', QUEUE, token)
@@ -188,7 +214,7 @@ local function serve(caller, held, left)
   end
 
   local function waiter(at)
-    at = digits(at)
+    at = digits(at + holders)
     local token = call('ZRANGE', QUEUE, at, at)[1]
     local record = call('HGET', WAITERS, token) or ''
     return token, match(record, '^(%S+ (%d+) (%d+) (%S+) )(%d+)$')
@@ -212,23 +238,38 @@ local function serve(caller, held, left)
 
   while place < behind do
     local token, terms, ttl, wanted, channel, seen_until = waiter(place)
-    if not ttl or token ~= caller and tonumber(seen_until) < now_ms then
+    -- Only a waiter for several holders, or behind them, has a mode here. Its first letter is not the 'e' of 'exclusive'.
+    local mode = terms and (crowd or string.byte(terms) ~= 101) and match(terms, '^%S+')
+    if mode and mode ~= 'exclusive' and (TERMS or mode ~= 'shared' and not match(mode, '^slot/[1-9]%d?%d?%d?$')) then
+      ttl = nil
+    end
+    if not ttl and not crowd and call('ZCOUNT', QUEUE, '-inf', '(0') > 0 then
+      -- The first of holders whose lock was deleted or has expired.
+      several()
+      behind = behind - forget('-inf')
+      if not held then
+        -- A marker in its last millisecond.
+        call('DEL', NAME)
+      end
+    elseif not ttl or token ~= caller and tonumber(seen_until) < now_ms then
       drop(token)
       dropped = true
     elseif held and not foreign then
       return 0
     else
       local others, news = behind - 1, not foreign or dropped or left and left <= place
+      local is_admitted = not mode or not crowd or admits(mode)
       local function message(fences)
         if foreign then
           return 'first ' .. token .. ' ' .. NAME
         end
-        return table.concat({ 'granted', fences, digits(time()), others, token, NAME }, ' ')
+        local verb = number and fences ~= '-' and 'slot ' .. number or 'granted'
+        return table.concat({ verb, fences, digits(time()), others, token, NAME }, ' ')
       end
       -- The caller receives a reply anyway. A waiter without a channel only polls, so its silence proves nothing.
       local able, told = true, token == caller or channel == '-'
       if not told then
-        able, told = hears(channel, news and message('-'))
+        able, told = hears(channel, is_admitted and news and message('-'))
       end
 
       if able and foreign then
@@ -236,11 +277,22 @@ local function serve(caller, held, left)
           redis.pcall(PUBLISH, channel, message())
         end
         return place
+      elseif able and not is_admitted then
+        blocked = true
+        return false, 'string'
       elseif able then
-        local first = next_fence()
+        local first, is_alone = crowd ~= 'shared' and next_fence(), not mode or mode == 'exclusive'
         -- Done before the waiter is told: a server that refuses changes refuses here.
         drop(token)
-        grant(token, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW, first, wanted, others > 0)
+        local window = tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW
+        if is_alone then
+          grant(token, window, first, wanted, others > 0)
+        else
+          if not crowd then
+            several()
+          end
+          join(token, window, mode, wanted)
+        end
         if not told then
           redis.pcall(PUBLISH, channel, message(fence .. (block > 1 and '/' .. wanted or '')))
         end
@@ -248,19 +300,24 @@ local function serve(caller, held, left)
         if tonumber(ttl) < SHORT_CLAIM then
           find_sleeper(tonumber(ttl))
         end
-        return token, 'string'
-      end
-
-      local limit = now_ms + UNHEARD_GRACE
-      if place == PASSED_OVER then
+        if is_alone then
+          return token, 'string'
+        end
+        grants = grants + 1
+        if grants == GRANTS_MOST then
+          blocked = place < behind
+          return false, 'string'
+        end
+      elseif place == PASSED_OVER then
         drop(token)
         dropped = true
       else
+        local limit = now_ms + UNHEARD_GRACE
         if tonumber(seen_until) > limit then
           -- Before HSET, since PEXPIRE takes no memory (the first change of the script decides on a full server of
           -- Redis 6.2).
-          call('PEXPIRE', QUEUE, QUEUE_MEMORY)
-          call('PEXPIRE', WAITERS, QUEUE_MEMORY)
+          call('PEXPIRE', QUEUE, memory)
+          call('PEXPIRE', WAITERS, memory)
           call('HSET', WAITERS, token, terms .. digits(limit))
         end
         place = place + 1
@@ -270,22 +327,25 @@ local function serve(caller, held, left)
   if foreign then
     return place
   end
-  return false, 'none'
+  return false, crowd and 'string' or 'none'
 end
 
--- The first part of every step except inspect: grants a free lock to a waiter. Then returns the holder, as `look` does.
+-- The first part of every step except inspect: grants a free lock to a waiter, or a lock that several hold. Then returns
+-- the holder, as `look` does.
 local function advance(caller)
   local value, kind = look()
-  if kind == 'none' then
+  if crowd or kind == 'none' then
     return serve(caller)
   end
   return value, kind
 end
 
 -- The holder as others see it: type, token or foreign value, rest of the lease in ms (-1: without end), fence of the
--- grant or '', microseconds since the grant or -1.
+-- grant or '', microseconds since the grant or -1. Of several, the last to end, with further elements.
 local function view(value, kind)
-  if kind == 'none' then
+  if crowd then
+    return view_of(0)
+  elseif kind == 'none' then
     return { 'none', '', 0, '', -1 }
   end
   local left = call('PTTL', NAME)

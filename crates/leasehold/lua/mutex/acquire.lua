@@ -3,21 +3,31 @@
 -- KEYS  see prelude.lua
 -- ARGV  1 owner token  2 TTL in ms  3 mode  4 how many fences to draw
 --       5 '' ask once; '-' queue and poll; else queue and receive wakes on this channel
--- Reply 'held <fence of the grant> <how many were drawn> <queued>'
+-- Reply 'held <fence of the grant> <how many were drawn> <queued>', then ' <number>' of a slot
 --       {'busy', ahead, poll_after in ms, now in us, view}, see refuse.lua
 --
 -- Closes the race between taking a lock and learning it. Value, lease and fence are set in one step. If the owner
 -- repeats the request after a lost reply, it finds its own token, and the reply is 'held' again.
 local function acquire(owner, ttl, mode, wanted, channel)
   local value, kind = advance(owner)
+  if crowd then
+    find(owner)
+  end
   if holder == owner then
     return hold(ttl)
   end
-  if kind ~= 'none' then
+  if kind ~= 'none' and (not crowd or blocked or not admits(mode)) then
     return refuse(owner, ttl, mode, wanted, channel, value, kind)
   end
   -- The remaining waiters could not be told, and do not keep the caller from the lock.
-  local queued = call('ZCARD', QUEUE)
-  grant(owner, ttl, next_fence(), wanted, queued > 0)
+  local queued = call('ZCARD', QUEUE) - holders
+  if mode == 'exclusive' then
+    grant(owner, ttl, next_fence(), wanted, queued > 0)
+  else
+    if not crowd then
+      several()
+    end
+    join(owner, ttl, mode, wanted)
+  end
   return held(queued)
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS  see prelude.lua
 -- ARGV  1 owner token  2 TTL in ms  3 a fence by which the owner believes to hold, nil if it knows none
--- Reply 'held <fence of the grant> <how many were drawn> <queued>'
+-- Reply 'held <fence of the grant> <how many were drawn> <queued>', then ' <number>' of a slot
 --       {'not-held', view}
 --
 -- Closes the race between checking the owner and extending the key. The fence tells two grants to one owner apart.

@@ -13,26 +13,47 @@ local function release(owner, keep, believed)
   local value, kind = look()
   -- A node of a quorum may have raised the hold since (core: raised).
   local is_raised = TERMS and believed and holder == owner and believed < tonumber(fence)
-  if kind == 'none' then
+  if crowd or kind == 'none' then
     value, kind = serve()
+  end
+  if crowd then
+    find(owner)
   end
   if holder == owner then
     local as_believed = is_raised or holds(owner, believed)
     if keep ~= '0' and as_believed then
-      call('PEXPIRE', NAME, keep)
+      if crowd then
+        renew(keep)
+        pcall(serve)
+      else
+        call('PEXPIRE', NAME, keep)
+      end
       return 'released'
     end
-    call('DEL', NAME)
+    if crowd then
+      leave()
+    else
+      call('DEL', NAME)
+    end
     if redis.pcall('ZCARD', QUEUE) ~= 0 then
       pcall(serve)
     end
     return as_believed and 'released' or { 'not-held', view(look()) }
   end
-  local place = kind ~= 'none' and not holder and call('ZRANK', QUEUE, owner)
+  local is_foreign = kind ~= 'none' and not holder and not crowd
+  if is_foreign and call('ZCOUNT', QUEUE, '-inf', '(0') > 0 then
+    -- Somebody has overwritten a lock that several held.
+    several()
+    forget('-inf')
+  end
+  local place = is_foreign and call('ZRANK', QUEUE, owner)
   if call('ZREM', QUEUE, owner) == 1 then
     call('HDEL', WAITERS, owner)
     if place then
       pcall(serve, nil, 'foreign', place)
+    elseif crowd then
+      -- Those behind it may be admitted.
+      pcall(serve)
     end
     if not believed then
       return 'released'
