@@ -5,6 +5,7 @@ use proptest::test_runner::TestError;
 use super::model::Role;
 use super::sequences;
 use super::server::Redis;
+use super::steps::Kinds;
 use crate::store::redis::scripts::Scripts;
 
 /// The right text of a script, and a mistake in its place.
@@ -33,8 +34,8 @@ const OF_A_LOCK: [Mistake; 27] = [
     ),
     // A client that finds the lock expired takes it, even if others wait.
     (
-        "local value, kind = advance(owner)\n  if holder == owner then\n    return hold",
-        "local value, kind = look()\n  if holder == owner then\n    return hold",
+        "local value, kind = advance(owner)\n  if crowd then",
+        "local value, kind = look()\n  if crowd then",
     ),
     // The lock goes to the last waiter.
     (
@@ -68,8 +69,8 @@ const OF_A_LOCK: [Mistake; 27] = [
     ("if tonumber(ttl) < SHORT_CLAIM then", "if false then"),
     // The counter is forgotten after a minute.
     (
-        "call('SET', COUNTER, digits(first + block - 1))",
-        "call('SET', COUNTER, digits(first + block - 1), 'PX', '60000')",
+        "call('SET', COUNTER, digits(first + block - 1))\n  written",
+        "call('SET', COUNTER, digits(first + block - 1), 'PX', '60000')\n  written",
     ),
     // The short form frees a lock of several fences that others wait for.
     ("elseif is_alone then", "elseif true then"),
@@ -122,21 +123,93 @@ const OF_A_NODE: [Mistake; 5] = [
     ("if not remembers and from > now_ms then", "if false then"),
 ];
 
+const OF_SEVERAL: [Mistake; 20] = [
+    // A reader passes a writer that waits.
+    (
+        "(not crowd or blocked or not admits(mode))",
+        "(not crowd or not admits(mode))",
+    ),
+    // A reader joins the holders of slots.
+    ("crowd == 'shared' and mode == crowd", "mode == 'shared'"),
+    // Each reader draws a fence.
+    ("not phase and next_fence()", "next_fence()"),
+    // One more than the slots hold.
+    ("holders < tonumber(of)", "holders <= tonumber(of)"),
+    // A slot has the next number, not the smallest one that is free.
+    (
+        "while all[free] do",
+        "while all[free] or free <= holders do",
+    ),
+    // The marker lasts as long as the first holder.
+    ("elseif until_ms > last_end then", "elseif false then"),
+    // A holder that extends its hold keeps its end.
+    (
+        "call('ZADD', QUEUE, '-' .. digits(now_ms + ttl), holder)",
+        "",
+    ),
+    // The last holder that leaves keeps the lock.
+    (
+        "call('DEL', NAME)\n      crowd, phase = nil, nil\n",
+        "crowd, phase = nil, nil\n",
+    ),
+    // The record of a slot stays when its holder leaves.
+    ("call('HDEL', WAITERS, holder)", ""),
+    // The record of a slot stays when its holder has expired.
+    ("call('HDEL', WAITERS, unpack(gone))", ""),
+    // A break ends all slots.
+    (
+        "if holds(token, seen) then",
+        "if find(token) or holder then",
+    ),
+    // Of several waiters that are admitted, one is granted the lock.
+    ("if grants == GRANTS_MOST then", "if true then"),
+    // One client is told that another waits.
+    ("math.min(holders, 16) - 1", "0"),
+    // A waiter for a slot asks at the last end.
+    ("view_of(holders - 1)", "view_of(0)"),
+    // A waiter that leaves lets in nobody.
+    (
+        "-- Those behind it may be admitted.\n      pcall(serve)",
+        "",
+    ),
+    // The keys beside the lock do not outlast the holders.
+    ("if call('PTTL', QUEUE) < left or", "if false and"),
+    // Waiters shorten the time for which holders are remembered.
+    (
+        "call('PEXPIRE', QUEUE, memory)\n    if holder",
+        "call('PEXPIRE', QUEUE, QUEUE_MEMORY)\n    if holder",
+    ),
+    // Holders whose lock was overwritten stand before those that wait.
+    (
+        "if not is_ours and call('ZCOUNT', QUEUE, '-inf', '(0') > 0 then",
+        "if false then",
+    ),
+    // One of several that keeps its hold does not shorten it.
+    ("renew(keep)", ""),
+    // The first of several holders is shown twice.
+    ("= view_of(rank)", "= view_of(0)"),
+];
+
+#[test]
+fn each_broken_script_of_several_holders_is_noticed() {
+    noticed(Role::Alone, Kinds::OfSeveral, &OF_SEVERAL);
+}
+
 #[test]
 fn each_broken_script_of_a_lock_is_noticed() {
-    noticed(Role::Alone, &OF_A_LOCK);
+    noticed(Role::Alone, Kinds::OfOne, &OF_A_LOCK);
 }
 
 #[test]
 fn each_broken_script_of_a_node_is_noticed() {
-    noticed(Role::Node, &OF_A_NODE);
+    noticed(Role::Node, Kinds::OfOne, &OF_A_NODE);
 }
 
-fn noticed(role: Role, mistakes: &[Mistake]) {
+fn noticed(role: Role, kinds: Kinds, mistakes: &[Mistake]) {
     for (right, wrong) in mistakes {
         let redis = Redis::start_with(role, |counters| Scripts::broken(counters, right, wrong));
         // It ends with the first difference, and searches for no shorter way there.
-        let compared = sequences(redis, 0);
+        let compared = sequences(redis, kinds, 0);
         let is_noticed = matches!(compared, Err(TestError::Fail(..)));
         assert!(
             is_noticed,
