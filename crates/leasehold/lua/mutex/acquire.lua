@@ -10,24 +10,23 @@
 -- repeats the request after a lost reply, it finds its own token, and the reply is 'held' again.
 local function acquire(owner, ttl, mode, wanted, channel)
   local value, kind = advance(owner)
-  if crowd then
-    find(owner)
+  local these = kind == 'several' and value
+  if these then
+    these.find(owner)
   end
   if holder == owner then
-    return hold(ttl)
+    return hold(ttl, these)
   end
-  if kind ~= 'none' and (not crowd or blocked or not admits(mode)) then
+  if kind ~= 'none' and (not these or these.blocked or not these.admits(mode)) then
     return refuse(owner, ttl, mode, wanted, channel, value, kind)
   end
   -- The remaining waiters could not be told, and do not keep the caller from the lock.
-  local queued = call('ZCARD', QUEUE) - holders
-  if mode == 'exclusive' then
-    grant(owner, ttl, next_fence(), wanted, queued > 0)
-  else
-    if not crowd then
-      several()
-    end
-    join(owner, ttl, mode, wanted)
+  local queued = call('ZCARD', QUEUE)
+  if mode ~= 'exclusive' then
+    these = these or several()
+    these.join(owner, ttl, mode, wanted)
+    return held(these.rest(queued + 1))
   end
+  grant(owner, ttl, next_fence(), wanted, queued > 0)
   return held(queued)
 end

@@ -12,13 +12,24 @@
 -- meant. A foreign holder has no fence and is never broken.
 return each(1, function(seen)
   local value, kind = advance()
-  local is_ended = crowd and evict(tonumber(seen))
-  if holder and not crowd and holds(holder, tonumber(seen)) then
+  local is_ended, these = false, kind == 'several' and value
+  seen = tonumber(seen)
+  if these and these.mode == 'slots' then
+    -- Two have the same fence, if the counter was lost.
+    for _, token in ipairs(call('ZRANGE', QUEUE, '0', these.holders - 1)) do
+      if holds(token, seen, these) then
+        these.leave()
+        is_ended = true
+      end
+    end
+    these = these.holders > 0 and these
+  elseif these and seen == tonumber(these.phase) or holder and holds(holder, seen) then
+    -- `serve` forgets the readers.
     call('DEL', NAME)
-    is_ended = true
+    these, is_ended = nil, true
   end
   if is_ended then
-    pcall(serve)
+    pcall(serve, nil, nil, nil, these)
     return 'released'
   end
   return { 'not-held', view(value, kind) }

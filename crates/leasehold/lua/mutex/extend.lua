@@ -11,8 +11,9 @@
 -- also answers READONLY; without it, the script would read stale data there and answer 'not-held'.
 local function extend(owner, ttl, believed)
   local value, kind = advance()
-  if holds(owner, believed) then
-    return hold(ttl)
+  local these = kind == 'several' and value
+  if holds(owner, believed, these) then
+    return hold(ttl, these)
   end
   return { 'not-held', view(value, kind) }
 end

@@ -13,17 +13,20 @@ local SHOWN = 100
 return each(0, function()
   local value, kind = look()
   local queue = {}
-  for _, token in ipairs(call('ZRANGEBYSCORE', QUEUE, '0', '+inf')) do
+  -- Several holders, or what is left of them, stand before the waiters.
+  local are_first = tonumber(call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] or 0) < 0
+  local waiters = are_first and call('ZRANGEBYSCORE', QUEUE, '0', '+inf') or call('ZRANGE', QUEUE, '0', '-1')
+  for _, token in ipairs(waiters) do
     queue[#queue + 1] = token
     queue[#queue + 1] = call('HGET', WAITERS, token) or ''
   end
   local now_ms = digits(math.floor(time() / 1000))
-  if holders < 2 then
+  if kind ~= 'several' or value.holders < 2 then
     return { 'seen', view(value, kind), queue, now_ms }
   end
   local others = {}
-  for rank = 1, math.min(holders, SHOWN) - 1 do
-    others[rank] = view_of(rank)
+  for rank = 1, math.min(value.holders, SHOWN) - 1 do
+    others[rank] = value.view(rank)
   end
-  return { 'seen', view_of(0), queue, now_ms, others, math.max(holders - SHOWN, 0) }
+  return { 'seen', view(value, kind), queue, now_ms, others, math.max(value.holders - SHOWN, 0) }
 end)

@@ -19,12 +19,12 @@ const OF_A_LOCK: [Mistake; 27] = [
     ),
     // A release frees the lock and serves no waiter.
     (
-        "pcall(serve)\n    end\n    return as_believed",
+        "pcall(serve, nil, nil, nil, these)\n    end\n    return as_believed",
         "end\n    return as_believed",
     ),
     // An extension is carried out for a holder of another grant.
     (
-        "if holds(owner, believed) then\n    return hold",
+        "if holds(owner, believed, these) then\n    return hold",
         "if holder == owner then\n    return hold",
     ),
     // A grant sets the key without a TTL.
@@ -34,8 +34,8 @@ const OF_A_LOCK: [Mistake; 27] = [
     ),
     // A client that finds the lock expired takes it, even if others wait.
     (
-        "local value, kind = advance(owner)\n  if crowd then",
-        "local value, kind = look()\n  if crowd then",
+        "local value, kind = advance(owner)\n  local these",
+        "local value, kind = look()\n  local these",
     ),
     // The lock goes to the last waiter.
     (
@@ -69,8 +69,8 @@ const OF_A_LOCK: [Mistake; 27] = [
     ("if tonumber(ttl) < SHORT_CLAIM then", "if false then"),
     // The counter is forgotten after a minute.
     (
-        "call('SET', COUNTER, digits(first + block - 1))\n  written",
-        "call('SET', COUNTER, digits(first + block - 1), 'PX', '60000')\n  written",
+        "call('SET', COUNTER, digits(first + block - 1))",
+        "call('SET', COUNTER, digits(first + block - 1), 'PX', '60000')",
     ),
     // The short form frees a lock of several fences that others wait for.
     ("elseif is_alone then", "elseif true then"),
@@ -126,31 +126,40 @@ const OF_A_NODE: [Mistake; 5] = [
 const OF_SEVERAL: [Mistake; 20] = [
     // A reader passes a writer that waits.
     (
-        "(not crowd or blocked or not admits(mode))",
-        "(not crowd or not admits(mode))",
+        "(not these or these.blocked or not these.admits(mode))",
+        "(not these or not these.admits(mode))",
     ),
-    // A reader joins the holders of slots.
-    ("crowd == 'shared' and mode == crowd", "mode == 'shared'"),
+    // A slot is granted beside readers.
+    (
+        "return mode == these.mode\n",
+        "return mode == these.mode or of and these.holders < tonumber(of)\n",
+    ),
     // Each reader draws a fence.
-    ("not phase and next_fence()", "next_fence()"),
+    (
+        "these.phase or format('%.0f', first), 1",
+        "format('%.0f', next_fence()), 1",
+    ),
     // One more than the slots hold.
-    ("holders < tonumber(of)", "holders <= tonumber(of)"),
+    (
+        "these.holders < tonumber(of)",
+        "these.holders <= tonumber(of)",
+    ),
     // A slot has the next number, not the smallest one that is free.
     (
         "while all[free] do",
-        "while all[free] or free <= holders do",
+        "while all[free] or free <= these.holders do",
     ),
     // The marker lasts as long as the first holder.
     ("elseif until_ms > last_end then", "elseif false then"),
     // A holder that extends its hold keeps its end.
     (
-        "call('ZADD', QUEUE, '-' .. digits(now_ms + ttl), holder)",
+        "call('ZADD', QUEUE, format('-%.0f', now_ms + ttl), holder)",
         "",
     ),
     // The last holder that leaves keeps the lock.
     (
-        "call('DEL', NAME)\n      crowd, phase = nil, nil\n",
-        "crowd, phase = nil, nil\n",
+        "return these\n    end\n    call('DEL', NAME)",
+        "return these\n    end",
     ),
     // The record of a slot stays when its holder leaves.
     ("call('HDEL', WAITERS, holder)", ""),
@@ -158,36 +167,33 @@ const OF_SEVERAL: [Mistake; 20] = [
     ("call('HDEL', WAITERS, unpack(gone))", ""),
     // A break ends all slots.
     (
-        "if holds(token, seen) then",
-        "if find(token) or holder then",
+        "if holds(token, seen, these) then",
+        "if holds(token, false, these) then",
     ),
     // Of several waiters that are admitted, one is granted the lock.
     ("if grants == GRANTS_MOST then", "if true then"),
     // One client is told that another waits.
     ("math.min(holders, 16) - 1", "0"),
     // A waiter for a slot asks at the last end.
-    ("view_of(holders - 1)", "view_of(0)"),
+    ("these.view(holders - 1)", "these.view(0)"),
     // A waiter that leaves lets in nobody.
     (
-        "-- Those behind it may be admitted.\n      pcall(serve)",
+        "-- Those behind it may be admitted.\n      pcall(serve, nil, nil, nil, these)",
         "",
     ),
     // The keys beside the lock do not outlast the holders.
     ("if call('PTTL', QUEUE) < left or", "if false and"),
     // Waiters shorten the time for which holders are remembered.
     (
-        "call('PEXPIRE', QUEUE, memory)\n    if holder",
+        "call('PEXPIRE', QUEUE, these and these.memory or QUEUE_MEMORY)\n    if holder",
         "call('PEXPIRE', QUEUE, QUEUE_MEMORY)\n    if holder",
     ),
     // Holders whose lock was overwritten stand before those that wait.
-    (
-        "if not is_ours and call('ZCOUNT', QUEUE, '-inf', '(0') > 0 then",
-        "if false then",
-    ),
+    ("if not is_ours and tonumber", "if false and tonumber"),
     // One of several that keeps its hold does not shorten it.
-    ("renew(keep)", ""),
+    ("these.renew(keep)", ""),
     // The first of several holders is shown twice.
-    ("= view_of(rank)", "= view_of(0)"),
+    ("= value.view(rank)", "= value.view(0)"),
 ];
 
 #[test]
