@@ -5,7 +5,8 @@
 --
 -- Redis runs a script from its first line each time, so each function costs every step a little. A function that few
 -- steps need is defined inside its caller. Arguments of commands are strings, since converting a Lua number costs as
--- much as a whole command.
+-- much as a whole command. A local that another function uses costs each step as well, so a number has its name where it
+-- is used.
 local call, match = redis.call, string.match
 local KEYS, ARGV = KEYS, ARGV
 
@@ -26,21 +27,15 @@ local TERMS, SERVER = match(ARGV[#ARGV] or '', '^(%d+ %d+) (%x+)$')
 local mark
 -- The keys of the current step's lock, set by `each`:
 -- NAME     string  '<token>#<fence>' of the holder, with the lease as its TTL; then '/<how many>' if more than one fence was
---                  drawn, and '!' once another client waits
--- QUEUE    zset    waiters' tokens by arrival
--- WAITERS  hash    token -> "<mode> <ttl ms> <fences> <channel or -> <seen until, ms>"
+--                  drawn, and '!' once another client waits. If several hold it: see several.lua
+-- QUEUE    zset    waiters' tokens by arrival; before them several holders
+-- WAITERS  hash    token -> "<mode> <ttl ms> <fences> <channel or -> <seen until, ms>"; holders of slots
 local NAME, QUEUE, WAITERS
 
-local CLAIM_WINDOW = 3000
 local WAITER_GRACE = 15000
-local UNHEARD_GRACE = 2000
 local PASSED_OVER = 32
-local SHORT_CLAIM = 1000
-local SOON = 50
 local FENCE_MAX = 9007199254740991
 local BLOCK_MOST = 1024
--- Values of this protocol are shorter. A longer one is cut off wherever it is read (core: VALUE_SHOWN).
-local VALUE_SHOWN = 1024
 -- Longer than the "seen until" of any waiter, so that an abandoned queue expires.
 local QUEUE_MEMORY = '60000'
 
@@ -68,6 +63,10 @@ local sleeper_channel, sleeper
 -- The holder of NAME, if it is an owner of this protocol: its token, the first of its fences as text, how many fences
 -- were drawn, whether others are known to wait, and the whole value. Set by `look` and `grant`.
 local holder, fence, block, contended, written
+
+-- If several hold NAME, see several.lua: `look` returns a table with what is known of them, and the kind 'several'. The
+-- functions below get it as `these`. Then `holder` is the caller, once `find` has found it among them.
+local several
 
 -- The last fence drawn, or nil if it was lost. Fails, before any change, if COUNTER has another type.
 local function last_fence()
@@ -98,9 +97,13 @@ local function held(queued)
 end
 
 -- Gives NAME, held by the caller, a new deadline.
-local function hold(ttl)
+local function hold(ttl, these)
   -- This comes first, since it fails if QUEUE has another type.
   local queued = call('ZCARD', QUEUE)
+  if these then
+    these.renew(ttl)
+    return held(these.rest(queued))
+  end
   call('PEXPIRE', NAME, ttl)
   if contended and queued == 0 then
     -- The next steps of the holder may use the short forms. A full server may refuse this.
@@ -121,6 +124,8 @@ end
 -- would block the server, and such replies would break the connections of waiters. A key of another type (a hash of
 -- Redisson, a zset of Symfony) counts as held, and is never an error.
 local function look()
+  -- Values of this protocol are shorter. A longer one is cut off wherever it is read (core: VALUE_SHOWN).
+  local VALUE_SHOWN = 1024
   holder = nil
   local value = redis.pcall('GETRANGE', NAME, '0', '1023')
   if type(value) ~= 'table' then
@@ -134,6 +139,8 @@ local function look()
     local is_ours = token and #value < VALUE_SHOWN and client_of(token)
     if is_ours and drawn >= 1 and drawn <= BLOCK_MOST and tonumber(first) <= FENCE_MAX then
       holder, fence, block, contended, written = token, first, drawn, mark ~= '', value
+    elseif string.sub(value, 1, 4) == 'lh1-' and not TERMS then
+      return several(value)
     end
     return value, 'string'
   end
@@ -144,7 +151,10 @@ local function look()
 end
 
 -- True if `token` holds NAME by the grant with the fence `believed`; with any fence if `believed` is false (core: C8).
-local function holds(token, believed)
+local function holds(token, believed, these)
+  if these then
+    these.find(token)
+  end
   local by = believed and believed - tonumber(holder and fence or 0)
   return token == holder and (not by or by >= 0 and by < block)
 end
@@ -156,18 +166,28 @@ end
 --
 -- A free lock is granted to that waiter for the claim window, and the waiter is told. If the window is less than a
 -- second, the next waiter is told too, unless it asks soon by itself. Returns the same as `look` afterwards.
+-- Several may hold the lock together: it is granted to one waiter after the other while the holders admit them, at most
+-- 64 in a step. Nobody passes a waiter that they do not admit.
+--
 -- If an owner of this protocol holds the lock (`held`), waiters that cannot be told keep their place: only silent
 -- ones at the front are dropped (core: drop_dead).
 --
 -- If a foreign program holds the lock (`held` is 'foreign'), its end wakes no waiter, so the first waiter polls often.
 -- A waiter that has just become the first is told: because one before it was dropped, or because the waiter at place
 -- `left` has left. Returns how many were passed over.
-local function serve(caller, held, left)
-  local behind, place, dropped, foreign = call('ZCARD', QUEUE), 0, false, held == 'foreign'
-  if behind == 0 then
-    return false, 'none'
+local function serve(caller, held, left, these)
+  if these and not held then
+    these.expire()
   end
-  local now_ms = math.floor(time() / 1000)
+  local behind, place, dropped, foreign = call('ZCARD', QUEUE), 0, false, held == 'foreign'
+  if these then
+    behind = behind - these.holders
+  end
+  if behind == 0 then
+    return these or false, these and 'several' or 'none'
+  end
+  local CLAIM_WINDOW, SHORT_CLAIM, SOON, UNHEARD_GRACE, GRANTS_MOST = 3000, 1000, 50, 2000, 64
+  local now_ms, grants = math.floor(time() / 1000), 0
 
   local function drop(token)
     call('ZREM', QUEUE, token)
@@ -188,47 +208,45 @@ local function serve(caller, held, left)
   end
 
   local function waiter(at)
-    at = digits(at)
+    at = digits(these and at + these.holders or at)
     local token = call('ZRANGE', QUEUE, at, at)[1]
     local record = call('HGET', WAITERS, token) or ''
     return token, match(record, '^(%S+ (%d+) (%d+) (%S+) )(%d+)$')
   end
 
-  -- Finds the first waiter from `place` on that can be told and would sleep past the end of a claim (core: sleeper).
-  local function find_sleeper(window)
-    local due = now_ms + WAITER_GRACE
-    for at = place, math.min(behind, place + PASSED_OVER) - 1 do
-      local token, terms, _, _, channel, seen_until = waiter(at)
-      seen_until = tonumber(terms and seen_until or 0)
-      if token == caller or seen_until >= due and seen_until <= due + window + SOON then
-        return
-      end
-      if seen_until >= now_ms and channel ~= '-' and hears(channel) then
-        sleeper_channel, sleeper = channel, token
-        return
-      end
-    end
-  end
-
   while place < behind do
     local token, terms, ttl, wanted, channel, seen_until = waiter(place)
-    if not ttl or token ~= caller and tonumber(seen_until) < now_ms then
+    -- Only a waiter for several holders, or behind them, has a mode here. Its first letter is not the 'e' of 'exclusive'.
+    local mode = terms and (these or string.byte(terms) ~= 101) and match(terms, '^%S+')
+    if mode and mode ~= 'exclusive' and (TERMS or mode ~= 'shared' and not match(mode, '^slot/[1-9]%d?%d?%d?$')) then
+      ttl = nil
+    end
+    if not ttl and not these and tonumber(call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2]) < 0 then
+      -- The first of holders whose lock was deleted or has expired.
+      behind = behind - several().forget('-inf')
+      if not held then
+        -- A marker in its last millisecond.
+        call('DEL', NAME)
+      end
+    elseif not ttl or token ~= caller and tonumber(seen_until) < now_ms then
       drop(token)
       dropped = true
     elseif held and not foreign then
       return 0
     else
       local others, news = behind - 1, not foreign or dropped or left and left <= place
+      local is_admitted = not these or these.admits(mode)
       local function message(fences)
         if foreign then
           return 'first ' .. token .. ' ' .. NAME
         end
-        return table.concat({ 'granted', fences, digits(time()), others, token, NAME }, ' ')
+        local verb = these and these.number and fences ~= '-' and 'slot ' .. these.number or 'granted'
+        return table.concat({ verb, fences, digits(time()), others, token, NAME }, ' ')
       end
       -- The caller receives a reply anyway. A waiter without a channel only polls, so its silence proves nothing.
       local able, told = true, token == caller or channel == '-'
       if not told then
-        able, told = hears(channel, news and message('-'))
+        able, told = hears(channel, is_admitted and news and message('-'))
       end
 
       if able and foreign then
@@ -236,31 +254,57 @@ local function serve(caller, held, left)
           redis.pcall(PUBLISH, channel, message())
         end
         return place
+      elseif able and not is_admitted then
+        these.blocked = true
+        return these, 'several'
       elseif able then
-        local first = next_fence()
+        local first, is_alone = not (these and these.phase) and next_fence(), not mode or mode == 'exclusive'
         -- Done before the waiter is told: a server that refuses changes refuses here.
         drop(token)
-        grant(token, tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW, first, wanted, others > 0)
+        local window = tonumber(ttl) < CLAIM_WINDOW and ttl or CLAIM_WINDOW
+        if is_alone then
+          grant(token, window, first, wanted, others > 0)
+        else
+          these = these or several()
+          these.join(token, window, mode, wanted)
+        end
         if not told then
           redis.pcall(PUBLISH, channel, message(fence .. (block > 1 and '/' .. wanted or '')))
         end
         sleeper = nil
         if tonumber(ttl) < SHORT_CLAIM then
-          find_sleeper(tonumber(ttl))
+          -- Finds the first waiter that can be told and would sleep past the end of the claim (core: sleeper).
+          local due = now_ms + WAITER_GRACE
+          for at = place, math.min(behind, place + PASSED_OVER) - 1 do
+            local token, terms, _, _, channel, seen_until = waiter(at)
+            seen_until = tonumber(terms and seen_until or 0)
+            if token == caller or seen_until >= due and seen_until <= due + ttl + SOON then
+              break
+            end
+            if seen_until >= now_ms and channel ~= '-' and hears(channel) then
+              sleeper_channel, sleeper = channel, token
+              break
+            end
+          end
         end
-        return token, 'string'
-      end
-
-      local limit = now_ms + UNHEARD_GRACE
-      if place == PASSED_OVER then
+        if is_alone then
+          return token, 'string'
+        end
+        grants = grants + 1
+        if grants == GRANTS_MOST then
+          these.blocked = place < behind
+          return these, 'several'
+        end
+      elseif place == PASSED_OVER then
         drop(token)
         dropped = true
       else
+        local limit = now_ms + UNHEARD_GRACE
         if tonumber(seen_until) > limit then
           -- Before HSET, since PEXPIRE takes no memory (the first change of the script decides on a full server of
           -- Redis 6.2).
-          call('PEXPIRE', QUEUE, QUEUE_MEMORY)
-          call('PEXPIRE', WAITERS, QUEUE_MEMORY)
+          call('PEXPIRE', QUEUE, these and these.memory or QUEUE_MEMORY)
+          call('PEXPIRE', WAITERS, these and these.memory or QUEUE_MEMORY)
           call('HSET', WAITERS, token, terms .. digits(limit))
         end
         place = place + 1
@@ -270,22 +314,27 @@ local function serve(caller, held, left)
   if foreign then
     return place
   end
-  return false, 'none'
+  return these or false, these and 'several' or 'none'
 end
 
--- The first part of every step except inspect: grants a free lock to a waiter. Then returns the holder, as `look` does.
+-- The first part of every step except inspect: grants a free lock to a waiter, or a lock that several hold. Then returns
+-- the holder, as `look` does.
 local function advance(caller)
   local value, kind = look()
   if kind == 'none' then
     return serve(caller)
+  elseif kind == 'several' then
+    return serve(caller, nil, nil, value)
   end
   return value, kind
 end
 
 -- The holder as others see it: type, token or foreign value, rest of the lease in ms (-1: without end), fence of the
--- grant or '', microseconds since the grant or -1.
+-- grant or '', microseconds since the grant or -1. Of several, the last to end, with further elements.
 local function view(value, kind)
-  if kind == 'none' then
+  if kind == 'several' then
+    return value.view(0)
+  elseif kind == 'none' then
     return { 'none', '', 0, '', -1 }
   end
   local left = call('PTTL', NAME)

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Free a mutex whose holder cannot do it, for an operator who has seen its fence.
+-- Free a mutex whose holder cannot do it, for an operator who has seen its fence; one slot of a semaphore; or end the
+-- holds of all readers, which have one fence.
 --
 -- KEYS  1 the fence counter, then three, see prelude.lua; at a node of a quorum, 1 its mark, then four
 -- ARGV  1 a fence of the holder: that of its grant, or another one drawn with it; then, at a node, as in prelude.lua
@@ -11,9 +12,24 @@
 -- meant. A foreign holder has no fence and is never broken.
 return each(1, function(seen)
   local value, kind = advance()
-  if holder and holds(holder, tonumber(seen)) then
+  local is_ended, these = false, kind == 'several' and value
+  seen = tonumber(seen)
+  if these and these.mode == 'slots' then
+    -- Two have the same fence, if the counter was lost.
+    for _, token in ipairs(call('ZRANGE', QUEUE, '0', these.holders - 1)) do
+      if holds(token, seen, these) then
+        these.leave()
+        is_ended = true
+      end
+    end
+    these = these.holders > 0 and these
+  elseif these and seen == tonumber(these.phase) or holder and holds(holder, seen) then
+    -- `serve` forgets the readers.
     call('DEL', NAME)
-    pcall(serve)
+    these, is_ended = nil, true
+  end
+  if is_ended then
+    pcall(serve, nil, nil, nil, these)
     return 'released'
   end
   return { 'not-held', view(value, kind) }

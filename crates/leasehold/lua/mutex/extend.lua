@@ -2,7 +2,7 @@
 --
 -- KEYS  see prelude.lua
 -- ARGV  1 owner token  2 TTL in ms  3 a fence by which the owner believes to hold, nil if it knows none
--- Reply 'held <fence of the grant> <how many were drawn> <queued>'
+-- Reply 'held <fence of the grant> <how many were drawn> <queued>', then ' <number>' of a slot
 --       {'not-held', view}
 --
 -- Closes the race between checking the owner and extending the key. The fence tells two grants to one owner apart.
@@ -11,8 +11,9 @@
 -- also answers READONLY; without it, the script would read stale data there and answer 'not-held'.
 local function extend(owner, ttl, believed)
   local value, kind = advance()
-  if holds(owner, believed) then
-    return hold(ttl)
+  local these = kind == 'several' and value
+  if holds(owner, believed, these) then
+    return hold(ttl, these)
   end
   return { 'not-held', view(value, kind) }
 end

@@ -1,5 +1,5 @@
--- The short way of a release while others wait: grants the lock to the first waiter, if that one is alive, listens, and
--- has a TTL of a second or more, so that no other waiter is to be told. In any other case it changes nothing, and
+-- The short way of a release while others wait: grants the lock to the first waiter, if that one is alive, listens, wants
+-- it alone, and has a TTL of a second or more, so that no other waiter is to be told. In any other case it changes nothing, and
 -- release.lua does the step.
 --
 -- This text comes before the prelude, so a request of one such step runs nothing else. It must leave each byte as
@@ -16,7 +16,7 @@ local function hand_over(counter, name, queue, waiters, owner, believed)
   end
   local token = call('ZRANGE', queue, '0', '0')[1]
   local record = token and call('HGET', waiters, token) or ''
-  local ttl, wanted, channel, seen_until = match(record, '^%l+ (%d+) (%d+) (%S+) (%d+)$')
+  local ttl, wanted, channel, seen_until = match(record, '^exclusive (%d+) (%d+) (%S+) (%d+)$')
   if not ttl or tonumber(ttl) < 1000 or channel == '-' then
     return false
   end

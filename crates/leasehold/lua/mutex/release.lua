@@ -13,26 +13,48 @@ local function release(owner, keep, believed)
   local value, kind = look()
   -- A node of a quorum may have raised the hold since (core: raised).
   local is_raised = TERMS and believed and holder == owner and believed < tonumber(fence)
-  if kind == 'none' then
-    value, kind = serve()
+  local these = kind == 'several' and value
+  if these or kind == 'none' then
+    value, kind = serve(nil, nil, nil, these)
+    these = kind == 'several' and value
+  end
+  if these then
+    these.find(owner)
   end
   if holder == owner then
-    local as_believed = is_raised or holds(owner, believed)
+    local as_believed = is_raised or holds(owner, believed, these)
     if keep ~= '0' and as_believed then
-      call('PEXPIRE', NAME, keep)
+      if these then
+        these.renew(keep)
+        pcall(serve, nil, nil, nil, these)
+      else
+        call('PEXPIRE', NAME, keep)
+      end
       return 'released'
     end
-    call('DEL', NAME)
+    if these then
+      these = these.leave()
+    else
+      call('DEL', NAME)
+    end
     if redis.pcall('ZCARD', QUEUE) ~= 0 then
-      pcall(serve)
+      pcall(serve, nil, nil, nil, these)
     end
     return as_believed and 'released' or { 'not-held', view(look()) }
   end
-  local place = kind ~= 'none' and not holder and call('ZRANK', QUEUE, owner)
+  local is_foreign = kind ~= 'none' and not holder and not these
+  if is_foreign and tonumber(call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2] or 0) < 0 then
+    -- Somebody has overwritten a lock that several held.
+    several().forget('-inf')
+  end
+  local place = is_foreign and call('ZRANK', QUEUE, owner)
   if call('ZREM', QUEUE, owner) == 1 then
     call('HDEL', WAITERS, owner)
     if place then
       pcall(serve, nil, 'foreign', place)
+    elseif these then
+      -- Those behind it may be admitted.
+      pcall(serve, nil, nil, nil, these)
     end
     if not believed then
       return 'released'

@@ -25,7 +25,7 @@ return each(4, function(verb, owner, ms, believed)
   elseif verb == 'give-back' then
     -- A vote at a node of a quorum: a later vote for this owner stays, and so does its place in the queue.
     local value, kind = advance()
-    if not holds(owner, believed) then
+    if not holds(owner, believed, kind == 'several' and value) then
       return { 'not-held', view(value, kind) }
     end
   end

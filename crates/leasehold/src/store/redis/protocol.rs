@@ -22,7 +22,7 @@ use std::time::Duration;
 use leasehold_core::quorum::{Mark, NoVote, QuorumTerms, bucket, quarantine};
 use leasehold_core::{
     Acceptable, Block, Busy, ClientId, Fence, Fences, Held, HolderIdentity, HolderView, LockName,
-    Mode, Now, Owner, Reply, SLOTS, Snapshot, Step, Ttl, Wait, WaiterView, Wake, slot,
+    Mode, Now, Owner, Reply, SLOTS, Slots, Snapshot, Step, Ttl, Wait, WaiterView, Wake, slot,
 };
 use redis::{ErrorKind, RedisError, RedisResult, Value, parse_redis_value};
 
@@ -200,7 +200,7 @@ pub(super) const WAITERS: &str = ":lh-waiters";
 /// Stands for the channel of a client that is not subscribed: its waiters only poll.
 pub(super) const POLL_ONLY: &str = "-";
 
-/// The name of a mode in scripts and records.
+/// The name of a mode in scripts and records: its text.
 pub(super) fn mode_word(mode: Mode) -> Cow<'static, str> {
     match mode {
         Mode::Exclusive => "exclusive".into(),
@@ -682,11 +682,15 @@ fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
         return brief(text(value)?).map(Ok);
     };
     let reply = match (text(parts.first()?)?, &parts[1..]) {
-        ("busy", [ahead, poll_after, at_us, holder]) => Reply::Busy(Busy {
-            ahead: u32::try_from(integer(ahead)?).ok()?,
+        ("busy", [ahead, poll_after, at_us, holder, others @ ..]) => Reply::Busy(Busy {
+            ahead: count(ahead)?,
             poll_after: millis(poll_after)?,
             at_us: number(at_us)?,
-            others: 0,
+            others: match others {
+                [] => 0,
+                [others] => count(others)?,
+                _ => return None,
+            },
             holder: view(holder)??,
         }),
         ("behind", [least, most]) => Reply::NoVote(NoVote::Behind(bounds(least, most)?)),
@@ -697,13 +701,21 @@ fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
             longest_ttl: Ttl::new(millis(longest)?).ok()?,
         })),
         ("not-held", [holder]) => Reply::NotHeld(view(holder)?),
-        ("seen", [holder, queue, now]) => {
+        ("seen", [holder, queue, now, several @ ..]) => {
             let now = number(now)?;
             let queue = array(queue)?
                 .chunks_exact(2)
                 .filter_map(|pair| waiter(&pair[0], &pair[1], now))
                 .collect();
-            Reply::Seen(Snapshot::new(view(holder)?, queue))
+            let (others, omitted) = match several {
+                [] => (Vec::new(), 0),
+                [others, omitted] => {
+                    let others = array(others)?.iter().map(|other| view(other)?);
+                    (others.collect::<Option<_>>()?, count(omitted)?)
+                }
+                _ => return None,
+            };
+            Reply::Seen(Snapshot::new(view(holder)?, queue).with_others(others, omitted))
         }
         ("error", [said]) => return Some(Err(error(said, name)?)),
         _ => return None,
@@ -738,19 +750,22 @@ fn bounds(least: &Value, most: &Value) -> Option<Acceptable> {
     })
 }
 
-/// Reads a reply that is one text: `released` or `held <fence> <how many> <queued>`.
+/// Reads a reply that is one text: `released` or `held <fence> <how many> <queued>`, then the number of a slot.
 fn brief(text: &str) -> Option<Reply> {
     if text == "released" {
         return Some(Reply::Released);
     }
-    let (fence, rest) = text.strip_prefix("held ")?.split_once(' ')?;
-    let (block, queued) = rest.split_once(' ')?;
-    Some(Reply::Held(Held {
+    let mut words = text.strip_prefix("held ")?.split(' ');
+    let mut next = || words.next();
+    let (fence, block, queued) = (next()?, next()?, next()?);
+    let slot = next().map(slot_in);
+    let held = Held {
         fence: Some(fence_in(fence)?),
-        slot: None,
+        slot: slot.map_or(Some(None), |slot| slot.map(Some))?,
         block: Block::nearest(block.parse().ok()?),
         queued: queued.parse().ok()?,
-    }))
+    };
+    words.next().is_none().then_some(Reply::Held(held))
 }
 
 /// The error of one step, as the server would have sent it for that step alone. The word `script:` says that a command
@@ -787,8 +802,14 @@ pub(super) fn texts(value: &Value) -> Vec<String> {
     reason = "the outer one says that the answer has another form"
 )]
 fn view(value: &Value) -> Option<Option<HolderView>> {
-    let [kind, value, expires_in, fence, held_for] = array(value)? else {
+    let [kind, value, expires_in, fence, held_for, beside @ ..] = array(value)? else {
         return None;
+    };
+    let (mode, slot) = match beside {
+        [] => (Mode::Exclusive, None),
+        [mode] => (mode_in(mode, false)?, None),
+        [mode, slot] => (mode_in(mode, true)?, Some(slot_in(text(slot)?)?)),
+        _ => return None,
     };
     let kind = text(kind)?;
     if kind == "none" {
@@ -817,7 +838,25 @@ fn view(value: &Value) -> Option<Option<HolderView>> {
     let time = |value| integer(value).map(|time| u64::try_from(time).ok());
     let held_for = time(held_for)?.map(Duration::from_micros);
     let expires_in = time(expires_in)?.map(Duration::from_millis);
-    Some(Some(HolderView::new(who, fence, held_for, expires_in)))
+    let view = HolderView::new(who, fence, held_for, expires_in);
+    Some(Some(view.in_mode(mode, slot)))
+}
+
+/// Reads the mode of a holder that is not alone, with or without a slot.
+fn mode_in(value: &Value, has_slot: bool) -> Option<Mode> {
+    let mode = text(value)?.parse().ok()?;
+    let fits = match mode {
+        Mode::Exclusive => false,
+        Mode::Shared => !has_slot,
+        Mode::Slot(_) => has_slot,
+    };
+    fits.then_some(mode)
+}
+
+/// Reads the number of a slot.
+fn slot_in(text: &str) -> Option<u16> {
+    let number = text.parse().ok().map(Slots::new)?;
+    number.ok().map(Slots::get)
 }
 
 /// Reads a waiter in the queue; `None` for a record of another form, which no current client writes.
@@ -852,6 +891,10 @@ fn integer(value: &Value) -> Option<i64> {
         Value::Int(number) => Some(*number),
         other => text(other)?.parse().ok(),
     }
+}
+
+fn count(value: &Value) -> Option<u32> {
+    u32::try_from(integer(value)?).ok()
 }
 
 pub(super) fn text(value: &Value) -> Option<&str> {
@@ -978,13 +1021,19 @@ pub(super) fn changed(pushed: &[Value]) -> Notice {
     Notice::Changed { keys }
 }
 
-/// Reads `granted <fence>[/<how many>] <at us> <queued after the grant> <token> <key>`, `wanted <holder's token>
-/// <key>`, `first <waiter's token> <key>` and `loaded <key>`. The key comes last, since it may contain spaces. `-`
-/// stands for an unknown fence.
+/// Reads `granted <fence>[/<how many>] <at us> <queued after the grant> <token> <key>`, `slot <number> ` and the same words,
+/// `wanted <holder's token> <key>`, `first <waiter's token> <key>` and `loaded <key>`. The key comes last, since it may
+/// contain spaces. `-` stands for an unknown fence.
 pub(super) fn notice(payload: &[u8]) -> Option<Notice> {
     let (verb, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     match verb {
-        "granted" => {
+        "granted" | "slot" => {
+            let (slot, rest) = if verb == "slot" {
+                let (slot, rest) = rest.split_once(' ')?;
+                (Some(slot_in(slot)?), rest)
+            } else {
+                (None, rest)
+            };
             let mut words = rest.splitn(5, ' ');
             let mut next = || words.next();
             let (fences, at_us, queued) = (next()?, next()?, next()?);
@@ -996,7 +1045,7 @@ pub(super) fn notice(payload: &[u8]) -> Option<Notice> {
             };
             let wake = Wake {
                 fence,
-                slot: None,
+                slot,
                 block,
                 at_us: at_us.parse().ok()?,
                 queued: queued.parse().ok()?,

@@ -49,6 +49,7 @@ macro_rules! lua {
 }
 
 const PRELUDE: &str = lua!("prelude");
+const SEVERAL: &str = lua!("several");
 #[cfg(feature = "timestamp")]
 const TIMESTAMP: &str = lua!("timestamp/prelude");
 #[cfg(feature = "entries")]
@@ -85,24 +86,30 @@ fn sources() -> Vec<ScriptSource> {
         ScriptSource::new(&[], lua!("mutex/take")),
         ScriptSource::new(&[], lua!("mutex/settle")),
         ScriptSource::new(
-            &[PRELUDE, lua!("mutex/refuse"), lua!("mutex/acquire")],
+            &[
+                PRELUDE,
+                SEVERAL,
+                lua!("mutex/refuse"),
+                lua!("mutex/acquire"),
+            ],
             lua!("mutex/acquire_many"),
         ),
         ScriptSource::new(
             &[
                 lua!("mutex/hand_over"),
                 PRELUDE,
+                SEVERAL,
                 lua!("mutex/extend"),
                 lua!("mutex/release"),
             ],
             lua!("mutex/settle_many"),
         ),
-        ScriptSource::new(&[PRELUDE], lua!("mutex/break")),
-        ScriptSource::new(&[PRELUDE], lua!("mutex/inspect")),
+        ScriptSource::new(&[PRELUDE, SEVERAL], lua!("mutex/break")),
+        ScriptSource::new(&[PRELUDE, SEVERAL], lua!("mutex/inspect")),
         ScriptSource::new(&[], lua!("index")),
         ScriptSource::new(&[], lua!("quorum/propose")),
         ScriptSource::new(
-            &[PRELUDE, lua!("mutex/refuse")],
+            &[PRELUDE, SEVERAL, lua!("mutex/refuse")],
             lua!("quorum/propose_many"),
         ),
         ScriptSource::new(&[], lua!("once")),

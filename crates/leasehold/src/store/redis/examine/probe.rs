@@ -512,6 +512,10 @@ static NEEDS: &[Need] = &[
     need("hdel", NoLocks, &["HDEL", HASH, "x"]),
     need("type", Worse, &["TYPE", KEY]),
     need("zremrangebyscore", Worse, &["ZREMRANGEBYSCORE", SET, "0", "0"]),
+    // Only read/write locks and semaphores need these, and no mutex.
+    need("zcount", Worse, &["ZCOUNT", SET, "0", "0"]),
+    need("zrangebyscore", Worse, &["ZRANGEBYSCORE", SET, "0", "0"]),
+    need("hlen", Worse, &["HLEN", HASH]),
     need("publish", Worse, &["PUBLISH", CHANNEL, "doctor"]).only(false),
     need("pubsub|numsub", Worse, &["PUBSUB", "NUMSUB", CHANNEL]).only(false),
     Need { part: SUBSCRIBE, in_cluster: Some(false), words: &[] },

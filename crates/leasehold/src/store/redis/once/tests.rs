@@ -223,6 +223,7 @@ fn changed(event: &Event, now: Now, grant: u64) -> LockState {
                 first: Fence::new(first(grant)),
                 block: Block::nearest(number as u64 + 1),
             },
+            slot: None,
             expires_at_ms: now.millis() + ttl,
             kept: false,
         }),

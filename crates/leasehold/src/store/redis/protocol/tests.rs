@@ -17,6 +17,7 @@ fn contended_lock_uses_long_form_until_others_are_gone() {
     let held = |queued| {
         Reply::Held(Held {
             fence: None,
+            slot: None,
             block: Block::ONE,
             queued,
         })

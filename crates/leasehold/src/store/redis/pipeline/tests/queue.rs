@@ -26,6 +26,7 @@ struct Scene {
 fn held(queued: u32) -> Reply {
     Reply::Held(Held {
         fence: Some(Fence::new(1)),
+        slot: None,
         block: Block::ONE,
         queued,
     })

@@ -174,6 +174,7 @@ impl Scene {
 fn reply(step_number: u64) -> Reply {
     Reply::Held(Held {
         fence: Some(Fence::new(step_number)),
+        slot: None,
         block: Block::ONE,
         queued: 0,
     })

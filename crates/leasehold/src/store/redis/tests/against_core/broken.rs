@@ -5,6 +5,7 @@ use proptest::test_runner::TestError;
 use super::model::Role;
 use super::sequences;
 use super::server::Redis;
+use super::steps::Kinds;
 use crate::store::redis::scripts::Scripts;
 
 /// The right text of a script, and a mistake in its place.
@@ -18,12 +19,12 @@ const OF_A_LOCK: [Mistake; 27] = [
     ),
     // A release frees the lock and serves no waiter.
     (
-        "pcall(serve)\n    end\n    return as_believed",
+        "pcall(serve, nil, nil, nil, these)\n    end\n    return as_believed",
         "end\n    return as_believed",
     ),
     // An extension is carried out for a holder of another grant.
     (
-        "if holds(owner, believed) then\n    return hold",
+        "if holds(owner, believed, these) then\n    return hold",
         "if holder == owner then\n    return hold",
     ),
     // A grant sets the key without a TTL.
@@ -33,8 +34,8 @@ const OF_A_LOCK: [Mistake; 27] = [
     ),
     // A client that finds the lock expired takes it, even if others wait.
     (
-        "local value, kind = advance(owner)\n  if holder == owner then\n    return hold",
-        "local value, kind = look()\n  if holder == owner then\n    return hold",
+        "local value, kind = advance(owner)\n  local these",
+        "local value, kind = look()\n  local these",
     ),
     // The lock goes to the last waiter.
     (
@@ -122,21 +123,99 @@ const OF_A_NODE: [Mistake; 5] = [
     ("if not remembers and from > now_ms then", "if false then"),
 ];
 
+const OF_SEVERAL: [Mistake; 20] = [
+    // A reader passes a writer that waits.
+    (
+        "(not these or these.blocked or not these.admits(mode))",
+        "(not these or not these.admits(mode))",
+    ),
+    // A slot is granted beside readers.
+    (
+        "return mode == these.mode\n",
+        "return mode == these.mode or of and these.holders < tonumber(of)\n",
+    ),
+    // Each reader draws a fence.
+    (
+        "these.phase or format('%.0f', first), 1",
+        "format('%.0f', next_fence()), 1",
+    ),
+    // One more than the slots hold.
+    (
+        "these.holders < tonumber(of)",
+        "these.holders <= tonumber(of)",
+    ),
+    // A slot has the next number, not the smallest one that is free.
+    (
+        "while all[free] do",
+        "while all[free] or free <= these.holders do",
+    ),
+    // The marker lasts as long as the first holder.
+    ("elseif until_ms > last_end then", "elseif false then"),
+    // A holder that extends its hold keeps its end.
+    (
+        "call('ZADD', QUEUE, format('-%.0f', now_ms + ttl), holder)",
+        "",
+    ),
+    // The last holder that leaves keeps the lock.
+    (
+        "return these\n    end\n    call('DEL', NAME)",
+        "return these\n    end",
+    ),
+    // The record of a slot stays when its holder leaves.
+    ("call('HDEL', WAITERS, holder)", ""),
+    // The record of a slot stays when its holder has expired.
+    ("call('HDEL', WAITERS, unpack(gone))", ""),
+    // A break ends all slots.
+    (
+        "if holds(token, seen, these) then",
+        "if holds(token, false, these) then",
+    ),
+    // Of several waiters that are admitted, one is granted the lock.
+    ("if grants == GRANTS_MOST then", "if true then"),
+    // One client is told that another waits.
+    ("math.min(holders, 16) - 1", "0"),
+    // A waiter for a slot asks at the last end.
+    ("these.view(holders - 1)", "these.view(0)"),
+    // A waiter that leaves lets in nobody.
+    (
+        "-- Those behind it may be admitted.\n      pcall(serve, nil, nil, nil, these)",
+        "",
+    ),
+    // The keys beside the lock do not outlast the holders.
+    ("if call('PTTL', QUEUE) < left or", "if false and"),
+    // Waiters shorten the time for which holders are remembered.
+    (
+        "call('PEXPIRE', QUEUE, these and these.memory or QUEUE_MEMORY)\n    if holder",
+        "call('PEXPIRE', QUEUE, QUEUE_MEMORY)\n    if holder",
+    ),
+    // Holders whose lock was overwritten stand before those that wait.
+    ("if not is_ours and tonumber", "if false and tonumber"),
+    // One of several that keeps its hold does not shorten it.
+    ("these.renew(keep)", ""),
+    // The first of several holders is shown twice.
+    ("= value.view(rank)", "= value.view(0)"),
+];
+
+#[test]
+fn each_broken_script_of_several_holders_is_noticed() {
+    noticed(Role::Alone, Kinds::OfSeveral, &OF_SEVERAL);
+}
+
 #[test]
 fn each_broken_script_of_a_lock_is_noticed() {
-    noticed(Role::Alone, &OF_A_LOCK);
+    noticed(Role::Alone, Kinds::OfOne, &OF_A_LOCK);
 }
 
 #[test]
 fn each_broken_script_of_a_node_is_noticed() {
-    noticed(Role::Node, &OF_A_NODE);
+    noticed(Role::Node, Kinds::OfOne, &OF_A_NODE);
 }
 
-fn noticed(role: Role, mistakes: &[Mistake]) {
+fn noticed(role: Role, kinds: Kinds, mistakes: &[Mistake]) {
     for (right, wrong) in mistakes {
         let redis = Redis::start_with(role, |counters| Scripts::broken(counters, right, wrong));
         // It ends with the first difference, and searches for no shorter way there.
-        let compared = sequences(redis, 0);
+        let compared = sequences(redis, kinds, 0);
         let is_noticed = matches!(compared, Err(TestError::Fail(..)));
         assert!(
             is_noticed,

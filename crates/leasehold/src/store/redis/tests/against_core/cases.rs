@@ -1,11 +1,12 @@
 //! What the random steps do not reach: missing permissions, a full server, errors inside a batch, a long line, and the waiters of clients
 //! that count another quorum.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use leasehold_core::{
-    Block, ClientId, Fence, Held, HolderIdentity, LockName, Mode, Owner, Reply, Step, Ttl, Wait,
-    poll_after,
+    Block, ClientId, Fence, GRANTS_MOST, Held, HolderIdentity, LockName, Mode, Owner, Reply, Slots,
+    Step, Ttl, Wait, poll_after,
 };
 use redis::RedisResult;
 
@@ -75,6 +76,7 @@ fn client(redis: &mut Redis) -> Option<u64> {
 fn held(fence: u64) -> Reply {
     Reply::Held(Held {
         fence: Some(Fence::new(fence)),
+        slot: None,
         block: Block::ONE,
         queued: 0,
     })
@@ -148,6 +150,243 @@ fn full_server_refuses_acquires_and_does_everything_else() {
             redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
         }
     }
+}
+
+/// An acquire in another mode than that of a mutex.
+fn acquire_as(owner: Owner, as_mode: Mode, wait: Option<Wait>) -> Step {
+    let mut step = acquire(owner);
+    if let Step::Acquire {
+        mode, wait: waits, ..
+    } = &mut step
+    {
+        (*mode, *waits) = (as_mode, wait);
+    }
+    step
+}
+
+fn slots(of: u16) -> Mode {
+    Mode::Slot(Slots::new(of).unwrap())
+}
+
+fn extend(owner: Owner) -> Step {
+    let (ttl, fence) = (ttl_of(30_000), None);
+    Step::Extend { owner, ttl, fence }
+}
+
+const LISTENS: Option<Wait> = Some(Wait { listening: true });
+
+/// How many owners hold that lock together.
+fn holders(redis: &mut Redis) -> i64 {
+    let queue = name(0).beside(":lh-queue");
+    redis.command(&["ZCOUNT", &queue, "-inf", "(0"]).int()
+}
+
+/// The short way of a release grants a lock to one waiter, which is to be alone.
+#[test]
+fn a_writer_that_releases_by_its_fence_lets_all_readers_in() {
+    let mut redis = Redis::start();
+    redis.reset(START_US);
+    let read = |number| acquire_as(owner(number, 1), Mode::Shared, LISTENS);
+    plays(
+        &mut redis,
+        [
+            acquire(owner(1, 0)),
+            read(2),
+            read(3),
+            acquire(owner(4, 0)),
+            read(5),
+        ],
+    );
+    let (_, fence) = holder(&mut redis).unwrap();
+    let steps = [(name(0), release(owner(1, 0), Some(fence)))];
+    let released = redis.batch(Kind::SettleLong, &steps).unwrap().remove(0);
+    assert_eq!(released.unwrap(), Reply::Released);
+    assert_eq!(
+        holders(&mut redis),
+        2,
+        "the third reader stands behind a writer"
+    );
+}
+
+/// The holders stand in the key of the queue, and those of slots in the other one. Without them nobody knows who holds, so nobody may.
+#[test]
+fn a_marker_whose_holders_are_lost_counts_as_foreign_until_its_end() {
+    let mut redis = Redis::start();
+    for (mode, key) in [
+        (Mode::Shared, ":lh-queue"),
+        (slots(2), ":lh-queue"),
+        (slots(2), ":lh-waiters"),
+    ] {
+        redis.reset(START_US);
+        let asks = |number| acquire_as(owner(number, 1), mode, LISTENS);
+        plays(&mut redis, [acquire_as(owner(1, 0), mode, None)]);
+        redis.command(&["DEL", &name(0).beside(key)]);
+        for step in [asks(2), acquire(owner(3, 1)), asks(2)] {
+            let Reply::Busy(busy) = plays(&mut redis, [step]).remove(0) else {
+                panic!("{mode:?} {key}")
+            };
+            let HolderIdentity::Foreign { value, .. } = &busy.holder.who else {
+                panic!("{busy:?}")
+            };
+            assert!(value.starts_with(b"lh1-s"), "{busy:?}");
+            assert_eq!(busy.holder.expires_in, Some(Duration::from_secs(30)));
+        }
+        let lost = plays(&mut redis, [extend(owner(1, 0))]).remove(0);
+        assert!(matches!(lost, Reply::NotHeld(Some(_))), "{lost:?}");
+        redis.scene.set_clock(START_US + 30_001_000);
+        let held = plays(&mut redis, [asks(2)]).remove(0);
+        assert!(matches!(held, Reply::Held(_)), "{mode:?} {key} {held:?}");
+        // The writer waits behind it.
+        assert_eq!(holders(&mut redis), 1);
+    }
+}
+
+#[test]
+fn a_marker_that_another_program_wrote_is_foreign() {
+    let mut redis = Redis::start();
+    for marker in ["lh1-slots", "lh1-shared#1700000000123456"] {
+        redis.reset(START_US);
+        redis.command(&["SET", "lock-0", marker, "PX", "1000"]);
+        for mode in [Mode::Shared, slots(2), Mode::Exclusive] {
+            let ask = acquire_as(owner(1, 0), mode, None);
+            let Reply::Busy(busy) = plays(&mut redis, [ask]).remove(0) else {
+                panic!("{mode:?} {marker}")
+            };
+            let (kind, value) = ("string".into(), marker.into());
+            assert_eq!(busy.holder.who, HolderIdentity::Foreign { kind, value });
+        }
+        assert_eq!(redis.command(&["GET", "lock-0"]).text(), marker);
+    }
+}
+
+/// They do not leave as waiters do, and do not stand before those.
+#[test]
+fn those_whose_lock_was_overwritten_hold_nothing() {
+    let mut redis = Redis::start();
+    for mode in [Mode::Shared, slots(2)] {
+        redis.reset(START_US);
+        let holds = |number| acquire_as(owner(number, 0), mode, None);
+        plays(&mut redis, [holds(1), holds(2), acquire(owner(3, 1))]);
+        redis.command(&["SET", "lock-0", "somebody"]);
+        let left = plays(&mut redis, [release(owner(1, 0), None)]).remove(0);
+        assert!(matches!(left, Reply::NotHeld(Some(_))), "{left:?}");
+        let waiters = name(0).beside(":lh-waiters");
+        let [queue, records] = [("ZCARD", name(0).beside(":lh-queue")), ("HLEN", waiters)]
+            .map(|(count, key)| redis.command(&[count, &key]).int());
+        assert_eq!([queue, records], [1, 1], "only the waiter is left");
+    }
+}
+
+/// A full server extends and releases what several hold, and refuses those that come.
+#[test]
+fn a_full_server_keeps_several_holders() {
+    for binary in servers() {
+        let mut redis = Redis::start_on(binary.as_deref(), Role::Alone, Scripts::new);
+        for mode in [Mode::Shared, slots(2)] {
+            redis.reset(START_US);
+            let asks = |number| acquire_as(owner(number, 0), mode, None);
+            plays(&mut redis, [asks(1), asks(2), acquire(owner(3, 1))]);
+            redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            let extended = plays(&mut redis, [extend(owner(1, 0))]).remove(0);
+            assert!(matches!(extended, Reply::Held(_)), "{extended:?}");
+            let refused = redis.batch(Kind::AcquireLong, &[(name(0), asks(4))]);
+            let refused = refused.and_then(|mut replies| replies.remove(0));
+            // Redis 6.2 has begun to change something, and answers as any server.
+            if let Err(refused) = refused {
+                assert_eq!(classify("", &refused).0.kind, StoreErrorKind::Full);
+            }
+            let leave = [1, 2].map(|number| release(owner(number, 0), None));
+            assert_eq!(plays(&mut redis, leave), [Reply::Released, Reply::Released]);
+            assert_eq!(client(&mut redis), Some(1), "{binary:?} {mode:?}");
+            redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        }
+    }
+}
+
+/// How many commands the server has executed since this was last asked, those of scripts included. Its clock stands still, so it counts no
+/// time; a command takes it a microsecond or less.
+fn commands(redis: &mut Redis) -> u64 {
+    let stats = redis.command(&["INFO", "commandstats"]).text();
+    let count = |line: &str| {
+        line.split_once("calls=")?
+            .1
+            .split(',')
+            .next()?
+            .parse::<u64>()
+            .ok()
+    };
+    let all = stats.lines().filter_map(count).sum();
+    redis.command(&["CONFIG", "RESETSTAT"]);
+    all
+}
+
+#[test]
+fn ten_thousand_readers_get_in_after_a_writer_and_none_of_them_holds_up_the_server() {
+    const READERS: u64 = 10_000;
+    let mut redis = Redis::start();
+    redis.reset(START_US);
+    let (writer, reader) = (owner(1, 0), |number| owner(number, 1));
+    plays(&mut redis, [acquire(writer.clone())]);
+    let all: Vec<u64> = (2..READERS + 2).collect();
+    for some in all.chunks(MOST) {
+        let waits = |number| (name(0), acquire_as(reader(number), Mode::Shared, LISTENS));
+        let steps: Vec<_> = some.iter().copied().map(waits).collect();
+        let replies = redis.batch(Kind::AcquireLong, &steps).unwrap();
+        assert!(
+            replies
+                .iter()
+                .all(|reply| matches!(reply, Ok(Reply::Busy(_))))
+        );
+    }
+    redis.scene.messages();
+    let (_, fence) = holder(&mut redis).unwrap();
+    commands(&mut redis);
+    let steps = [(name(0), release(writer, Some(fence)))];
+    redis.batch(Kind::SettleLong, &steps).unwrap();
+    let most = 8 * u64::try_from(GRANTS_MOST).unwrap();
+    let taken = commands(&mut redis);
+    assert!(taken < most, "{taken} commands");
+    assert_eq!(holders(&mut redis), GRANTS_MOST.try_into().unwrap());
+
+    // Each that is told claims, and so others are told.
+    let mut claimed = HashSet::new();
+    let mut fences = HashSet::new();
+    loop {
+        let told = redis.scene.messages();
+        let tokens = told
+            .iter()
+            .filter_map(|(_, payload)| payload.split(' ').nth(4));
+        let claims: Vec<_> = tokens
+            .map(|token| (name(0), extend(Owner::parse(token).unwrap())))
+            .collect();
+        if claims.is_empty() {
+            break;
+        }
+        for some in claims.chunks(MOST) {
+            for (reply, (_, step)) in redis
+                .batch(Kind::SettleLong, some)
+                .unwrap()
+                .iter()
+                .zip(some)
+            {
+                let (Ok(Reply::Held(held)), Step::Extend { owner, .. }) = (reply, step) else {
+                    panic!("{reply:?}")
+                };
+                fences.insert(held.fence);
+                assert!(claimed.insert(owner.token().to_owned()), "told twice");
+            }
+        }
+    }
+    assert_eq!(claimed.len(), all.len());
+    assert_eq!(fences.len(), 1, "they are one phase");
+    assert_eq!(holders(&mut redis), READERS.try_into().unwrap());
+    // Overwriting the lock ends all of them, and the next step forgets them together.
+    redis.command(&["SET", "lock-0", "somebody"]);
+    commands(&mut redis);
+    plays(&mut redis, [acquire(owner(1, 0))]);
+    let taken = commands(&mut redis);
+    assert!(taken < 30, "{taken} commands");
+    assert_eq!(holders(&mut redis), 0);
 }
 
 /// Extends or releases a lock under the fence of its grant.

@@ -3,6 +3,7 @@
 //! instead:
 //!
 //! - The lock changes hands only when it is free, by the holder's release, or by a break: it is never granted twice.
+//! - Who is granted it is admitted by all who believe to hold it: they have its reply, and nobody has meddled with their hold.
 //! - Each new fence is above all earlier ones.
 //! - A step that returns an error has granted or taken nothing.
 //! - All that remains expires, and the lock can be taken then.
@@ -10,7 +11,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use leasehold_core::{Block, ClientId, Fence, LockName, Mode, Owner, Reply, Step, Ttl, Wait};
+use leasehold_core::{
+    Block, ClientId, Fence, LockName, Mode, Owner, Reply, Slots, Step, Ttl, Wait,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -41,7 +44,14 @@ const NO_FENCES: [&str; 8] = [
 ];
 
 /// Records of waiters that no client wrote.
-const RECORDS: [&str; 8] = [
+const RECORDS: [&str; 15] = [
+    "shared 30000 1 - 99999999999999",
+    "slot/2 30000 1 - 99999999999999",
+    "slot/0 30000 1 - 99999999999999",
+    "slot/20000 30000 1 - 99999999999999",
+    "bogus 30000 1 - 99999999999999",
+    "slot/2 1 7 1",
+    "slot/2 x 1700000000123456 1",
     "junk",
     "",
     "exclusive 0 - 99999999999999",
@@ -60,7 +70,7 @@ const MEMBERS: [&str; 4] = ["", "a b", "lh1.", "granted 1 2 3 4 5"];
 
 #[derive(Debug, Clone)]
 enum Event {
-    Acquire(usize, u64, Option<bool>),
+    Acquire(usize, u64, Option<bool>, Mode),
     Extend(usize, u64),
     Release(usize, Option<u64>),
     /// With the last fence, or any other.
@@ -90,6 +100,28 @@ fn owners() -> Vec<Owner> {
     (0..OWNERS).map(owner).collect()
 }
 
+/// What a reply has granted an owner.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    mode: Mode,
+    slot: Option<u16>,
+    /// The last millisecond that counts.
+    until_ms: u64,
+}
+
+impl Hold {
+    /// Whether the two may hold together, if the second was granted the lock now, beside so many in all.
+    fn admits(self, other: Self, all: usize) -> bool {
+        match other.mode {
+            Mode::Exclusive => false,
+            Mode::Shared => self.mode == Mode::Shared,
+            Mode::Slot(of) => {
+                self.slot.is_some() && self.slot != other.slot && all <= of.get().into()
+            }
+        }
+    }
+}
+
 /// The four keys, as DUMP returns them.
 type Keys = [Vec<u8>; KEYS];
 
@@ -103,6 +135,8 @@ struct Case<'a> {
     highest: u64,
     /// The fence of each owner's last grant, as the reply told it.
     believed: [Option<Fence>; OWNERS],
+    /// What each owner believes to hold, and until when.
+    holds: [Option<Hold>; OWNERS],
     /// The reply to each step, and its messages.
     said: Vec<String>,
 }
@@ -135,6 +169,8 @@ fn lock_is_never_granted_twice_with_spoiled_keys() {
         ("deleted", 200),
         ("set back", 50),
         ("extensions under their fence", 30),
+        ("grants beside others", 20),
+        ("keys of several deleted", 3),
     ]);
 }
 
@@ -199,6 +235,7 @@ impl<'a> Case<'a> {
             clock_us: START_US,
             highest: 0,
             believed: [None; OWNERS],
+            holds: [None; OWNERS],
             said: Vec::new(),
         }
     }
@@ -251,15 +288,19 @@ impl<'a> Case<'a> {
 
     fn pass_to(&mut self, clock_us: u64) {
         self.clock_us = clock_us;
+        // It has ended, even if the clock is set back.
+        for hold in &mut self.holds {
+            hold.take_if(|hold| hold.until_ms < clock_us / 1_000);
+        }
         self.redis.scene.set_clock(clock_us);
     }
 
     fn happens(&mut self, event: &Event) -> Result<(), String> {
         let ttl = |ms: u64| Ttl::new(Duration::from_millis(ms)).unwrap();
         let step = match *event {
-            Event::Acquire(who, ms, wait) => Step::Acquire {
+            Event::Acquire(who, ms, wait, mode) => Step::Acquire {
                 owner: self.owners[who].clone(),
-                mode: Mode::Exclusive,
+                mode,
                 ttl: ttl(ms),
                 block: Block::nearest(if ms == 10 { 64 } else { 1 }),
                 wait: wait.map(|listening| Wait { listening }),
@@ -307,6 +348,15 @@ impl<'a> Case<'a> {
         }
         let key = self.key(key);
         let member = |who: usize| self.owners[who].token().to_owned();
+        let several = self.holding().filter(|hold| hold.mode != Mode::Exclusive);
+        let beside = matches!(event, Event::Delete(2 | 3)) && several.count() > 1;
+        self.seen.note("keys of several deleted", beside);
+        match *event {
+            // A hold ends with the key of the lock, or with what is kept of that hold.
+            Event::Delete(0) | Event::Retype(0, _) => self.holds = [None; OWNERS],
+            Event::SpoilRecord(who, _) | Event::SpoilPlace(who, _) => self.holds[who] = None,
+            _ => {}
+        }
         match *event {
             Event::Delete(_) => {
                 self.seen.note("deleted", true);
@@ -387,17 +437,24 @@ impl<'a> Case<'a> {
             Step::Break { .. } => *reply == Reply::Released && token(&held_before).is_some(),
             _ => false,
         };
-        if held_before != held_after && !held_before.is_empty() && !freed {
+        let is_marker = |value: &str| value.starts_with("lh1-s");
+        let is_alone = !held_before.is_empty() && !is_marker(&held_before);
+        if held_before != held_after && is_alone && !freed {
             return Err(told());
         }
         if let (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(_)) =
             (&step, reply)
             && token(&held_after) != Some(owner.token())
+            && !(is_marker(&held_after) && self.is_one_of(owner))
         {
             return Err(told());
         }
+        if !self.note_hold(&step, reply) {
+            return Err(format!("{:?}: {}", self.holds, told()));
+        }
         self.note_fence(&step, reply);
-        let is_granted = held_before != held_after && !held_after.is_empty();
+        let is_granted =
+            held_before != held_after && !held_after.is_empty() && !is_marker(&held_after);
         self.seen.note("grants", is_granted);
         if before[FENCE] != after[FENCE] {
             let fence = self
@@ -411,6 +468,79 @@ impl<'a> Case<'a> {
             return Err(format!("no new fence: {}", told()));
         }
         Ok(())
+    }
+
+    fn holding(&self) -> impl Iterator<Item = Hold> + use<> {
+        let now_ms = self.clock_us / 1_000;
+        let holds = self.holds.into_iter().flatten();
+        holds.filter(move |hold| hold.until_ms >= now_ms)
+    }
+
+    /// Whether the keys say that it is one of several holders.
+    fn is_one_of(&mut self, owner: &Owner) -> bool {
+        let queue = self.key(2);
+        if self.redis.command(&["TYPE", &queue]).text() != "zset" {
+            return false;
+        }
+        let score = self.redis.command(&["ZSCORE", &queue, owner.token()]);
+        !score.is_nil() && score.text().starts_with('-')
+    }
+
+    /// Records what an owner believes to hold. Returns false if it was granted the lock beside another that does not admit it.
+    fn note_hold(&mut self, step: &Step, reply: &Reply) -> bool {
+        let now_ms = self.clock_us / 1_000;
+        match (step, reply) {
+            (Step::Break { .. }, Reply::Released) => self.holds = [None; OWNERS],
+            (
+                Step::Acquire { owner, ttl, .. } | Step::Extend { owner, ttl, .. },
+                Reply::Held(held),
+            ) => {
+                let at = self.owners.iter().position(|known| known == owner).unwrap();
+                let until_ms = now_ms + ttl.millis();
+                let before = self.holds[at].take().filter(|hold| hold.until_ms >= now_ms);
+                // The mode is that of the grant, which the reply does not tell: an owner that waited may have asked again otherwise.
+                let mode = self.mode_of(owner, held.slot);
+                let hold = Hold {
+                    mode,
+                    slot: held.slot,
+                    until_ms,
+                };
+                self.holds[at] = before
+                    .map(|before| Hold { until_ms, ..before })
+                    .or(Some(hold));
+                let all = self.holding().count();
+                self.seen
+                    .note("grants beside others", before.is_none() && all > 1);
+                let others = (0..OWNERS).filter(|other| *other != at);
+                let others: Vec<Hold> = (others.filter_map(|other| self.holds[other]))
+                    .filter(|other| other.until_ms >= now_ms)
+                    .collect();
+                return before.is_some() || others.iter().all(|other| other.admits(hold, all));
+            }
+            (Step::Release { owner, .. } | Step::Extend { owner, .. }, _) => {
+                let at = self.owners.iter().position(|known| known == owner);
+                self.holds[at.expect("one of the owners")] = None;
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// The mode by which an owner holds the lock, according to the keys.
+    fn mode_of(&mut self, owner: &Owner, slot: Option<u16>) -> Mode {
+        let waiters = self.key(3);
+        if slot.is_none() {
+            return if self.is_one_of(owner) {
+                Mode::Shared
+            } else {
+                Mode::Exclusive
+            };
+        }
+        let record = self
+            .redis
+            .command(&["HGET", &waiters, owner.token()])
+            .text();
+        record.split(' ').next().unwrap().parse().unwrap()
     }
 
     /// Records the fence that an owner is told, and whether a holder named its fence.
@@ -439,7 +569,7 @@ impl<'a> Case<'a> {
         if !left.is_empty() {
             return Err(format!("{left:?} stays"));
         }
-        self.happens(&Event::Acquire(0, 500, None))?;
+        self.happens(&Event::Acquire(0, 500, None, Mode::Exclusive))?;
         let held = self.holder();
         let taken = token(&held) == Some(self.owners[0].token());
         if taken {
@@ -467,9 +597,10 @@ fn releases() -> impl Strategy<Value = Vec<Event>> {
         select(vec![10_u64, 500, 3_000, 30_000]),
         any::<bool>(),
     );
-    let waiter = waiter.prop_map(|(who, ms, listens)| Event::Acquire(who, ms, Some(listens)));
+    let waiter = (waiter, mode())
+        .prop_map(|((who, ms, listens), mode)| Event::Acquire(who, ms, Some(listens), mode));
     (vec(waiter, 1..=3), vec(event(), 0..=3)).prop_map(|(waiters, between)| {
-        let mut all = vec![Event::Acquire(0, 30_000, None)];
+        let mut all = vec![Event::Acquire(0, 30_000, None, Mode::Exclusive)];
         all.extend(waiters);
         all.extend(between);
         all.push(Event::Release(0, None));
@@ -477,12 +608,23 @@ fn releases() -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
+fn mode() -> impl Strategy<Value = Mode> {
+    let slots = |of| Mode::Slot(Slots::new(of).unwrap());
+    prop_oneof![
+        4 => Just(Mode::Exclusive),
+        3 => Just(Mode::Shared),
+        1 => Just(slots(1)),
+        2 => Just(slots(2)),
+    ]
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let who = || 0..OWNERS;
     let ms = || select(vec![10_u64, 500, 3_000, 30_000]);
     let wait = select(vec![None, Some(false), Some(true), Some(true)]);
     prop_oneof![
-        24 => (who(), ms(), wait).prop_map(|(who, ms, wait)| Event::Acquire(who, ms, wait)),
+        24 => (who(), ms(), wait, mode())
+            .prop_map(|(who, ms, wait, mode)| Event::Acquire(who, ms, wait, mode)),
         8 => (who(), ms()).prop_map(|(who, ms)| Event::Extend(who, ms)),
         14 => (who(), prop::option::weighted(0.2, ms())).prop_map(|(who, keep)| Event::Release(who, keep)),
         3 => any::<bool>().prop_map(Event::Break),

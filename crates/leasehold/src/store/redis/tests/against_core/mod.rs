@@ -22,7 +22,7 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 use self::model::{Model, Role, START_US};
 use self::server::{Kept, Redis, messages_of};
-use self::steps::{Asks, Event, FOREIGN_VALUES, LOCKS};
+use self::steps::{Asks, Event, FOREIGN_VALUES, Kinds, LOCKS, Span};
 use super::Tally;
 use crate::store::redis::scripts::Scripts;
 
@@ -34,17 +34,22 @@ const NAMES: [&str; LOCKS] = ["orders:42", "größe 7 %", "{user}:cart"];
 
 #[test]
 fn the_scripts_do_what_core_does() {
-    agree(Role::Alone);
+    agree(Role::Alone, Kinds::OfOne);
+}
+
+#[test]
+fn the_scripts_for_several_holders_do_what_core_does() {
+    agree(Role::Alone, Kinds::OfSeveral);
 }
 
 #[test]
 fn the_scripts_of_a_node_do_what_core_does() {
-    agree(Role::Node);
+    agree(Role::Node, Kinds::OfOne);
 }
 
-fn agree(role: Role) {
-    match sequences(Redis::start_with(role, Scripts::new), 20_000) {
-        Ok(tally) => tally.check(tally::floors(role, CASES)),
+fn agree(role: Role, kinds: Kinds) {
+    match sequences(Redis::start_with(role, Scripts::new), kinds, 20_000) {
+        Ok(tally) => tally.check(tally::floors(role, kinds, CASES)),
         Err(TestError::Fail(story, _)) => {
             panic!("the scripts differ from core. The shortest way there:\n{story}")
         }
@@ -53,7 +58,11 @@ fn agree(role: Role) {
 }
 
 /// Compares in random sequences, up to the first difference, and shortens the way there in so many tries.
-fn sequences(redis: Redis, max_shrink_iters: u32) -> Result<Tally, TestError<impl Debug>> {
+fn sequences(
+    redis: Redis,
+    kinds: Kinds,
+    max_shrink_iters: u32,
+) -> Result<Tally, TestError<impl Debug>> {
     let redis = RefCell::new(redis);
     let tally = RefCell::new(Tally::default());
     let config = Config {
@@ -64,7 +73,7 @@ fn sequences(redis: Redis, max_shrink_iters: u32) -> Result<Tally, TestError<imp
         max_shrink_time: 60_000,
         ..Config::default()
     };
-    let input = (0..NAMES.len(), steps::events());
+    let input = (0..NAMES.len(), steps::events(kinds));
     TestRunner::new(config).run(&input, |(first, events)| {
         let (mut redis, mut tally) = (redis.borrow_mut(), tally.borrow_mut());
         let mut case = Case::new(&mut redis, &mut tally, first);
@@ -110,12 +119,18 @@ impl<'a> Case<'a> {
             }
             Event::Time { lock, span } => {
                 self.tell(&(lock, span));
+                if let Span::Back(_) = span {
+                    self.redis
+                        .drop_expired(&self.model.names, self.model.now_ms());
+                }
                 self.model.pass(lock, span, self.tally);
                 self.redis.scene.set_clock(self.model.clock_us);
             }
             Event::Foreign { lock, intrusion } => {
                 self.tell(&(lock, intrusion));
-                self.model.intrude(lock, intrusion);
+                self.redis
+                    .drop_expired(&self.model.names, self.model.now_ms());
+                self.model.intrude(lock, intrusion, self.tally);
                 self.redis.intrude(&self.model.names[lock], intrusion);
             }
             Event::LoseCounter => {
@@ -141,6 +156,9 @@ impl<'a> Case<'a> {
         let heard = self.redis.scene.messages();
         self.compare("messages", &heard, &expected)?;
         let kept = self.redis.kept(&self.model.names, self.model.now_ms());
+        for (lock, kept) in kept.iter().flat_map(|(kept, _)| kept).enumerate() {
+            self.model.learn(lock, kept.queue_for_ms);
+        }
         let of = |lock| Kept {
             state: self.model.state(lock),
             queue_for_ms: self.model.queue_for_ms(lock),

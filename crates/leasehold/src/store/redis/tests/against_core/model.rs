@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{Mark, NoVote, NodeMemory, Proposal, QuorumTerms};
 use leasehold_core::{
-    ClientId, Counter, Fence, Fences, Foreign, LockName, LockState, Now, Outcome, Owner, Presence,
-    Reply, Step, Ttl, Waiter, World,
+    ClientId, Counter, Fence, Fences, Foreign, Holder, LockName, LockState, Mode, Now, Outcome,
+    Owner, Presence, Reply, Step, Ttl, Waiter, World,
 };
 
 use super::steps::{
@@ -141,6 +141,8 @@ pub(super) struct Model {
     world: World,
     /// The last millisecond of each queue's keys, while there is a queue.
     queue_until_ms: [u64; LOCKS],
+    /// The last end of any hold that was not alone, for each lock. So long, the queue may last longer.
+    held_until_ms: [u64; LOCKS],
 }
 
 impl Model {
@@ -166,6 +168,7 @@ impl Model {
                 Role::Node => World::node(Some(mark())),
             },
             queue_until_ms: [0; LOCKS],
+            held_until_ms: [0; LOCKS],
         }
     }
 
@@ -173,7 +176,7 @@ impl Model {
         self.clock_us / 1_000
     }
 
-    /// The state of a lock, without the processes of holders, which Redis does not know.
+    /// The state of a lock, without the processes of holders, which Redis does not know. Of several holders, the last to end comes first.
     pub(super) fn state(&self, lock: usize) -> LockState {
         let mut state = self
             .world
@@ -183,13 +186,35 @@ impl Model {
         for holder in &mut state.holders {
             holder.kept = false;
         }
+        sort(&mut state.holders);
         state
     }
 
     /// How long a queue's keys last, if there is a queue.
     pub(super) fn queue_for_ms(&self, lock: usize) -> Option<u64> {
-        let queued = !self.state(lock).queue.is_empty();
+        let state = self.state(lock);
+        let queued = !state.queue.is_empty() || has_several(&state);
         queued.then(|| self.queue_until_ms[lock].saturating_sub(self.now_ms()))
+    }
+
+    /// Several holders stand in the keys of the queue, which outlast them, and may then stay for some time. That is taken as it is, as long
+    /// as no holder and no waiter is forgotten too early.
+    pub(super) fn learn(&mut self, lock: usize, queue_for_ms: Option<u64>) {
+        let Some(left) = queue_for_ms else { return };
+        let (until, state) = (self.now_ms() + left, self.state(lock));
+        let last_end = last_end(&state);
+        let waited = if state.queue.is_empty() {
+            0
+        } else {
+            self.queue_until_ms[lock]
+        };
+        let least = last_end.max(waited);
+        let most = self.held_until_ms[lock].max(self.queue_until_ms[lock]);
+        if (least..=most).contains(&until) {
+            self.queue_until_ms[lock] = until;
+        } else {
+            self.queue_until_ms[lock] = least;
+        }
     }
 
     /// The step that an ask stands for now.
@@ -198,9 +223,13 @@ impl Model {
         let by = match ask.who {
             Who::Any(at) => Some(&self.owners[at]),
             Who::Holder => state.holders.first().map(|holder| &holder.owner),
+            Who::NextToEnd => state.holders.last().map(|holder| &holder.owner),
             Who::Head => state.queue.front().map(|waiter| &waiter.owner),
         };
-        let fences = state.holders.first().map(|holder| holder.fences);
+        let mut holders = state.holders.iter();
+        let meant = holders.find(|holder| Some(&holder.owner) == by);
+        let meant = meant.or(state.holders.first());
+        let fences = meant.map(|holder| holder.fences);
         let last = fences.map_or(0, |fences| fences.last().get());
         let granted = fences.map_or(0, |fences| fences.first.get());
         let named = Fence::new(match ask.meant {
@@ -275,7 +304,14 @@ impl Model {
         if passed.contains(&true) {
             self.queue_until_ms[lock] = self.now_ms() + QUEUE_MEMORY_MS;
         }
-        note(tally, step, &before, &self.state(lock), &outcome.reply);
+        let after = self.state(lock);
+        if has_several(&before) || has_several(&after) {
+            // A waiter may have been granted the lock before its request gave it another end.
+            let claimed = self.now_ms() + 3_000;
+            let held_until = &mut self.held_until_ms[lock];
+            *held_until = claimed.max(last_end(&after)).max(*held_until);
+        }
+        note(tally, step, &before, &after, &outcome);
         outcome.wakes.retain(|wake| {
             let granted = |waiter: &&Waiter| waiter.owner == wake.owner;
             before.queue.iter().find(granted).unwrap().listening
@@ -308,6 +344,10 @@ impl Model {
                     beyond,
                 )
             }
+            Span::NextEnd(beyond) => to(
+                state.holders.last().map(|holder| holder.expires_at_ms),
+                beyond,
+            ),
             Span::HeadSilent(beyond) => to(
                 state.queue.front().map(|waiter| waiter.seen_until_ms),
                 beyond,
@@ -323,19 +363,27 @@ impl Model {
         let now = Now::at_micros(self.clock_us);
         for lock in 0..LOCKS {
             let queue_ends = self.queue_until_ms[lock] < self.now_ms();
-            let waited = !self.state(lock).queue.is_empty();
+            let (waited, held) = (
+                !self.state(lock).queue.is_empty(),
+                self.state(lock).holders.len(),
+            );
             let after = self.world.entry(&self.names[lock]);
             after.expire(now);
             if queue_ends {
                 after.queue.clear();
             }
             tally.note("forgotten queues", waited && after.queue.is_empty());
+            let is_left = !after.holders.is_empty() && after.holders.len() < held;
+            tally.note("ends of some of several holders", is_left);
         }
     }
 
     /// Another program writes under the lock's name.
-    pub(super) fn intrude(&mut self, lock: usize, intrusion: Intrusion) {
+    pub(super) fn intrude(&mut self, lock: usize, intrusion: Intrusion, tally: &mut Tally) {
         let now_ms = self.now_ms();
+        let ends = matches!(intrusion, Intrusion::Set { .. } | Intrusion::Del);
+        let what = "locks of several that another program overwrites";
+        tally.note(what, ends && has_several(&self.state(lock)));
         let state = self.world.entry(&self.names[lock]);
         let free = state.holders.is_empty() && state.foreign.is_none();
         let foreign = |kind: &str, value: &[u8], expires_at_ms| {
@@ -394,6 +442,29 @@ impl Model {
     pub(super) fn listen(&mut self, client: usize, on: bool) {
         self.listeners.0[client] = on;
     }
+}
+
+/// Orders holders as others see them: the last to end first.
+pub(super) fn sort(holders: &mut [Holder]) {
+    holders.sort_by(|a, b| {
+        let ends = b.expires_at_ms.cmp(&a.expires_at_ms);
+        ends.then_with(|| a.owner.token().cmp(b.owner.token()))
+    });
+}
+
+/// The last end of holders that are not alone.
+fn last_end(state: &LockState) -> u64 {
+    let several = state.holders.iter().filter(|_| has_several(state));
+    several
+        .map(|holder| holder.expires_at_ms)
+        .max()
+        .unwrap_or(0)
+}
+
+/// Whether the holders are some that are not alone.
+pub(super) fn has_several(state: &LockState) -> bool {
+    let mut holders = state.holders.iter();
+    holders.any(|holder| holder.mode != Mode::Exclusive)
 }
 
 /// Whether a step has passed over waiters, since they could not be told. They keep their place, but not for as long.

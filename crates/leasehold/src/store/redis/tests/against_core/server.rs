@@ -8,16 +8,16 @@ use std::time::Duration;
 use leasehold_core::quorum::{Mark, QuorumTerms};
 use leasehold_core::{
     Block, Counter, Fence, Fences, Foreign, Holder, LockName, LockState, Mode, Outcome, Owner,
-    Reply, Step, Ttl, Waiter,
+    Reply, Slots, Step, Ttl, Waiter,
 };
 use redis::{RedisError, RedisResult};
 
-use super::model::{Memory, Role, channel, terms, terms_of, wants};
+use super::model::{Memory, Role, channel, sort, terms, terms_of, wants};
 use super::steps::{FOREIGN_VALUES, Intrusion, LOST};
 use crate::store::redis::cluster::Server;
 use crate::store::redis::connection::handshake::Seat;
 use crate::store::redis::connection::link::Wire;
-use crate::store::redis::protocol::{COUNTER, Contended, Kind, MARK, counter_of, mode_word};
+use crate::store::redis::protocol::{COUNTER, Contended, Kind, MARK, counter_of};
 use crate::store::redis::scripts::{Counters, NodeTerms, Scripts};
 use crate::store::redis::tests::{Scene, connect};
 
@@ -45,9 +45,13 @@ pub(super) fn messages_of(outcome: &Outcome, name: &LockName) -> Vec<(String, St
             1 => String::new(),
             more => format!("/{more}"),
         };
+        let verb = match wake.slot {
+            Some(slot) => format!("slot {slot}"),
+            None => "granted".into(),
+        };
         to(
             &wake.owner,
-            format!("granted {fence}{more} {at_us} {queued} "),
+            format!("{verb} {fence}{more} {at_us} {queued} "),
         )
     });
     let wanted = (outcome.wanted.iter()).map(|owner| to(owner, "wanted ".into()));
@@ -218,6 +222,28 @@ impl Redis {
         self.scene.listen(verb, &[channel(client)]);
     }
 
+    /// Drops those of several holders that have expired, as the next step would. Core has dropped them. If the clock is set back before that
+    /// step, they would hold again; and their marker may last for a millisecond more, which another program would find.
+    pub(super) fn drop_expired(&mut self, names: &[LockName], now_ms: u64) {
+        let expired = format!("(-{now_ms}");
+        for name in names {
+            let (queue, waiters) = (name.beside(":lh-queue"), name.beside(":lh-waiters"));
+            let gone = self.command(&["ZRANGEBYSCORE", &queue, &expired, "(0"]);
+            for token in gone.array() {
+                self.command(&["HDEL", &waiters, &token.text()]);
+            }
+            self.command(&["ZREMRANGEBYSCORE", &queue, &expired, "(0"]);
+            let held = self.command(&["ZCOUNT", &queue, "-inf", "(0"]).int() > 0;
+            if !held && self.command(&["TYPE", name.key()]).text() == "string" {
+                let value = self.command(&["GET", name.key()]);
+                let text = String::from_utf8_lossy(value.bytes()).into_owned();
+                if several(&text).is_some() {
+                    self.command(&["DEL", name.key()]);
+                }
+            }
+        }
+    }
+
     /// Reads the keys of all locks and the counter back, and checks that there is no other key.
     pub(super) fn kept(
         &mut self,
@@ -226,12 +252,16 @@ impl Redis {
     ) -> Result<(Vec<Kept>, Memory), String> {
         let of = |name| self.kept_of(name, now_ms);
         let all: Vec<Kept> = names.iter().map(of).collect::<Result<_, _>>()?;
-        let count = |Kept { state, .. }: &Kept| {
-            i64::from(!state.holders.is_empty() || state.foreign.is_some())
-                + if state.queue.is_empty() { 0 } else { 2 }
-        };
-        let (memory, remembered) = self.memory(names)?;
-        let expected = all.iter().map(count).sum::<i64>() + remembered;
+        let (memory, mut expected) = self.memory(names)?;
+        for name in names {
+            let keys = [
+                name.key().to_owned(),
+                name.beside(":lh-queue"),
+                name.beside(":lh-waiters"),
+            ];
+            let [name, queue, waiters] = &keys;
+            expected += self.command(&["EXISTS", name, queue, waiters]).int();
+        }
         let keys = self.command(&["DBSIZE"]);
         if keys.int() != expected {
             return Err(format!("{} keys are left, {expected} expected", keys.int()));
@@ -246,7 +276,7 @@ impl Redis {
             &["TYPE", &key],
             &["GET", &key],
             &["PTTL", &key],
-            &["ZRANGE", &queue, "0", "-1"],
+            &["ZRANGE", &queue, "0", "-1", "WITHSCORES"],
             &["HGETALL", &waiters],
             &["PTTL", &queue],
             &["PTTL", &waiters],
@@ -256,7 +286,7 @@ impl Redis {
         };
         // PTTL: -1 is without end, -2 is a missing key.
         let left = |pttl: &testkit::Reply| u64::try_from(pttl.int()).ok();
-        let (mut state, mut marked) = (LockState::default(), true);
+        let (mut state, mut marked, mut marker) = (LockState::default(), true, None);
         let kind = kind.text();
         if kind != "none" {
             let value = if kind == "string" {
@@ -265,17 +295,21 @@ impl Redis {
                 Vec::new()
             };
             let expires_at_ms = left(lease).map(|left| now_ms + left);
-            match std::str::from_utf8(&value).ok().and_then(holder) {
+            let text = std::str::from_utf8(&value).ok();
+            marker = text.and_then(several);
+            match text.and_then(holder) {
                 Some((owner, fences, is_marked)) => {
                     marked = is_marked;
                     state.holders.push(Holder {
                         owner,
                         mode: Mode::Exclusive,
                         fences,
+                        slot: None,
                         expires_at_ms: expires_at_ms.ok_or("a holder of ours without a TTL")?,
                         kept: false,
                     });
                 }
+                None if marker.is_some() && self.role == Role::Alone => {}
                 None => {
                     state.foreign = Some(Foreign {
                         kind,
@@ -285,27 +319,59 @@ impl Redis {
                 }
             }
         }
-        let records: BTreeMap<String, String> = waiters
+        let mut records: BTreeMap<String, String> = waiters
             .array()
             .chunks(2)
             .map(|pair| (pair[0].text(), pair[1].text()))
             .collect();
-        for token in queue.array() {
-            let record = records
-                .get(&token.text())
-                .ok_or("a waiter without a record")?;
-            state.queue.push_back(waiter(&token.text(), record)?);
-        }
-        if records.len() != state.queue.len() || left(queue_for) != left(waiters_for) {
+        if !records.is_empty() && left(queue_for) != left(waiters_for) {
             return Err(format!(
-                "queue and records differ: {queue:?} {queue_for:?} {waiters:?} {waiters_for:?}"
+                "queue and records differ: {queue_for:?} {waiters_for:?}"
             ));
+        }
+        let (mut expired, mut last_end) = (0, 0);
+        for pair in queue.array().chunks(2) {
+            let (token, score) = (pair[0].text(), pair[1].text());
+            let record = records.remove(&token);
+            let Some(end) = score.strip_prefix('-') else {
+                let record = record.ok_or("a waiter without a record")?;
+                state.queue.push_back(waiter(&token, &record)?);
+                continue;
+            };
+            let expires_at_ms: u64 = end.parse().map_err(|_| "the end of a holder")?;
+            // What is left of a lock that was deleted, or has expired.
+            expired += usize::from(expires_at_ms < now_ms);
+            if let Some(phase) = marker.filter(|_| expires_at_ms >= now_ms) {
+                last_end = expires_at_ms.max(last_end);
+                let of = one_of(&token, record.as_deref(), phase, expires_at_ms);
+                state
+                    .holders
+                    .push(of.ok_or_else(|| format!("{token}: {record:?}"))?);
+            } else if !state.holders.is_empty() && marker.is_none() {
+                return Err("one holder beside the holder".into());
+            }
+        }
+        if !records.is_empty() {
+            return Err(format!("records of nobody: {records:?}"));
+        }
+        if marker.is_some() && last_end > 0 {
+            // A holder counts in its last millisecond, when the key would be gone.
+            let ends = left(lease).map(|left| now_ms + left);
+            if !ends.is_some_and(|ends| ends == last_end || ends == last_end + 1) {
+                return Err(format!(
+                    "the marker ends at {ends:?}, its holders at {last_end}"
+                ));
+            }
+        } else if marker.is_some() && (expired == 0 || left(lease) != Some(0)) {
+            return Err("a marker without holders".into());
         }
         if !marked && !state.queue.is_empty() {
             return Err("somebody waits, and the holder's value does not say so".into());
         }
+        sort(&mut state.holders);
+        let has_queue = !state.queue.is_empty() || last_end > 0;
         Ok(Kept {
-            queue_for_ms: left(queue_for),
+            queue_for_ms: left(queue_for).filter(|_| has_queue),
             state,
         })
     }
@@ -461,6 +527,48 @@ fn holder(value: &str) -> Option<(Owner, Fences, bool)> {
     Some((owner, Fences { first, block }, marked))
 }
 
+/// Reads the marker of a lock that several hold: the fence of its readers, if it is held by readers.
+fn several(value: &str) -> Option<Option<Fence>> {
+    if value == "lh1-slots" {
+        return Some(None);
+    }
+    let fence = value.strip_prefix("lh1-shared#")?;
+    let is_number = !fence.is_empty() && fence.bytes().all(|byte| byte.is_ascii_digit());
+    let fence = fence.parse().ok().filter(|_| is_number).map(Fence::new)?;
+    (fence <= Fence::MAX).then_some(Some(fence))
+}
+
+/// Reads one of several holders. Only those of slots have a record.
+fn one_of(
+    token: &str,
+    record: Option<&str>,
+    phase: Option<Fence>,
+    expires_at_ms: u64,
+) -> Option<Holder> {
+    let (mode, slot, first, block) = match (phase, record) {
+        (Some(phase), None) => (Mode::Shared, None, phase, Block::ONE),
+        (None, Some(record)) => {
+            let words: Vec<&str> = record.split(' ').collect();
+            let [of, number, first, block] = words[..] else {
+                return None;
+            };
+            let of = Slots::new(of.strip_prefix("slot/")?.parse().ok()?).ok()?;
+            let first = Fence::new(first.parse().ok()?);
+            let block = Block::nearest(block.parse().ok()?);
+            (Mode::Slot(of), Some(number.parse().ok()?), first, block)
+        }
+        _ => return None,
+    };
+    Some(Holder {
+        owner: Owner::parse(token)?,
+        mode,
+        fences: Fences { first, block },
+        slot,
+        expires_at_ms,
+        kept: false,
+    })
+}
+
 /// Reads a record of the queue.
 fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
     let bad = || format!("not a record: {token} {record}");
@@ -470,13 +578,13 @@ fn waiter(token: &str, record: &str) -> Result<Waiter, String> {
         return Err(bad());
     };
     let listening = channel == format!("leasehold:wake:{}", owner.client());
-    if mode != mode_word(Mode::Exclusive) || !(listening || channel == "-") {
+    if !(listening || channel == "-") {
         return Err(bad());
     }
     let ttl = Duration::from_millis(ttl.parse().map_err(|_| bad())?);
     Ok(Waiter {
         owner,
-        mode: Mode::Exclusive,
+        mode: mode.parse().map_err(|_| bad())?,
         ttl: Ttl::new(ttl).map_err(|_| bad())?,
         block: Block::nearest(block.parse().map_err(|_| bad())?),
         listening,

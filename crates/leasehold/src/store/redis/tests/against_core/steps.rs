@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Block, ClientId, Fence, Mode, Owner, Step, Ttl, Wait};
+use leasehold_core::{Block, ClientId, Fence, Mode, Owner, Slots, Step, Ttl, Wait};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -104,8 +104,10 @@ pub(super) enum Number {
 pub(super) enum Who {
     /// One of the owners, in any state.
     Any(usize),
-    /// The holder, or the first owner if there is none.
+    /// The holder, of several the last to end; or the first owner if there is none.
     Holder,
+    /// Of several holders the next to end.
+    NextToEnd,
     /// The first waiter, or the first owner if there is none.
     Head,
 }
@@ -138,8 +140,10 @@ pub(super) enum Meant {
 pub(super) enum Span {
     Micros(u64),
     Millis(u64),
-    /// To the last millisecond of the lease and this many beyond it.
+    /// To the last millisecond of the lease and this many beyond it; of several, the last one to end.
     LeaseEnd(u64),
+    /// The same of the next one to end.
+    NextEnd(u64),
     /// To the last millisecond at which the first waiter counts as alive, and this many beyond it.
     HeadSilent(u64),
     /// To the last millisecond of the queue, and this many beyond it.
@@ -181,8 +185,14 @@ const LONG: [u8; 1_100] = {
 
 const FOREIGN_BEGIN: &[u8] = b"lh1.00000000000000000000000000000001.0000000000000001.h:1:";
 
-/// Values of other programs: a random token, nothing, near misses of a token, and texts that are too long.
-pub(super) const FOREIGN_VALUES: [&[u8]; 20] = [
+/// Values of other programs: a random token, nothing, near misses of a token or a marker, and texts that are too long.
+pub(super) const FOREIGN_VALUES: [&[u8]; 26] = [
+    b"lh1-shared#",
+    b"lh1-shared#1700000000123456!",
+    b"lh1-shared#9007199254740992",
+    b"lh1-shared",
+    b"lh1-slots#5",
+    b"lh1-slot",
     &LONG,
     LONG.split_at(1_024).0,
     b"d2f1c9a08c3b11ef9d3c0242ac120002",
@@ -221,16 +231,40 @@ pub(super) const LOST: [Option<&str>; 12] = [
     Some("99999999999999999999999999999999"),
 ];
 
-/// A sequence of events. Its length begins at zero, so that a failing one can be shortened.
-pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
-    vec(event(), 0..=120)
+fn slots(of: u16) -> Mode {
+    Mode::Slot(Slots::new(of).unwrap())
 }
 
-fn event() -> impl Strategy<Value = Event> {
+/// Which kinds of locks a sequence is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kinds {
+    /// A mutex.
+    OfOne,
+    /// A read/write lock, a semaphore, or both under one name.
+    OfSeveral,
+}
+
+/// A sequence of events. Its length begins at zero, so that a failing one can be shortened.
+pub(super) fn events(kinds: Kinds) -> impl Strategy<Value = Vec<Event>> {
+    // Each has the modes of its requests, each as often as it comes here.
+    let read_write = || vec![Mode::Exclusive, Mode::Shared, Mode::Shared];
+    let semaphore = || vec![slots(1), slots(2), slots(2), slots(3)];
+    let modes = match kinds {
+        Kinds::OfOne => vec![vec![Mode::Exclusive]],
+        Kinds::OfSeveral => vec![
+            read_write(),
+            semaphore(),
+            [read_write(), semaphore()].concat(),
+        ],
+    };
+    select(modes).prop_flat_map(|modes| vec(event(&modes), 0..=120))
+}
+
+fn event(modes: &[Mode]) -> impl Strategy<Value = Event> + use<> {
     prop_oneof![
-        60 => (lock(), ask(), others())
+        60 => (lock(), ask(modes), others())
             .prop_map(|(lock, ask, others)| Event::Ask { asks: vec![(lock, ask)], others }),
-        8 => (prop_oneof![acquires(), settlements()], others())
+        8 => (prop_oneof![acquires(modes), settlements()], others())
             .prop_map(|(asks, others)| Event::Ask { asks, others }),
         22 => (lock(), span()).prop_map(|(lock, span)| Event::Time { lock, span }),
         6 => (lock(), intrusion()).prop_map(|(lock, intrusion)| Event::Foreign { lock, intrusion }),
@@ -247,23 +281,31 @@ fn lock() -> impl Strategy<Value = usize> {
     prop_oneof![6 => Just(0), 1 => 1..LOCKS]
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
-    let of_any = |step, meant| Ask::settle(step, Who::Any(0), meant);
+fn ask(modes: &[Mode]) -> impl Strategy<Value = Ask> + use<> {
+    let whose = select(vec![Who::Holder, Who::NextToEnd]);
     prop_oneof![
-        24 => acquire(who(1)),
+        24 => acquire(who(1), modes),
         20 => settlement(),
-        10 => meant().prop_map(move |meant| of_any(Step::Break { fence: SOME }, meant)),
-        3 => Just(of_any(Step::Inspect, Meant::Grant)),
+        10 => (whose, meant())
+            .prop_map(|(who, meant)| Ask::settle(Step::Break { fence: SOME }, who, meant)),
+        3 => Just(Ask::settle(Step::Inspect, Who::Any(0), Meant::Grant)),
     ]
 }
 
 /// Boxed, as it is large and nested deeply.
-fn acquire(who: impl Strategy<Value = Who> + 'static) -> BoxedStrategy<Ask> {
-    let ask = (who, ttl(), fences(), wait(), number());
-    ask.prop_map(|(who, ttl_ms, fences, wait, number)| {
+fn acquire(who: impl Strategy<Value = Who> + 'static, modes: &[Mode]) -> BoxedStrategy<Ask> {
+    let ask = (
+        who,
+        ttl(),
+        fences(),
+        wait(),
+        number(),
+        select(modes.to_vec()),
+    );
+    ask.prop_map(|(who, ttl_ms, fences, wait, number, wanted)| {
         let mut ask = Ask::acquire(who, ttl_ms, number, wait);
-        if let Step::Acquire { block, .. } = &mut ask.step {
-            *block = Block::nearest(fences);
+        if let Step::Acquire { block, mode, .. } = &mut ask.step {
+            (*block, *mode) = (Block::nearest(fences), wanted);
         }
         ask
     })
@@ -306,12 +348,13 @@ fn settlements() -> impl Strategy<Value = Asks> {
 }
 
 /// All of one client, since a request uses its connection.
-fn acquires() -> impl Strategy<Value = Asks> {
-    (0..OWNERS).prop_flat_map(|one| {
+fn acquires(modes: &[Mode]) -> impl Strategy<Value = Asks> + use<> {
+    let modes = modes.to_vec();
+    (0..OWNERS).prop_flat_map(move |one| {
         let of_client: Vec<usize> = (0..OWNERS)
             .filter(|&owner| CLIENT_OF[owner] == CLIENT_OF[one])
             .collect();
-        let ask = acquire(select(of_client).prop_map(Who::Any));
+        let ask = acquire(select(of_client).prop_map(Who::Any), &modes);
         vec((0..LOCKS, ask), 2..=BATCH)
     })
 }
@@ -338,12 +381,13 @@ fn meant() -> impl Strategy<Value = Meant> {
     ]
 }
 
-/// Any owner, the first waiter, or with this weight the holder.
+/// Any owner, the first waiter, or with this weight a holder.
 fn who(holder: u32) -> impl Strategy<Value = Who> {
     prop_oneof![
-        8 => (0..OWNERS).prop_map(Who::Any),
+        16 => (0..OWNERS).prop_map(Who::Any),
         holder => Just(Who::Holder),
-        2 => Just(Who::Head),
+        holder => Just(Who::NextToEnd),
+        4 => Just(Who::Head),
     ]
 }
 
@@ -388,7 +432,8 @@ fn span() -> impl Strategy<Value = Span> {
             0..30_000_u64
         ]
         .prop_map(Span::Millis),
-        8 => beyond().prop_map(Span::LeaseEnd),
+        5 => beyond().prop_map(Span::LeaseEnd),
+        3 => beyond().prop_map(Span::NextEnd),
         3 => beyond().prop_map(Span::HeadSilent),
         1 => beyond().prop_map(Span::QueueEnd),
         2 => prop_oneof![0..50_u64, 0..20_000_u64].prop_map(Span::Back),

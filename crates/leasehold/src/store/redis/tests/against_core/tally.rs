@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposal};
-use leasehold_core::{HolderIdentity, LockState, Owner, Reply, Step};
+use leasehold_core::{Holder, HolderIdentity, LockState, Mode, Outcome, Owner, Reply, Step};
 
 use super::model::Role;
+use super::steps::Kinds;
 use crate::store::redis::tests::Tally;
 
 /// The floors of 400 sequences, a third or less of the usual numbers.
@@ -37,11 +38,33 @@ const OF_A_NODE: [(&str, usize); 4] = [
     ("other steps of such clients", 100),
 ];
 
+const OF_SEVERAL: [(&str, usize); 11] = [
+    ("readers that join others", 80),
+    ("slots taken beside others", 110),
+    ("refusals by several", 70),
+    ("several clients told that one waits", 40),
+    ("extensions beside others", 40),
+    ("releases beside others", 28),
+    ("phases of readers broken", 10),
+    ("slots broken beside others", 20),
+    ("slots granted to waiters", 40),
+    ("ends of some of several holders", 55),
+    ("locks of several that another program overwrites", 30),
+];
+
 /// The floors of so many sequences.
-pub(super) fn floors(role: Role, cases: u32) -> impl Iterator<Item = (&'static str, usize)> {
-    let of_node = OF_A_NODE.into_iter().filter(move |_| role == Role::Node);
-    let all = OF_A_LOCK.into_iter().chain(of_node);
-    all.map(move |(what, floor)| (what, floor * cases as usize / 400))
+pub(super) fn floors(
+    role: Role,
+    kinds: Kinds,
+    cases: u32,
+) -> impl Iterator<Item = (&'static str, usize)> {
+    let (of_one, of_node): (&[_], &[_]) = match (kinds, role) {
+        (Kinds::OfOne, Role::Alone) => (&OF_A_LOCK, &[]),
+        (Kinds::OfOne, Role::Node) => (&OF_A_LOCK, &OF_A_NODE),
+        (Kinds::OfSeveral, _) => (&OF_SEVERAL, &[]),
+    };
+    let all = of_one.iter().chain(of_node);
+    all.map(move |(what, floor)| (*what, floor * cases as usize / 400))
 }
 
 /// Counts the effects of a step.
@@ -50,15 +73,17 @@ pub(super) fn note(
     step: &Step,
     before: &LockState,
     after: &LockState,
-    reply: &Reply,
+    outcome: &Outcome,
 ) {
+    let reply = &outcome.reply;
     let fences = |state: &LockState| state.holders.first().map(|holder| holder.fences);
     let held = |owner: &Owner| before.holders.iter().any(|holder| holder.owner == *owner);
+    note_several(tally, step, before, after, outcome);
     match (step, reply) {
         (Step::Extend { fence, .. }, Reply::Held(_)) => {
             tally.note("extensions", true);
-            let first = fences(after).map(|fences| fences.first);
-            let is_another = fence.is_some() && *fence != first;
+            let Reply::Held(held) = reply else { return };
+            let is_another = fence.is_some() && *fence != held.fence;
             tally.note("extensions by another fence of the block", is_another);
         }
         (Step::Acquire { owner, .. } | Step::Propose(Proposal { owner, .. }), Reply::Held(_)) => {
@@ -108,6 +133,55 @@ pub(super) fn note(
     let is_foreign =
         holder.is_some_and(|holder| matches!(holder.who, HolderIdentity::Foreign { .. }));
     tally.note("foreign holders seen", is_foreign);
+}
+
+/// Counts what happens to a lock that several hold.
+fn note_several(
+    tally: &mut Tally,
+    step: &Step,
+    before: &LockState,
+    after: &LockState,
+    outcome: &Outcome,
+) {
+    let together = |state: &LockState| state.holders.len() > 1;
+    match (step, &outcome.reply) {
+        (Step::Acquire { owner, mode, .. }, Reply::Held(held)) => {
+            let again = before.holders.iter().any(|holder| holder.owner == *owner);
+            let joins = !again && together(after);
+            tally.note("readers that join others", joins && *mode == Mode::Shared);
+            tally.note("slots taken beside others", joins && held.slot.is_some());
+        }
+        (Step::Acquire { .. }, Reply::Busy(busy)) => {
+            tally.note("refusals by several", busy.others > 0);
+            let clients = outcome.wanted.len();
+            tally.note("several clients told that one waits", clients > 1);
+        }
+        (Step::Extend { .. }, Reply::Held(_)) => {
+            tally.note("extensions beside others", together(after));
+        }
+        (Step::Release { .. }, Reply::Released) => {
+            let leaves = before.holders.len() > after.holders.len();
+            tally.note(
+                "releases beside others",
+                leaves && !after.holders.is_empty(),
+            );
+        }
+        (Step::Break { .. }, Reply::Released) => {
+            let of =
+                |mode: fn(&Holder) -> bool| together(before) && before.holders.iter().any(mode);
+            tally.note(
+                "phases of readers broken",
+                of(|holder| holder.slot.is_none()),
+            );
+            tally.note(
+                "slots broken beside others",
+                of(|holder| holder.slot.is_some()),
+            );
+        }
+        _ => {}
+    }
+    let has_slot = outcome.wakes.iter().any(|wake| wake.slot.is_some());
+    tally.note("slots granted to waiters", has_slot);
 }
 
 /// Counts a step of a client of another quorum that the node has refused.
