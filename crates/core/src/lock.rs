@@ -150,7 +150,7 @@ enum WaiterStatus {
 /// not hold up the store. Those that were granted claim at once, and each claim advances further.
 pub const GRANTS_MOST: usize = 64;
 
-/// The most holders that are notified of a waiter.
+/// The most holders that are notified of a waiter: those that end last.
 const WANTED_MOST: usize = 16;
 
 /// The hold that an owner asks for.
