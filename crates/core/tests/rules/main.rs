@@ -8,7 +8,9 @@ mod clients;
 mod events;
 mod grants;
 mod line;
+mod readers;
 mod run;
+mod slots;
 mod stage;
 mod story;
 
