@@ -8,6 +8,7 @@ use crate::believed::{hold, holds};
 pub(crate) struct Grant<'a> {
     /// Its place in the line before the step; behind all for an owner that did not wait.
     place: usize,
+    pub(crate) waited: bool,
     pub(crate) owner: &'a Owner,
     mode: Mode,
     fences: Fences,
@@ -29,6 +30,7 @@ pub(crate) fn grants<'a>(
         let place = place(&wake.owner).unwrap();
         Grant {
             place,
+            waited: true,
             owner: &wake.owner,
             mode: before.queue[place].mode,
             fences: Fences {
@@ -45,6 +47,7 @@ pub(crate) fn grants<'a>(
         let Holder { fences, slot, .. } = hold(after, owner).unwrap();
         all.push(Grant {
             place: place(owner).unwrap_or(usize::MAX),
+            waited: place(owner).is_some(),
             owner,
             mode: *mode,
             fences: *fences,
@@ -95,6 +98,7 @@ pub(crate) fn admit_each_other(
 
 /// C2, above the last fence that was `issued` before. Returns the last one now.
 pub(crate) fn fences_rise(
+    step: &Step,
     all: &[Grant],
     issued: Option<Fence>,
     before: &LockState,
@@ -104,7 +108,11 @@ pub(crate) fn fences_rise(
         let mut holders = lock.holders.iter();
         holders.find_map(|holder| (holder.mode == Mode::Shared).then_some(holder.fences))
     };
-    let (mut issued, mut phase) = (issued, phase_of(before));
+    // A break ends a phase before it lets in others.
+    let is_broken =
+        |phase: &Fences| matches!(step, Step::Break { fence } if phase.contains(*fence));
+    let mut phase = phase_of(before).filter(|phase| !is_broken(phase));
+    let mut issued = issued;
     for grant in all {
         match phase {
             Some(fences) if grant.mode == Mode::Shared => {

@@ -234,6 +234,25 @@ fn a_break_ends_the_phase_of_its_fence() {
     assert!(matches!(stage.breaks(phase), Reply::NotHeld(Some(_))));
 }
 
+/// The operator has not seen it, and it would be told of a hold that has ended.
+#[test]
+fn a_break_does_not_end_the_hold_of_a_reader_that_it_lets_in() {
+    let mut stage = Stage::new();
+    let phase = fence(&stage.tries_in(Shared, "ann"));
+    stage.waits_in(Exclusive, "wes", 30_000);
+    stage.now_ms += 15_000;
+    stage.waits_in(Shared, "bob", 30_000);
+    // The writer is silent, so this step lets in the reader behind it.
+    stage.now_ms += 1_001;
+    let outcome = stage.step(&Step::Break { fence: phase });
+    assert_eq!(
+        (&outcome.reply, woken(&outcome)),
+        (&Reply::Released, vec!["bob".into()])
+    );
+    assert_eq!(stage.holders(), ["bob"]);
+    assert!(outcome.wakes[0].fence > Some(phase));
+}
+
 /// One of several that hold by one fence gives up its vote or its hold, and the others keep theirs.
 #[test]
 fn a_reader_gives_back_its_own_hold_only() {
