@@ -128,7 +128,7 @@ fn a_waiting_writer_that_cannot_be_told_holds_up_no_reader() {
 
 /// A client that does not listen for wakes, or a store that cannot tell who does: its silence decides.
 #[test]
-fn a_waiting_writer_that_is_silent_holds_up_readers_for_its_grace() {
+fn a_silent_waiting_writer_holds_up_readers_for_its_grace() {
     let mut stage = Stage::new();
     fence(&stage.tries_in(Shared, "ann"));
     stage.waits_in(Exclusive, "wes", 30_000);
@@ -276,7 +276,7 @@ fn a_reader_gives_back_its_own_hold_only() {
 }
 
 #[test]
-fn a_release_before_200_readers_grants_64_and_each_claim_the_next() {
+fn a_release_grants_64_of_200_readers_each_claim_the_next() {
     const READERS: usize = 200;
     let names: Vec<_> = (0..READERS).map(|number| format!("r{number:03}")).collect();
     let mut stage = Stage::new();
@@ -306,7 +306,7 @@ fn a_release_before_200_readers_grants_64_and_each_claim_the_next() {
 
 /// A release advances before it and after it.
 #[test]
-fn a_writer_that_is_granted_by_its_own_release_lets_in_64_readers() {
+fn a_writer_granted_by_its_own_release_lets_in_64_readers() {
     let mut stage = Stage::new();
     stage.waits_in(Exclusive, "ann", 1_000);
     stage.waits_in(Exclusive, "wes", 30_000);
