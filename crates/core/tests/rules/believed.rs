@@ -55,7 +55,7 @@ pub(crate) fn is_believed(step: &Step, state: &LockState) -> bool {
     fence.is_none_or(fits)
 }
 
-/// C8: the step is answered as if its owner held only if it holds by the grant of that fence.
+/// C8: the step is answered as if its owner held only if it holds by a grant of that fence. A break frees those that hold by it (C3).
 pub(crate) fn as_believed(
     step: &Step,
     before: &LockState,
@@ -89,6 +89,12 @@ pub(crate) fn as_believed(
             let stays = held && keep.is_some();
             prop_assert!(stays || !holds(after, owner), "lets go in any case");
             prop_assert!(!waits(after, owner));
+        }
+        Step::Break { fence } => {
+            let named = |holder: &Holder| holder.fences.contains(*fence);
+            let is_freed = before.holders.iter().any(named);
+            prop_assert_eq!(outcome.reply == Reply::Released, is_freed, "C3");
+            prop_assert!(!after.holders.iter().any(named), "C3");
         }
         _ => {}
     }

@@ -323,18 +323,18 @@ fn a_writer_granted_by_its_own_release_lets_in_64_readers() {
 #[test]
 fn a_refusal_shows_the_reader_that_ends_last() {
     let mut stage = Stage::new();
-    for (who, ms) in [("ann", 700), ("bob", 500), ("cid", 900)] {
+    for (who, ms) in [("cid", 700), ("bob", 500), ("ann", 900)] {
         stage.waits_in(Shared, who, ms);
     }
     let refused = stage.waits_in(Exclusive, "wes", 30_000).reply;
-    assert_eq!(behind(&refused), ("cid".into(), 2, 901));
+    assert_eq!(behind(&refused), ("ann".into(), 2, 901));
     // Who waits behind the writer waits for all of them, too, and asks a little later.
     let refused = stage.waits_in(Shared, "dan", 30_000).reply;
-    assert_eq!(behind(&refused), ("cid".into(), 2, 911));
+    assert_eq!(behind(&refused), ("ann".into(), 2, 911));
     let refused = stage.waits_in(slots(2), "eve", 30_000).reply;
-    assert_eq!(behind(&refused), ("cid".into(), 2, 921));
+    assert_eq!(behind(&refused), ("ann".into(), 2, 921));
     // Of two with one end, that with the lower token.
-    fence(&stage.extends("ann", 900));
+    fence(&stage.extends("cid", 900));
     let refused = stage.waits_in(Exclusive, "wes", 30_000).reply;
     assert_eq!(behind(&refused), ("ann".into(), 2, 901));
     assert_eq!(stage.holder().as_deref(), Some("ann"));
@@ -470,4 +470,10 @@ fn reads_end_with_their_process() {
     let name = stage.name.clone();
     stage.world.apply(now, &name, &step, &Ends);
     assert_eq!(stage.holders(), ["bob"]);
+    // Nothing is left to break of one that is gone.
+    let mut stage = Stage::new();
+    let held = fence(&stage.tries_in(Exclusive, "ann"));
+    let step = Step::Break { fence: held };
+    let broken = stage.world.apply(now, &name, &step, &Ends);
+    assert_eq!(broken.reply, Reply::NotHeld(None));
 }
