@@ -28,24 +28,26 @@
 //! - **C1** The unexpired holders admit each other: one exclusive holder alone, only shared holders, or only holders of slots. A
 //!   request for one of N slots is granted only if fewer than N hold.
 //! - **C2** Fences strictly rise from phase to phase, also across names, and the counter is never below a fence that was drawn. An
-//!   exclusive grant, a grant of a slot, and the first grant of shared holders that hold together are a phase.
+//!   exclusive grant, a grant of a slot, and the grants of shared holders that hold together are a phase. All grants of a phase have
+//!   its fence.
 //!   The exception: the counter is lost while the wall clock has not yet passed the last fence (the clock went back, or more
 //!   than a million fences were drawn in a second).
 //! - **C3** A hold ends only by its owner's release, by expiry, by the end of its process, or by a break that names its fence;
 //!   outside of the rules also by loss of the store's data or by a foreign client's write. No step of another client changes
 //!   it.
-//! - **C4** Waiters are granted in the order in which they joined, whatever their modes. A waiter is passed over only if it is dead or cannot be
-//!   told. One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again; this applies to the
-//!   first [`PASSED_OVER`] of them.
+//! - **C4** Waiters are granted in the order in which they joined, whatever their modes. A waiter is passed over only if it is
+//!   dead or cannot be told. One that cannot be told keeps its place for [`UNHEARD_GRACE`], and longer if it asks again; this
+//!   applies to the first [`PASSED_OVER`] of them.
 //! - **C5** Every step may be repeated. A repeat changes only deadlines, draws no fence, and wakes no waiter. A repeated
 //!   acquire, extend or inspect gets the same answer. A repeated release or break gets *not held*, or again *released* while
-//!   the lock is kept.
-//! - **C6** After a step other than inspect, the first waiter is not admitted, except those that cannot be told, each for at most
-//!   [`UNHEARD_GRACE`], and except after [`GRANTS_MOST`] grants in that step.
+//!   the lock is kept. The exception: a step that granted to [`GRANTS_MOST`] waiters leaves those behind them to the next step,
+//!   which may be its repeat.
+//! - **C6** After a step other than inspect, the first waiter is not admitted beside the holders. Those that cannot be told do not
+//!   count, each for at most [`UNHEARD_GRACE`]. The exception is that of C5.
 //! - **C7** A client that hands a lock on inside its process gives each lease its own fence, higher than all before it and
 //!   lower than any that the store issues later. While other clients are known to wait, it hands on at most [`HAND_OVERS`]
 //!   times and for at most [`HAND_OVER_FOR`]; so it does with readers that join others.
-//! - **C8** An extension or a release that names a fence is answered *held* or *released* only if its owner holds by the grant
+//! - **C8** An extension or a release that names a fence is answered *held* or *released* only if its owner holds by a grant
 //!   of that fence. Otherwise (for example after a rollback of the store) the extension changes nothing, and the release frees
 //!   the hold or the place that the owner has.
 //! - **C9** The slots of unexpired holders have different numbers, each at most the number of slots of the grant. A grant takes

@@ -1,8 +1,8 @@
 //! The transition function of one lock: state, step and time in; state and reply out. It reads only its arguments.
 //!
-//! Each step but a look first *advances*: it drops what has expired and hands a free lock to the first waiter that is alive and
-//! can be told. A step by the holder of a live lock therefore changes nothing but its own deadline (C3), and a free
-//! lock keeps no other waiter (C6). Expiry is strict: at `expires_at_ms` itself a lease still counts, as in Redis.
+//! Each step but a look *advances*, before its own work or (a break) after it: it drops what has expired, and grants the lock to the
+//! first waiters that are alive and can be told, while the holders admit them. A step by the holder of a live lock therefore changes
+//! no other hold (C3), and who is admitted does not wait (C6). Expiry is strict: at `expires_at_ms` itself a lease still counts, as in Redis.
 //!
 //! [`Turn::grant_with`] alone makes a holder, with fences that were drawn or accepted in the same step. Safety never depends on
 //! when a waiter polls: polls bound the delay if wakes are lost.
@@ -150,7 +150,7 @@ enum WaiterStatus {
 /// not hold up the store. Those that were granted claim at once, and each claim advances further.
 pub const GRANTS_MOST: usize = 64;
 
-/// The most holders that are notified of a waiter.
+/// The most holders that are notified of a waiter: those that end last.
 const WANTED_MOST: usize = 16;
 
 /// The hold that an owner asks for.
@@ -248,10 +248,7 @@ impl<'a> Turn<'a> {
     /// Drops expired holders and dead waiters, then grants to each able waiter in order while it is admitted (C4, C6). A grant
     /// lasts for the claim window. `caller` needs no wake: its reply follows. Returns the place of the first able waiter that is left.
     pub(crate) fn advance(&mut self, caller: Option<&Owner>) -> usize {
-        self.lock.expire(self.now);
-        let presence = self.presence;
-        let holders = &mut self.lock.holders;
-        holders.retain(|holder| !is_gone(holder, presence));
+        self.drop_ended();
         let (mut place, mut grants) = (0, 0);
         while let Some(waiter) = self.lock.queue.get(place) {
             let is_admitted = self.admits(waiter.mode);
@@ -274,6 +271,13 @@ impl<'a> Turn<'a> {
             }
         }
         place
+    }
+
+    fn drop_ended(&mut self) {
+        self.lock.expire(self.now);
+        let presence = self.presence;
+        let holders = &mut self.lock.holders;
+        holders.retain(|holder| !is_gone(holder, presence));
     }
 
     fn is_held_alone(&self) -> bool {
@@ -487,16 +491,19 @@ impl<'a> Turn<'a> {
         self.free(|holder| holder.is(owner, Some(fence)))
     }
 
-    /// Frees the lock of the holders that are meant, and of no other one. Readers of a phase have one fence.
+    /// Frees the lock of the holders that are meant, and of no other one. Readers of a phase have one fence. It grants afterwards only: a
+    /// reader that joined the phase by this step would be told of a hold that has ended.
     fn free(&mut self, is_meant: impl Fn(&Holder) -> bool) -> Reply {
-        self.advance(None);
+        self.drop_ended();
         let before = self.lock.holders.len();
         self.lock.holders.retain(|holder| !is_meant(holder));
-        if self.lock.holders.len() == before {
-            return Reply::NotHeld(self.view());
-        }
+        let is_freed = self.lock.holders.len() < before;
         self.advance(None);
-        Reply::Released
+        if is_freed {
+            Reply::Released
+        } else {
+            Reply::NotHeld(self.view())
+        }
     }
 
     fn inspect(&self) -> Snapshot {

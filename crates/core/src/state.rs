@@ -183,3 +183,60 @@ impl Waiter {
         self.seen_until_ms < now.millis()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use super::*;
+
+    #[test]
+    fn slots_have_bounds() {
+        for bad in [0, 1_001, u16::MAX] {
+            let refused = Slots::new(bad).unwrap_err().to_string();
+            let says = [bad.to_string(), "from 1 to 1000".to_owned()];
+            assert!(says.iter().all(|part| refused.contains(part)), "{refused}");
+        }
+        for good in [1, 2, 1_000] {
+            assert_eq!(Slots::new(good).unwrap().get(), good);
+        }
+        assert_eq!(Slots::MOST, 1_000);
+    }
+
+    #[test]
+    fn each_mode_has_one_text() {
+        let slots = |slots| Mode::Slot(Slots::new(slots).unwrap());
+        for (mode, text) in [
+            (Mode::Exclusive, "exclusive"),
+            (Mode::Shared, "shared"),
+            (slots(1), "slot/1"),
+            (slots(4), "slot/4"),
+            (slots(1_000), "slot/1000"),
+        ] {
+            assert_eq!(mode.to_string(), text);
+            assert_eq!(text.parse(), Ok(mode));
+        }
+        for bad in [
+            "",
+            "Exclusive",
+            "exclusive ",
+            "shared/1",
+            "slot",
+            "slot/",
+            "slot/0",
+            "slot/04",
+            "slot/+4",
+            "slot/-4",
+            "slot/ 4",
+            "slot/4 ",
+            "slot/1001",
+            "slot/65536",
+            "slot/x",
+            "Slot/4",
+            "4",
+        ] {
+            let refused = bad.parse::<Mode>().unwrap_err().to_string();
+            assert!(refused.contains("`shared`, or `slot/` and"), "{refused}");
+        }
+    }
+}

@@ -16,7 +16,7 @@ pub enum Step {
     Acquire {
         /// The owner that asks; fresh for each acquisition, and repeated by each retry of it.
         owner: Owner,
-        /// The mode of the request.
+        /// The mode of the request; each retry has the same.
         mode: Mode,
         /// The lease wanted.
         ttl: Ttl,
@@ -379,8 +379,8 @@ pub struct Outcome {
     /// The waiters to wake. For a mutex at most one, or two if the first left at the moment of its grant; else at most
     /// [`GRANTS_MOST`](crate::GRANTS_MOST) for each time that the step advances.
     pub wakes: Vec<Wake>,
-    /// The holders to notify that another client waits: one for each client, and at most 16. The store says so each time the first in line asks, so that a client that
-    /// hands the lock on among its own tasks gives it back. A hint, like a wake.
+    /// The holders to notify that another client waits: of the 16 that end last, one for each client. The store says so each time the
+    /// first in line asks, so that a client that hands the lock on among its own tasks gives it back. A hint, like a wake.
     pub wanted: Vec<Owner>,
     /// The waiter to notify that it is the first in line now, so that it polls at once. One cause: the waiters before it left
     /// while a foreign program holds the lock, which sends no wake. The other: the waiter before it was granted the lock for

@@ -125,7 +125,7 @@ fn a_check_fits_on_a_page_and_says_what_its_names_mean() {
     is_a_page(&page);
     for line in [
         "    wrong in 6 steps               exclusion",
-        "    exhausted within these bounds  R1, R1b, R1c, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11",
+        "    exhausted within these bounds  R1, R1b, R1c, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12",
         "R6         first come, first served (C4)",
     ] {
         assert!(page.lines().any(|is| is == line), "{line}\n{page}");

@@ -9,14 +9,16 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leasehold_core::{Fence, Held, LockName, Now, Outcome, Presence, Reply, Step, Waiter, World};
+use leasehold_core::{
+    Block, Fence, Held, Holder, LockName, Mode, Now, Outcome, Presence, Reply, Step, Waiter, World,
+};
 use leasehold_lab::rules::{Apply, Bounds, check_one, names};
 
 /// Every rule holds in every state of a model, which reaches its situations.
 #[track_caller]
 fn holds_in(model: &str) {
     let found = check_one(Bounds::Ci, model, World::apply).unwrap();
-    common::holds(found, 13, (300, 10));
+    common::holds(found, 14, (300, 10));
 }
 
 models! {
@@ -36,6 +38,14 @@ models! {
         foreign_program "foreign program"
         lost_counter "lost counter"
         failover "failover"
+        readers_and_a_writer "readers and a writer"
+        crash_of_a_reader "crash of a reader"
+        late_wakes_to_readers "late wakes to readers"
+        break_of_a_phase "break of a phase"
+        readers_cut_off "readers cut off while a writer waits"
+        two_slots_and_one "two slots and one"
+        slots_and_a_mutex "slots and a mutex"
+        break_of_a_slot "break of a slot"
     }
     in_soak {
         delayed_command "delayed command"
@@ -99,6 +109,7 @@ fn flattering(
         let fences = world.get(name).unwrap().holders[0].fences;
         outcome.reply = Reply::Held(Held {
             fence: Some(fences.first),
+            slot: None,
             block: fences.block,
             queued: 0,
         });
@@ -266,7 +277,7 @@ fn r11_grant_without_wake_is_found() {
 fn r11_holder_not_told_of_waiters_is_found() {
     finds("R11", "queue", |world, now, name, step, presence| {
         let mut outcome = world.apply(now, name, step, presence);
-        outcome.wanted = None;
+        outcome.wanted.clear();
         outcome
     });
 }
@@ -325,6 +336,215 @@ fn the_way_to_a_violation_is_the_shortest_and_can_be_read() {
     ]) {
         assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
+}
+
+#[test]
+fn r1_a_reader_beside_a_writer_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let mut outcome = world.apply(now, name, step, presence);
+        if let (Step::Acquire { mode, .. }, Reply::Busy(_)) = (step, &outcome.reply)
+            && *mode == Mode::Shared
+            && world.get(name).unwrap().queue.len() == 1
+        {
+            outcome.reply = joined(world, name);
+        }
+        outcome
+    };
+    finds("R1", "readers and a writer", rules);
+}
+
+#[test]
+fn r1_a_limit_of_the_holder_instead_of_the_request_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let mut outcome = world.apply(now, name, step, presence);
+        if let (Step::Acquire { .. }, Reply::Busy(_)) = (step, &outcome.reply) {
+            let lock = world.get(name).unwrap();
+            let [holder] = &lock.holders[..] else {
+                return outcome;
+            };
+            let has_room = matches!(holder.mode, Mode::Slot(of) if of.get() > 1);
+            if has_room && lock.queue.len() == 1 {
+                outcome.reply = joined(world, name);
+            }
+        }
+        outcome
+    };
+    finds("R1", "two slots and one", rules);
+}
+
+/// The last waiter joins the holders.
+fn joined(world: &mut World, name: &LockName) -> Reply {
+    let mut counter = world.counter;
+    let lock = world.entry(name);
+    let waiter = lock.queue.pop_back().unwrap();
+    let fences = counter.draw(waiter.block, 0);
+    let slot = matches!(waiter.mode, Mode::Slot(_)).then_some(2);
+    lock.holders.push(Holder {
+        owner: waiter.owner,
+        mode: waiter.mode,
+        fences,
+        slot,
+        expires_at_ms: lock.holders[0].expires_at_ms,
+        kept: false,
+    });
+    world.counter = counter;
+    Reply::Held(Held {
+        fence: Some(fences.first),
+        slot,
+        block: fences.block,
+        queued: 0,
+    })
+}
+
+#[test]
+fn r2_a_reader_that_draws_a_fence_while_others_hold_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let held = world.get(name).map_or(0, |lock| lock.holders.len());
+        let mut outcome = world.apply(now, name, step, presence);
+        let mut counter = world.counter;
+        let holders = &mut world.entry(name).holders;
+        if let (Step::Acquire { mode, .. }, Reply::Held(told)) = (step, &mut outcome.reply)
+            && *mode == Mode::Shared
+            && holders.len() == 2
+            && held == 1
+        {
+            holders[1].fences = counter.draw(Block::ONE, now.wall_us);
+            told.fence = Some(holders[1].fences.first);
+            world.counter = counter;
+        }
+        outcome
+    };
+    finds("R2", "readers and a writer", rules);
+}
+
+#[test]
+fn r3_one_expiry_for_all_readers_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        let holders = &mut world.entry(name).holders;
+        let last_ms = holders.iter().map(|holder| holder.expires_at_ms).max();
+        for holder in holders {
+            holder.expires_at_ms = last_ms.unwrap();
+        }
+        outcome
+    };
+    finds("R3", "readers and a writer", rules);
+}
+
+#[test]
+fn r3_a_break_that_frees_all_slots_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let outcome = world.apply(now, name, step, presence);
+        if matches!(
+            (step, &outcome.reply),
+            (Step::Break { .. }, Reply::Released)
+        ) {
+            world.entry(name).holders.clear();
+        }
+        outcome
+    };
+    finds("R3", "break of a slot", rules);
+}
+
+#[test]
+fn r6_a_late_reader_that_passes_a_waiting_writer_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let lock = world.entry(name);
+        let reads = matches!(step, Step::Acquire { mode, .. } if *mode == Mode::Shared);
+        if reads
+            && lock
+                .queue
+                .front()
+                .is_some_and(|it| it.mode == Mode::Exclusive)
+        {
+            let writer = lock.queue.pop_front();
+            let outcome = world.apply(now, name, step, presence);
+            world.entry(name).queue.extend(writer);
+            return outcome;
+        }
+        world.apply(now, name, step, presence)
+    };
+    finds("R6", "readers and a writer", rules);
+}
+
+#[test]
+fn r8_a_reader_that_waits_behind_readers_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let before = world.get(name).cloned().unwrap_or_default();
+        let mut outcome = world.apply(now, name, step, presence);
+        // The first of them alone enters.
+        if outcome.wakes.len() > 1 {
+            let late = outcome.wakes.pop().unwrap().owner;
+            let lock = world.entry(name);
+            lock.holders.retain(|holder| holder.owner != late);
+            let mut queue = before.queue.into_iter();
+            lock.queue.extend(queue.find(|waiter| waiter.owner == late));
+        }
+        outcome
+    };
+    finds("R8", "readers and a writer", rules);
+}
+
+/// An earlier version of the rule of a break: it granted before it broke.
+#[test]
+fn r6_a_break_that_ends_the_hold_of_who_just_joined_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let mut early = Vec::new();
+        if let Step::Break { .. } = step {
+            let nobody = Step::Break {
+                fence: Fence::new(1),
+            };
+            early = world.apply(now, name, &nobody, presence).wakes;
+        }
+        let mut outcome = world.apply(now, name, step, presence);
+        outcome.wakes.splice(..0, early);
+        outcome
+    };
+    finds("R6", "break of a phase", rules);
+}
+
+#[test]
+fn r12_a_slot_that_is_used_while_it_is_held_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let mut outcome = world.apply(now, name, step, presence);
+        if let Reply::Held(held) = &mut outcome.reply
+            && held.slot == Some(2)
+        {
+            held.slot = Some(1);
+            for holder in &mut world.entry(name).holders {
+                holder.slot = Some(1);
+            }
+        }
+        outcome
+    };
+    finds("R12", "two slots and one", rules);
+}
+
+#[test]
+fn r12_a_slot_that_is_not_the_smallest_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let held = world.get(name).map_or(0, |lock| lock.holders.len());
+        let mut outcome = world.apply(now, name, step, presence);
+        if let Reply::Held(told) = &mut outcome.reply
+            && held == 0
+            && let [holder] = &mut world.entry(name).holders[..]
+            && matches!(holder.mode, Mode::Slot(of) if of.get() == 2)
+        {
+            (told.slot, holder.slot) = (Some(2), Some(2));
+        }
+        outcome
+    };
+    finds("R12", "two slots and one", rules);
+}
+
+#[test]
+fn r11_a_reader_that_is_not_asked_to_give_way_is_found() {
+    let rules: Apply = |world, now, name, step, presence| {
+        let mut outcome = world.apply(now, name, step, presence);
+        outcome.wanted.truncate(1);
+        outcome
+    };
+    finds("R11", "readers and a writer", rules);
 }
 
 #[test]

@@ -55,6 +55,7 @@ fn vote(node: &mut World, after_us: u64, proposal: &Proposal) -> Reply {
 fn held(first: Fence) -> Reply {
     Reply::Held(Held {
         fence: Some(first),
+        slot: None,
         block: Block::nearest(4),
         queued: 0,
     })

@@ -1,6 +1,6 @@
 //! Steps of an owner that names the fence under which it believes to hold (C8).
 
-use leasehold_core::{Fence, Fences, LockState, Outcome, Owner, Reply, Step};
+use leasehold_core::{Fence, Fences, Holder, LockState, Outcome, Owner, Reply, Step};
 use proptest::prelude::*;
 
 /// Which fence it names, relative to the stored state.
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 pub(crate) enum Believed {
     /// None: it knows no fence.
     Nothing,
-    /// The fence of the last grant.
+    /// The fence of its grant; without a hold, of the first holder's.
     Granted,
-    /// The last fence of the holder's block.
+    /// The last fence of that block.
     Last,
-    /// A fence from before the last grant.
+    /// A fence from before that grant.
     Earlier,
     /// A fence that was not issued yet.
     Beyond,
@@ -30,8 +30,8 @@ impl Believed {
         Self::Beyond,
     ];
 
-    pub(crate) fn fence(self, state: &LockState) -> Option<Fence> {
-        let (granted, last) = match state.holders.first() {
+    pub(crate) fn fence(self, state: &LockState, owner: &Owner) -> Option<Fence> {
+        let (granted, last) = match hold(state, owner).or(state.holders.first()) {
             Some(holder) => (holder.fences.first.get(), holder.fences.last().get()),
             None => (1, 1),
         };
@@ -46,19 +46,16 @@ impl Believed {
     }
 }
 
-/// Whether the holder may be the one that the step names.
+/// Whether the hold of the owner that asks, if it has one, may be the one that the step names.
 pub(crate) fn is_believed(step: &Step, state: &LockState) -> bool {
-    let (Step::Extend { fence, .. } | Step::Release { fence, .. }) = step else {
+    let (Step::Extend { owner, fence, .. } | Step::Release { owner, fence, .. }) = step else {
         return true;
     };
-    let fits = |fence: Fence| {
-        let mut holders = state.holders.iter();
-        holders.all(|holder| holder.fences.contains(fence))
-    };
+    let fits = |fence| hold(state, owner).is_none_or(|hold| hold.fences.contains(fence));
     fence.is_none_or(fits)
 }
 
-/// C8: the step is answered as if its owner held only if it holds by the grant of that fence.
+/// C8: the step is answered as if its owner held only if it holds by a grant of that fence. A break frees those that hold by it (C3).
 pub(crate) fn as_believed(
     step: &Step,
     before: &LockState,
@@ -74,7 +71,7 @@ pub(crate) fn as_believed(
             let held = matches!(outcome.reply, Reply::Held(_));
             prop_assert_eq!(held, holds(after, owner) && is_believed(step, after), "C8");
             if !held && holds(before, owner) {
-                prop_assert_eq!(&after.holders, &before.holders, "C8");
+                prop_assert_eq!(hold(after, owner), hold(before, owner), "C8");
             }
         }
         Step::Release {
@@ -93,13 +90,24 @@ pub(crate) fn as_believed(
             prop_assert!(stays || !holds(after, owner), "lets go in any case");
             prop_assert!(!waits(after, owner));
         }
+        Step::Break { fence } => {
+            let named = |holder: &Holder| holder.fences.contains(*fence);
+            let is_freed = before.holders.iter().any(named);
+            prop_assert_eq!(outcome.reply == Reply::Released, is_freed, "C3");
+            prop_assert!(!after.holders.iter().any(named), "C3");
+        }
         _ => {}
     }
     Ok(())
 }
 
+pub(crate) fn hold<'a>(state: &'a LockState, owner: &Owner) -> Option<&'a Holder> {
+    let mut holders = state.holders.iter();
+    holders.find(|holder| holder.owner == *owner)
+}
+
 pub(crate) fn holds(state: &LockState, owner: &Owner) -> bool {
-    state.holders.iter().any(|holder| holder.owner == *owner)
+    hold(state, owner).is_some()
 }
 
 pub(crate) fn waits(state: &LockState, owner: &Owner) -> bool {

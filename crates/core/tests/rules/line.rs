@@ -212,7 +212,7 @@ fn a_silent_waiter_in_front_does_not_count_behind_a_holder() {
     );
     let outcome = stage.step(&asks("cid"));
     assert_eq!(ahead(&outcome.reply).0, 0);
-    assert_eq!(outcome.wanted, Some(owner("ann")), "the holder hears of it");
+    assert_eq!(outcome.wanted, [owner("ann")], "the holder hears of it");
     assert_eq!(stage.queue(), ["cid"]);
 }
 

@@ -9,9 +9,10 @@ use leasehold_core::{
 };
 use proptest::prelude::*;
 
-use crate::believed::{as_believed, holds, is_believed, waits};
+use crate::believed::{as_believed, hold, holds, is_believed, waits};
 use crate::clients::Clients;
 use crate::events::{Ask, Event, OWNERS};
+use crate::grants::{Grant, admit_each_other, admits, fences_rise, grants, slots_differ};
 
 pub(crate) struct Run {
     pub(crate) world: World,
@@ -58,8 +59,10 @@ impl Run {
                 let ends = self
                     .state()
                     .holders
-                    .first()
-                    .map_or(0, |holder| holder.expires_at_ms);
+                    .iter()
+                    .map(|holder| holder.expires_at_ms)
+                    .min()
+                    .unwrap_or(0);
                 self.pass((ends + beyond).saturating_sub(self.now.millis()) * 1_000);
             }
             Event::PassSilent(beyond) => {
@@ -87,28 +90,42 @@ impl Run {
 
     pub(crate) fn step(&self, ask: Ask, owner: Owner) -> Step {
         match ask {
-            Ask::Acquire(ms, block, wait) => Step::Acquire {
+            Ask::Acquire(mode, ms, block, wait) => Step::Acquire {
+                mode: self.mode_of(&owner).unwrap_or(mode),
                 owner,
-                mode: Mode::Exclusive,
                 ttl: ttl(ms),
                 block: Block::nearest(block),
                 wait: wait.map(|listening| Wait { listening }),
             },
             Ask::Extend(ms, believed) => Step::Extend {
-                owner,
                 ttl: ttl(ms),
-                fence: believed.fence(&self.state()),
+                fence: believed.fence(&self.state(), &owner),
+                owner,
             },
             Ask::Release(keep, believed) => Step::Release {
-                owner,
                 keep: keep.map(ttl),
-                fence: believed.fence(&self.state()),
+                fence: believed.fence(&self.state(), &owner),
+                owner,
             },
-            Ask::Break(right) => Step::Break {
-                fence: self.issued.filter(|_| right).unwrap_or(Fence::new(1)),
-            },
+            Ask::Break(right) => {
+                let state = self.state();
+                let of_hold = hold(&state, &owner).map(|hold| hold.fences.last());
+                let fence = of_hold.or(self.issued).filter(|_| right);
+                Step::Break {
+                    fence: fence.unwrap_or(Fence::new(1)),
+                }
+            }
             Ask::Inspect => Step::Inspect,
         }
+    }
+
+    /// A request keeps its mode: a retry is the same request.
+    fn mode_of(&self, owner: &Owner) -> Option<Mode> {
+        let LockState { holders, queue, .. } = self.state();
+        let held = holders.iter().map(|holder| (&holder.owner, holder.mode));
+        let asked = queue.iter().map(|waiter| (&waiter.owner, waiter.mode));
+        let mut all = held.chain(asked);
+        all.find_map(|(other, mode)| (other == owner).then_some(mode))
     }
 
     pub(crate) fn takes(&mut self, step: &Step) -> Result<(), TestCaseError> {
@@ -125,23 +142,28 @@ impl Run {
             prop_assert_eq!(&after, &kept, "inspect changes nothing");
             return Ok(());
         }
-        self.one_holder(&before, &outcome, &after)?;
+        self.none_left(&before, &outcome, &after)?;
+        let all = grants(step, &before, &outcome, &after);
+        admit_each_other(&all, &before, &after)?;
+        slots_differ(&all, &before, &after)?;
         holds_stay(step, &before, &after)?;
         as_believed(step, &before, &outcome, &after)?;
-        self.in_order(step, &before, &outcome, &after)?;
-        self.fences_rise(step, &before, &outcome, &after)?;
+        self.in_order(step, &before, (&outcome, &all), &after)?;
+        self.issued = fences_rise(step, &all, self.issued, &before, &after)?;
+        prop_assert_eq!(self.world.counter.0, self.issued, "C2");
+        told_what_is_held(step, &before, &outcome, &after)?;
+        told_who_holds(step, &outcome, &after)?;
         self.may_be_repeated(step, &outcome, &after)?;
         self.claim_window(step, &outcome)
     }
 
-    /// C1 and C6, and that no owner is in two places.
-    fn one_holder(
+    /// C6, and that no owner is in two places.
+    fn none_left(
         &self,
         before: &LockState,
         outcome: &Outcome,
         after: &LockState,
     ) -> Result<(), TestCaseError> {
-        prop_assert!(after.holders.len() <= 1, "C1");
         prop_assert!(
             after
                 .holders
@@ -154,8 +176,9 @@ impl Run {
             "C3: a hold ends with its process, unless it is kept"
         );
         let passed_over = |waiter| self.clients.passed_over(waiter, self.now);
+        let first = after.queue.iter().find(|waiter| !passed_over(waiter));
         prop_assert!(
-            !after.holders.is_empty() || after.queue.iter().all(passed_over),
+            first.is_none_or(|first| !admits(first.mode, &after.holders)),
             "C6"
         );
         for (at, waiter) in after.queue.iter().enumerate() {
@@ -181,31 +204,34 @@ impl Run {
         Ok(())
     }
 
-    /// C4: the granted waiter was before all others that can be told, and all living waiters keep their order.
+    /// C4: the granted waiters were before all others that can be told, whatever their modes, and all living waiters keep their order.
     fn in_order(
         &self,
         step: &Step,
         before: &LockState,
-        outcome: &Outcome,
+        (outcome, granted): (&Outcome, &[Grant]),
         after: &LockState,
     ) -> Result<(), TestCaseError> {
-        let mut granted: Vec<&Owner> = outcome.wakes.iter().map(|wake| &wake.owner).collect();
-        if let (Step::Acquire { owner, .. }, Reply::Held(_)) = (step, &outcome.reply)
-            && !holds(before, owner)
-        {
-            granted.push(owner);
-        }
-        let mut alive = before.queue.iter().filter(|waiter| {
+        let is_granted = |owner: &Owner| granted.iter().any(|grant| grant.owner == owner);
+        let leaves = |owner: &Owner| {
+            let releases = matches!(step, Step::Release { .. });
+            releases && asker(step) == Some(owner) && !is_granted(owner)
+        };
+        let able = before.queue.iter().filter(|waiter| {
             asker(step) == Some(&waiter.owner) && matches!(step, Step::Acquire { .. })
-                || self.clients.able(waiter, self.now)
+                || self.clients.able(waiter, self.now) && !leaves(&waiter.owner)
         });
-        let mut next = alive.next();
-        for owner in granted {
-            if let Some(waiter) = next {
-                prop_assert_eq!(&waiter.owner, owner, "C4");
-            }
-            next = alive.next();
+        let mut able = able.map(|waiter| &waiter.owner);
+        for grant in granted {
+            // Who did not wait comes last.
+            let next = grant.waited.then_some(grant.owner);
+            prop_assert_eq!(able.next(), next, "C4");
         }
+        let caller = asker(step).filter(|_| matches!(step, Step::Acquire { .. }));
+        let woken = granted.iter().map(|grant| grant.owner);
+        let woken: Vec<_> = woken.filter(|owner| Some(*owner) != caller).collect();
+        let told: Vec<_> = outcome.wakes.iter().map(|wake| &wake.owner).collect();
+        prop_assert_eq!(told, woken, "C4: in this order");
         let left = |owner: &Owner| {
             asker(step) == Some(owner)
                 && matches!(step, Step::Release { .. } | Step::Acquire { .. })
@@ -237,36 +263,6 @@ impl Run {
         Ok(())
     }
 
-    /// C2, and that an extension grants nothing.
-    fn fences_rise(
-        &mut self,
-        step: &Step,
-        before: &LockState,
-        outcome: &Outcome,
-        after: &LockState,
-    ) -> Result<(), TestCaseError> {
-        for wake in &outcome.wakes {
-            prop_assert!(wake.fence > self.issued, "C2");
-            self.issued = wake.fence.map(|first| last_of(first, wake.block));
-        }
-        if let Reply::Held(held) = &outcome.reply {
-            let owner = asker(step).unwrap();
-            let fences = after.holders.first().unwrap().fences;
-            prop_assert_eq!((held.fence, held.block), (Some(fences.first), fences.block));
-            if holds(before, owner) {
-                let before = before.holders.first().unwrap();
-                prop_assert_eq!(before.fences, fences, "the same lease");
-            } else if matches!(step, Step::Extend { .. }) {
-                prop_assert!(waits(before, owner), "extend never takes a lock again");
-            } else if !waits(before, owner) {
-                prop_assert!(held.fence > self.issued, "C2");
-            }
-            self.issued = self.issued.max(Some(fences.last()));
-        }
-        prop_assert_eq!(self.world.counter.0, self.issued, "C2");
-        Ok(())
-    }
-
     /// C5: repeats the step at once.
     fn may_be_repeated(
         &self,
@@ -294,55 +290,100 @@ impl Run {
         Ok(())
     }
 
-    /// A granted waiter that stays away delays the others until the first step after the claim window.
+    /// Granted waiters that stay away delay the others until the first step after the claim window.
     fn claim_window(&self, step: &Step, outcome: &Outcome) -> Result<(), TestCaseError> {
-        let Some(wake) = outcome.wakes.last() else {
-            return Ok(());
-        };
         let mut later = self.now;
         later.clock_us += micros(CLAIM_WINDOW) + 1_000;
         // The owner that claimed it by its own step has more.
-        if asker(step) != Some(&wake.owner) {
+        let wakes = outcome.wakes.iter().map(|wake| &wake.owner);
+        for woken in wakes.filter(|owner| asker(step) != Some(*owner)) {
             let mut world = self.world.clone();
-            let other = self
-                .owners
-                .iter()
-                .find(|owner| **owner != wake.owner)
-                .unwrap();
+            let other = self.owners.iter().find(|owner| *owner != woken).unwrap();
+            let ask = Ask::Acquire(Mode::Exclusive, 10, 1, None);
             world.apply(
                 later,
                 &self.name,
-                &self.step(Ask::Acquire(10, 1, None), other.clone()),
+                &self.step(ask, other.clone()),
                 &self.clients,
             );
-            prop_assert!(
-                world
-                    .get(&self.name)
-                    .is_none_or(|state| !holds(state, &wake.owner))
-            );
+            let state = world.get(&self.name);
+            prop_assert!(state.is_none_or(|state| !holds(state, woken)));
         }
         Ok(())
     }
 }
 
-/// C3: a holder's state is changed only by its own steps, or by a break that names its fence.
-fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), TestCaseError> {
-    let Some(holder) = before.holders.first() else {
-        return Ok(());
-    };
-    let named = matches!(step, Step::Break { fence } if holder.fences.contains(*fence));
-    if asker(step) != Some(&holder.owner) && !named {
-        prop_assert_eq!(after.holders.first(), Some(holder), "C3");
-    } else if !matches!(step, Step::Release { keep: None, .. } | Step::Break { .. })
-        && is_believed(step, before)
-    {
-        prop_assert!(holds(after, &holder.owner), "C3");
+/// A reply *held* tells of the owner's hold, which an extension never makes. A wake tells of a hold, too.
+fn told_what_is_held(
+    step: &Step,
+    before: &LockState,
+    outcome: &Outcome,
+    after: &LockState,
+) -> Result<(), TestCaseError> {
+    for wake in &outcome.wakes {
+        // Who releases may be granted the lock first.
+        let leaves = matches!(step, Step::Release { .. }) && asker(step) == Some(&wake.owner);
+        prop_assert!(leaves || holds(after, &wake.owner), "told of a hold");
+        if let Some(hold) = hold(after, &wake.owner) {
+            let told = (wake.fence, wake.block, wake.slot);
+            let Fences { first, block } = hold.fences;
+            prop_assert_eq!(told, (Some(first), block, hold.slot));
+        }
+    }
+    if let Reply::Held(held) = &outcome.reply {
+        let owner = asker(step).unwrap();
+        let now = hold(after, owner).unwrap();
+        let Fences { first, block } = now.fences;
+        let told = (held.fence, held.block, held.slot);
+        prop_assert_eq!(told, (Some(first), block, now.slot));
+        if let Some(was) = hold(before, owner) {
+            let same = (was.fences, was.slot) == (now.fences, now.slot);
+            prop_assert!(same, "the same lease");
+        } else if matches!(step, Step::Extend { .. }) {
+            prop_assert!(waits(before, owner), "extend never takes a lock again");
+        }
     }
     Ok(())
 }
 
-fn last_of(first: Fence, block: Block) -> Fence {
-    Fences { first, block }.last()
+/// A refusal shows the holder whose end it waits for: the first of the slots, the last of others. The first in line asks each client that
+/// holds to give way.
+fn told_who_holds(step: &Step, outcome: &Outcome, after: &LockState) -> Result<(), TestCaseError> {
+    let holders = &after.holders;
+    let mut wanted = Vec::new();
+    if let (Step::Acquire { mode, wait, .. }, Reply::Busy(busy)) = (step, &outcome.reply) {
+        let shown = holders.iter().find(|it| busy.holder.is(&it.owner)).unwrap();
+        let ends = holders.iter().map(|holder| holder.expires_at_ms);
+        let are_slots = matches!(mode, Mode::Slot(_)) && shown.slot.is_some();
+        let end = if are_slots { ends.min() } else { ends.max() };
+        prop_assert_eq!(Some(shown.expires_at_ms), end);
+        prop_assert_eq!(usize::try_from(busy.others).unwrap(), holders.len() - 1);
+        if wait.is_some() && busy.ahead == 0 {
+            wanted.extend(holders.iter().map(|holder| holder.owner.client()));
+            wanted.sort_unstable();
+            wanted.dedup();
+        }
+    }
+    prop_assert!(outcome.wanted.iter().all(|owner| holds(after, owner)));
+    let mut told: Vec<_> = outcome.wanted.iter().map(Owner::client).collect();
+    told.sort_unstable();
+    prop_assert_eq!(told, wanted, "once each");
+    Ok(())
+}
+
+/// C3: the state of each holder is changed only by its own steps, or by a break that names its fence.
+fn holds_stay(step: &Step, before: &LockState, after: &LockState) -> Result<(), TestCaseError> {
+    for holder in &before.holders {
+        let named = matches!(step, Step::Break { fence } if holder.fences.contains(*fence));
+        if asker(step) != Some(&holder.owner) && !named {
+            prop_assert_eq!(hold(after, &holder.owner), Some(holder), "C3");
+        } else if !matches!(step, Step::Release { keep: None, .. } | Step::Break { .. })
+            && is_believed(step, before)
+        {
+            prop_assert!(holds(after, &holder.owner), "C3");
+        }
+    }
+    Ok(())
 }
 
 fn asker(step: &Step) -> Option<&Owner> {

@@ -45,6 +45,13 @@ impl Stage {
         queue.map(|waiter| waiter.owner.note()).collect()
     }
 
+    /// The holders, in the order of their grants.
+    pub(crate) fn holders(&self) -> Vec<String> {
+        let lock = self.world.get(&self.name);
+        let holders = lock.into_iter().flat_map(|lock| &lock.holders);
+        holders.map(|holder| holder.owner.note()).collect()
+    }
+
     pub(crate) fn is_held_by_another_program(&mut self) {
         self.world.entry(&self.name).foreign = Some(Foreign {
             kind: "string".into(),
@@ -61,6 +68,18 @@ impl Stage {
     pub(crate) fn acquires(&mut self, who: &str, ms: u64, waits: bool) -> Reply {
         let wait = waits.then_some(Wait { listening: true });
         self.step(&acquire(who, ms, Block::ONE, wait)).reply
+    }
+
+    /// A request in this mode that waits.
+    pub(crate) fn waits_in(&mut self, mode: Mode, who: &str, ms: u64) -> Outcome {
+        let wait = Some(Wait { listening: true });
+        self.step(&acquire_in(mode, owner(who), ms, wait))
+    }
+
+    /// A request in this mode that does not wait.
+    pub(crate) fn tries_in(&mut self, mode: Mode, who: &str) -> Reply {
+        let step = acquire_in(mode, owner(who), 30_000, None);
+        self.step(&step).reply
     }
 
     pub(crate) fn extends(&mut self, who: &str, ms: u64) -> Reply {
@@ -117,6 +136,16 @@ pub(crate) fn acquire(who: &str, ms: u64, block: Block, wait: Option<Wait>) -> S
     }
 }
 
+pub(crate) fn acquire_in(mode: Mode, owner: Owner, ms: u64, wait: Option<Wait>) -> Step {
+    Step::Acquire {
+        owner,
+        mode,
+        ttl: ttl(ms),
+        block: Block::ONE,
+        wait,
+    }
+}
+
 pub(crate) fn owner(who: &str) -> Owner {
     let number = who
         .bytes()
@@ -130,6 +159,34 @@ pub(crate) fn fence(reply: &Reply) -> Fence {
         Reply::Held(held) => held.fence.unwrap(),
         other => panic!("expected a lease, got {other:?}"),
     }
+}
+
+/// The number of the slot.
+#[track_caller]
+pub(crate) fn slot(reply: &Reply) -> u16 {
+    match reply {
+        Reply::Held(held) => held.slot.unwrap(),
+        other => panic!("expected a slot, got {other:?}"),
+    }
+}
+
+/// Whose end a refused request waits for, how many others hold, and when to ask again.
+#[track_caller]
+pub(crate) fn behind(reply: &Reply) -> (String, u32, u64) {
+    let Reply::Busy(busy) = reply else {
+        panic!("expected busy, got {reply:?}")
+    };
+    let HolderIdentity::Owner(holder) = &busy.holder.who else {
+        panic!("expected an owner, got {busy:?}")
+    };
+    let poll_after = u64::try_from(busy.poll_after.as_millis()).unwrap();
+    (holder.note(), busy.others, poll_after)
+}
+
+/// Who was woken, in this order.
+pub(crate) fn woken(outcome: &Outcome) -> Vec<String> {
+    let wakes = outcome.wakes.iter();
+    wakes.map(|wake| wake.owner.note()).collect()
 }
 
 #[track_caller]

@@ -167,7 +167,7 @@ fn the_holder_is_told_each_time_the_first_in_line_asks() {
         ("bob", waits, Some("ann")),
     ] {
         let asked = stage.step(&acquire(who, 30_000, Block::ONE, wait));
-        assert_eq!(asked.wanted, wanted.map(owner));
+        assert_eq!(asked.wanted, Vec::from_iter(wanted.map(owner)));
     }
 }
 

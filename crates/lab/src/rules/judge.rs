@@ -2,11 +2,11 @@
 //! compute what it should do.
 
 use std::ops::ControlFlow;
-use std::slice;
 
 use leasehold_core::{
-    Block, Busy, CLAIM_WINDOW, Counter, Fence, Fences, Holder, HolderIdentity, LockState, Outcome,
-    Owner, Presence, Reply, Snapshot, Step, UNHEARD_GRACE, UnknownPresence, Waiter, Wake, World,
+    Block, Busy, CLAIM_WINDOW, ClientId, Counter, Fence, Fences, Holder, HolderIdentity, LockState,
+    Mode, Outcome, Owner, Presence, Reply, Snapshot, Step, UNHEARD_GRACE, UnknownPresence, Waiter,
+    Wake, World,
 };
 
 use super::model::{Lock, LockModel, TICK_MS};
@@ -24,6 +24,17 @@ pub(super) enum Rule {
     FreeQueue = 1 << 5,
     Answers = 1 << 6,
     Told = 1 << 7,
+    Slots = 1 << 8,
+}
+
+/// A grant, as it was told.
+struct Grant<'a> {
+    /// Its place in the line before the step; behind all for an owner that did not wait.
+    place: usize,
+    owner: &'a Owner,
+    mode: Mode,
+    fences: Option<Fences>,
+    slot: Option<u16>,
 }
 
 /// A step that the store took, and took again at the same moment.
@@ -71,20 +82,22 @@ impl<'a> Taken<'a> {
             foreign,
             queue,
         } = &self.after;
-        let is_free = holders.is_empty() && foreign.is_none();
-        let one_holds = holders.len() <= 1 && (holders.is_empty() || foreign.is_none());
-        let is_left = !queue.iter().all(|waiter| self.passes_over(waiter));
-        let (fences_rise, issued) = self.fences_rise(issued);
+        let grants = self.grants();
+        let one_program = holders.is_empty() || foreign.is_none();
+        let first = queue.iter().find(|waiter| !self.passes_over(waiter));
+        let is_left = foreign.is_none() && first.is_some_and(|first| admits(first.mode, holders));
+        let (fences_rise, issued) = self.fences_rise(&grants, issued);
         let checks = [
-            (Rule::Holders, one_holds),
+            (
+                Rule::Holders,
+                one_program && self.all_admit_each_other(&grants),
+            ),
+            (Rule::Slots, self.slots_differ(&grants)),
             (Rule::Fences, fences_rise),
             (Rule::Strangers, self.only_its_owner_changes_a_hold()),
             (Rule::Order, self.is_in_order()),
             (Rule::Repeats, self.may_be_repeated()),
-            (
-                Rule::FreeQueue,
-                *self.step == Step::Inspect || !is_free || !is_left,
-            ),
+            (Rule::FreeQueue, *self.step == Step::Inspect || !is_left),
             (Rule::Answers, self.answer_is_true()),
             (Rule::Told, self.all_are_told()),
         ];
@@ -110,38 +123,134 @@ impl<'a> Taken<'a> {
         !self.is_dead(waiter) && !self.is_able(waiter) && is_brief
     }
 
-    /// C2: each grant draws fences above all earlier ones, and the counter becomes the last of them; other steps leave it.
-    fn fences_rise(&self, issued: u64) -> (bool, u64) {
-        let (before, after) = (&self.before, &self.after);
-        let (mut highest, mut newest, mut risen) = (issued, None, true);
-        let mut draws = |fences: Option<Fences>| {
-            risen &= fences.is_some_and(|fences| fences.first.get() > highest);
-            highest = fences.map_or(highest, |fences| fences.last().get().max(highest));
-            newest = fences;
-        };
+    /// The grants of the step, first in line first.
+    fn grants(&self) -> Vec<Grant<'_>> {
+        let before = &self.before;
+        let mut grants = Vec::new();
         for wake in &self.first.wakes {
-            draws(fences_of(wake.fence, wake.block));
+            // A wake of who did not wait violates another rule.
+            let waiter = place(before, &wake.owner).map(|place| (place, &before.queue[place]));
+            grants.extend(waiter.map(|(place, waiter)| Grant {
+                place,
+                owner: &wake.owner,
+                mode: waiter.mode,
+                fences: fences_of(wake.fence, wake.block),
+                slot: wake.slot,
+            }));
         }
-        // A reply *held* names the holder's fences, and a new holder has the fences that were drawn last.
-        let told = match &self.first.reply {
-            Reply::Held(held) => Some(fences_of(held.fence, held.block)),
-            _ => None,
-        };
-        if let (Step::Acquire { owner, .. }, Some(told)) = (self.step, told)
+        if let (Step::Acquire { owner, mode, .. }, Reply::Held(held)) =
+            (self.step, &self.first.reply)
             && !holds(before, owner)
         {
-            draws(told);
+            grants.push(Grant {
+                place: place(before, owner).unwrap_or(usize::MAX),
+                owner,
+                mode: *mode,
+                fences: fences_of(held.fence, held.block),
+                slot: held.slot,
+            });
         }
+        grants.sort_by_key(|grant| grant.place);
+        grants
+    }
+
+    /// C1: the holders admit each other, and each was admitted beside those before it that are there still.
+    fn all_admit_each_other(&self, grants: &[Grant<'_>]) -> bool {
+        let after = &self.after.holders;
+        let alone = after.iter().all(|holder| holder.mode == Mode::Shared);
+        let slots = after.iter().all(|holder| holder.slot.is_some());
+        let mut held = self.before.holders.clone();
+        held.retain(|holder| holds(&self.after, &holder.owner));
+        let mut each = grants.iter().map(|grant| {
+            let is_admitted = admits(grant.mode, &held);
+            held.extend(hold(&self.after, grant.owner).cloned());
+            is_admitted
+        });
+        (after.len() <= 1 || alone || slots) && each.all(|is_admitted| is_admitted)
+    }
+
+    /// C9: the numbers differ and are within the limit, and a grant has the smallest that was free. A step that ends a hold grants before
+    /// that and after it.
+    fn slots_differ(&self, grants: &[Grant<'_>]) -> bool {
+        let numbers = |lock: &LockState| -> Vec<_> {
+            let holders = lock.holders.iter();
+            holders.map(|holder| (holder.mode, holder.slot)).collect()
+        };
+        let all = numbers(&self.after);
+        let each_fits = all.iter().enumerate().all(|(at, slot)| match slot {
+            (Mode::Slot(of), Some(number)) => {
+                let mut others = all[at + 1..].iter();
+                (1..=of.get()).contains(number) && others.all(|other| other.1 != slot.1)
+            }
+            (mode, number) => !matches!(mode, Mode::Slot(_)) && number.is_none(),
+        });
+        let is_free = |taken: &[Option<u16>], number: u16| {
+            !taken.contains(&Some(number)) && (1..number).all(|less| taken.contains(&Some(less)))
+        };
+        let (mut ever, mut held) = (Vec::new(), Vec::new());
+        for holder in &self.before.holders {
+            ever.push(holder.slot);
+            held.extend(holds(&self.after, &holder.owner).then_some(holder.slot));
+        }
+        let mut each = grants.iter().map(|grant| {
+            let is_smallest =
+                (grant.slot).is_none_or(|number| is_free(&ever, number) || is_free(&held, number));
+            ever.push(grant.slot);
+            held.extend(hold(&self.after, grant.owner).map(|holder| holder.slot));
+            is_smallest
+        });
+        each_fits && each.all(|is_smallest| is_smallest)
+    }
+
+    /// C2: each grant draws fences above all earlier ones, unless it joins a phase of readers; the counter becomes the last of them; other
+    /// steps leave it.
+    fn fences_rise(&self, grants: &[Grant<'_>], issued: u64) -> (bool, u64) {
+        let after = &self.after;
+        let mut readers = self.before.holders.iter();
+        let reader = readers.find(|holder| holder.mode == Mode::Shared);
+        let mut phase = reader.map(|reader| reader.fences);
+        // A break ends a phase before it lets in others.
+        phase.take_if(|phase| matches!(self.step, Step::Break { fence } if phase.contains(*fence)));
+        let (mut highest, mut newest, mut risen) = (issued, None, true);
+        for Grant { mode, fences, .. } in grants {
+            if *mode == Mode::Shared && phase.is_some() {
+                risen &= *fences == phase;
+                continue;
+            }
+            risen &= fences.is_some_and(|fences| fences.first.get() > highest);
+            highest = fences.map_or(highest, |fences| fences.last().get().max(highest));
+            newest = *fences;
+            phase = fences.filter(|_| *mode == Mode::Shared);
+        }
+        // A new holder has the fences that its grant told, and a reply *held* names the holder's.
+        let mut is_told = after.holders.iter().map(|holder| {
+            let mut told = grants.iter().filter(|grant| *grant.owner == holder.owner);
+            let is_news = !holds(&self.before, &holder.owner);
+            told.next_back().map_or(!is_news, |grant| {
+                grant.fences == Some(holder.fences) && grant.slot == holder.slot
+            })
+        });
+        let its_own = match (self.step, &self.first.reply) {
+            (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, Reply::Held(held)) => {
+                let told = (fences_of(held.fence, held.block), held.slot);
+                hold(after, owner).is_some_and(|it| told == (Some(it.fences), it.slot))
+            }
+            _ => true,
+        };
+        let one_phase = after.holders.windows(2).all(|pair| {
+            let is_shared = pair[0].mode == Mode::Shared;
+            !is_shared || pair[0].fences == pair[1].fences
+        });
         let [was, is, _] = self.counters;
         let expected = newest.map_or(was, |newest| Counter(Some(newest.last())));
-        let its_own = after.holders.iter().all(|holder| {
-            let is_news = !holds(before, &holder.owner);
-            told.is_none_or(|told| told == Some(holder.fences))
-                && (!is_news || newest == Some(holder.fences))
-        });
         let is_counted = is == expected;
         (
-            risen && its_own && is_counted && self.draws_what_was_asked(),
+            risen
+                && is_told.all(|is_so| is_so)
+                && its_own
+                && one_phase
+                && is_counted
+                && self.draws_what_was_asked(),
             highest,
         )
     }
@@ -152,11 +261,16 @@ impl<'a> Taken<'a> {
         let waits = |owner: &Owner| {
             let mut queue = before.queue.iter();
             let waiter = queue.find(|waiter| waiter.owner == *owner);
-            waiter.map(|waiter| waiter.block)
+            waiter.map(|waiter| as_drawn(waiter.mode, waiter.block))
         };
         let as_asked = match (self.step, &self.first.reply) {
-            (Step::Acquire { owner, block, .. }, Reply::Held(held)) => {
-                let asked = waits(owner).unwrap_or(*block);
+            (
+                Step::Acquire {
+                    owner, mode, block, ..
+                },
+                Reply::Held(held),
+            ) => {
+                let asked = waits(owner).unwrap_or(as_drawn(*mode, *block));
                 holds(before, owner) || held.block == asked
             }
             _ => true,
@@ -165,7 +279,7 @@ impl<'a> Taken<'a> {
         as_asked && wakes.all(|wake| waits(&wake.owner) == Some(wake.block))
     }
 
-    /// C3: a hold changes by its owner's step, by a break that names its fence, or because its process is gone. Its fences stay.
+    /// C3: a hold changes by its owner's step, by a break that names its fence, or because its process is gone. Its fences and its slot stay.
     fn only_its_owner_changes_a_hold(&self) -> bool {
         let (before, after) = (&self.before, &self.after);
         let (by, may_end) = match self.step {
@@ -174,30 +288,27 @@ impl<'a> Taken<'a> {
                 (Some(owner), keep.is_none() || !is_under(self.step, before))
             }
             Step::GiveBack { owner, .. } => (Some(owner), true),
-            Step::Break { fence } => {
-                let mut holders = before.holders.iter();
-                (None, holders.any(|holder| holder.fences.contains(*fence)))
-            }
             // No client of this model proposes.
-            Step::Propose(_) | Step::Inspect => (None, false),
+            Step::Break { .. } | Step::Propose(_) | Step::Inspect => (None, false),
         };
         before.holders.iter().all(|holder| {
             let is_own = by == Some(&holder.owner);
             let same = after.holders.contains(holder);
             let mut now = after.holders.iter().filter(|now| now.owner == holder.owner);
             let stays = holds(after, &holder.owner);
-            let keeps_fences = now.all(|now| now.fences == holder.fences);
+            let keeps_fences = now.all(|now| {
+                (now.fences, now.slot, now.mode) == (holder.fences, holder.slot, holder.mode)
+            });
+            let named =
+                matches!(self.step, Step::Break { fence } if holder.fences.contains(*fence));
             let gone = !holder.kept && self.presence.holder_gone(&holder.owner);
-            let may = same
-                || gone
-                || (is_own && (stays || may_end))
-                || (by.is_none() && may_end && !stays);
+            let may = same || gone || (is_own && (stays || may_end)) || (named && !stays);
             may && keeps_fences
         })
     }
 
-    /// C4: the new holder was the first waiter that can be told, or asked just now. No living waiter leaves the queue without a
-    /// request, and none overtakes.
+    /// C4: the new holders were the first waiters that can be told, or asked just now behind all of them. No living waiter leaves the queue
+    /// without a request, and none overtakes, whatever its mode.
     fn is_in_order(&self) -> bool {
         let (before, after) = (&self.before, &self.after);
         let (by, asks) = match self.step {
@@ -206,12 +317,17 @@ impl<'a> Taken<'a> {
             _ => (None, None),
         };
         let is_news = |owner: &Owner| holds(after, owner) && !holds(before, owner);
-        let first = before
+        let last = before
             .queue
             .iter()
-            .position(|waiter| is_news(&waiter.owner));
-        let someone = after.holders.iter().any(|holder| is_news(&holder.owner));
-        let until = first.unwrap_or(if someone { before.queue.len() } else { 0 });
+            .rposition(|waiter| is_news(&waiter.owner));
+        let mut holders = after.holders.iter().map(|holder| &holder.owner);
+        let new = holders.any(|owner| is_news(owner) && place(before, owner).is_none());
+        let until = if new {
+            before.queue.len()
+        } else {
+            last.unwrap_or(0)
+        };
         let mut places = Vec::new();
         for (at, waiter) in before.queue.iter().enumerate() {
             let may_go = self.is_dead(waiter) || by == Some(&waiter.owner);
@@ -259,12 +375,13 @@ impl<'a> Taken<'a> {
                     None => Some(after.queue.len()),
                 };
                 let stays = wait.is_none() || outlives_its_next_poll(after, owner, busy.poll_after);
-                !holds(after, owner) && asked == usize::try_from(busy.ahead).ok() && stays
+                let is_placed = asked == usize::try_from(busy.ahead).ok();
+                !holds(after, owner) && is_placed && stays && shows_a_holder(busy, after)
             }
             (Step::Release { owner, keep, .. }, Reply::Released) => {
                 let kept = keep.is_some_and(|keep| {
                     holds_until(after, owner, NOW.millis() + keep.millis())
-                        && after.holders.iter().all(|holder| holder.kept)
+                        && hold(after, owner).is_some_and(|holder| holder.kept)
                 });
                 self.had_what_it_believes(owner) && (kept || is_left(owner))
             }
@@ -274,14 +391,14 @@ impl<'a> Taken<'a> {
                 is_left(owner) && !held
             }
             (Step::Extend { owner, .. }, Reply::NotHeld(_)) => {
-                let untouched = !holds(before, owner) || after.holders == before.holders;
+                let untouched = !holds(before, owner) || hold(after, owner) == hold(before, owner);
                 untouched && !(holds(after, owner) && is_under(self.step, after))
             }
-            (Step::Break { .. }, Reply::Released) => {
-                let old = |holder| before.holders.contains(holder);
-                !before.holders.is_empty() && !after.holders.iter().any(old)
+            (Step::Break { fence }, reply @ (Reply::Released | Reply::NotHeld(_))) => {
+                let named = |holder: &Holder| holder.fences.contains(*fence);
+                let is_freed = before.holders.iter().any(named);
+                is_freed == (*reply == Reply::Released) && !after.holders.iter().any(named)
             }
-            (Step::Break { .. }, Reply::NotHeld(_)) => true,
             (Step::Inspect, Reply::Seen(seen)) => after == before && shows_who_holds(seen, after),
             _ => false,
         }
@@ -297,25 +414,28 @@ impl<'a> Taken<'a> {
             _ => None,
         };
         let was_queued = |wake: &Wake| place(before, &wake.owner).is_some();
-        let is_told = |owner: &Owner| {
-            outcome
-                .wakes
-                .last()
-                .is_some_and(|wake| wake.owner == *owner)
-        };
+        let is_told = |owner: &Owner| outcome.wakes.iter().any(|wake| wake.owner == *owner);
         let mut given = after.holders.iter().map(|holder| &holder.owner);
-        let wanted = match (self.step, &outcome.reply) {
-            (Step::Acquire { wait: Some(_), .. }, Reply::Busy(busy)) if busy.ahead == 0 => {
-                match &busy.holder.who {
-                    HolderIdentity::Owner(holder) => slice::from_ref(holder),
-                    HolderIdentity::Foreign { .. } => &[],
-                }
-            }
-            _ => &[],
+        // One holder of each client.
+        let clients = |owners: &mut dyn Iterator<Item = &Owner>| -> Vec<ClientId> {
+            let mut clients: Vec<_> = owners.map(Owner::client).collect();
+            clients.sort_unstable();
+            clients
         };
+        let mut wanted = match (self.step, &outcome.reply) {
+            (Step::Acquire { wait: Some(_), .. }, Reply::Busy(busy))
+                if busy.ahead == 0 && after.foreign.is_none() =>
+            {
+                clients(&mut after.holders.iter().map(|holder| &holder.owner))
+            }
+            _ => vec![],
+        };
+        wanted.dedup();
+        let holds_now = |owner: &Owner| holds(after, owner);
         outcome.wakes.iter().all(was_queued)
             && given.all(|owner| holds(before, owner) || asked == Some(owner) || is_told(owner))
-            && outcome.wanted == wanted
+            && outcome.wanted.iter().all(holds_now)
+            && clients(&mut outcome.wanted.iter()) == wanted
             && outcome.first.as_ref() == self.first_to_tell(asked)
     }
 
@@ -344,9 +464,52 @@ impl<'a> Taken<'a> {
     }
 }
 
+/// The hold of this owner.
+fn hold<'a>(lock: &'a LockState, owner: &Owner) -> Option<&'a Holder> {
+    let mut holders = lock.holders.iter();
+    holders.find(|holder| holder.owner == *owner)
+}
+
 /// Whether this owner holds the lock.
 fn holds(lock: &LockState, owner: &Owner) -> bool {
-    lock.holders.iter().any(|holder| holder.owner == *owner)
+    hold(lock, owner).is_some()
+}
+
+/// Whether a request of this mode is admitted beside these holders (C1), in words other than core's.
+pub(super) fn admits(mode: Mode, holders: &[Holder]) -> bool {
+    let (mut readers, mut slots) = (0, 0);
+    for holder in holders {
+        match holder.mode {
+            Mode::Exclusive => return false,
+            Mode::Shared => readers += 1,
+            Mode::Slot(_) => slots += 1,
+        }
+    }
+    match mode {
+        Mode::Exclusive => readers + slots == 0,
+        Mode::Shared => slots == 0,
+        Mode::Slot(of) => readers == 0 && slots < of.get(),
+    }
+}
+
+/// How many fences are drawn for a request of so many: a phase of readers has one.
+fn as_drawn(mode: Mode, block: Block) -> Block {
+    if mode == Mode::Shared {
+        Block::ONE
+    } else {
+        block
+    }
+}
+
+/// A refusal shows who holds, and counts the others.
+fn shows_a_holder(busy: &Busy, lock: &LockState) -> bool {
+    match &busy.holder.who {
+        HolderIdentity::Foreign { .. } => lock.foreign.is_some() && busy.others == 0,
+        HolderIdentity::Owner(owner) => {
+            let all = usize::try_from(busy.others).map(|others| others + 1);
+            holds(lock, owner) && all == Ok(lock.holders.len())
+        }
+    }
 }
 
 /// Whether a client holds by a grant of its fences, until its own deadline or longer.
@@ -368,16 +531,13 @@ fn fences_of(first: Option<Fence>, block: Block) -> Option<Fences> {
     first.map(|first| Fences { first, block })
 }
 
-/// Whether the fence that a step names, if any, belongs to the holder's grant (C8).
+/// Whether the fence that a step names, if any, belongs to the grant by which its owner holds (C8).
 fn is_under(step: &Step, lock: &LockState) -> bool {
-    let (Step::Extend { fence, .. } | Step::Release { fence, .. }) = step else {
+    let (Step::Extend { owner, fence, .. } | Step::Release { owner, fence, .. }) = step else {
         return true;
     };
-    let of_holder = |fence: Fence| {
-        let mut holders = lock.holders.iter();
-        holders.all(|holder| holder.fences.contains(fence))
-    };
-    fence.is_none_or(of_holder)
+    let its = |fence| hold(lock, owner).is_none_or(|holder| holder.fences.contains(fence));
+    fence.is_none_or(its)
 }
 
 /// An inspection shows each hold by the fence of its grant, and by no other.
@@ -412,14 +572,15 @@ impl LockModel {
     pub(super) fn waits_end(&self, state: &State) -> bool {
         self.waiting(state).all(|id| {
             let (ms, first) = self.alone(state, id);
-            let Some(first) = first else {
+            let Some((first, last_ms)) = first else {
                 return ms.is_some();
             };
             // A foreign lock without a TTL has no bound.
             let Some(left) = first.holder.expires_in else {
                 return true;
             };
-            let left = millis(left);
+            // It may have to wait for all that hold.
+            let left = last_ms.saturating_sub(NOW.millis()).max(millis(left));
             let ahead = u64::from(first.ahead);
             let late: u64 = (0..=ahead).map(late).sum();
             left <= self.subject.ttl.millis()
@@ -450,8 +611,8 @@ impl LockModel {
         clients.map(|client| state.id(client))
     }
 
-    /// After how many milliseconds a waiter that polls alone holds the lock, if ever, and its first refusal.
-    fn alone(&self, state: &State, id: CallId) -> (Option<u64>, Option<Busy>) {
+    /// After how many milliseconds a waiter that polls alone holds the lock, if ever; its first refusal, and when the last hold ended then.
+    fn alone(&self, state: &State, id: CallId) -> (Option<u64>, Option<(Busy, u64)>) {
         let step = self.asks(id, RequestKind::Wait, 0);
         let (mut world, mut first) = (state.world.clone(), None);
         let subject = &self.subject;
@@ -464,7 +625,11 @@ impl LockModel {
             let pause = millis(busy.poll_after);
             let jitter = if busy.ahead == 0 { 0 } else { pause / 10 };
             let never = busy.holder.expires_in.is_none();
-            first.get_or_insert(busy);
+            let holders = world
+                .get(&subject.name)
+                .map_or(&[][..], |lock| &lock.holders);
+            let last_ms = holders.iter().map(|holder| holder.expires_at_ms).max();
+            first.get_or_insert((busy, last_ms.unwrap_or_default()));
             if never {
                 ControlFlow::Break(false)
             } else {

@@ -78,8 +78,12 @@ impl Subject for Lock {
         let tick = TICK.as_secs();
         let faults = setup.faults.iter().map(|fault| fault.words());
         let may_happen: Vec<_> = std::iter::once("pauses").chain(faults).collect();
+        let modes = match setup.modes {
+            [] => String::new(),
+            modes => format!(" in the modes {}", modes.join(", ")),
+        };
         format!(
-            "{} clients that {}; any number of acquisitions, retries and polls each, without an end; TTL {} s in ticks of \
+            "{} clients that {}{modes}; any number of acquisitions, retries and polls each, without an end; TTL {} s in ticks of \
              {tick} s; under way at most {}, and as many wakes; no acquisition begins {}; any number of times: {}",
             setup.clients,
             if setup.waits { "wait" } else { "try" },
@@ -99,7 +103,9 @@ impl Subject for Lock {
         State {
             world: World::default(),
             replica: None,
-            clients: vec![Client::IDLE; usize::from(model.setup.clients)],
+            clients: (0..model.setup.clients)
+                .map(|client| Client::new(model.subject.mode(client)))
+                .collect(),
             flight: Vec::new(),
             seen: None,
             issued: 0,
@@ -122,25 +128,24 @@ impl Subject for Lock {
 
     fn properties() -> Vec<Property<LockModel>> {
         properties! {
-            "R1 the store has at most one holder (C1)" kept Rule::Holders;
-            "R1b at most one client that was not robbed believes to hold the lock" always |_, state| {
-                state.believers().filter(|it| !it.robbed).count() <= 1
+            "R1 the holders in the store admit each other (C1)" kept Rule::Holders;
+            "R1b the clients that were not robbed and believe to hold the lock admit each other" always |_, state| {
+                state.believers_admit_each_other()
             };
-            "R1c of those who believe it, each has fences of its own" always |_, state| {
-                let mut fences: Vec<_> = state.believers().map(|it| it.fences).collect();
-                fences.sort_unstable();
-                fences.windows(2).all(|pair| pair[0].last < pair[1].first)
+            "R1c of those who believe it, each has fences of its own, or those of its phase" always |_, state| {
+                state.believers_have_fences()
             };
-            "R2 fences rise, and the counter is the last one (C2)" kept Rule::Fences;
+            "R2 fences rise from phase to phase, and the counter is the last one (C2)" kept Rule::Fences;
             "R3 nobody but its owner changes a hold (C3)" kept Rule::Strangers;
             "R4 whoever waits gets the lock once others stop" always LockModel::waits_end;
             "R5 a dead waiter delays by one claim window" always LockModel::dead_grants_end;
             "R6 first come, first served (C4)" kept Rule::Order;
             "R7 a step may be repeated (C5)" kept Rule::Repeats;
-            "R8 a free lock keeps no waiter (C6)" kept Rule::FreeQueue;
+            "R8 the first waiter is not admitted beside the holders (C6)" kept Rule::FreeQueue;
             "R9 whoever believes to hold it, and was not robbed, does" always holds_what_it_believes;
             "R10 what a step answers is so" kept Rule::Answers;
             "R11 who is given the lock, or is to give it up, is told" kept Rule::Told;
+            "R12 slots have different numbers, and the smallest is next (C9)" kept Rule::Slots;
         }
     }
 

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{CLAIM_WINDOW, Invalid, LockName, Now, Outcome, Presence, Step, Ttl, World};
+use leasehold_core::{
+    CLAIM_WINDOW, Invalid, LockName, Mode, Now, Outcome, Presence, Step, Ttl, World,
+};
 
 use crate::frame::{Framed, Owners, SetupOf, Turn, millis, models, worded};
 
@@ -62,6 +64,8 @@ pub(super) struct Limits {
     pub(super) clients: u8,
     /// How many ticks a lease lasts.
     pub(super) ttl: u8,
+    /// The modes in which the first clients ask; the others ask for the lock alone.
+    pub(super) modes: &'static [&'static str],
     /// Whether the clients wait for a busy lock.
     pub(super) waits: bool,
     /// How many messages may be in flight at once.
@@ -74,6 +78,7 @@ pub(super) struct Limits {
 const PLAIN: Limits = Limits {
     clients: 3,
     ttl: 2,
+    modes: &[],
     waits: true,
     in_flight: 1,
     left_over: 1,
@@ -149,6 +154,38 @@ pub(super) const MODELS: &[SetupOf<Lock>] = models! {
     "failover" { left_over: 0 }
         may [Failover]
         reaches [RolledBack, OtherGrant, RobbedBelieves, Granted];
+
+    "readers and a writer" { modes: &["shared", "shared"] }
+        may []
+        reaches [Together, HeldBack, QueueOfTwo, Granted, Claimed, Renewed, SilentPassed];
+
+    "crash of a reader" { modes: &["shared", "shared"], left_over: 0 }
+        may [Crash]
+        reaches [Together, HeldBack, CrashedHolding, CrashedWaiting, SilentPassed, Expired];
+
+    "late wakes to readers" { modes: &["shared", "shared"], left_over: 0 }
+        may [LateWake]
+        reaches [Together, HeldBack, WakeLate, HeldByWake, ClaimMissed];
+
+    "break of a phase" { modes: &["shared", "shared"], left_over: 0 }
+        may [Break]
+        reaches [Together, Broken, BreakTooLate, RobbedBelieves];
+
+    "readers cut off while a writer waits" { modes: &["shared", "shared"], ttl: 1, left_over: 0 }
+        may [Away]
+        reaches [Together, HeldBack, GonePassed, CameBack, Granted];
+
+    "break of a slot" { modes: &["slot/2", "slot/2", "slot/2"], left_over: 0 }
+        may [Break]
+        reaches [Together, Broken, BreakTooLate, Granted];
+
+    "two slots and one" { modes: &["slot/2", "slot/2", "slot/1"] }
+        may []
+        reaches [Together, HeldBack, QueueOfTwo, Granted, Claimed, Renewed];
+
+    "slots and a mutex" { modes: &["slot/2", "slot/2"], left_over: 0 }
+        may [Cancel]
+        reaches [Together, HeldBack, Cancelled, Granted];
 };
 
 /// A situation that a model must reach. The exploration counts it, so a model that explores nothing fails.
@@ -220,6 +257,10 @@ pub enum Situation {
     RolledBack,
     /// A client named a fence of such a grant, and the store replied *not held*, although the client holds by a newer grant.
     OtherGrant,
+    /// Two held at once.
+    Together,
+    /// A waiter that the holders would admit stood behind one that they would not.
+    HeldBack,
     /// A lock stayed taken after its release.
     Kept,
     /// Two clients believed to hold the lock, one of them robbed by a break or a loss of data.
@@ -234,6 +275,7 @@ pub(super) struct Lock {
     pub(super) ttl: Ttl,
     /// How many ticks a claim window lasts.
     pub(super) window: u8,
+    modes: Vec<Mode>,
     pub(super) owners: Owners,
 }
 
@@ -249,8 +291,19 @@ impl Lock {
             name: LockName::new("lab")?,
             ttl,
             window: u8::try_from(window).unwrap_or(u8::MAX),
+            modes: setup
+                .modes
+                .iter()
+                .map(|text| text.parse())
+                .collect::<Result<_, _>>()?,
             owners: Owners::new(setup.clients)?,
         })
+    }
+
+    /// The mode in which a client asks.
+    pub(super) fn mode(&self, client: u8) -> Mode {
+        let mode = self.modes.get(usize::from(client));
+        mode.copied().unwrap_or(Mode::Exclusive)
     }
 
     /// The store executes a step, by the rules alone.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-use leasehold_core::{Fences, Foreign, Holder, LockState, Owner, Waiter, World};
+use leasehold_core::{Fences, Foreign, Holder, LockState, Mode, Owner, Waiter, World};
 
 use crate::frame::{CallId, ranks};
 
@@ -60,6 +60,8 @@ pub(super) struct BusyReply {
 /// A client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Client {
+    /// The mode in which it asks, always.
+    pub(super) mode: Mode,
     /// The number of its acquisition.
     pub(super) nth: u8,
     pub(super) phase: Phase,
@@ -71,11 +73,20 @@ pub(super) struct Client {
 
 impl Client {
     /// A client that has just started.
-    pub(super) const IDLE: Self = Self::in_phase(0, Phase::Idle);
-
-    /// A client that nothing happened to.
-    pub(super) const fn in_phase(nth: u8, phase: Phase) -> Self {
+    pub(super) const fn new(mode: Mode) -> Self {
         Self {
+            mode,
+            nth: 0,
+            phase: Phase::Idle,
+            robbed: false,
+            away: false,
+        }
+    }
+
+    /// The same client, if nothing had happened to it.
+    pub(super) const fn in_phase(self, nth: u8, phase: Phase) -> Self {
+        Self {
+            mode: self.mode,
             nth,
             phase,
             robbed: false,
@@ -88,6 +99,7 @@ impl Client {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Believer {
     pub(super) id: CallId,
+    pub(super) mode: Mode,
     /// For how many ticks more.
     pub(super) left: u8,
     pub(super) fences: Span,
@@ -197,6 +209,7 @@ impl State {
         clients.filter_map(|(index, client)| match client.phase {
             Phase::Holding { left, fences } => Some(Believer {
                 id: self.id(index),
+                mode: client.mode,
                 left,
                 fences,
                 robbed: client.robbed,
@@ -208,6 +221,36 @@ impl State {
     /// The store's state of the only lock.
     pub(super) fn lock(&self) -> Option<&LockState> {
         lock_of(&self.world)
+    }
+
+    /// Whether all who believe to hold the lock and were not robbed may do so together (C1).
+    pub(super) fn believers_admit_each_other(&self) -> bool {
+        let mut modes: Vec<_> = self
+            .believers()
+            .filter(|it| !it.robbed)
+            .map(|it| it.mode)
+            .collect();
+        modes.sort_unstable_by_key(|mode| number(*mode));
+        match modes[..] {
+            [] | [_] => true,
+            [first, .., Mode::Slot(most)] => {
+                matches!(first, Mode::Slot(_)) && modes.len() <= usize::from(most.get())
+            }
+            [..] => modes.iter().all(|mode| *mode == Mode::Shared),
+        }
+    }
+
+    /// Whether of all who believe to hold the lock each has fences of its own. Readers of a phase share theirs (C2).
+    pub(super) fn believers_have_fences(&self) -> bool {
+        let mut all: Vec<_> = self
+            .believers()
+            .map(|it| (it.fences, it.mode == Mode::Shared))
+            .collect();
+        all.sort_unstable();
+        all.windows(2).all(|pair| {
+            let [(one, shared), (other, too)] = [pair[0], pair[1]];
+            one.last < other.first || shared && too && one == other
+        })
     }
 
     /// Whether an owner holds the lock.
@@ -260,6 +303,7 @@ impl State {
     fn traits(&self, client: u8) -> impl Ord + Hash {
         // The pattern names every field, so a new one does not compile until it is handled.
         let Client {
+            mode,
             nth: _,
             phase,
             robbed,
@@ -278,7 +322,17 @@ impl State {
             queue.enumerate().filter_map(over).collect::<Vec<_>>()
         });
         let messages = self.messages(|id| id.client == client, |_| 0);
-        (phase, (robbed, away), places, messages, over)
+        let own = (number(mode), robbed, away);
+        (phase, own, places, messages, over)
+    }
+}
+
+/// A number for each mode: 0, 1, and those above for slots, in their order.
+fn number(mode: Mode) -> u16 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => 1,
+        Mode::Slot(slots) => 1 + slots.get(),
     }
 }
 
@@ -286,7 +340,7 @@ fn lock_of(world: &World) -> Option<&LockState> {
     world.names().next().and_then(|name| world.get(name))
 }
 
-/// The acquisitions that a lock knows: that of its holder, then those of its waiters.
+/// The acquisitions that a lock knows: those of its holders, then those of its waiters.
 fn calls(lock: &LockState) -> impl Iterator<Item = CallId> {
     let holders = lock.holders.iter().map(|holder| &holder.owner);
     let waiters = lock.queue.iter().map(|waiter| &waiter.owner);

@@ -1,6 +1,6 @@
 //! A path to a state, in readable lines.
 
-use leasehold_core::{LockState, Reply};
+use leasehold_core::{LockState, Mode, Reply};
 
 use super::model::{LockTurn, TICK};
 use super::state::{Message, Parcel, State};
@@ -24,9 +24,12 @@ fn what(state: &State, action: Action) -> String {
     match action {
         Action::Ask { client, verb, lost } => {
             let lost = if lost { ", answer lost" } else { "" };
-            format!("{} {verb:?}{lost}", letter(client))
+            let mode = mode(state, client);
+            format!("{} {verb:?}{mode}{lost}", letter(client))
         }
-        Action::Send { client, verb } => format!("{} sends {verb:?}", letter(client)),
+        Action::Send { client, verb } => {
+            format!("{} sends {verb:?}{}", letter(client), mode(state, client))
+        }
         Action::Arrive { at, again } => {
             let still = if again { ", not for the last time" } else { "" };
             format!("{} arrives{still}", message(at))
@@ -36,6 +39,14 @@ fn what(state: &State, action: Action) -> String {
         Action::Client(client, event) => format!("{} {}", letter(client), event.words()),
         Action::Store(event) => event.words().to_owned(),
         Action::Tick => format!("-- {} s pass --", TICK.as_secs()),
+    }
+}
+
+/// The mode in which a client asks, unless it asks for the lock alone.
+fn mode(state: &State, client: u8) -> String {
+    match state.client(client).mode {
+        Mode::Exclusive => String::new(),
+        mode => format!(" {mode}"),
     }
 }
 

@@ -5,11 +5,11 @@
 //! received, and its own clock. Each step of the store is the `apply` of [`Lock`](super::model::Lock), then judged.
 
 use leasehold_core::{
-    Block, Counter, Fence, Fences, Foreign, Held, LockState, Mode, Outcome, Presence, Reply,
-    Session, Snapshot, Step, UnknownPresence, Wait, Waiter, Wake, World,
+    Block, Counter, Fence, Fences, Foreign, Held, LockState, Outcome, Presence, Reply, Session,
+    Snapshot, Step, UnknownPresence, Wait, Waiter, Wake, World,
 };
 
-use super::judge::{Taken, is_its_hold};
+use super::judge::{Taken, admits, is_its_hold};
 use super::model::{Fault, LockModel, LockTurn, Situation, TICK_MS};
 use super::state::{
     BusyReply, Client, Message, Parcel, Phase, ReplyKind, RequestKind, Span, State,
@@ -190,7 +190,7 @@ impl LockModel {
     /// The step that a client sends. It believes to hold under this fence, unless that is 0.
     pub(super) fn asks(&self, from: CallId, verb: RequestKind, fence: u64) -> Step {
         let owner = self.subject.owners.of(from).clone();
-        let (ttl, mode) = (self.subject.ttl, Mode::Exclusive);
+        let (ttl, mode) = (self.subject.ttl, self.subject.mode(from.client));
         let fence = (fence > 0).then(|| Fence::new(fence));
         let acquire = |block, wait| Step::Acquire {
             owner: owner.clone(),
@@ -296,7 +296,7 @@ impl LockTurn<'_> {
             }
             ClientEvent::Crash => {
                 let held = matches!(it.phase, Phase::Holding { .. });
-                *it = Client::in_phase(0, Phase::Crashed);
+                *it = it.in_phase(0, Phase::Crashed);
                 self.reached_if(is_queued, Situation::CrashedWaiting);
                 self.reached_if(held && !is_queued, Situation::CrashedHolding);
             }
@@ -367,7 +367,7 @@ impl LockTurn<'_> {
             let is_current = |id| self.state.is_current(id);
             let left_over = self.model.setup.left_over;
             from = CallId::fresh(client, left_over, &self.state.known(), is_current)?;
-            *self.state.client_mut(client) = Client::in_phase(from.nth, Phase::Asking(None));
+            *self.state.client_mut(client) = at.in_phase(from.nth, Phase::Asking(None));
         }
         if verb.is_release() {
             self.state.client_mut(client).phase = Phase::Leaving;
@@ -406,19 +406,20 @@ impl LockTurn<'_> {
 
     fn break_lock(&mut self) -> Option<()> {
         let fence = Fence::new(self.state.seen.take()?);
-        let holder = self.state.lock().and_then(|lock| lock.holders.first());
-        let holder = holder.map(|holder| CallId::of(&holder.owner));
         let before = self.state.clone();
         let reply = self.take(&Step::Break { fence }, None)?;
         if !matches!(reply, Reply::Released) {
             self.reached(Situation::BreakTooLate);
             return Some(());
         }
-        let holder = holder?;
-        let held = matches!(before.client(holder.client).phase, Phase::Holding { .. });
-        self.reached_if(held, Situation::Broken);
-        if before.is_current(holder) {
-            self.state.client_mut(holder.client).robbed = true;
+        let holders = before.lock().into_iter().flat_map(|lock| &lock.holders);
+        for holder in holders.filter(|holder| holder.fences.contains(fence)) {
+            let id = CallId::of(&holder.owner);
+            let held = matches!(before.client(id.client).phase, Phase::Holding { .. });
+            self.reached_if(held, Situation::Broken);
+            if before.is_current(id) {
+                self.state.client_mut(id.client).robbed = true;
+            }
         }
         Some(())
     }
@@ -537,11 +538,21 @@ impl LockTurn<'_> {
             self.state.unclaimed = told.then_some(0);
             self.reached_if(told, Situation::Granted);
         }
+        let holders = self.state.lock().map_or(&[][..], |lock| &lock.holders);
+        if holders.len() > 1 {
+            // One that claims decides nothing for those who wait for all.
+            self.state.unclaimed = None;
+            self.reached(Situation::Together);
+        }
         let busy = matches!(reply, Reply::Busy(_));
         self.reached_if(busy, Situation::Busy);
         self.reached_if(busy && before.foreign.is_some(), Situation::ForeignHeld);
         let queue = || self.state.lock().into_iter().flat_map(|lock| &lock.queue);
         self.reached_if(queue().count() > 1, Situation::QueueOfTwo);
+        let holders = self.state.lock().map_or(&[][..], |lock| &lock.holders);
+        let mut behind = queue().skip(1);
+        let is_held_back = behind.any(|waiter| admits(waiter.mode, holders));
+        self.reached_if(is_held_back, Situation::HeldBack);
         // Passed-over waiters count as alive for two seconds, rounded down to a tick.
         let is_passed = |waiter: &Waiter| {
             let is_late = waiter.seen_until_ms < NOW.millis() + TICK_MS;
