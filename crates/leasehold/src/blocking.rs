@@ -406,6 +406,12 @@ impl Client {
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex(crate::Mutex);
 
+impl From<crate::Mutex> for Mutex {
+    fn from(mutex: crate::Mutex) -> Self {
+        Self(mutex)
+    }
+}
+
 impl Mutex {
     /// Applies settings of the async mutex: `mutex.map(|mutex| mutex.ttl(ttl).note("nightly"))`.
     ///

@@ -53,6 +53,8 @@ mod fold;
 mod foreign;
 pub mod gate;
 mod lease;
+#[cfg(feature = "macros")]
+mod locked;
 mod mutex;
 mod once;
 mod runtime;
@@ -78,6 +80,8 @@ pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, W
 pub use leasehold_core::{
     ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,
 };
+#[cfg(feature = "macros")]
+pub use locked::{__locked, locked, set_default};
 pub use mutex::Mutex;
 pub use once::{Once, PastRun, Turn};
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
