@@ -114,6 +114,6 @@ struct Readme;
 struct Tutorial;
 
 /// The examples of the guide to the library are compiled as tests.
-#[cfg(all(doctest, feature = "blocking"))]
+#[cfg(all(doctest, feature = "blocking", feature = "macros"))]
 #[doc = include_str!("../../../docs/library.md")]
 struct LibraryGuide;

@@ -55,3 +55,10 @@ fn nightly_work_is_done_once_for_each_date() {
         }
     }
 }
+
+#[test]
+fn by_key_serves_each_account_as_often_as_it_has_money() {
+    for text in outputs("by_key") {
+        assert_eq!(text, "20 requests were served, 10 refused\nleft: 0 and 0\n");
+    }
+}
