@@ -531,6 +531,7 @@ impl Mutex {
     /// assert!(!lease.is_lost());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[doc(alias = "lock")]
     pub fn acquire(&self) -> Result<Lease, Error> {
         block_on(self.0.acquire()).map(Lease)
     }
@@ -557,6 +558,7 @@ impl Mutex {
     /// assert!(client.mutex("orders:42").try_acquire()?.is_none());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[doc(alias = "try_lock")]
     pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         Ok(block_on(self.0.try_acquire())?.map(Lease))
     }
@@ -572,6 +574,7 @@ impl Mutex {
     ///
     /// # Errors
     /// As these methods.
+    #[doc(alias("with_lock", "using"))]
     pub fn run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<RunOutcome<T>, Error> {
         Ok(self.acquire()?.run(work)?)
     }

@@ -61,12 +61,12 @@ impl Client {
     /// | URL | store |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey |
-    /// | `rediss://...` | the same over TLS |
+    /// | `rediss://...` | the same over TLS; needs the feature `tls`, as the others with `rediss` or `valkeys` |
     /// | `valkey://...`, `valkeys://...` | the same as the two above |
     /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
     /// | `redis+sentinel://host1,host2:26380/NAME[/db]` | the primary that these sentinels call NAME; also `rediss+sentinel://...`, `valkey+sentinel://...`, `valkeys+sentinel://...` |
     /// | `redis+quorum://host1,host2:6380,host3[/db]` | 3 to 9 independent servers, a majority of which decides; also `rediss+quorum://...`, `valkey+quorum://...`, `valkeys+quorum://...` |
-    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host |
+    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host; needs the feature `local` |
     /// | `memory:` | this client only |
     ///
     /// `?db=1` is equivalent to `/1`. A URL over TLS may have the options `tls_ca=/path`, `tls_cert=/path`, `tls_key=/path`, `tls_name=host`
@@ -861,6 +861,10 @@ impl ClientBuilder {
         self.build(|attach| Ok(Arc::new(memory.attach(attach))))
     }
 
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_self, reason = "only servers have settings")
+    )]
     fn target(&self, url: &str) -> Result<store::Target, Invalid> {
         let target = store::Target::parse(url)?;
         #[cfg(feature = "redis")]

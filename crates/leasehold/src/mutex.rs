@@ -164,6 +164,7 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future leaves the queue and loses the place in it. If the grant arrives later, the client releases the lock in the
     /// background. So in a `select!` in a loop, poll one pinned future, or use [`Mutex::acquire_owned`] in a task.
+    #[doc(alias = "lock")]
     pub async fn acquire(&self) -> Result<Lease, Error> {
         self.request(WaitLimit::Forever)
             .await?
@@ -217,6 +218,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
+    #[doc(alias = "try_lock")]
     pub async fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         self.request(WaitLimit::Once).await
     }
@@ -237,6 +239,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
+    #[doc(alias = "lock_owned")]
     pub async fn acquire_owned(self) -> Result<Lease, Error> {
         self.acquire().await
     }
@@ -259,6 +262,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
+    #[doc(alias = "try_lock_owned")]
     pub async fn try_acquire_owned(self) -> Result<Option<Lease>, Error> {
         self.try_acquire().await
     }
@@ -280,6 +284,7 @@ impl Mutex {
     /// # Cancel safety
     /// Dropping the future while it waits leaves the queue. Later it drops `work` at its current `.await` and releases the lock in the
     /// background.
+    #[doc(alias("with_lock", "using"))]
     pub async fn run<T>(
         &self,
         work: impl AsyncFnOnce(&Lease) -> T,
