@@ -74,7 +74,7 @@ pub use election::{Election, LeaderWatch};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, WaitStatus};
+pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, WaitStatus};
 pub use leasehold_core::{
     ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,
 };

@@ -285,10 +285,7 @@ fn unknown(scheme: &str) -> String {
 )]
 #[cfg_attr(
     not(any(feature = "redis", feature = "local")),
-    expect(
-        clippy::needless_pass_by_value,
-        reason = "only memory has no address"
-    )
+    expect(clippy::needless_pass_by_value, reason = "only memory has no address")
 )]
 pub(crate) fn open(target: Target, attach: Attach) -> Result<Arc<dyn Store>, Error> {
     Ok(match target {
