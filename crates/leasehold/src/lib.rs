@@ -98,6 +98,9 @@ pub use store::{InspectedNodes, NodeView};
 pub use timestamp::{TimestampHold, TimestampLock};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
+/// The token of [`LossWatch::cancellation_token`].
+#[cfg(feature = "cancellation")]
+pub use tokio_util::sync::CancellationToken;
 
 /// The README's examples are compiled as tests.
 #[cfg(doctest)]

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use leasehold_core::{Fence, LockName, Owner, Ttl};
 use tokio::sync::oneshot;
+#[cfg(feature = "cancellation")]
+use tokio_util::sync::CancellationToken;
 
 use super::engine::EngineHandle;
 use super::hold::{Hold, LeaseEnd};
@@ -417,6 +419,30 @@ impl LossWatch {
     /// Dropping the future changes nothing. A loss is final, so the next call returns it at once.
     pub async fn lost(&self) -> Lost {
         self.hold.wait_lost().await
+    }
+
+    /// A token that is cancelled when the lease is lost, for code that takes one: a server's graceful shutdown, a tree of tasks. It needs no
+    /// task, and each call gives another child of one token: cancelling it yourself concerns nobody else.
+    ///
+    /// It is **not** cancelled when the lease is released, dropped or detached. A loss stops work that is no longer protected; the end of the
+    /// work is for the program to say. To end tasks with the future that holds the lease, keep a
+    /// [drop guard](CancellationToken::drop_guard) of the token beside it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("reports").acquire().await?;
+    /// let token = lease.watch().cancellation_token();
+    /// let work = tokio::spawn(async move {
+    ///     token.run_until_cancelled(async { "the report" }).await
+    /// });
+    /// assert_eq!(work.await.expect("no panic"), Some("the report"));
+    /// lease.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "cancellation")]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.hold.cancelled_at_loss()
     }
 
     /// Waits until the lease is lost or released.

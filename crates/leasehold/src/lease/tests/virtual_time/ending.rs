@@ -137,6 +137,45 @@ async fn a_watch_in_a_task_hears_of_the_loss_and_of_the_release() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_token_is_cancelled_by_the_loss_and_not_by_the_release() {
+    let scene = Scene::begin();
+    let runtime = tokio::runtime::Handle::current();
+    for lost in [true, false] {
+        let lease = scene.mutex().auto_renew(!lost).acquire().await.unwrap();
+        let watch = lease.watch();
+        let tasks = runtime.metrics().num_alive_tasks();
+        let (token, mine) = (watch.cancellation_token(), watch.cancellation_token());
+        (0..100).for_each(|_| drop(watch.cancellation_token()));
+        assert_eq!(runtime.metrics().num_alive_tasks(), tasks);
+        mine.cancel();
+        sleep(SECOND).await;
+        assert!(!token.is_cancelled(), "that was another one");
+        if lost {
+            token.cancelled().await;
+            assert!(lease.is_lost());
+            drop(lease);
+        } else {
+            lease.release().await.unwrap();
+            sleep(TTL * 2).await;
+        }
+        assert_eq!(token.is_cancelled(), lost);
+        assert_eq!(watch.cancellation_token().is_cancelled(), lost, "late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_asked_for_too_late_is_cancelled_at_once() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let early = lease.watch().cancellation_token();
+    // The deadline has passed, but the client has not noticed this.
+    scene.clock.suspend(TTL);
+    assert!(lease.watch().cancellation_token().is_cancelled());
+    drop(lease);
+    assert!(early.is_cancelled());
+}
+
 /// A struct can hold a lease together with the future of its loss, because that future does not borrow the lease.
 struct Worker {
     lease: Lease,
