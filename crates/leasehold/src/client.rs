@@ -1,6 +1,8 @@
 //! One client of one store, and its builder.
 
 use std::fmt;
+#[cfg(feature = "redis")]
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +11,12 @@ use futures_util::future::BoxFuture;
 use leasehold_core::{
     ClientId, Fence, Invalid, KeyTemplate, LockName, Namespace, Naming, Reply, Snapshot, Step,
 };
+#[cfg(feature = "redis")]
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 #[cfg(feature = "redis")]
-use crate::access::{Access, Credentials, Source};
+use crate::access::{Access, Credentials, Dialer, Source};
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
@@ -574,6 +578,43 @@ impl ClientBuilder {
         read: impl Fn() -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         self.access.credentials = Some(Source::Urls(Arc::new(read)));
+        self
+    }
+
+    /// Makes the streams to servers by a function of the program, instead of TCP connections: through a tunnel, a proxy or a service mesh, over
+    /// simulated networks, or to a server in the same process. The function gets host and port, as the URL has them, and returns any stream.
+    ///
+    /// The client calls it at each dial: at the start, after each loss of a connection, and for each node of a cluster, each sentinel and each
+    /// server of a quorum. A server without RESP3 gets two streams. Login, TLS (`rediss://`, with the host of the URL) and all else go over the
+    /// stream as over a TCP connection.
+    ///
+    /// The function has the time limit of a request. Its error is told in that of the client, which calls it again. tokio's streams and tasks
+    /// that it makes belong to the client's own runtime, so they outlive the caller's. It may be polled on the runtime on which the client was
+    /// made, so it must not block for long. The client sets no options of the stream: for TCP, better set `TCP_NODELAY`, and keep-alive where a
+    /// firewall forgets idle connections. Not for a `unix:` URL.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    /// use tokio::net::TcpStream;
+    ///
+    /// let dial = async |host: String, port: u16| {
+    ///     println!("dialing {host}:{port}");
+    ///     let stream = TcpStream::connect(("127.0.0.1", 16379)).await?; // the near end of a tunnel
+    ///     stream.set_nodelay(true)?;
+    ///     Ok(stream)
+    /// };
+    /// let client = Client::builder().dial(dial).connect("redis://db.internal/").await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    #[doc(alias = "connect_with")]
+    pub fn dial<F, S>(mut self, dial: impl Fn(String, u16) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.access.dialer = Some(Dialer::new(dial));
         self
     }
 
