@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Error, StoreErrorKind, blocking};
 use testkit::{RedisServer, ReservedPort};
@@ -13,9 +14,12 @@ use tokio::runtime::Handle;
 use crate::common::{self, invalid};
 use crate::executor::executor;
 use crate::scene::{
-    LONG, PLENTY, Timed, beside, has_its_turn, is_free, millis, patient, queue_up, queued, refused,
+    LONG, PLENTY, Timed, beside, has_its_turn, is_free, patient, queue_up, queued, refused,
     store_error, take, within,
 };
+
+/// The time limit of a function that does not end. A stall only lets it end later.
+const EXPIRES_SOON: Duration = Duration::from_secs(1);
 
 /// A name that only the function knows, and its port.
 const NOWHERE: &str = "redis://locks.invalid:7777/";
@@ -131,9 +135,8 @@ async fn the_error_of_the_function_is_that_of_the_client() {
     assert!(text.contains("it panicked"), "{text}");
 
     let hangs = |_: String, _: u16| std::future::pending::<io::Result<TcpStream>>();
-    let hasty = Client::builder().request_timeout(millis(300)).dial(hangs);
-    let connecting = within("a verdict", hasty.connect(NOWHERE)).await;
-    let error = store_error(connecting);
+    let hasty = Client::builder().request_timeout(EXPIRES_SOON).dial(hangs);
+    let error = store_error(within("a verdict", hasty.connect(NOWHERE)).await);
     assert_eq!(error.kind, StoreErrorKind::TimedOut, "{error}");
 
     // There is nobody to dial at a port that is closed, and no name to look up.
