@@ -214,7 +214,7 @@ pub(crate) async fn closing(
     client: &Client,
     work: impl Future<Output = Result<Exit, Exit>>,
 ) -> Result<Exit, Exit> {
-    let notice = tokio::time::timeout(CLOSE, target.notice());
+    let notice = tokio::time::timeout(CLOSE, Box::pin(target.notice()));
     let (exit, _noticed) = tokio::join!(work, notice);
     let limit = match &exit {
         Ok(exit) if exit.code() == LOST => CLOSE_LOST,

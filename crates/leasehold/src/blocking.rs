@@ -19,8 +19,8 @@
 //!
 //! let client = Client::builder().namespace("shop").connect_blocking("memory:")?;
 //! let nightly = client.mutex("nightly").ttl(Duration::from_secs(10)).note("report");
-//! let ran = nightly.run(|lease| lease.fence())?;
-//! println!("worked under fence {}", ran.confirmed()?);
+//! let fence = nightly.run(|lease| Ok::<_, leasehold::Error>(lease.fence()))?;
+//! println!("worked under fence {fence}");
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
@@ -37,7 +37,7 @@ use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, Lost, StoreError};
-use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitLimit, WaitStatus};
+use crate::lease::{LeaseEnd, LeaseStatus, WaitLimit, WaitStatus, done};
 use crate::once::{PastRun, Turn};
 use crate::store::InspectedNodes;
 #[cfg(feature = "timestamp")]
@@ -406,9 +406,9 @@ impl Client {
 #[must_use = "a mutex does nothing until it is acquired"]
 pub struct Mutex(crate::Mutex);
 
-impl From<crate::Mutex> for Mutex {
-    fn from(mutex: crate::Mutex) -> Self {
-        Self(mutex)
+impl From<Mutex> for crate::Mutex {
+    fn from(mutex: Mutex) -> Self {
+        mutex.0
     }
 }
 
@@ -537,6 +537,7 @@ impl Mutex {
     /// assert!(!lease.is_lost());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[doc(alias = "lock")]
     pub fn acquire(&self) -> Result<Lease, Error> {
         block_on(self.0.acquire()).map(Lease)
     }
@@ -563,6 +564,7 @@ impl Mutex {
     /// assert!(client.mutex("orders:42").try_acquire()?.is_none());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[doc(alias = "try_lock")]
     pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
         Ok(block_on(self.0.try_acquire())?.map(Lease))
     }
@@ -571,15 +573,20 @@ impl Mutex {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// let ran = client.mutex("orders:42").run(|lease| lease.fence())?;
-    /// println!("worked under fence {}", ran.confirmed()?);
+    /// let orders = client.mutex("orders:42");
+    /// let fence = orders.run(|lease| Ok::<_, leasehold::Error>(lease.fence()))?;
+    /// println!("worked under fence {fence}");
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
     /// As these methods.
-    pub fn run<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire()?.run(work)?)
+    #[doc(alias("with_lock", "using"))]
+    pub fn run<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire()?.run(work)
     }
 
     /// [`Mutex::acquire_within`], then [`Lease::run`].
@@ -587,19 +594,20 @@ impl Mutex {
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
     /// # use std::time::Duration;
-    /// let ran = client.mutex("orders:42").run_within(Duration::from_secs(5), |_| 7)?;
-    /// assert_eq!(ran.confirmed()?, 7);
+    /// let orders = client.mutex("orders:42");
+    /// let seven = orders.run_within(Duration::from_secs(5), |_| Ok::<_, leasehold::Error>(7))?;
+    /// assert_eq!(seven, 7);
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
     /// As these methods.
-    pub fn run_within<T>(
+    pub fn run_within<T, E: From<Error>>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&Lease) -> T,
-    ) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire_within(limit)?.run(work)?)
+        work: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire_within(limit)?.run(work)
     }
 
     /// [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy; then `work` does not begin.
@@ -607,18 +615,19 @@ impl Mutex {
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
     /// let _held = client.mutex("orders:42").acquire()?;
-    /// assert!(client.mutex("orders:42").try_run(|_| 7)?.is_none());
+    /// let ran = client.mutex("orders:42").try_run(|_| Ok::<_, leasehold::Error>(7))?;
+    /// assert!(ran.is_none());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
     /// As these methods.
-    pub fn try_run<T>(
+    pub fn try_run<T, E: From<Error>>(
         &self,
-        work: impl FnOnce(&Lease) -> T,
-    ) -> Result<Option<RunOutcome<T>>, Error> {
+        work: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
         let lease = self.try_acquire()?;
-        Ok(lease.map(|lease| lease.run(work)).transpose()?)
+        lease.map(|lease| lease.run(work)).transpose()
     }
 }
 
@@ -715,8 +724,9 @@ impl Once {
 /// ```
 /// # let client = leasehold::blocking::Client::embedded()?;
 /// let (from, to) = (client.mutex("account:7"), client.mutex("account:3"));
-/// let ran = client.all([&from, &to]).run(|leases| leases.iter().count())?;
-/// assert_eq!(ran.confirmed()?, 2);
+/// let both = client.all([&from, &to]);
+/// let count = both.run(|leases| Ok::<_, leasehold::Error>(leases.iter().count()))?;
+/// assert_eq!(count, 2);
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -739,15 +749,17 @@ impl All {
         Ok(block_on(self.0.try_acquire())?.map(Leases))
     }
 
-    /// [`All::acquire`], then the work, then [`Leases::release`]. A loss does not stop the work, and is told in
-    /// [`RunOutcome::released`].
+    /// [`All::acquire`], then the work, then [`Leases::release`]. A loss does not stop the work, and is told after it.
     ///
     /// # Errors
-    /// As [`All::acquire`].
-    pub fn run<T>(&self, work: impl FnOnce(&Leases) -> T) -> Result<RunOutcome<T>, Error> {
+    /// As [`All::run`](crate::All::run).
+    pub fn run<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Leases) -> Result<T, E>,
+    ) -> Result<T, E> {
         let leases = self.acquire()?;
         let output = work(&leases);
-        Ok(RunOutcome::new(output, leases.release()))
+        done(output, leases.release())
     }
 }
 
@@ -855,6 +867,12 @@ impl LeaderWatch {
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease(crate::Lease);
 
+impl From<crate::Lease> for Lease {
+    fn from(lease: crate::Lease) -> Self {
+        Self(lease)
+    }
+}
+
 impl Deref for Lease {
     type Target = crate::Lease;
 
@@ -932,25 +950,23 @@ impl Lease {
     }
 
     /// Runs `work` under the lease, then releases the lease. Blocking work is not cancelled: check
-    /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or use a [`LossWatch`] in another thread. The result has the output
-    /// and the result of the release: see [`RunOutcome`].
+    /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or use a [`LossWatch`] in another thread.
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
     /// let lease = client.mutex("orders:42").acquire()?;
-    /// assert_eq!(lease.run(|_| 7)?.confirmed()?, 7);
+    /// assert_eq!(lease.run(|_| Ok::<_, leasehold::Error>(7))?, 7);
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Lost`] when the lease was lost before `work` began.
-    pub fn run<T>(self, work: impl FnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
+    /// As [`Lease::run`](crate::Lease::run). A loss before `work` is told without it, one during `work` after it.
+    pub fn run<T, E: From<Error>>(self, work: impl FnOnce(&Self) -> Result<T, E>) -> Result<T, E> {
         if let Some(lost) = self.loss() {
-            return Err(lost);
+            return Err(Error::from(lost).into());
         }
         let output = work(&self);
-        let released = self.release();
-        Ok(RunOutcome::new(output, released))
+        done(output, self.release())
     }
 
     /// See [`Lease::detach`](crate::Lease::detach).

@@ -76,7 +76,7 @@ pub use election::{Election, LeaderWatch};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, WaitStatus};
+pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, WaitStatus};
 pub use leasehold_core::{
     ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Snapshot, Ttl, WaiterView,
 };
@@ -102,6 +102,9 @@ pub use store::{InspectedNodes, NodeView};
 pub use timestamp::{TimestampHold, TimestampLock};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
+/// The token of [`LossWatch::cancellation_token`].
+#[cfg(feature = "cancellation")]
+pub use tokio_util::sync::CancellationToken;
 
 /// The README's examples are compiled as tests.
 #[cfg(doctest)]

@@ -138,9 +138,20 @@ pub mod __locked {
 
     use leasehold_core::Invalid;
 
+    #[cfg(feature = "blocking")]
+    use crate::blocking;
     use crate::client::Client;
-    use crate::error::{Error, Timeout};
-    use crate::lease::RunOutcome;
+    use crate::error::{Error, StoreError, Timeout};
+    use crate::lease::{Lease, WaitLimit, done, unless_lost};
+    use crate::mutex::Mutex;
+
+    /// How long a call waits for a busy lock.
+    #[derive(Debug, Clone, Copy)]
+    pub enum Wait {
+        Forever,
+        Within(Duration),
+        No,
+    }
 
     /// The default client.
     pub fn client() -> Result<Client, Error> {
@@ -176,56 +187,115 @@ pub mod __locked {
     pub trait LockedResult: Sized {
         type Value;
 
-        fn new(ran: Result<RunOutcome<Self>, Error>) -> Self;
+        /// The function has no lock: the body did not run, or was cancelled.
+        fn refused(error: Error) -> Self;
 
         fn value(value: Self::Value) -> Self;
+
+        /// The body has ended, and the lock was released.
+        fn done(self, released: Result<(), Error>) -> Self;
     }
 
     impl<T, E: LockError> LockedResult for Result<T, E> {
         type Value = T;
 
-        fn new(ran: Result<RunOutcome<Self>, Error>) -> Self {
-            let ran = ran.map_err(E::of)?;
-            let value = ran.output?;
-            match ran.released {
-                // A release that is not confirmed goes on in the background. The lease lasted as long as the work.
-                Err(error) if error.is_lost() => Err(E::of(error)),
-                _ => Ok(value),
-            }
+        fn refused(error: Error) -> Self {
+            Err(E::of(error))
         }
 
         fn value(value: T) -> Self {
             Ok(value)
         }
-    }
 
-    /// The result of the function.
-    pub fn answer<R: LockedResult>(ran: Result<RunOutcome<R>, Error>) -> R {
-        R::new(ran)
-    }
-
-    /// The result of the function, which is the default value if the lock was busy.
-    pub fn answer_or_skip<R: LockedResult<Value: Default>>(ran: Result<RunOutcome<R>, Error>) -> R {
-        match ran {
-            Err(Error::Timeout(_)) => R::value(R::Value::default()),
-            ran => R::new(ran),
+        fn done(self, released: Result<(), Error>) -> Self {
+            done(self.map_err(Work), released).map_err(|Work(error)| error)
         }
     }
 
-    /// A lock that was busy when it was tried.
-    pub fn or_busy<R>(
-        name: String,
-        tried: Result<Option<RunOutcome<R>>, Error>,
-    ) -> Result<RunOutcome<R>, Error> {
-        tried?.ok_or_else(|| {
-            let busy = Timeout {
-                name,
+    /// The error of a body, which can be a lock's.
+    struct Work<E>(E);
+
+    impl<E: LockError> From<Error> for Work<E> {
+        fn from(error: Error) -> Self {
+            Self(E::of(error))
+        }
+    }
+
+    /// The result without a lock.
+    pub fn refused<R: LockedResult>(error: Error) -> R {
+        R::refused(error)
+    }
+
+    /// The result without a lock: the default value if it was busy.
+    pub fn skipped<R: LockedResult<Value: Default>>(error: Error) -> R {
+        match error {
+            Error::Timeout(_) => R::value(R::Value::default()),
+            error => R::refused(error),
+        }
+    }
+
+    /// Runs the body under the lock; `without` makes the result without one.
+    pub async fn run<R: LockedResult>(
+        lock: Mutex,
+        wait: Wait,
+        without: impl FnOnce(Error) -> R,
+        work: impl AsyncFnOnce(&Lease) -> R,
+    ) -> R {
+        let lease = match acquired(&lock, wait, lock.request(limit(wait)).await) {
+            Ok(lease) => lease,
+            Err(error) => return without(error),
+        };
+        match unless_lost(lease.lost(), work(&lease)).await {
+            Ok(output) => output.done(lease.release().await),
+            Err(lost) => R::refused(lost.into()),
+        }
+    }
+
+    /// Runs the body of a function that is not `async` under the lock.
+    #[cfg(feature = "blocking")]
+    pub fn run_blocking<R: LockedResult>(
+        lock: impl Into<Mutex>,
+        wait: Wait,
+        without: impl FnOnce(Error) -> R,
+        work: impl FnOnce(&blocking::Lease) -> R,
+    ) -> R {
+        let lock = lock.into();
+        let asked = pollster::block_on(lock.request(limit(wait)));
+        let lease = match acquired(&lock, wait, asked) {
+            Ok(lease) => blocking::Lease::from(lease),
+            Err(error) => return without(error),
+        };
+        if let Some(lost) = lease.loss() {
+            return R::refused(lost.into());
+        }
+        let output = work(&lease);
+        output.done(lease.release())
+    }
+
+    fn limit(wait: Wait) -> WaitLimit {
+        match wait {
+            Wait::Forever => WaitLimit::Forever,
+            Wait::Within(limit) => WaitLimit::Within(limit),
+            Wait::No => WaitLimit::Once,
+        }
+    }
+
+    /// The lease, or why there is none. A lock that was only tried does not say who holds it.
+    fn acquired(
+        lock: &Mutex,
+        wait: Wait,
+        asked: Result<Option<Lease>, Error>,
+    ) -> Result<Lease, Error> {
+        let busy = || match (wait, &lock.name) {
+            (Wait::No, Ok(name)) => Error::from(Timeout {
+                name: name.as_str().to_owned(),
                 waited: Duration::ZERO,
                 holder: None,
                 by_this_client: false,
                 ahead: 0,
-            };
-            busy.into()
-        })
+            }),
+            _ => StoreError::closed().into(),
+        };
+        asked?.ok_or_else(busy)
     }
 }

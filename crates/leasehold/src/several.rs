@@ -16,7 +16,7 @@ use leasehold_core::Invalid;
 use crate::client::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
-use crate::lease::{Lease, RunOutcome, WaitLimit, unless_lost};
+use crate::lease::{Lease, WaitLimit, done, unless_lost};
 use crate::mutex::Mutex;
 
 /// The most locks that are taken at once.
@@ -133,15 +133,15 @@ impl All {
     /// Waits for all locks, runs `work` under them, and releases them: [`All::acquire`], then [`Leases::run`].
     ///
     /// # Errors
-    /// As [`All::acquire`], before `work` began. [`Error::Lost`] when a lease was lost and `work` was cancelled.
+    /// As [`All::acquire`], before `work` began. Then as [`Leases::run`].
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` at its current `.await`, and releases the locks in the background.
-    pub async fn run<T>(
+    pub async fn run<T, E: From<Error>>(
         &self,
-        work: impl AsyncFnOnce(&Leases) -> T,
-    ) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire().await?.run(work).await?)
+        work: impl AsyncFnOnce(&Leases) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire().await?.run(work).await
     }
 
     async fn request(&self, limit: WaitLimit) -> Result<Option<Leases>, Error> {
@@ -227,10 +227,13 @@ impl Leases {
     ///
     /// # Cancel safety
     /// As [`Lease::run`].
-    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
-        let output = unless_lost(self.lost(), work(&self)).await?;
-        let released = self.release().await;
-        Ok(RunOutcome::new(output, released))
+    pub async fn run<T, E: From<Error>>(
+        self,
+        work: impl AsyncFnOnce(&Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let output = unless_lost(self.lost(), work(&self)).await;
+        let output = output.map_err(Error::from)?;
+        done(output, self.release().await)
     }
 
     /// Releases all locks, also if the release of one fails.

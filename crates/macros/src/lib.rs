@@ -1,7 +1,7 @@
 //! The attribute `#[locked]`. Programs use it as `leasehold::locked`, where it is documented.
 //!
-//! It writes the calls that a program would write: `client.mutex(name).ttl(ttl).run_within(wait, body)`, of [`Mutex`] or of its blocking
-//! twin. Hidden functions of the library (`__locked`) turn the result into the function's own.
+//! It writes what a program would write: `client.mutex(name).ttl(ttl)` with a [`Mutex`], and the body as a closure. Hidden functions of the
+//! library (`__locked`) run the body under the lock, and turn what happens into the function's own result.
 //!
 //! [`Mutex`]: https://docs.rs/leasehold/latest/leasehold/struct.Mutex.html
 
@@ -50,14 +50,17 @@ fn under_lock(arguments: &Arguments, function: &Function) -> Result<Tokens> {
 
     // Its variables have names of their own: the body does not see them.
     let at = Span::mixed_site();
+    // The compiler points there if the value has no default.
+    let without = arguments.skip.map_or_else(
+        || quote_spanned!(at=> ::leasehold::__locked::refused::<#output>),
+        |skip| quote_spanned!(skip=> ::leasehold::__locked::skipped::<#output>),
+    );
     let client = arguments.client.as_ref().map_or_else(
         || {
             quote_spanned! {at=>
                 match ::leasehold::__locked::client() {
                     ::core::result::Result::Ok(client) => client,
-                    ::core::result::Result::Err(error) => {
-                        return ::leasehold::__locked::answer::<#output>(::core::result::Result::Err(error));
-                    }
+                    ::core::result::Result::Err(error) => return without(error),
                 }
             }
         },
@@ -67,7 +70,7 @@ fn under_lock(arguments: &Arguments, function: &Function) -> Result<Tokens> {
     let body = function.body();
     let unused = || Ident::new("_lease", at);
     let lease = arguments.lease.clone().unwrap_or_else(unused);
-    let (lock, work, awaited) = if is_async {
+    let (run, work, awaited) = if is_async {
         let work = quote_spanned!(at=> async move |#lease: &::leasehold::Lease| -> #output {
             // The type of an async closure does not reach the values in its body. That of a `return` does.
             if let ::core::option::Option::Some(never) = ::core::option::Option::None::<#output> {
@@ -75,28 +78,21 @@ fn under_lock(arguments: &Arguments, function: &Function) -> Result<Tokens> {
             }
             #body
         });
-        (quote_spanned!(at=> lock), work, quote_spanned!(at=> .await))
+        (quote_spanned!(at=> run), work, quote_spanned!(at=> .await))
     } else {
-        let lock = quote_spanned!(at=> ::leasehold::blocking::Mutex::from(lock));
         let work =
             quote_spanned!(at=> move |#lease: &::leasehold::blocking::Lease| -> #output #body);
-        (lock, work, Tokens::new())
+        (quote_spanned!(at=> run_blocking), work, Tokens::new())
     };
-    let ran = match &arguments.wait {
-        Wait::Forever => quote_spanned!(at=> #lock.run(#work)#awaited),
-        Wait::Within(limit) => quote_spanned!(at=> #lock.run_within(#limit, #work)#awaited),
-        Wait::No => {
-            quote_spanned!(at=> ::leasehold::__locked::or_busy(name, #lock.try_run(#work)#awaited))
-        }
+    let wait = match &arguments.wait {
+        Wait::Forever => quote_spanned!(at=> Forever),
+        Wait::Within(limit) => quote_spanned!(at=> Within(#limit)),
+        Wait::No => quote_spanned!(at=> No),
     };
-    // The compiler points there if the value has no default.
-    let answer = arguments.skip.map_or_else(
-        || quote_spanned!(at=> ::leasehold::__locked::answer::<#output>),
-        |skip| quote_spanned!(skip=> ::leasehold::__locked::answer_or_skip::<#output>),
-    );
     Ok(function.with_body(&quote_spanned! {at=>
-        let name = ::std::format!(#name #(, #values)*);
-        let lock = #client.mutex(&name)#(#settings)*;
-        #answer(#ran)
+        let without = #without;
+        let lock = #client.mutex(::std::format!(#name #(, #values)*))#(#settings)*;
+        let wait = ::leasehold::__locked::Wait::#wait;
+        ::leasehold::__locked::#run(lock, wait, without, #work)#awaited
     }))
 }

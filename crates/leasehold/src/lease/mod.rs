@@ -23,8 +23,8 @@ mod waiter;
 pub(crate) use self::beside::Kept;
 pub use self::detached::{Detached, LeaseStatus};
 pub(crate) use self::engine::{Engine, EngineConfig, EngineHandle, NoticeSink};
-pub use self::handle::{Lease, LossWatch, RunOutcome};
-pub(crate) use self::handle::{Pending, unless_lost};
+pub use self::handle::{Lease, LossWatch};
+pub(crate) use self::handle::{Pending, done, unless_lost};
 pub use self::hold::LeaseEnd;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::hold::{Hold, Start};

@@ -93,9 +93,12 @@ async fn one_that_is_lost_ends_the_wait_and_the_work(place: Place) {
     let told = leases.get("b").expect("it is there").extend(TTL).await;
     assert!(told.expect_err("it was broken").is_lost());
     let lost = leases
-        .run(async |_| std::future::pending::<()>().await)
+        .run(async |_| std::future::pending::<Result<(), Error>>().await)
         .await;
-    assert_eq!(lost.expect_err("it was broken").name, "b");
+    let Err(Error::Lost(lost)) = lost else {
+        panic!("it was broken: {lost:?}");
+    };
+    assert_eq!(lost.name, "b");
     are_free(&b, &["a", "b"]).await;
 }
 
