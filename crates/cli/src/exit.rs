@@ -231,7 +231,7 @@ impl From<Error> for Exit {
             Error::Invalid(invalid) => return invalid.into(),
             Error::Store(store) => store,
             Error::Timeout(timeout) => return Self::saying(TIMEOUT, timeout.to_string()),
-            Error::Lost(lost) => return Self::saying(LOST, lost.to_string()),
+            Error::Lost(lost) => return exit!(LOST, "{lost} (exit {LOST})"),
             other => return Self::saying(SOFTWARE, other.to_string()),
         };
         let (code, advice) = next_step(&store);

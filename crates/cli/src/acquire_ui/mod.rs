@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use leasehold::{
-    Client, Clock, Error, HolderIdentity, HolderView, Lease, Moment, Mutex, Snapshot, Timeout,
-    WaitStatus,
+    Client, Clock, Error, HolderIdentity, HolderView, Lease, Lost, Moment, Mutex, Snapshot,
+    Timeout, WaitStatus,
 };
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
@@ -169,6 +169,8 @@ pub(crate) struct WaitFacts {
     pub(crate) waited: Duration,
     /// The holder of the lock in the last answer of the store.
     pub(crate) holder: Option<HolderView>,
+    /// The lease that was lost as soon as it was granted.
+    pub(crate) lost: Option<Lost>,
 }
 
 /// The mutex of this name, and the answers of the store while it is waited for.
@@ -257,7 +259,12 @@ pub(crate) async fn for_lock(
         }
         Ok(Ok(None)) => Ok(None),
         Ok(Err(Error::Timeout(timeout))) => Ok(Some(timeout)),
-        Ok(Err(error)) => Err(error.into()),
+        Ok(Err(error)) => {
+            if let Error::Lost(lost) = &error {
+                known.lost = Some(lost.clone());
+            }
+            Err(error.into())
+        }
         Err(exit) => Err(exit),
     };
     write_raw(progress.end());

@@ -153,8 +153,7 @@ impl LockedRun<'_> {
         report.fence = held.fence();
         report.waited_ms = Some(millis(known.waited));
         if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held) {
-            let begun = unless_ended(occasion.begin(lease), signals, terminal).await;
-            report.firing_run = Some(begun?);
+            unless_ended(occasion.begin(lease, report), signals, terminal).await?;
         }
         signals.catch_stop()?;
 

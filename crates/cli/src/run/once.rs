@@ -13,6 +13,8 @@ use crate::config::duration;
 use crate::exit::{DONE, Exit, LOST, SPENT, USAGE, exit};
 use crate::messages::{quoted, span, without_advice};
 
+use super::report::Report;
+
 /// The section of these options in `--help`.
 const SECTION: &str = "Once among all hosts";
 
@@ -109,18 +111,24 @@ impl Occasion {
         }
     }
 
-    /// Begins a run under this lease, and returns its number; or the exit if none may begin.
-    pub(super) async fn begin(&self, lease: &Lease) -> Result<u32, Exit> {
+    /// Begins a run under this lease, and tells its number; or returns the exit if none may begin.
+    pub(super) async fn begin(&self, lease: &Lease, report: &mut Report) -> Result<(), Exit> {
         match self.once.begin(lease).await {
-            Ok(Turn::Mine(number)) => Ok(number),
+            Ok(Turn::Mine(number)) => {
+                report.firing_run = Some(number);
+                Ok(())
+            }
             Ok(Turn::Spent(last)) => Err(self.spent(&last)),
             Ok(Turn::Done(past)) => Err(self.done(&past)),
-            Err(Error::Lost(lost)) => Err(exit!(
-                LOST,
-                "the lease on {} was lost: {}\n    the command was not started (exit {LOST})",
-                quoted(self.once.name()),
-                without_advice(&lost.reason())
-            )),
+            Err(Error::Lost(lost)) => {
+                let cause = without_advice(&lost.reason());
+                report.lost_cause = Some(cause.clone());
+                Err(exit!(
+                    LOST,
+                    "the lease on {} was lost: {cause}\n    the command was not started (exit {LOST})",
+                    quoted(self.once.name())
+                ))
+            }
             Err(error) => Err(error.into()),
         }
     }

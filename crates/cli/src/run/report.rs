@@ -14,7 +14,7 @@ use crate::exit::{
     BUSY, CONFIG, DENIED, DONE, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, SPENT, TIMEOUT,
     UNAVAILABLE, USAGE,
 };
-use crate::messages::say;
+use crate::messages::{say, without_advice};
 use crate::view::{HolderJson, millis};
 use crate::{output, sys};
 
@@ -52,6 +52,8 @@ impl Report {
         self.holder = holder.map(|holder| HolderJson::of(&holder.who));
         self.holder_fence = holder.and_then(|holder| holder.fence).map(Fence::get);
         self.held_for_ms = holder.and_then(|holder| holder.held_for).map(millis);
+        let lost = known.lost.as_ref();
+        self.lost_cause = lost.map(|lost| without_advice(&lost.reason()));
     }
 
     /// Keeps the exit status of the command itself.
