@@ -9,7 +9,7 @@ use clap::Args;
 use crate::acquire_ui::{self, WaitArgs};
 use crate::config::{duration, hold, ttl};
 use crate::exit::{self, Exit, exit};
-use crate::messages;
+use crate::messages::{self, pasteable};
 use crate::store::{StoreArgs, TtlArgs};
 
 use super::lock::TimestampArgs;
@@ -41,6 +41,10 @@ pub(crate) struct Run {
 
     #[command(flatten)]
     pub(crate) ttl: TtlArgs,
+
+    /// Take this lock too, all or none; up to 31 times. CMD runs while all are held. They are waited for in the order of their names
+    #[arg(long, value_name = "LOCK", help_heading = SECTION, hide_short_help = true)]
+    pub(crate) also: Vec<String>,
 
     /// If the lock is busy, or the work of --once is done, exit with 0 and no message (waits only with --wait)
     #[arg(long, conflicts_with = "busy_code")]
@@ -97,6 +101,7 @@ unchanged, its arguments as typed (no shell), and in its environment:
   LEASEHOLD_FENCE      a number that only rises: send it to the resource that the lock protects
   LEASEHOLD_TOKEN      identifies this lease, for `leasehold check`
   LEASEHOLD_FIRING     with --once: what this run is for
+  LEASEHOLD_LOCKS      with --also: all locks, as JSON
   LEASEHOLD_LOCK, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS, LEASEHOLD_WAITED_MS, LEASEHOLD_ACQUIRED_AT
   LEASEHOLD_URL        or LEASEHOLD_URL_FILE: `leasehold` in CMD asks the same store
 
@@ -114,7 +119,27 @@ impl Run {
     pub(crate) fn has_timestamp(&self) -> Result<bool, Exit> {
         let chosen = self.timestamp.is_chosen(&self.how);
         let chosen = chosen.and_then(|chosen| self.once.check(chosen).map(|()| chosen));
-        chosen.map_err(|why| refuse(&why))
+        let chosen = chosen.map_err(|why| refuse(&why))?;
+        if self.also.is_empty() {
+            return Ok(chosen);
+        }
+        if chosen {
+            let why = "with --protocol timestamp no queue keeps those who take several locks from waiting for each other";
+            return Err(refuse(&format!("--also cannot be used {why}")));
+        }
+        if self.once.is_chosen() {
+            let why = "the success is marked in a step that checks one lock only";
+            return Err(refuse(&format!("--also cannot be used with --once: {why}")));
+        }
+        Ok(chosen)
+    }
+
+    /// The verb with its locks but the first, to paste.
+    pub(crate) fn verb(&self) -> String {
+        let also = self.also.iter().map(|lock| pasteable(lock));
+        // An option's value may begin with a hyphen after an equals sign.
+        let also = also.map(|lock| format!(" --also={}", lock.trim_start_matches("-- ")));
+        "run".to_owned() + &also.collect::<String>()
     }
 
     /// The lock name.

@@ -151,6 +151,7 @@ impl LockedRun<'_> {
         let held = held.inspect_err(|_| report.set_refused(&known))?;
         let begun = clock.now();
         report.fence = held.fence();
+        report.locks = held.json();
         report.waited_ms = Some(millis(known.waited));
         if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held) {
             unless_ended(occasion.begin(lease, report), signals, terminal).await?;
@@ -230,18 +231,26 @@ impl LockedRun<'_> {
         let note = self.how.note.clone();
         let wanted = LockRequest {
             name,
+            also: &args.also,
             ttl: self.ttl,
             note: &note.unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES)),
             how: &self.how,
             wants_holder: args.report.is_some(),
             again: RetryHint {
-                verb: "run",
-                lock: &args.store.again_with(name),
+                verb: &args.verb(),
+                store: &args.store.again(),
                 command: " -- ...",
             },
         };
-        let lease = acquire_ui::for_lock(client, wanted, signals, terminal, known).await;
-        lease.map(LockGuard::Lease)
+        if args.also.is_empty() {
+            let lease = acquire_ui::for_lock(client, wanted, signals, terminal, known).await;
+            return lease.map(LockGuard::Lease);
+        }
+        let leases = acquire_ui::for_all(client, wanted, signals, terminal, known).await?;
+        Ok(LockGuard::Several {
+            leases,
+            first: name.to_owned(),
+        })
     }
 
     /// The exit for a command that did not start. Dropping `held` releases the lock.
@@ -274,7 +283,8 @@ impl LockedRun<'_> {
         begun: Moment,
         report: &mut Report,
     ) -> Exit {
-        let what = held.title();
+        let (title, names) = (held.title(), held.names());
+        let endangered = held.endangered().to_owned();
         let keep = self.keep(&verdict, begun);
         let kept = keep.unwrap_or_default().max(self.ttl);
         let doubt = held.doubt();
@@ -293,9 +303,22 @@ impl LockedRun<'_> {
             (Verdict::Ended(status), Some(Ok(()))) => return Exit::of_command(*status),
             _ => {}
         }
+        let lost = match (&verdict, &released) {
+            (Verdict::TooLate(lost), _) | (Verdict::Ended(_), Released::WasLost(lost)) => {
+                Some(lost)
+            }
+            (Verdict::Stopped(why) | Verdict::Undead(why), released) => why.loss(released),
+            _ => None,
+        };
+        let title = lost.map_or(title, |lost| lock::title(&lost.name, lost.fence));
+        let lost_lock = lost.map_or(endangered, |lost| lost.name.clone());
         let (cause, how) = match (verdict, released) {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
+                let what = match self.args.also[..] {
+                    [] => title,
+                    _ => format!("a lease of {names}"),
+                };
                 say(&format!(
                     "{what} may not have been released: {}\n    the TTL ends it within {}; until then other clients wait",
                     without_advice(&why),
@@ -316,10 +339,11 @@ impl LockedRun<'_> {
             ),
         };
         let message = if let Some(limit) = cause.strip_prefix(MAX_HOLD) {
-            format!("{what} reached its time limit ({MAX_HOLD}{limit})\n    {how} (exit {LOST})")
+            format!("{names} reached its time limit ({MAX_HOLD}{limit})\n    {how} (exit {LOST})")
         } else {
+            report.lost_lock = Some(lost_lock);
             format!(
-                "{what} was lost: {cause}\n    {how} (exit {LOST}); work done without the lease may have been unprotected"
+                "{title} was lost: {cause}\n    {how} (exit {LOST}); work done without the lease may have been unprotected"
             )
         };
         report.lost_cause = Some(cause);

@@ -52,9 +52,14 @@ pub(crate) struct OnceArgs {
 }
 
 impl OnceArgs {
+    /// True if the command runs once.
+    pub(super) fn is_chosen(&self) -> bool {
+        self.firing.is_some() || self.per.is_some()
+    }
+
     /// An error if the options contradict each other, or the timestamp protocol.
     pub(super) fn check(&self, has_timestamp: bool) -> Result<(), String> {
-        let is_chosen = self.firing.is_some() || self.per.is_some();
+        let is_chosen = self.is_chosen();
         let refuse = |what: &str| Err(format!("{what} requires --once or --once-per"));
         match (self.tries, self.keep) {
             (Some(_), _) if !is_chosen => refuse("--once-tries"),
@@ -123,6 +128,7 @@ impl Occasion {
             Err(Error::Lost(lost)) => {
                 let cause = without_advice(&lost.reason());
                 report.lost_cause = Some(cause.clone());
+                report.lost_lock = Some(lost.name);
                 Err(exit!(
                     LOST,
                     "the lease on {} was lost: {cause}\n    the command was not started (exit {LOST})",
