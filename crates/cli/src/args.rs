@@ -11,7 +11,7 @@ use crate::cache;
 use crate::exit::{self, Exit, exit};
 use crate::messages::{self, ColorChoice};
 use crate::{
-    break_lock, dev, doctor, hold, inspect, pages, quorum, run, token, verbose, wait, watch,
+    break_lock, dev, doctor, hold, inspect, leader, pages, quorum, run, token, verbose, wait, watch,
 };
 
 const ABOUT: &str = "\
@@ -57,6 +57,7 @@ pub(crate) enum Verb {
     Release(token::Release),
     Check(token::Check),
     Inspect(inspect::Inspect),
+    Leader(leader::Leader),
     Wait(wait::Wait),
     Watch(watch::Watch),
     Break(break_lock::Break),
