@@ -144,7 +144,6 @@ impl Exit {
     }
 
     /// The first line of the message, without the exit code.
-    #[cfg(feature = "cache")]
     pub(crate) fn reason(&self) -> &str {
         let line = self.text().lines().next().unwrap_or_default();
         line.trim_end_matches(&format!(" (exit {})", self.code))

@@ -10,7 +10,7 @@
 //! | [`acquire_ui`] | waiting for a lock, and the progress shown meanwhile |
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
 //! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock across the steps of a pipeline |
-//! | [`run`] | `leasehold run`: a command under a lock |
+//! | [`run`] | `leasehold run`: a command under a lock; `leasehold elect`: while it leads |
 //! | `cache` | `leasehold cache`: the output of a slow command, cached for all hosts |
 //! | [`dev`] | `leasehold dev`: a private server to try things with |
 //! | [`pages`] | `leasehold help`, `completions`, `man`, and the layout of `-h` and `--help` |
@@ -79,6 +79,7 @@ fn main() -> ExitCode {
 fn verb() -> Result<Exit, Exit> {
     match args::parse()? {
         Verb::Run(args) => run::run(&args),
+        Verb::Elect(args) => run::elect(*args),
         Verb::Dev(args) => dev::dev(&args),
         Verb::Completions(args) => pages::completions(&args, args::command()),
         Verb::Man(args) => pages::man(&args, args::command()),

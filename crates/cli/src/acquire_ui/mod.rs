@@ -49,7 +49,7 @@ pub(crate) fn counts_from(begun: Moment, connected: Moment) -> Moment {
 /// The help of a time limit in `--help`; `-h` has less room.
 pub(crate) fn with_connect_note(help: &str) -> String {
     format!(
-        "{help}\n\nWith a limit, run, hold, acquire and wait also wait for a server that is out of reach, loads or restarts. A server that does not answer the connection takes up to twice --request-timeout more (4s), and the exit code is 69"
+        "{help}\n\nWith a limit, run, elect, hold, acquire, wait and leader also wait for a server that is out of reach, loads or restarts. A server that does not answer the connection takes up to twice --request-timeout more (4s), and the exit code is 69"
     )
 }
 

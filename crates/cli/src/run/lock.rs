@@ -244,7 +244,7 @@ impl<'a> HeldLock<'a> {
 const SECTION: &str = "Sharing keys with other programs";
 
 /// The options of the timestamp protocol.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct TimestampArgs {
     /// The lock protocol: mutex, or timestamp, to share the key with clients that do SETNX, GET, GETSET and DEL
     #[arg(long, value_name = "PROTOCOL", value_enum, default_value_t, help_heading = SECTION, hide_short_help = true)]

@@ -2,6 +2,7 @@
 
 mod args;
 pub(crate) mod command;
+mod elect;
 mod guardian;
 mod lock;
 mod once;
@@ -19,6 +20,7 @@ use nix::sys::signal::Signal;
 
 pub(crate) use self::args::Run;
 use self::command::{Child, ResolvedCommand};
+pub(crate) use self::elect::{Elect, elect};
 use self::guardian::Guardian;
 use self::lock::{LockGuard, RELEASE_LOST};
 use self::once::Occasion;
@@ -40,7 +42,12 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Runs the verb.
 pub(crate) fn run(args: &Run) -> Result<Exit, Exit> {
-    let to = args.report.as_deref().map(ReportFile::open).transpose();
+    let to = args
+        .command
+        .report
+        .as_deref()
+        .map(ReportFile::open)
+        .transpose();
     let to = to.map_err(|error| {
         exit!(
             CONFIG,
@@ -74,7 +81,11 @@ fn begin(args: &Run, report: &mut Report) -> Result<Exit, Exit> {
     report.lock = Some(LockName::new(args.lock()?)?.as_str().to_owned());
     let command = args.command()?;
     let target = args.store.target()?;
-    let ttl = target.ttl(args.ttl.typed)?;
+    let ttl = if args.elects {
+        target.ttl_or(elect::TTL, args.ttl.typed)?
+    } else {
+        target.ttl(args.ttl.typed)?
+    };
     let limits = args.limits(ttl)?;
     let has_timestamp = args.has_timestamp()?;
     let program = ResolvedCommand::find(&command)?;
@@ -84,16 +95,17 @@ fn begin(args: &Run, report: &mut Report) -> Result<Exit, Exit> {
         say(&warning);
     }
     let (store, url_file) = target.hand_on();
-    let job = LockedRun {
+    let mut job = LockedRun {
         args,
         ttl,
         program,
         how: args.waiting(),
         policy: Policy {
             limits,
-            on_lost: args.on_lost,
+            on_lost: args.command.on_lost,
             max_hold: args.max_hold,
-            release_on_exit: args.release_on_exit,
+            max_hold_option: args.limit(),
+            release_on_exit: args.command.release_on_exit,
         },
         store,
         naming: target.naming.clone(),
@@ -104,7 +116,11 @@ fn begin(args: &Run, report: &mut Report) -> Result<Exit, Exit> {
     nix::sys::prctl::set_child_subreaper(true).map_err(io::Error::from)?;
     let target = target.patient(job.how.limit()?, job.how.quiet);
     let exit = with_client(&target, async |client, signals| {
-        job.locked(client, signals, &mut guardian, report).await
+        let guardian = &mut guardian;
+        if args.elects {
+            return job.lead(client, &target, signals, guardian, report).await;
+        }
+        job.locked(client, signals, guardian, report).await
     });
     // Before the guardian ends, which would remove it for a killed process.
     drop(url_file);
@@ -159,7 +175,9 @@ impl LockedRun<'_> {
         signals.catch_stop()?;
 
         let firing = report.firing.as_deref();
-        let variables = held.variables(self.ttl, known.waited, firing, &self.store);
+        let mut variables = held.variables(self.ttl, known.waited, firing, &self.store);
+        let term = held.fence().filter(|_| self.args.elects);
+        variables.push(("LEASEHOLD_TERM", term.map(|term| term.to_string().into())));
         guardian.replace_if_gone()?;
         Supervisor::prepare_guardian(guardian, &held, self.policy, begun);
         let started = Child::start(&self.program, &variables, terminal, guardian);
@@ -235,7 +253,7 @@ impl LockedRun<'_> {
             ttl: self.ttl,
             note: &note.unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES)),
             how: &self.how,
-            wants_holder: args.report.is_some(),
+            wants_holder: args.command.report.is_some(),
             again: RetryHint {
                 verb: &args.verb(),
                 store: &args.store.again(),
@@ -283,6 +301,11 @@ impl LockedRun<'_> {
         begun: Moment,
         report: &mut Report,
     ) -> Exit {
+        let is_limit = matches!(
+            verdict,
+            Verdict::Stopped(StopReason::MaxHold) | Verdict::Undead(StopReason::MaxHold)
+        );
+        report.still_runs = matches!(verdict, Verdict::Undead(_));
         let (title, names) = (held.title(), held.names());
         let endangered = held.endangered().to_owned();
         let keep = self.keep(&verdict, begun);
@@ -311,16 +334,16 @@ impl LockedRun<'_> {
             _ => None,
         };
         let title = lost.map_or(title, |lost| lock::title(&lost.name, lost.fence));
+        let whole = match self.args.also[..] {
+            [] => title.clone(),
+            _ => names,
+        };
         let lost_lock = lost.map_or(endangered, |lost| lost.name.clone());
         let (cause, how) = match (verdict, released) {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
-                let what = match self.args.also[..] {
-                    [] => title,
-                    _ => format!("a lease of {names}"),
-                };
                 say(&format!(
-                    "{what} may not have been released: {}\n    the TTL ends it within {}; until then other clients wait",
+                    "{whole} may not have been released: {}\n    the TTL ends it within {}; until then other clients wait",
                     without_advice(&why),
                     span(kept)
                 ));
@@ -338,8 +361,8 @@ impl LockedRun<'_> {
                 "the command was killed but does not die, and MAY STILL BE RUNNING",
             ),
         };
-        let message = if let Some(limit) = cause.strip_prefix(MAX_HOLD) {
-            format!("{names} reached its time limit ({MAX_HOLD}{limit})\n    {how} (exit {LOST})")
+        let message = if is_limit {
+            format!("{whole} reached its time limit ({cause})\n    {how} (exit {LOST})")
         } else {
             report.lost_lock = Some(lost_lock);
             format!(
@@ -369,7 +392,7 @@ impl LockedRun<'_> {
         let (known, default) = match why {
             StopReason::MaxHold => {
                 let limit = span(self.args.max_hold.unwrap_or_default());
-                return format!("{MAX_HOLD} {limit}");
+                return format!("{} {limit}", self.args.limit());
             }
             StopReason::Lost(known) => (known, "it could not be renewed in time"),
             StopReason::Guardian(known) => (
@@ -402,9 +425,6 @@ async fn unless_ended<T>(
         done = work => done,
     }
 }
-
-/// The prefix of the cause for `--max-hold`, which is not a loss.
-const MAX_HOLD: &str = "--max-hold";
 
 /// Takes the terminal back and restores its modes. If an interrupt ended the command, returns the processes that
 /// it has not reached: a script that runs `leasehold` must stop too.

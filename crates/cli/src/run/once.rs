@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The options of a command that runs once.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct OnceArgs {
     /// Run CMD only if no host has run it with success for this FIRING: any text, such as a date or the time of a cron job. If one has, exit
     /// with 80

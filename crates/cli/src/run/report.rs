@@ -49,9 +49,21 @@ pub(crate) struct Report {
     pub(crate) lost_lock: Option<String>,
     /// True if the store confirmed the release.
     pub(crate) released: Option<bool>,
+    /// The command was killed, but did not die.
+    #[serde(skip)]
+    pub(crate) still_runs: bool,
 }
 
 impl Report {
+    /// Begins again, for another command under the same lock.
+    pub(crate) fn restart(&mut self) {
+        let lock = self.lock.take();
+        *self = Self {
+            lock,
+            ..Self::default()
+        };
+    }
+
     /// Keeps what is known of a wait without a lease.
     pub(crate) fn set_refused(&mut self, known: &WaitFacts) {
         let holder = known.holder.as_ref();

@@ -217,6 +217,8 @@ pub(crate) struct Policy {
     pub(crate) limits: StopLimits,
     pub(crate) on_lost: OnLost,
     pub(crate) max_hold: Option<Duration>,
+    /// The option that says so.
+    pub(crate) max_hold_option: &'static str,
     pub(crate) release_on_exit: bool,
 }
 

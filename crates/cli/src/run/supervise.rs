@@ -293,9 +293,10 @@ impl<'a> Supervisor<'a> {
         } else if self.is_held_too_long() {
             self.said.insert(Notice::MaxHold);
             say(&format!(
-                "{} reached its time limit ({}, --max-hold), stopping the command",
+                "{} reached its time limit ({}, {}), stopping the command",
                 self.lease.names(),
-                span(self.policy.max_hold.unwrap_or_default())
+                span(self.policy.max_hold.unwrap_or_default()),
+                self.policy.max_hold_option
             ));
         } else {
             say(&format!(
