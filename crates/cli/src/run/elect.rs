@@ -121,6 +121,7 @@ impl LockedRun<'_> {
             // After a whole term, those who wait are ahead in the queue.
             let term = Duration::from_millis(report.held_ms.unwrap_or_default());
             let is_whole = report.lost_cause.is_some() && report.lost_lock.is_none();
+            report.restart();
             if !(is_whole && term >= PAUSE) {
                 let pause = async {
                     tokio::time::sleep(jittered(PAUSE)).await;
@@ -128,7 +129,6 @@ impl LockedRun<'_> {
                 };
                 unless_ended(pause, signals, terminal.as_ref()).await?;
             }
-            report.restart();
             self.how.begun = Clock::system().now();
             (self.store, url_file) = target.hand_on();
             guardian.restart(url_file.as_ref().map(UrlFile::path))?;

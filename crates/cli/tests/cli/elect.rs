@@ -117,7 +117,7 @@ fn a_lost_term_is_followed_by_another_one(store: &Store) {
     assert!(report["lost_cause"].is_null(), "{report}");
 
     // A signal ends the pause after a loss, and there is no other term.
-    let leader = campaign(store, "", WORK);
+    let leader = campaign(store, "--report report", WORK);
     let term = until_terms(store, 4)[3].0.to_string();
     store
         .verb("break", &["x", "--if-fence", &term])
@@ -126,6 +126,7 @@ fn a_lost_term_is_followed_by_another_one(store: &Store) {
     leader.signal(Signal::SIGTERM);
     leader.ends(143, &[]);
     assert_eq!(terms(store).len(), 4);
+    assert_eq!(store.document("report")["outcome"], "interrupted");
 }
 
 fn leadership_goes_round(store: &Store) {
