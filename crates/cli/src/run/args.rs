@@ -12,13 +12,15 @@ use crate::exit::{self, Exit, exit};
 use crate::messages::{self, pasteable};
 use crate::store::{StoreArgs, TtlArgs};
 
-use super::elect;
 use super::lock::TimestampArgs;
 use super::once::OnceArgs;
 use super::stop::{OnLost, StopLimits};
 
 /// The usage line: clap cannot express that options stop at the lock name.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
+
+/// The usage line of `leasehold elect`.
+pub(super) const ELECT_USAGE: &str = "leasehold elect [OPTIONS] NAME [--] CMD [ARG...]";
 
 /// With a shorter TTL, a busy host does not run both the renewal and this process in time. At 30 ms, nine of ten
 /// commands were stopped on a quiet host; at 60 ms, none.
@@ -174,7 +176,7 @@ impl Run {
     }
 
     fn usage(&self) -> &'static str {
-        if self.elects { elect::USAGE } else { USAGE }
+        if self.elects { ELECT_USAGE } else { USAGE }
     }
 
     /// The lock name.

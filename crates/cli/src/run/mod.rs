@@ -20,7 +20,7 @@ use nix::sys::signal::Signal;
 
 pub(crate) use self::args::Run;
 use self::command::{Child, ResolvedCommand};
-pub(crate) use self::elect::{Elect, elect};
+pub(crate) use self::elect::Elect;
 use self::guardian::Guardian;
 use self::lock::{LockGuard, RELEASE_LOST};
 use self::once::Occasion;
@@ -33,7 +33,7 @@ use crate::exit::{
 };
 use crate::inherited_store::{UrlFile, Variables};
 use crate::messages::{quoted, say, span, without_advice};
-use crate::session::{RELEASE, Released, with_client};
+use crate::session::{RELEASE, Released, Target, with_client};
 use crate::terminal::{Signals, Terminal};
 use crate::view::millis;
 
@@ -62,6 +62,11 @@ pub(crate) fn run(args: &Run) -> Result<Exit, Exit> {
         to.write(report, happened, &exit);
     }
     Ok(exit)
+}
+
+/// Runs the verb `elect`.
+pub(crate) fn elect(args: Elect) -> Result<Exit, Exit> {
+    run(&args.into_run()?)
 }
 
 /// Applies `--skip` and `--busy-code` to a busy lock, and `--skip` to work that is done. The command's own exit codes stay unchanged.
@@ -140,6 +145,40 @@ struct LockedRun<'a> {
 }
 
 impl LockedRun<'_> {
+    /// Leads, term after term, until the command ends by itself, or a signal asks for the end. The client and the signals stay the same,
+    /// so no signal is missed between two terms.
+    async fn lead(
+        &mut self,
+        client: &Client,
+        target: &Target,
+        signals: &mut Signals,
+        guardian: &mut Guardian,
+        report: &mut Report,
+    ) -> Result<Exit, Exit> {
+        let terminal = Terminal::controlling();
+        let is_limited = self.how.once || self.how.limit()?.is_some();
+        // Each guardian removes the file of its own command.
+        let mut url_file;
+        loop {
+            let exit = self.locked(client, signals, guardian, report).await;
+            let (Ok(said) | Err(said)) = &exit;
+            let pause = elect::pause_after(said, report, is_limited);
+            let Some(pause) = pause.filter(|_| !signals.is_asked_to_end()) else {
+                return exit;
+            };
+            say(&format!("{}; campaigning again", said.reason()));
+            report.restart();
+            let rest = async {
+                tokio::time::sleep(pause).await;
+                Ok(())
+            };
+            unless_ended(rest, signals, terminal.as_ref()).await?;
+            self.how.begun = Clock::system().now();
+            (self.store, url_file) = target.hand_on();
+            guardian.restart(url_file.as_ref().map(UrlFile::path))?;
+        }
+    }
+
     /// Takes the lock and runs the command under it.
     async fn locked(
         &self,
