@@ -19,7 +19,7 @@ use crate::store::StoreArgs;
 use crate::view::{HolderFields, LeaseFields, held_of, is_same_lease, never_expires, who};
 
 /// The minimal interval: each poll requests every known lock.
-const LEAST: Duration = Duration::from_millis(50);
+pub(crate) const LEAST: Duration = Duration::from_millis(50);
 
 /// Show changes of locks, until interrupted
 #[derive(Debug, Args)]

@@ -773,6 +773,11 @@ impl Leases {
     pub fn release(self) -> Result<(), Error> {
         block_on(self.0.release())
     }
+
+    /// See [`Leases::release_after`](crate::Leases::release_after).
+    pub fn release_after(self, keep: Duration) -> Result<(), Error> {
+        block_on(self.0.release_after(keep))
+    }
 }
 
 impl Deref for Leases {

@@ -202,6 +202,11 @@ impl Leases {
         all.min().unwrap_or_default()
     }
 
+    /// Why the last renewal of one of them failed, while that one is not lost: see [`Lease::doubt`].
+    pub fn doubt(&self) -> Option<String> {
+        self.leases.iter().find_map(Lease::doubt)
+    }
+
     /// Whether one of them is lost.
     pub fn is_lost(&self) -> bool {
         self.leases.iter().any(Lease::is_lost)
@@ -244,7 +249,25 @@ impl Leases {
     /// # Cancel safety
     /// As [`Lease::release`].
     pub async fn release(self) -> Result<(), Error> {
-        let released = join_all(self.leases.into_iter().rev().map(Lease::release)).await;
+        Self::settled(self.leases.into_iter().rev().map(Lease::release)).await
+    }
+
+    /// Ends all leases, but the locks stay taken for `keep` from now, as by [`Lease::release_after`].
+    ///
+    /// # Errors
+    /// As [`Leases::release`], and [`Error::Invalid`] when `keep` is not 10 ms to 24 h: then the locks are released in the background.
+    ///
+    /// # Cancel safety
+    /// As [`Lease::release_after`].
+    pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
+        let leases = self.leases.into_iter().rev();
+        Self::settled(leases.map(|lease| lease.release_after(keep))).await
+    }
+
+    async fn settled(
+        ends: impl Iterator<Item = impl Future<Output = Result<(), Error>>>,
+    ) -> Result<(), Error> {
+        let released = join_all(ends).await;
         let mut failed: Vec<Error> = released.into_iter().filter_map(Result::err).collect();
         failed.sort_by_key(|error| !error.is_lost());
         failed.into_iter().next().map_or(Ok(()), Err)
