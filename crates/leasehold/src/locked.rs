@@ -193,6 +193,7 @@ pub mod __locked {
         fn value(value: Self::Value) -> Self;
 
         /// The body has ended, and the lock was released.
+        #[must_use]
         fn done(self, released: Result<(), Error>) -> Self;
     }
 
