@@ -178,6 +178,9 @@ pub mod __locked {
         }
     }
 
+    /// What the body returned, and how the release went; or why the body did not run to its end.
+    pub type Ran<R> = Result<(R, Result<(), Error>), Error>;
+
     /// The result of a function under a lock.
     #[diagnostic::on_unimplemented(
         message = "a function with `#[locked]` returns `Result<T, E>` with `E: From<leasehold::Error>`",
@@ -187,29 +190,21 @@ pub mod __locked {
     pub trait LockedResult: Sized {
         type Value;
 
-        /// The function has no lock: the body did not run, or was cancelled.
-        fn refused(error: Error) -> Self;
+        fn new(ran: Ran<Self>) -> Self;
 
         fn value(value: Self::Value) -> Self;
-
-        /// The body has ended, and the lock was released.
-        #[must_use]
-        fn done(self, released: Result<(), Error>) -> Self;
     }
 
     impl<T, E: LockError> LockedResult for Result<T, E> {
         type Value = T;
 
-        fn refused(error: Error) -> Self {
-            Err(E::of(error))
+        fn new(ran: Ran<Self>) -> Self {
+            let (output, released) = ran.map_err(E::of)?;
+            done(output.map_err(Work), released).map_err(|Work(error)| error)
         }
 
         fn value(value: T) -> Self {
             Ok(value)
-        }
-
-        fn done(self, released: Result<(), Error>) -> Self {
-            done(self.map_err(Work), released).map_err(|Work(error)| error)
         }
     }
 
@@ -222,55 +217,41 @@ pub mod __locked {
         }
     }
 
-    /// The result without a lock.
-    pub fn refused<R: LockedResult>(error: Error) -> R {
-        R::refused(error)
+    /// The result of the function.
+    pub fn answer<R: LockedResult>(ran: Ran<R>) -> R {
+        R::new(ran)
     }
 
-    /// The result without a lock: the default value if it was busy.
-    pub fn skipped<R: LockedResult<Value: Default>>(error: Error) -> R {
-        match error {
-            Error::Timeout(_) => R::value(R::Value::default()),
-            error => R::refused(error),
+    /// The result of the function, which is the default value if the lock was busy.
+    pub fn answer_or_skip<R: LockedResult<Value: Default>>(ran: Ran<R>) -> R {
+        match ran {
+            Err(Error::Timeout(_)) => R::value(R::Value::default()),
+            ran => R::new(ran),
         }
     }
 
-    /// Runs the body under the lock; `without` makes the result without one.
-    pub async fn run<R: LockedResult>(
-        lock: Mutex,
-        wait: Wait,
-        without: impl FnOnce(Error) -> R,
-        work: impl AsyncFnOnce(&Lease) -> R,
-    ) -> R {
-        let lease = match acquired(&lock, wait, lock.request(limit(wait)).await) {
-            Ok(lease) => lease,
-            Err(error) => return without(error),
-        };
-        match unless_lost(lease.lost(), work(&lease)).await {
-            Ok(output) => output.done(lease.release().await),
-            Err(lost) => R::refused(lost.into()),
-        }
+    /// Runs the body under the lock.
+    pub async fn run<R>(lock: Mutex, wait: Wait, work: impl AsyncFnOnce(&Lease) -> R) -> Ran<R> {
+        let lease = acquired(&lock, wait, lock.request(limit(wait)).await)?;
+        let output = unless_lost(lease.lost(), work(&lease)).await?;
+        Ok((output, lease.release().await))
     }
 
     /// Runs the body of a function that is not `async` under the lock.
     #[cfg(feature = "blocking")]
-    pub fn run_blocking<R: LockedResult>(
+    pub fn run_blocking<R>(
         lock: impl Into<Mutex>,
         wait: Wait,
-        without: impl FnOnce(Error) -> R,
         work: impl FnOnce(&blocking::Lease) -> R,
-    ) -> R {
+    ) -> Ran<R> {
         let lock = lock.into();
         let asked = pollster::block_on(lock.request(limit(wait)));
-        let lease = match acquired(&lock, wait, asked) {
-            Ok(lease) => blocking::Lease::from(lease),
-            Err(error) => return without(error),
-        };
+        let lease = blocking::Lease::from(acquired(&lock, wait, asked)?);
         if let Some(lost) = lease.loss() {
-            return R::refused(lost.into());
+            return Err(lost.into());
         }
         let output = work(&lease);
-        output.done(lease.release())
+        Ok((output, lease.release()))
     }
 
     fn limit(wait: Wait) -> WaitLimit {

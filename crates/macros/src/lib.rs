@@ -51,16 +51,18 @@ fn under_lock(arguments: &Arguments, function: &Function) -> Result<Tokens> {
     // Its variables have names of their own: the body does not see them.
     let at = Span::mixed_site();
     // The compiler points there if the value has no default.
-    let without = arguments.skip.map_or_else(
-        || quote_spanned!(at=> ::leasehold::__locked::refused::<#output>),
-        |skip| quote_spanned!(skip=> ::leasehold::__locked::skipped::<#output>),
+    let answer = arguments.skip.map_or_else(
+        || quote_spanned!(at=> ::leasehold::__locked::answer::<#output>),
+        |skip| quote_spanned!(skip=> ::leasehold::__locked::answer_or_skip::<#output>),
     );
     let client = arguments.client.as_ref().map_or_else(
         || {
             quote_spanned! {at=>
                 match ::leasehold::__locked::client() {
                     ::core::result::Result::Ok(client) => client,
-                    ::core::result::Result::Err(error) => return without(error),
+                    ::core::result::Result::Err(error) => {
+                        return ::leasehold::__locked::answer::<#output>(::core::result::Result::Err(error));
+                    }
                 }
             }
         },
@@ -90,9 +92,8 @@ fn under_lock(arguments: &Arguments, function: &Function) -> Result<Tokens> {
         Wait::No => quote_spanned!(at=> No),
     };
     Ok(function.with_body(&quote_spanned! {at=>
-        let without = #without;
         let lock = #client.mutex(::std::format!(#name #(, #values)*))#(#settings)*;
         let wait = ::leasehold::__locked::Wait::#wait;
-        ::leasehold::__locked::#run(lock, wait, without, #work)#awaited
+        #answer(::leasehold::__locked::#run(lock, wait, #work)#awaited)
     }))
 }
