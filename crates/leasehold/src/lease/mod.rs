@@ -27,7 +27,7 @@ pub use self::handle::{Lease, LossWatch, RunOutcome};
 pub(crate) use self::handle::{Pending, unless_lost};
 pub use self::hold::LeaseEnd;
 #[cfg(feature = "timestamp")]
-pub(crate) use self::hold::{Hold, Start};
+pub(crate) use self::hold::{Hold, NO_FENCE, Start};
 pub(crate) use self::identity::Identity;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::keeper::{ExtendReply, tell};
