@@ -27,6 +27,10 @@ use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Ended, How, ShieldedSpan};
 
+/// Stands for the fence of a hold that has none; no store grants it. An `Option` would cost each lease eight bytes, and each use a case that
+/// a lease does not have.
+pub(crate) const NO_FENCE: Fence = Fence::new(0);
+
 /// The state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseState {
@@ -78,6 +82,7 @@ struct HoldState {
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
+    /// Or [`NO_FENCE`]: see [`Hold::is_fenced`].
     pub(crate) fence: Fence,
     /// The fence of the store's grant. The store knows all leases of the stay by it (core: C8).
     pub(crate) grant: Fence,
@@ -377,7 +382,7 @@ impl Hold {
 
     /// Whether it has a fence. A timestamp lock has none.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.fence != Fence::new(0)
+        self.fence != NO_FENCE
     }
 
     pub(crate) fn lost(&self, cause: LossCause) -> Lost {

@@ -27,7 +27,7 @@ pub use self::handle::{Lease, LossWatch};
 pub(crate) use self::handle::{Pending, done, unless_lost};
 pub use self::hold::LeaseEnd;
 #[cfg(feature = "timestamp")]
-pub(crate) use self::hold::{Hold, Start};
+pub(crate) use self::hold::{Hold, NO_FENCE, Start};
 pub(crate) use self::identity::Identity;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::keeper::{ExtendReply, tell};
