@@ -38,6 +38,8 @@ use crate::QuorumInit;
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, Lost, StoreError};
 use crate::lease::{LeaseEnd, LeaseStatus, WaitLimit, WaitStatus, done};
+#[cfg(feature = "macros")]
+use crate::locked::__locked::{Ran, Wait, acquire};
 use crate::once::{PastRun, Turn};
 use crate::store::InspectedNodes;
 #[cfg(feature = "timestamp")]
@@ -631,6 +633,22 @@ impl Mutex {
     }
 }
 
+/// Runs the body of a function that is not `async` under the lock: for the code that `#[locked]` writes, and no stable API.
+#[doc(hidden)]
+#[cfg(feature = "macros")]
+pub fn __run_locked<R>(
+    lock: impl Into<crate::Mutex>,
+    wait: Wait,
+    work: impl FnOnce(&Lease) -> R,
+) -> Ran<R> {
+    let lease = Lease(block_on(acquire(&lock.into(), wait))?);
+    if let Some(lost) = lease.loss() {
+        return Err(lost.into());
+    }
+    let output = work(&lease);
+    Ok((output, lease.release()))
+}
+
 /// A blocking [`Once`](crate::Once).
 ///
 /// ```
@@ -871,12 +889,6 @@ impl LeaderWatch {
 #[derive(Debug)]
 #[must_use = "dropping a lease releases the lock"]
 pub struct Lease(crate::Lease);
-
-impl From<crate::Lease> for Lease {
-    fn from(lease: crate::Lease) -> Self {
-        Self(lease)
-    }
-}
 
 impl Deref for Lease {
     type Target = crate::Lease;

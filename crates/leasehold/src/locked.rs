@@ -138,8 +138,6 @@ pub mod __locked {
 
     use leasehold_core::Invalid;
 
-    #[cfg(feature = "blocking")]
-    use crate::blocking;
     use crate::client::Client;
     use crate::error::{Error, StoreError, Timeout};
     use crate::lease::{Lease, WaitLimit, done, unless_lost};
@@ -232,42 +230,18 @@ pub mod __locked {
 
     /// Runs the body under the lock.
     pub async fn run<R>(lock: Mutex, wait: Wait, work: impl AsyncFnOnce(&Lease) -> R) -> Ran<R> {
-        let lease = acquired(&lock, wait, lock.request(limit(wait)).await)?;
+        let lease = acquire(&lock, wait).await?;
         let output = unless_lost(lease.lost(), work(&lease)).await?;
         Ok((output, lease.release().await))
     }
 
-    /// Runs the body of a function that is not `async` under the lock.
-    #[cfg(feature = "blocking")]
-    pub fn run_blocking<R>(
-        lock: impl Into<Mutex>,
-        wait: Wait,
-        work: impl FnOnce(&blocking::Lease) -> R,
-    ) -> Ran<R> {
-        let lock = lock.into();
-        let asked = pollster::block_on(lock.request(limit(wait)));
-        let lease = blocking::Lease::from(acquired(&lock, wait, asked)?);
-        if let Some(lost) = lease.loss() {
-            return Err(lost.into());
-        }
-        let output = work(&lease);
-        Ok((output, lease.release()))
-    }
-
-    fn limit(wait: Wait) -> WaitLimit {
-        match wait {
+    /// The lease, or why there is none. A lock that was only tried does not say who holds it.
+    pub(crate) async fn acquire(lock: &Mutex, wait: Wait) -> Result<Lease, Error> {
+        let limit = match wait {
             Wait::Forever => WaitLimit::Forever,
             Wait::Within(limit) => WaitLimit::Within(limit),
             Wait::No => WaitLimit::Once,
-        }
-    }
-
-    /// The lease, or why there is none. A lock that was only tried does not say who holds it.
-    fn acquired(
-        lock: &Mutex,
-        wait: Wait,
-        asked: Result<Option<Lease>, Error>,
-    ) -> Result<Lease, Error> {
+        };
         let busy = || match (wait, &lock.name) {
             (Wait::No, Ok(name)) => Error::from(Timeout {
                 name: name.as_str().to_owned(),
@@ -278,6 +252,6 @@ pub mod __locked {
             }),
             _ => StoreError::closed().into(),
         };
-        asked?.ok_or_else(busy)
+        lock.request(limit).await?.ok_or_else(busy)
     }
 }

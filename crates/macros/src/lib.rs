@@ -80,11 +80,19 @@ fn under_lock(arguments: &Arguments, function: &Function) -> Result<Tokens> {
             }
             #body
         });
-        (quote_spanned!(at=> run), work, quote_spanned!(at=> .await))
+        (
+            quote_spanned!(at=> __locked::run),
+            work,
+            quote_spanned!(at=> .await),
+        )
     } else {
         let work =
             quote_spanned!(at=> move |#lease: &::leasehold::blocking::Lease| -> #output #body);
-        (quote_spanned!(at=> run_blocking), work, Tokens::new())
+        (
+            quote_spanned!(at=> blocking::__run_locked),
+            work,
+            Tokens::new(),
+        )
     };
     let wait = match &arguments.wait {
         Wait::Forever => quote_spanned!(at=> Forever),
@@ -94,6 +102,6 @@ fn under_lock(arguments: &Arguments, function: &Function) -> Result<Tokens> {
     Ok(function.with_body(&quote_spanned! {at=>
         let lock = #client.mutex(::std::format!(#name #(, #values)*))#(#settings)*;
         let wait = ::leasehold::__locked::Wait::#wait;
-        #answer(::leasehold::__locked::#run(lock, wait, #work)#awaited)
+        #answer(::leasehold::#run(lock, wait, #work)#awaited)
     }))
 }
