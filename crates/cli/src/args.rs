@@ -11,7 +11,7 @@ use crate::cache;
 use crate::exit::{self, Exit, exit};
 use crate::messages::{self, ColorChoice};
 use crate::{
-    break_lock, dev, doctor, hold, inspect, pages, quorum, run, token, verbose, wait, watch,
+    break_lock, dev, doctor, hold, inspect, leader, pages, quorum, run, token, verbose, wait, watch,
 };
 
 const ABOUT: &str = "\
@@ -52,11 +52,13 @@ struct Cli {
 pub(crate) enum Verb {
     Run(Box<run::Run>),
     Hold(hold::Hold),
+    Elect(Box<run::Elect>),
     Acquire(token::Acquire),
     Renew(token::Renew),
     Release(token::Release),
     Check(token::Check),
     Inspect(inspect::Inspect),
+    Leader(leader::Leader),
     Wait(wait::Wait),
     Watch(watch::Watch),
     Break(break_lock::Break),
@@ -216,7 +218,8 @@ mod tests {
             let usage = verb.render_usage().to_string();
             for hidden in verb.get_arguments().filter(|arg| arg.is_hide_set()) {
                 assert!(hidden.is_positional(), "{hidden}");
-                assert!(usage.contains("LOCK"), "{hidden}: {usage}");
+                let names = ["LOCK", "NAME"].iter().any(|word| usage.contains(word));
+                assert!(names, "{hidden}: {usage}");
             }
         }
     }

@@ -67,7 +67,7 @@ Exit codes:
   79   ran          the lease was lost or --max-hold is over; the command was stopped, whatever it returned
   80   did not run  --once: the work is done, by another run
   81   did not run  --once-tries: as many runs have failed as may
-  75   did not run  the lock is busy (--try), or too many wait for it (--max-waiters); cache: a load failed on another host
+  75   did not run  the lock is busy (--try), or too many wait for it (--max-waiters); leader: there is none; cache: a load failed on another host
   124  did not run  the lock was busy until the limit of --wait; cache: another process still loads, or CMD took longer than --timeout
   69   did not run  the store cannot be reached or takes no requests for now
   77   did not run  the store refused user, password or permission
@@ -144,7 +144,6 @@ impl Exit {
     }
 
     /// The first line of the message, without the exit code.
-    #[cfg(feature = "cache")]
     pub(crate) fn reason(&self) -> &str {
         let line = self.text().lines().next().unwrap_or_default();
         line.trim_end_matches(&format!(" (exit {})", self.code))
@@ -231,7 +230,7 @@ impl From<Error> for Exit {
             Error::Invalid(invalid) => return invalid.into(),
             Error::Store(store) => store,
             Error::Timeout(timeout) => return Self::saying(TIMEOUT, timeout.to_string()),
-            Error::Lost(lost) => return Self::saying(LOST, lost.to_string()),
+            Error::Lost(lost) => return exit!(LOST, "{lost} (exit {LOST})"),
             other => return Self::saying(SOFTWARE, other.to_string()),
         };
         let (code, advice) = next_step(&store);

@@ -10,11 +10,11 @@
 //! | [`acquire_ui`] | waiting for a lock, and the progress shown meanwhile |
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
 //! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock across the steps of a pipeline |
-//! | [`run`] | `leasehold run`: a command under a lock |
+//! | [`run`] | `leasehold run`: a command under a lock; `leasehold elect`: while it leads |
 //! | `cache` | `leasehold cache`: the output of a slow command, cached for all hosts |
 //! | [`dev`] | `leasehold dev`: a private server to try things with |
 //! | [`pages`] | `leasehold help`, `completions`, `man`, and the layout of `-h` and `--help` |
-//! | [`inspect`], [`wait`], [`watch`], [`break_lock`] | the operator's verbs: `inspect`, `wait`, `watch` and
+//! | [`inspect`], [`leader`], [`wait`], [`watch`], [`break_lock`] | the operator's verbs: `inspect`, `leader`, `wait`, `watch` and
 //! `break` |
 //! | [`look`] | the requests of these verbs: many locks at once, and polling |
 //! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
@@ -36,6 +36,7 @@ mod exit;
 mod hold;
 mod inherited_store;
 mod inspect;
+mod leader;
 mod look;
 mod messages;
 mod output;
@@ -78,11 +79,13 @@ fn main() -> ExitCode {
 fn verb() -> Result<Exit, Exit> {
     match args::parse()? {
         Verb::Run(args) => run::run(&args),
+        Verb::Elect(args) => run::elect(*args),
         Verb::Dev(args) => dev::dev(&args),
         Verb::Completions(args) => pages::completions(&args, args::command()),
         Verb::Man(args) => pages::man(&args, args::command()),
         Verb::Help(args) => pages::help(&args, args::command()),
         Verb::Inspect(args) => inspect::inspect(&args).map_err(Exit::without_command),
+        Verb::Leader(args) => leader::leader(&args).map_err(Exit::without_command),
         Verb::Wait(args) => wait::wait(&args).map_err(Exit::without_command),
         Verb::Watch(args) => watch::watch(&args).map_err(Exit::without_command),
         Verb::Break(args) => break_lock::break_lock(&args).map_err(Exit::without_command),

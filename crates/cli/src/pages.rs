@@ -218,10 +218,10 @@ To hold a lock without a command: leasehold hold LOCK. All exit codes: leasehold
 pub(crate) fn with_help_layout(command: Command) -> Command {
     let name = command.get_name().to_owned();
     let command = command.mut_args(laid_out).mut_subcommands(with_help_layout);
-    let command = if name == "cache" {
-        command.mut_subcommands(|verb| verb.mut_args(of_a_value))
-    } else {
-        command
+    let command = match name.as_str() {
+        "cache" => command.mut_subcommands(|verb| verb.mut_args(of_a_value)),
+        "elect" => command.mut_args(of_an_election),
+        _ => command,
     };
     let Some(whole) = command.get_after_help().cloned() else {
         return command;
@@ -285,6 +285,22 @@ fn of_a_value(arg: Arg) -> Arg {
     } else {
         arg
     }
+}
+
+/// The options of `run` with the wording of `leasehold elect`.
+fn of_an_election(arg: Arg) -> Arg {
+    let Some(help) = arg.get_help().map(ToString::to_string) else {
+        return arg;
+    };
+    let help = match arg.get_long() {
+        Some("note") => {
+            let says = "The address of this process, for `leasehold leader`; by default the name of the command";
+            return arg.hide_short_help(false).help(says);
+        }
+        Some("ttl") => help.replace("[default: 30s", "[default: 10s"),
+        _ => return arg,
+    };
+    arg.help(help)
 }
 
 /// The verb closest to a mistyped one.

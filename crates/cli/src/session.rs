@@ -120,11 +120,20 @@ impl Target {
 
     /// The TTL: the `typed` one, else the configured one, else 30 s, or what a quorum allows if that is less.
     pub(crate) fn ttl(&self, typed: Option<Duration>) -> Result<Duration, Exit> {
+        self.ttl_or(DEFAULT_TTL, typed)
+    }
+
+    /// As [`Target::ttl`], with another default.
+    pub(crate) fn ttl_or(
+        &self,
+        default: Duration,
+        typed: Option<Duration>,
+    ) -> Result<Duration, Exit> {
         match (typed, &self.ttl) {
             (Some(ttl), _) => Ok(ttl),
             (None, None) => {
                 let longest = self.place.urls.iter().map(StoreUrl::longest_ttl).min();
-                Ok(longest.unwrap_or(DEFAULT_TTL).min(DEFAULT_TTL))
+                Ok(longest.unwrap_or(default).min(default))
             }
             (None, Some(setting)) => config::ttl(setting.text()?)
                 .map_err(|why| setting.origin.refuse(format!("invalid TTL: {why}"))),
@@ -214,7 +223,7 @@ pub(crate) async fn closing(
     client: &Client,
     work: impl Future<Output = Result<Exit, Exit>>,
 ) -> Result<Exit, Exit> {
-    let notice = tokio::time::timeout(CLOSE, target.notice());
+    let notice = tokio::time::timeout(CLOSE, Box::pin(target.notice()));
     let (exit, _noticed) = tokio::join!(work, notice);
     let limit = match &exit {
         Ok(exit) if exit.code() == LOST => CLOSE_LOST,

@@ -110,13 +110,17 @@ const ENDING: [Signal; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
 const FORWARDED: [Signal; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 /// The signals caught by this process.
-#[derive(Debug)]
-pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    /// A signal has asked this process to end, or its command.
+    is_asked_to_end: bool,
+}
 
 impl Signals {
     /// Starts to catch signals.
     pub(crate) fn catch() -> Result<Self, Exit> {
-        let mut signals = Self(Vec::new());
+        let mut signals = Self::default();
         for signal in FORWARDED {
             signals.add(signal)?;
         }
@@ -129,22 +133,30 @@ impl Signals {
     }
 
     fn add(&mut self, signal: Signal) -> io::Result<()> {
-        if !sys::is_ignored(signal) {
+        let is_caught = self.streams.iter().any(|(caught, _)| *caught == signal);
+        if !is_caught && !sys::is_ignored(signal) {
             let stream = unix::signal(SignalKind::from_raw(signal as i32))?;
-            self.0.push((signal, stream));
+            self.streams.push((signal, stream));
         }
         Ok(())
     }
 
     /// The next signal.
     pub(crate) async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            let caught = self.0.iter_mut().find_map(|(signal, stream)| {
+        let signal = poll_fn(|context| {
+            let caught = self.streams.iter_mut().find_map(|(signal, stream)| {
                 stream.poll_recv(context).is_ready().then_some(*signal)
             });
             caught.map_or(Poll::Pending, Poll::Ready)
         })
-        .await
+        .await;
+        self.is_asked_to_end |= matches!(signal, SIGTERM | SIGINT | SIGQUIT);
+        signal
+    }
+
+    /// True after TERM, INT or QUIT. HUP may have been meant for the command, which reads its settings again.
+    pub(crate) fn is_asked_to_end(&self) -> bool {
+        self.is_asked_to_end
     }
 
     /// True if `signal` asks this process to end.
@@ -153,10 +165,14 @@ impl Signals {
         ENDING.contains(&signal)
     }
 
-    /// The next signal that ends a wait. Other signals have no receiver before the command starts.
+    /// The next signal that ends a wait. Other signals have no receiver before the command starts. Ctrl-Z stops this process, which
+    /// catches it once a command has run.
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
+            if signal == SIGTSTP {
+                sys::stop_own_group();
+            }
             if ENDING.contains(&signal) {
                 return signal;
             }

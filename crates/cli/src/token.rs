@@ -369,13 +369,14 @@ async fn take(
     let verb = format!("acquire --ttl {lasting}");
     let wanted = LockRequest {
         name: &args.lock,
+        also: &[],
         ttl,
         note: args.how.note.as_deref().unwrap_or("acquire"),
         how: &args.how,
         wants_holder: false,
         again: RetryHint {
             verb: &verb,
-            lock: &args.store.again_with(&args.lock),
+            store: &args.store.again(),
             command: "",
         },
     };

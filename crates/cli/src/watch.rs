@@ -21,7 +21,7 @@ use crate::view::{
 };
 
 /// The minimal interval: each poll requests every known lock.
-const LEAST: Duration = Duration::from_millis(50);
+pub(crate) const LEAST: Duration = Duration::from_millis(50);
 
 /// Show changes of locks, until interrupted
 #[derive(Debug, Args)]

@@ -1,12 +1,14 @@
-//! A client's access to a server: user, password and encryption. No output shows a password.
+//! A client's access to a server: user, password and encryption, and the way to it. No output shows a password.
 
 use std::error;
 use std::fmt;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A user and a password of a server.
 ///
@@ -78,9 +80,47 @@ impl Source {
     }
 }
 
+/// A stream that carries bytes both ways.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+type DialFuture = BoxFuture<'static, io::Result<Box<dyn Duplex>>>;
+
+/// A function of the program that makes the stream to a host and a port. The client calls it at each dial.
+#[derive(Clone)]
+pub(crate) struct Dialer(Arc<dyn Fn(String, u16) -> DialFuture + Send + Sync>);
+
+impl Dialer {
+    pub(crate) fn new<F, S>(dial: impl Fn(String, u16) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let dial = Arc::new(dial);
+        Self(Arc::new(move |host, port| {
+            let dial = dial.clone();
+            let made = async move {
+                let stream = dial(host, port).await?;
+                Ok(Box::new(stream) as Box<dyn Duplex>)
+            };
+            // A panic must not end the dialing task. The function is called again.
+            let made = AssertUnwindSafe(made).catch_unwind();
+            made.map(|made| made.unwrap_or_else(|_| Err(io::Error::other("it panicked"))))
+                .boxed()
+        }))
+    }
+
+    pub(crate) async fn dial(&self, host: &str, port: u16) -> io::Result<Box<dyn Duplex>> {
+        (self.0)(host.to_owned(), port).await
+    }
+}
+
 /// Settings of connections, apart from the address.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
+    /// Makes the streams, if the client does not.
+    pub(crate) dialer: Option<Dialer>,
     /// Asked at each dial.
     pub(crate) credentials: Option<Source>,
     /// For encrypted connections.
@@ -92,6 +132,7 @@ impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access")
             .field("credentials", &self.credentials.is_some())
+            .field("dialer", &self.dialer.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -19,8 +19,8 @@
 //!
 //! let client = Client::builder().namespace("shop").connect_blocking("memory:")?;
 //! let nightly = client.mutex("nightly").ttl(Duration::from_secs(10)).note("report");
-//! let ran = nightly.run(|lease| lease.fence())?;
-//! println!("worked under fence {}", ran.confirmed()?);
+//! let fence = nightly.run(|lease| Ok::<_, leasehold::Error>(lease.fence()))?;
+//! println!("worked under fence {fence}");
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
@@ -38,7 +38,9 @@ use crate::QuorumInit;
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, Lost, StoreError};
 use crate::kind::{Exclusive, Kind, Shared, Slots};
-use crate::lease::{LeaseEnd, LeaseStatus, RunOutcome, WaitLimit, WaitStatus};
+use crate::lease::{LeaseEnd, LeaseStatus, WaitLimit, WaitStatus, done};
+#[cfg(feature = "macros")]
+use crate::locked::__locked::{Ran, Wait, acquire};
 use crate::once::{PastRun, Turn};
 use crate::store::InspectedNodes;
 #[cfg(feature = "timestamp")]
@@ -460,6 +462,12 @@ impl RwLock {
     }
 }
 
+impl<K: Kind> From<Lock<K>> for crate::Lock<K> {
+    fn from(lock: Lock<K>) -> Self {
+        lock.0
+    }
+}
+
 impl Mutex {
     /// See [`Mutex::once`](crate::Mutex::once).
     pub fn once(&self, firing: impl AsRef<str>) -> Once {
@@ -587,6 +595,7 @@ impl<K: Kind> Lock<K> {
     /// assert!(!lease.is_lost());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[doc(alias = "lock")]
     pub fn acquire(&self) -> Result<Lease<K>, Error> {
         block_on(self.0.acquire()).map(Lease)
     }
@@ -613,6 +622,7 @@ impl<K: Kind> Lock<K> {
     /// assert!(client.mutex("orders:42").try_acquire()?.is_none());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
+    #[doc(alias = "try_lock")]
     pub fn try_acquire(&self) -> Result<Option<Lease<K>>, Error> {
         Ok(block_on(self.0.try_acquire())?.map(Lease))
     }
@@ -621,15 +631,20 @@ impl<K: Kind> Lock<K> {
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
-    /// let ran = client.mutex("orders:42").run(|lease| lease.fence())?;
-    /// println!("worked under fence {}", ran.confirmed()?);
+    /// let orders = client.mutex("orders:42");
+    /// let fence = orders.run(|lease| Ok::<_, leasehold::Error>(lease.fence()))?;
+    /// println!("worked under fence {fence}");
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
     /// As these methods.
-    pub fn run<T>(&self, work: impl FnOnce(&Lease<K>) -> T) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire()?.run(work)?)
+    #[doc(alias("with_lock", "using"))]
+    pub fn run<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Lease<K>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire()?.run(work)
     }
 
     /// [`Mutex::acquire_within`], then [`Lease::run`].
@@ -637,19 +652,20 @@ impl<K: Kind> Lock<K> {
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
     /// # use std::time::Duration;
-    /// let ran = client.mutex("orders:42").run_within(Duration::from_secs(5), |_| 7)?;
-    /// assert_eq!(ran.confirmed()?, 7);
+    /// let orders = client.mutex("orders:42");
+    /// let seven = orders.run_within(Duration::from_secs(5), |_| Ok::<_, leasehold::Error>(7))?;
+    /// assert_eq!(seven, 7);
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
     /// As these methods.
-    pub fn run_within<T>(
+    pub fn run_within<T, E: From<Error>>(
         &self,
         limit: Duration,
-        work: impl FnOnce(&Lease<K>) -> T,
-    ) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire_within(limit)?.run(work)?)
+        work: impl FnOnce(&Lease<K>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire_within(limit)?.run(work)
     }
 
     /// [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy; then `work` does not begin.
@@ -657,19 +673,36 @@ impl<K: Kind> Lock<K> {
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
     /// let _held = client.mutex("orders:42").acquire()?;
-    /// assert!(client.mutex("orders:42").try_run(|_| 7)?.is_none());
+    /// let ran = client.mutex("orders:42").try_run(|_| Ok::<_, leasehold::Error>(7))?;
+    /// assert!(ran.is_none());
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
     /// As these methods.
-    pub fn try_run<T>(
+    pub fn try_run<T, E: From<Error>>(
         &self,
-        work: impl FnOnce(&Lease<K>) -> T,
-    ) -> Result<Option<RunOutcome<T>>, Error> {
+        work: impl FnOnce(&Lease<K>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
         let lease = self.try_acquire()?;
-        Ok(lease.map(|lease| lease.run(work)).transpose()?)
+        lease.map(|lease| lease.run(work)).transpose()
     }
+}
+
+/// Runs the body of a function that is not `async` under the lock: for the code that `#[locked]` writes, and no stable API.
+#[doc(hidden)]
+#[cfg(feature = "macros")]
+pub fn __run_locked<K: Kind, R>(
+    lock: impl Into<crate::Lock<K>>,
+    wait: Wait,
+    work: impl FnOnce(&Lease<K>) -> R,
+) -> Ran<R> {
+    let lease = Lease(block_on(acquire(&lock.into(), wait))?);
+    if let Some(lost) = lease.loss() {
+        return Err(lost.into());
+    }
+    let output = work(&lease);
+    Ok((output, lease.release()))
 }
 
 /// A blocking [`Once`](crate::Once).
@@ -765,8 +798,9 @@ impl Once {
 /// ```
 /// # let client = leasehold::blocking::Client::embedded()?;
 /// let (from, to) = (client.mutex("account:7"), client.mutex("account:3"));
-/// let ran = client.all([&from, &to]).run(|leases| leases.iter().count())?;
-/// assert_eq!(ran.confirmed()?, 2);
+/// let both = client.all([&from, &to]);
+/// let count = both.run(|leases| Ok::<_, leasehold::Error>(leases.iter().count()))?;
+/// assert_eq!(count, 2);
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -789,15 +823,17 @@ impl All {
         Ok(block_on(self.0.try_acquire())?.map(Leases))
     }
 
-    /// [`All::acquire`], then the work, then [`Leases::release`]. A loss does not stop the work, and is told in
-    /// [`RunOutcome::released`].
+    /// [`All::acquire`], then the work, then [`Leases::release`]. A loss does not stop the work, and is told after it.
     ///
     /// # Errors
-    /// As [`All::acquire`].
-    pub fn run<T>(&self, work: impl FnOnce(&Leases) -> T) -> Result<RunOutcome<T>, Error> {
+    /// As [`All::run`](crate::All::run).
+    pub fn run<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Leases) -> Result<T, E>,
+    ) -> Result<T, E> {
         let leases = self.acquire()?;
         let output = work(&leases);
-        Ok(RunOutcome::new(output, leases.release()))
+        done(output, leases.release())
     }
 }
 
@@ -810,6 +846,11 @@ impl Leases {
     /// See [`Leases::release`](crate::Leases::release).
     pub fn release(self) -> Result<(), Error> {
         block_on(self.0.release())
+    }
+
+    /// See [`Leases::release_after`](crate::Leases::release_after).
+    pub fn release_after(self, keep: Duration) -> Result<(), Error> {
+        block_on(self.0.release_after(keep))
     }
 }
 
@@ -982,25 +1023,23 @@ impl<K: Kind> Lease<K> {
     }
 
     /// Runs `work` under the lease, then releases the lease. Blocking work is not cancelled: check
-    /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or use a [`LossWatch`] in another thread. The result has the output
-    /// and the result of the release: see [`RunOutcome`].
+    /// [`Lease::is_lost`](crate::Lease::is_lost) between its steps, or use a [`LossWatch`] in another thread.
     ///
     /// ```
     /// # let client = leasehold::blocking::Client::embedded()?;
     /// let lease = client.mutex("orders:42").acquire()?;
-    /// assert_eq!(lease.run(|_| 7)?.confirmed()?, 7);
+    /// assert_eq!(lease.run(|_| Ok::<_, leasehold::Error>(7))?, 7);
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Lost`] when the lease was lost before `work` began.
-    pub fn run<T>(self, work: impl FnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
+    /// As [`Lease::run`](crate::Lease::run). A loss before `work` is told without it, one during `work` after it.
+    pub fn run<T, E: From<Error>>(self, work: impl FnOnce(&Self) -> Result<T, E>) -> Result<T, E> {
         if let Some(lost) = self.loss() {
-            return Err(lost);
+            return Err(Error::from(lost).into());
         }
         let output = work(&self);
-        let released = self.release();
-        Ok(RunOutcome::new(output, released))
+        done(output, self.release())
     }
 }
 

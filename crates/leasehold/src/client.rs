@@ -1,6 +1,8 @@
 //! One client of one store, and its builder.
 
 use std::fmt;
+#[cfg(feature = "redis")]
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +12,12 @@ use leasehold_core::{
     ClientId, Fence, Invalid, KeyTemplate, LockName, Mode, Namespace, Naming, Reply, Slots,
     Snapshot, Step,
 };
+#[cfg(feature = "redis")]
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 #[cfg(feature = "redis")]
-use crate::access::{Access, Credentials, Source};
+use crate::access::{Access, Credentials, Dialer, Source};
 use crate::clock::Clock;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
@@ -62,12 +66,12 @@ impl Client {
     /// | URL | store |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/db]` | Redis or Valkey |
-    /// | `rediss://...` | the same over TLS |
+    /// | `rediss://...` | the same over TLS; needs the feature `tls`, as the others with `rediss` or `valkeys` |
     /// | `valkey://...`, `valkeys://...` | the same as the two above |
     /// | `unix:/path/to/socket[?db=1&user=..&pass=..]` | the same over a Unix socket; also `redis+unix://...` |
     /// | `redis+sentinel://host1,host2:26380/NAME[/db]` | the primary that these sentinels call NAME; also `rediss+sentinel://...`, `valkey+sentinel://...`, `valkeys+sentinel://...` |
     /// | `redis+quorum://host1,host2:6380,host3[/db]` | 3 to 9 independent servers, a majority of which decides; also `rediss+quorum://...`, `valkey+quorum://...`, `valkeys+quorum://...` |
-    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host |
+    /// | `local:`, `local:/path/to/file[?mode=0660]` | the processes of this user, or of all users who may write the file, on one host; needs the feature `local` |
     /// | `memory:` | this client only |
     ///
     /// `?db=1` is equivalent to `/1`. A URL over TLS may have the options `tls_ca=/path`, `tls_cert=/path`, `tls_key=/path`, `tls_name=host`
@@ -162,8 +166,9 @@ impl Client {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::embedded()?;
     /// let config = client.rw_lock("config");
-    /// let ran = config.read().run(async |lease| lease.fence()).await?;
-    /// println!("read under fence {:?}", ran.confirmed()?);
+    /// let read = config.read().acquire().await?;
+    /// println!("read under fence {:?}", read.fence());
+    /// read.release().await?;
     /// # client.close().await; Ok(()) }
     /// ```
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
@@ -610,6 +615,43 @@ impl ClientBuilder {
         self
     }
 
+    /// Makes the streams to servers by a function of the program, instead of TCP connections: through a tunnel, a proxy or a service mesh, over
+    /// simulated networks, or to a server in the same process. The function gets host and port, as the URL has them, and returns any stream.
+    ///
+    /// The client calls it at each dial: at the start, after each loss of a connection, and for each node of a cluster, each sentinel and each
+    /// server of a quorum. A server without RESP3 gets two streams. Login, TLS (`rediss://`, with the host of the URL) and all else go over the
+    /// stream as over a TCP connection.
+    ///
+    /// The function has the time limit of a request. Its error is told in that of the client, which calls it again. tokio's streams and tasks
+    /// that it makes belong to the client's own runtime, so they outlive the caller's. It may be polled on the runtime on which the client was
+    /// made, so it must not block for long. The client sets no options of the stream: for TCP, better set `TCP_NODELAY`, and keep-alive where a
+    /// firewall forgets idle connections. Not for a `unix:` URL.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// use leasehold::Client;
+    /// use tokio::net::TcpStream;
+    ///
+    /// let dial = async |host: String, port: u16| {
+    ///     println!("dialing {host}:{port}");
+    ///     let stream = TcpStream::connect(("127.0.0.1", 16379)).await?; // the near end of a tunnel
+    ///     stream.set_nodelay(true)?;
+    ///     Ok(stream)
+    /// };
+    /// let client = Client::builder().dial(dial).connect("redis://db.internal/").await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    #[doc(alias = "connect_with")]
+    pub fn dial<F, S>(mut self, dial: impl Fn(String, u16) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.access.dialer = Some(Dialer::new(dial));
+        self
+    }
+
     /// The longest TTL of a lease in a quorum. A longer TTL is refused. A server that lost its memory gives no vote for a little longer than
     /// this. All clients of the quorum must have the same value. 10 ms to 24 h; default 60 s.
     ///
@@ -894,6 +936,10 @@ impl ClientBuilder {
         self.build(|attach| Ok(Arc::new(memory.attach(attach))))
     }
 
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_self, reason = "only servers have settings")
+    )]
     fn target(&self, url: &str) -> Result<store::Target, Invalid> {
         let target = store::Target::parse(url)?;
         #[cfg(feature = "redis")]

@@ -92,7 +92,7 @@ pub fn within(
 
 /// The lock stayed busy for the whole time limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{name}\" was still busy after {waited:.1?}: {}", Described(.holder.as_deref(), *.by_this_client))]
+#[error("\"{name}\" {}", self.reason())]
 #[non_exhaustive]
 pub struct Timeout {
     /// The lock.
@@ -106,6 +106,17 @@ pub struct Timeout {
     pub by_this_client: bool,
     /// The number of waiters ahead.
     pub ahead: u32,
+}
+
+impl Timeout {
+    fn reason(&self) -> String {
+        if self.waited.is_zero() && self.holder.is_none() {
+            // It was only tried.
+            return "is busy".to_owned();
+        }
+        let holder = Described(self.holder.as_deref(), self.by_this_client);
+        format!("was still busy after {:.1?}: {holder}", self.waited)
+    }
 }
 
 /// A lease was lost.

@@ -54,6 +54,8 @@ mod foreign;
 pub mod gate;
 pub mod kind;
 mod lease;
+#[cfg(feature = "macros")]
+mod locked;
 mod mutex;
 mod once;
 mod runtime;
@@ -75,11 +77,13 @@ pub use election::{Election, LeaderWatch};
 pub use error::{Error, LossCause, Lost, Replaced, StoreError, StoreErrorKind, Timeout};
 pub use foreign::ForeignFormat;
 pub use gate::{Gate, StaleFence};
-pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, RunOutcome, Slot, WaitStatus};
+pub use lease::{Detached, Lease, LeaseEnd, LeaseStatus, LossWatch, Slot, WaitStatus};
 pub use leasehold_core::{
     ClientId, Fence, HolderIdentity, HolderView, Invalid, Mode, Owner, Slots, Snapshot, Ttl,
     WaiterView,
 };
+#[cfg(feature = "macros")]
+pub use locked::{__locked, locked, set_default};
 pub use mutex::{Lock, Mutex, ReadLock, RwLock, Semaphore};
 
 /// The lease of a reader: see [`RwLock`].
@@ -105,6 +109,9 @@ pub use store::{InspectedNodes, NodeView};
 pub use timestamp::{TimestampHold, TimestampLock};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
+/// The token of [`LossWatch::cancellation_token`].
+#[cfg(feature = "cancellation")]
+pub use tokio_util::sync::CancellationToken;
 
 /// The README's examples are compiled as tests.
 #[cfg(doctest)]
@@ -117,6 +124,6 @@ struct Readme;
 struct Tutorial;
 
 /// The examples of the guide to the library are compiled as tests.
-#[cfg(all(doctest, feature = "blocking"))]
+#[cfg(all(doctest, feature = "blocking", feature = "macros"))]
 #[doc = include_str!("../../../docs/library.md")]
 struct LibraryGuide;

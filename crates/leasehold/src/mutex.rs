@@ -10,7 +10,7 @@ use leasehold_core::{Invalid, Label, LockName, Mode, Ttl};
 use crate::error::{Error, StoreError, within};
 use crate::kind::{Exclusive, Kind, Shared, Slots};
 use crate::lease::{
-    AcquireRequest, EngineHandle, Lease, OnWait, Pending, RunOutcome, Terms, WaitLimit, WaitStatus,
+    AcquireRequest, EngineHandle, Lease, OnWait, Pending, Terms, WaitLimit, WaitStatus,
 };
 use crate::telemetry::Outcome;
 
@@ -211,9 +211,7 @@ impl<K: Kind> Lock<K> {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::embedded()?;
     /// let nightly = client.mutex("nightly").at_least(Duration::from_secs(60));
-    /// if let Some(ran) = nightly.try_run(async |_| "report sent").await? {
-    ///     println!("{}", ran.confirmed()?);
-    /// }
+    /// nightly.try_run(async |_| Ok::<_, leasehold::Error>(println!("sent"))).await?;
     /// assert!(nightly.try_acquire().await?.is_none());     // until a minute after the grant
     /// # client.close().await; Ok(()) }
     /// ```
@@ -265,6 +263,7 @@ impl<K: Kind> Lock<K> {
     /// # Cancel safety
     /// Dropping the future leaves the queue and loses the place in it. If the grant arrives later, the client releases the lock in the
     /// background. So in a `select!` in a loop, poll one pinned future, or use [`Mutex::acquire_owned`] in a task.
+    #[doc(alias = "lock")]
     pub async fn acquire(&self) -> Result<Lease<K>, Error> {
         self.request(WaitLimit::Forever)
             .await?
@@ -318,6 +317,7 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
+    #[doc(alias = "try_lock")]
     pub async fn try_acquire(&self) -> Result<Option<Lease<K>>, Error> {
         self.request(WaitLimit::Once).await
     }
@@ -338,6 +338,7 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
+    #[doc(alias = "lock_owned")]
     pub async fn acquire_owned(self) -> Result<Lease<K>, Error> {
         self.acquire().await
     }
@@ -360,6 +361,7 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Cancel safety
     /// As [`Mutex::acquire`].
+    #[doc(alias = "try_lock_owned")]
     pub async fn try_acquire_owned(self) -> Result<Option<Lease<K>>, Error> {
         self.try_acquire().await
     }
@@ -369,23 +371,24 @@ impl<K: Kind> Lock<K> {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::embedded()?;
-    /// let ran = client.mutex("stock").run(async |lease| lease.fence()).await?;
-    /// println!("worked under fence {}", ran.confirmed()?);
+    /// let stock = client.mutex("stock");
+    /// let fence = stock.run(async |lease| Ok::<_, leasehold::Error>(lease.fence())).await?;
+    /// println!("worked under fence {fence}");
     /// # client.close().await; Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], before `work` began. [`Error::Lost`] when the lease was lost and `work` was cancelled. The result of the
-    /// release is in [`RunOutcome::released`], beside the output.
+    /// As [`Mutex::acquire`], before `work` began. Then as [`Lease::run`]: the error of `work`, or [`Error::Lost`].
     ///
     /// # Cancel safety
     /// Dropping the future while it waits leaves the queue. Later it drops `work` at its current `.await` and releases the lock in the
     /// background.
-    pub async fn run<T>(
+    #[doc(alias("with_lock", "using"))]
+    pub async fn run<T, E: From<Error>>(
         &self,
-        work: impl AsyncFnOnce(&Lease<K>) -> T,
-    ) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire().await?.run(work).await?)
+        work: impl AsyncFnOnce(&Lease<K>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire().await?.run(work).await
     }
 
     /// Waits for the lock for at most `limit`, runs `work` under it, and releases it: [`Mutex::acquire_within`], then [`Lease::run`].
@@ -393,9 +396,9 @@ impl<K: Kind> Lock<K> {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::embedded()?;
-    /// let limit = std::time::Duration::from_secs(5);
-    /// let ran = client.mutex("stock").run_within(limit, async |lease| lease.fence()).await?;
-    /// println!("worked under fence {}", ran.confirmed()?);
+    /// let (stock, limit) = (client.mutex("stock"), std::time::Duration::from_secs(5));
+    /// let work = async |lease: &leasehold::Lease| Ok::<_, leasehold::Error>(lease.fence());
+    /// println!("worked under fence {}", stock.run_within(limit, work).await?);
     /// # client.close().await; Ok(()) }
     /// ```
     ///
@@ -404,12 +407,12 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Cancel safety
     /// As [`Mutex::run`].
-    pub async fn run_within<T>(
+    pub async fn run_within<T, E: From<Error>>(
         &self,
         limit: Duration,
-        work: impl AsyncFnOnce(&Lease<K>) -> T,
-    ) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire_within(limit).await?.run(work).await?)
+        work: impl AsyncFnOnce(&Lease<K>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire_within(limit).await?.run(work).await
     }
 
     /// Runs `work` if the lock is free: [`Mutex::try_acquire`], then [`Lease::run`]. `None` when the lock is busy; then `work` does not
@@ -418,8 +421,8 @@ impl<K: Kind> Lock<K> {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::embedded()?;
-    /// match client.mutex("report").try_run(async |_| "report sent").await? {
-    ///     Some(ran) => println!("{}", ran.confirmed()?),
+    /// match client.mutex("report").try_run(async |_| Ok::<_, leasehold::Error>("sent")).await? {
+    ///     Some(said) => println!("{said}"),
     ///     None => println!("another host sends it"),
     /// }
     /// # client.close().await; Ok(()) }
@@ -430,17 +433,17 @@ impl<K: Kind> Lock<K> {
     ///
     /// # Cancel safety
     /// As [`Mutex::run`].
-    pub async fn try_run<T>(
+    pub async fn try_run<T, E: From<Error>>(
         &self,
-        work: impl AsyncFnOnce(&Lease<K>) -> T,
-    ) -> Result<Option<RunOutcome<T>>, Error> {
+        work: impl AsyncFnOnce(&Lease<K>) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
         match self.try_acquire().await? {
-            Some(lease) => Ok(Some(lease.run(work).await?)),
+            Some(lease) => lease.run(work).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn request(&self, limit: WaitLimit) -> Result<Option<Lease<K>>, Error> {
+    pub(crate) async fn request(&self, limit: WaitLimit) -> Result<Option<Lease<K>>, Error> {
         let lease = self.take(limit).await?;
         if let Some(lease) = &lease {
             self.keep(lease);

@@ -16,7 +16,7 @@ use leasehold_core::Invalid;
 use crate::client::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Lost, StoreError};
-use crate::lease::{Lease, RunOutcome, WaitLimit, unless_lost};
+use crate::lease::{Lease, WaitLimit, done, unless_lost};
 use crate::mutex::Mutex;
 
 /// The most locks that are taken at once.
@@ -133,15 +133,15 @@ impl All {
     /// Waits for all locks, runs `work` under them, and releases them: [`All::acquire`], then [`Leases::run`].
     ///
     /// # Errors
-    /// As [`All::acquire`], before `work` began. [`Error::Lost`] when a lease was lost and `work` was cancelled.
+    /// As [`All::acquire`], before `work` began. Then as [`Leases::run`].
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` at its current `.await`, and releases the locks in the background.
-    pub async fn run<T>(
+    pub async fn run<T, E: From<Error>>(
         &self,
-        work: impl AsyncFnOnce(&Leases) -> T,
-    ) -> Result<RunOutcome<T>, Error> {
-        Ok(self.acquire().await?.run(work).await?)
+        work: impl AsyncFnOnce(&Leases) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.acquire().await?.run(work).await
     }
 
     async fn request(&self, limit: WaitLimit) -> Result<Option<Leases>, Error> {
@@ -202,6 +202,11 @@ impl Leases {
         all.min().unwrap_or_default()
     }
 
+    /// Why the last renewal of one of them failed, while that one is not lost: see [`Lease::doubt`].
+    pub fn doubt(&self) -> Option<String> {
+        self.leases.iter().find_map(Lease::doubt)
+    }
+
     /// Whether one of them is lost.
     pub fn is_lost(&self) -> bool {
         self.leases.iter().any(Lease::is_lost)
@@ -227,10 +232,13 @@ impl Leases {
     ///
     /// # Cancel safety
     /// As [`Lease::run`].
-    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
-        let output = unless_lost(self.lost(), work(&self)).await?;
-        let released = self.release().await;
-        Ok(RunOutcome::new(output, released))
+    pub async fn run<T, E: From<Error>>(
+        self,
+        work: impl AsyncFnOnce(&Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let output = unless_lost(self.lost(), work(&self)).await;
+        let output = output.map_err(Error::from)?;
+        done(output, self.release().await)
     }
 
     /// Releases all locks, also if the release of one fails.
@@ -241,7 +249,25 @@ impl Leases {
     /// # Cancel safety
     /// As [`Lease::release`].
     pub async fn release(self) -> Result<(), Error> {
-        let released = join_all(self.leases.into_iter().rev().map(Lease::release)).await;
+        Self::settled(self.leases.into_iter().rev().map(Lease::release)).await
+    }
+
+    /// Ends all leases, but the locks stay taken for `keep` from now, as by [`Lease::release_after`].
+    ///
+    /// # Errors
+    /// As [`Leases::release`], and [`Error::Invalid`] when `keep` is not 10 ms to 24 h: then the locks are released in the background.
+    ///
+    /// # Cancel safety
+    /// As [`Lease::release_after`].
+    pub async fn release_after(self, keep: Duration) -> Result<(), Error> {
+        let leases = self.leases.into_iter().rev();
+        Self::settled(leases.map(|lease| lease.release_after(keep))).await
+    }
+
+    async fn settled(
+        ends: impl Iterator<Item = impl Future<Output = Result<(), Error>>>,
+    ) -> Result<(), Error> {
+        let released = join_all(ends).await;
         let mut failed: Vec<Error> = released.into_iter().filter_map(Result::err).collect();
         failed.sort_by_key(|error| !error.is_lost());
         failed.into_iter().next().map_or(Ok(()), Err)

@@ -57,7 +57,7 @@ async fn futures_cross_threads() -> Result<(), Error> {
     sends(mutex.acquire());
     sends(mutex.try_acquire());
     sends(mutex.acquire_within(Duration::from_secs(1)));
-    sends(mutex.run(async |lease| lease.fence()));
+    sends(mutex.run(async |lease| Ok::<_, leasehold::Error>(lease.fence())));
     sends(client.inspect("m"));
     sends(client.close());
     let lease = mutex.acquire().await?;

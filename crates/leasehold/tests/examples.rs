@@ -92,3 +92,10 @@ fn one_host_leads_at_a_time() {
         assert!(text.contains("leader now: none"), "{text}");
     }
 }
+
+#[test]
+fn by_key_serves_each_account_as_often_as_it_has_money() {
+    for text in outputs("by_key") {
+        assert_eq!(text, "20 requests were served, 10 refused\nleft: 0 and 0\n");
+    }
+}

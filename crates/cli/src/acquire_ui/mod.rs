@@ -7,9 +7,10 @@ use std::io;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use futures_util::future::join_all;
 use leasehold::{
-    Client, Clock, Error, HolderIdentity, HolderView, Lease, Moment, Mutex, Snapshot, Timeout,
-    WaitStatus,
+    All, Client, Clock, Error, Fence, HolderIdentity, HolderView, Lease, Leases, Lost, Moment,
+    Mutex, Snapshot, Timeout, WaitStatus,
 };
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use self::progress::{Progress, ProgressStyle, WaitState};
 use crate::config::duration;
 use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE, exit};
-use crate::messages::{can_rewrite, quoted, span, write_raw};
+use crate::messages::{can_rewrite, pasteable, quoted, span, write_raw};
 use crate::terminal::{Signals, Terminal};
 use crate::view::{fence_of, held_of, lease_of, never_expires, who};
 use crate::{sys, verbose};
@@ -48,7 +49,7 @@ pub(crate) fn counts_from(begun: Moment, connected: Moment) -> Moment {
 /// The help of a time limit in `--help`; `-h` has less room.
 pub(crate) fn with_connect_note(help: &str) -> String {
     format!(
-        "{help}\n\nWith a limit, run, hold, acquire and wait also wait for a server that is out of reach, loads or restarts. A server that does not answer the connection takes up to twice --request-timeout more (4s), and the exit code is 69"
+        "{help}\n\nWith a limit, run, elect, hold, acquire, wait and leader also wait for a server that is out of reach, loads or restarts. A server that does not answer the connection takes up to twice --request-timeout more (4s), and the exit code is 69"
     )
 }
 
@@ -123,6 +124,15 @@ impl WaitArgs {
         }
     }
 
+    /// As [`WaitArgs::ask`], for several locks.
+    async fn ask_all(&self, locks: &All, limit: Option<Duration>) -> Result<Option<Leases>, Error> {
+        match limit {
+            _ if self.once => locks.try_acquire().await,
+            Some(limit) => locks.acquire_within(limit).await.map(Some),
+            None => locks.acquire().await.map(Some),
+        }
+    }
+
     /// True if `ahead` waiters are too many to join the queue.
     pub(crate) fn is_full(&self, ahead: u32) -> bool {
         self.max_waiters.is_some_and(|most| ahead >= most)
@@ -144,16 +154,18 @@ pub(crate) enum ProgressMode {
 pub(crate) struct RetryHint<'a> {
     /// The verb with its required options.
     pub(crate) verb: &'a str,
-    /// The store options and the lock, quoted for a shell.
-    pub(crate) lock: &'a str,
+    /// The store options, each followed by a space.
+    pub(crate) store: &'a str,
     /// The text after the lock.
     pub(crate) command: &'a str,
 }
 
-/// A request for a lock.
+/// A request for a lock, or for several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockRequest<'a> {
     pub(crate) name: &'a str,
+    /// The locks that are taken with it.
+    pub(crate) also: &'a [String],
     pub(crate) ttl: Duration,
     pub(crate) note: &'a str,
     pub(crate) how: &'a WaitArgs,
@@ -163,12 +175,25 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) again: RetryHint<'a>,
 }
 
+impl LockRequest<'_> {
+    /// The lock and those that are taken with it.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        [self.name]
+            .into_iter()
+            .chain(self.also.iter().map(String::as_str))
+    }
+}
+
 /// The facts of a wait, which ended with a lease or without one.
 #[derive(Debug, Default)]
 pub(crate) struct WaitFacts {
     pub(crate) waited: Duration,
     /// The holder of the lock in the last answer of the store.
     pub(crate) holder: Option<HolderView>,
+    /// The lock that was busy, if this process gave up.
+    pub(crate) busy: Option<String>,
+    /// The lease that was lost as soon as it was granted.
+    pub(crate) lost: Option<Lost>,
 }
 
 /// The mutex of this name, and the answers of the store while it is waited for.
@@ -179,9 +204,19 @@ pub(crate) fn watched(
     note: &str,
 ) -> (Mutex, watch::Receiver<Option<WaitStatus>>) {
     let (answers, seen) = watch::channel(None);
+    (telling(client, name, ttl, note, answers), seen)
+}
+
+/// The mutex of this name, which tells the answers of the store.
+fn telling(
+    client: &Client,
+    name: &str,
+    ttl: Duration,
+    note: &str,
+    answers: watch::Sender<Option<WaitStatus>>,
+) -> Mutex {
     let tell = move |waiting: &WaitStatus| drop(answers.send_replace(Some(waiting.clone())));
-    let lock = client.mutex(name).ttl(ttl).note(note).on_wait(tell);
-    (lock, seen)
+    client.mutex(name).ttl(ttl).note(note).on_wait(tell)
 }
 
 /// Waits for the lock. The caller closes the client afterwards in all cases, which removes the place in the
@@ -193,28 +228,89 @@ pub(crate) async fn for_lock(
     terminal: Option<&Terminal>,
     known: &mut WaitFacts,
 ) -> Result<Lease, Exit> {
-    let (name, ttl, how) = (request.name, request.ttl, request.how);
-    let (limit, clock) = (how.limit()?, Clock::system());
-    let begun = clock.now();
-    let (lock, mut seen) = watched(client, name, ttl, request.note);
-    let last = seen.clone();
-    let mut progress = Progress::new(style(how, terminal), name, limit);
-
+    let (ttl, limit) = (request.ttl, request.how.limit()?);
+    let (lock, seen) = watched(client, request.name, ttl, request.note);
     let asking = async {
-        let lease = how.ask(&lock, limit).await?;
-        // The command starts with enough time: the first lease of a waiter is short. If the store does not answer, the
-        // renewals try again.
-        if let Some(short) = lease.as_ref().filter(|lease| lease.valid_for() <= ttl / 2)
-            && let Err(error) = short.extend(ttl).await
-            && !matches!(error, Error::Store(_))
-        {
-            return Err(error);
-        }
-        Ok(lease)
+        let lease = request.how.ask(&lock, limit).await?;
+        lengthen(&lease, ttl).await?;
+        Ok(lease.map(|lease| (lease.fence(), lease)))
     };
+    until_held(
+        client,
+        request,
+        (asking, limit, seen),
+        signals,
+        terminal,
+        known,
+    )
+    .await
+}
+
+/// Waits for all locks, as [`for_lock`] does for one: all or none.
+pub(crate) async fn for_all(
+    client: &Client,
+    request: LockRequest<'_>,
+    signals: &mut Signals,
+    terminal: Option<&Terminal>,
+    known: &mut WaitFacts,
+) -> Result<Leases, Exit> {
+    let (ttl, limit) = (request.ttl, request.how.limit()?);
+    let (answers, seen) = watch::channel(None);
+    let locks = request.names();
+    let locks = locks.map(|name| telling(client, name, ttl, request.note, answers.clone()));
+    let locks: Vec<Mutex> = locks.collect();
+    let all = client.all(&locks);
+    let asking = async {
+        let leases = request.how.ask_all(&all, limit).await?;
+        lengthen(leases.iter().flatten(), ttl).await?;
+        let fence = |leases: &Leases| leases.get(request.name).map(Lease::fence);
+        Ok(leases.and_then(|leases| Some((fence(&leases)?, leases))))
+    };
+    until_held(
+        client,
+        request,
+        (asking, limit, seen),
+        signals,
+        terminal,
+        known,
+    )
+    .await
+}
+
+/// The command starts with enough time: the first lease of a waiter is short. If the store does not answer, the renewals
+/// try again.
+async fn lengthen(leases: impl IntoIterator<Item = &Lease>, ttl: Duration) -> Result<(), Error> {
+    let short = leases
+        .into_iter()
+        .filter(|lease| lease.valid_for() <= ttl / 2);
+    let extended = join_all(short.map(|lease| lease.extend(ttl))).await;
+    let mut failed = extended.into_iter().filter_map(Result::err);
+    failed
+        .find(|error| !matches!(error, Error::Store(_)))
+        .map_or(Ok(()), Err)
+}
+
+/// Shows the wait until `asking` has an answer: what is held, with the fence of the first lock. `limit` is the time limit of
+/// `asking`, and `seen` has the answers of the store.
+async fn until_held<T>(
+    client: &Client,
+    request: LockRequest<'_>,
+    (asking, limit, mut seen): (
+        impl Future<Output = Result<Option<(Fence, T)>, Error>>,
+        Option<Duration>,
+        watch::Receiver<Option<WaitStatus>>,
+    ),
+    signals: &mut Signals,
+    terminal: Option<&Terminal>,
+    known: &mut WaitFacts,
+) -> Result<T, Exit> {
+    let (how, clock) = (request.how, Clock::system());
+    let begun = clock.now();
+    let last = seen.clone();
+    let mut progress = Progress::new(style(how, terminal), request.name, limit);
     tokio::pin!(asking);
-    // `--max-waiters` counts only at the entry: in a fair queue later waiters come behind.
-    let (mut in_line, mut full) = (false, None);
+    // `--max-waiters` counts only at the entry of each queue: in a fair one later waiters come behind.
+    let (mut in_line, mut full) = (None, None);
     let answer = loop {
         tokio::select! {
             // Signals have priority: a lock that arrives together with one must not be used.
@@ -222,15 +318,16 @@ pub(crate) async fn for_lock(
             signal = signals.next_ending() => break Err(interrupted(signal, terminal)),
             answer = &mut asking => break Ok(answer),
             Ok(()) = seen.changed() => {
-                let Some(WaitStatus { holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
+                let Some(WaitStatus { name, holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
                 if is_ancestor(&holder) {
-                    break Err(nested(name, &holder));
+                    break Err(nested(&name, &holder));
                 }
-                if !in_line && how.is_full(ahead) {
+                if in_line.as_ref() != Some(&name) && how.is_full(ahead) {
                     full = Some(ahead);
                     break Ok(Ok(None));
                 }
-                in_line = true;
+                progress.turn_to(&name);
+                in_line = Some(name);
                 progress.resize(sys::columns(io::stderr()));
                 write_raw(&progress.see(WaitState { holder, ahead, at: clock.now().since(begun) }).unwrap_or_default());
             }
@@ -241,23 +338,28 @@ pub(crate) async fn for_lock(
         }
     };
     known.waited = clock.now().since(begun);
-    known.holder = last.borrow().clone().map(|last| last.holder);
+    if let Some(last) = last.borrow().clone() {
+        known.holder = Some(last.holder);
+        known.busy = Some(last.name);
+    }
     let without = match answer {
-        Ok(Ok(Some(lease))) => {
-            write_raw(
-                &progress
-                    .got(known.waited, lease.fence())
-                    .unwrap_or_default(),
-            );
-            // Dropping the lease releases the lock: after a signal the command must not start.
+        Ok(Ok(Some((fence, held)))) => {
+            progress.turn_to(request.name);
+            write_raw(&progress.got(known.waited, fence).unwrap_or_default());
+            // Dropping it releases what is held: after a signal the command must not start.
             return match signals.arrived().await {
                 Some(signal) => Err(interrupted(signal, terminal)),
-                None => Ok(lease),
+                None => Ok(held),
             };
         }
         Ok(Ok(None)) => Ok(None),
         Ok(Err(Error::Timeout(timeout))) => Ok(Some(timeout)),
-        Ok(Err(error)) => Err(error.into()),
+        Ok(Err(error)) => {
+            if let Error::Lost(lost) = &error {
+                known.lost = Some(lost.clone());
+            }
+            Err(error.into())
+        }
         Err(exit) => Err(exit),
     };
     write_raw(progress.end());
@@ -278,6 +380,28 @@ pub(crate) async fn inspect_or_unavailable(client: &Client, name: &str) -> Resul
     }
 }
 
+/// The lock that was busy, and its state. If several were asked for once, no answer says which one was: it is the first one that is
+/// held now.
+async fn inspect_busy(
+    client: &Client,
+    request: LockRequest<'_>,
+    known: &WaitFacts,
+) -> (String, Result<Snapshot, Exit>) {
+    let names: Vec<&str> = match known.busy.as_deref() {
+        Some(busy) => vec![busy],
+        None => request.names().collect(),
+    };
+    let mut first = None;
+    for name in names {
+        let inspected = inspect_or_unavailable(client, name).await;
+        if matches!(&inspected, Ok(snapshot) if snapshot.holder.is_some()) {
+            return (name.to_owned(), inspected);
+        }
+        first = first.or(Some((name.to_owned(), inspected)));
+    }
+    first.unwrap_or_else(|| (request.name.to_owned(), Ok(Snapshot::new(None, Vec::new()))))
+}
+
 /// The exit for a lock that is busy: at once, for `full` waiters, or after a time limit.
 async fn refused(
     client: &Client,
@@ -286,11 +410,12 @@ async fn refused(
     full: Option<u32>,
     known: &mut WaitFacts,
 ) -> Exit {
-    let (name, is_timeout) = (request.name, timeout.is_some());
+    let is_timeout = timeout.is_some();
     let code = if is_timeout { TIMEOUT } else { BUSY };
     let (outcome, retry) = match (timeout, full) {
         (Some(timeout), _) => {
             let after = span(timeout.waited);
+            known.busy = Some(timeout.name);
             known.holder = timeout
                 .holder
                 .map_or(known.holder.take(), |holder| Some(*holder));
@@ -310,7 +435,10 @@ async fn refused(
     if request.how.quiet && !is_nested && !is_timeout && !request.wants_holder {
         return Exit::quiet(code);
     }
-    let mut snapshot = match inspect_or_unavailable(client, name).await {
+    let (name, inspected) = inspect_busy(client, request, known).await;
+    known.busy = Some(name.clone());
+    let name = name.as_str();
+    let mut snapshot = match inspected {
         Ok(snapshot) => snapshot,
         Err(exit) if is_timeout => return exit,
         // The store answered a moment ago: use its last answer.
@@ -324,7 +452,7 @@ async fn refused(
     let exit = match &snapshot.holder {
         Some(holder) if is_ancestor(holder) => nested(name, holder),
         _ => {
-            let text = busy(name, &outcome, &snapshot, retry, request.again);
+            let text = busy(name, &outcome, &snapshot, retry, request);
             Exit::saying(code, text).quiet_if(request.how.quiet)
         }
     };
@@ -339,7 +467,7 @@ fn busy(
     outcome: &str,
     snapshot: &Snapshot,
     options: &str,
-    again: RetryHint<'_>,
+    request: LockRequest<'_>,
 ) -> String {
     let mut rows = vec![format!("{} {outcome}", quoted(lock))];
     let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
@@ -352,7 +480,10 @@ fn busy(
         row("holder", "gone meanwhile".into());
     }
     row("queue", format!("{} waiting", snapshot.queue.len()));
-    let (verb, lock, end) = (again.verb, again.lock, again.command);
+    let again = request.again;
+    let pasted = |lock: &str| format!("{}{}", again.store, pasteable(lock));
+    let (verb, all, end) = (again.verb, pasted(request.name), again.command);
+    let lock = pasted(lock);
     if snapshot.holder.as_ref().is_some_and(never_expires) {
         // Waiting would never end.
         row(
@@ -360,7 +491,7 @@ fn busy(
             "find the program that set this key; when it is gone for good, delete the key".into(),
         );
     } else {
-        row("next", format!("leasehold {verb} {options}{lock}{end}"));
+        row("next", format!("leasehold {verb} {options}{all}{end}"));
     }
     row("", format!("leasehold watch {lock}"));
     let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
@@ -422,13 +553,29 @@ fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> ProgressStyle {
 mod tests {
     use super::*;
     use crate::view::samples::{foreign, held};
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        how: WaitArgs,
+    }
 
     #[test]
     fn a_busy_lock_says_who_how_long_and_what_to_type() {
-        let again = RetryHint {
-            verb: "run",
-            lock: "'db migrate'",
-            command: " -- ...",
+        let waits = Line::try_parse_from(["x"]).unwrap().how;
+        let again = LockRequest {
+            name: "db migrate",
+            also: &[],
+            ttl: Duration::ZERO,
+            note: "",
+            how: &waits,
+            wants_holder: false,
+            again: RetryHint {
+                verb: "run",
+                store: "",
+                command: " -- ...",
+            },
         };
         let says = "is busy (exit 75)";
         assert_eq!(

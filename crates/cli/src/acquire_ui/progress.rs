@@ -65,6 +65,11 @@ impl Progress {
         }
     }
 
+    /// Of several locks, the messages are about this one now.
+    pub(crate) fn turn_to(&mut self, lock: &str) {
+        self.lock = quoted(lock);
+    }
+
     /// Takes an answer of the store. Returns the text to write.
     pub(crate) fn see(&mut self, seen: WaitState) -> Option<String> {
         let at = seen.at;

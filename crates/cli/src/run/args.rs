@@ -9,7 +9,7 @@ use clap::Args;
 use crate::acquire_ui::{self, WaitArgs};
 use crate::config::{duration, hold, ttl};
 use crate::exit::{self, Exit, exit};
-use crate::messages;
+use crate::messages::{self, pasteable};
 use crate::store::{StoreArgs, TtlArgs};
 
 use super::lock::TimestampArgs;
@@ -19,6 +19,9 @@ use super::stop::{OnLost, StopLimits};
 /// The usage line: clap cannot express that options stop at the lock name.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
 
+/// The usage line of `leasehold elect`.
+pub(super) const ELECT_USAGE: &str = "leasehold elect [OPTIONS] NAME [--] CMD [ARG...]";
+
 /// With a shorter TTL, a busy host does not run both the renewal and this process in time. At 30 ms, nine of ten
 /// commands were stopped on a quiet host; at 60 ms, none.
 const SHORTEST_TTL: Duration = Duration::from_millis(50);
@@ -27,7 +30,7 @@ const SHORTEST_TTL: Duration = Duration::from_millis(50);
 const SHORT_TTL: Duration = Duration::from_secs(5);
 
 /// The section of the rarer options in `--help`.
-const SECTION: &str = "The lease and the command";
+pub(super) const SECTION: &str = "The lease and the command";
 
 /// Take a lock, run a command, release the lock
 #[derive(Debug, Args)]
@@ -41,6 +44,10 @@ pub(crate) struct Run {
 
     #[command(flatten)]
     pub(crate) ttl: TtlArgs,
+
+    /// Take this lock too, all or none; up to 31 times. CMD runs while all are held. They are waited for in the order of their names
+    #[arg(long, value_name = "LOCK", help_heading = SECTION, hide_short_help = true)]
+    pub(crate) also: Vec<String>,
 
     /// If the lock is busy, or the work of --once is done, exit with 0 and no message (waits only with --wait)
     #[arg(long, conflicts_with = "busy_code")]
@@ -58,6 +65,23 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DUR", value_parser = ttl, help_heading = SECTION, hide_short_help = true)]
     pub(crate) at_least: Option<Duration>,
 
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
+
+    #[command(flatten)]
+    pub(crate) once: OnceArgs,
+
+    #[command(flatten)]
+    pub(crate) timestamp: TimestampArgs,
+
+    /// Campaigns again after a loss: `leasehold elect`.
+    #[arg(skip)]
+    pub(crate) elects: bool,
+}
+
+/// The options of a command under a lock, and its words.
+#[derive(Debug, Args)]
+pub(crate) struct CommandArgs {
     /// Action when the lease is lost: term (then KILL), kill, warn (the command continues), or signal:NAME (then
     /// KILL)
     #[arg(long, value_name = "ACTION", default_value = "term", value_parser = OnLost::parse, help_heading = SECTION, hide_short_help = true)]
@@ -75,12 +99,6 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", help_heading = SECTION, hide_short_help = true)]
     pub(crate) report: Option<String>,
 
-    #[command(flatten)]
-    pub(crate) once: OnceArgs,
-
-    #[command(flatten)]
-    pub(crate) timestamp: TimestampArgs,
-
     /// Run a shell command: sh -c STRING
     #[arg(short = 'c', value_name = "STRING")]
     shell: Option<OsString>,
@@ -97,6 +115,7 @@ unchanged, its arguments as typed (no shell), and in its environment:
   LEASEHOLD_FENCE      a number that only rises: send it to the resource that the lock protects
   LEASEHOLD_TOKEN      identifies this lease, for `leasehold check`
   LEASEHOLD_FIRING     with --once: what this run is for
+  LEASEHOLD_LOCKS      with --also: all locks, as JSON
   LEASEHOLD_LOCK, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS, LEASEHOLD_WAITED_MS, LEASEHOLD_ACQUIRED_AT
   LEASEHOLD_URL        or LEASEHOLD_URL_FILE: `leasehold` in CMD asks the same store
 
@@ -114,19 +133,66 @@ impl Run {
     pub(crate) fn has_timestamp(&self) -> Result<bool, Exit> {
         let chosen = self.timestamp.is_chosen(&self.how);
         let chosen = chosen.and_then(|chosen| self.once.check(chosen).map(|()| chosen));
-        chosen.map_err(|why| refuse(&why))
+        let chosen = chosen.map_err(|why| self.refuse(&why))?;
+        if self.also.is_empty() {
+            return Ok(chosen);
+        }
+        if chosen {
+            let why = "with --protocol timestamp no queue keeps those who take several locks from waiting for each other";
+            return Err(self.refuse(&format!("--also cannot be used {why}")));
+        }
+        if self.once.is_chosen() {
+            let why = "the success is marked in a step that checks one lock only";
+            return Err(self.refuse(&format!("--also cannot be used with --once: {why}")));
+        }
+        Ok(chosen)
+    }
+
+    /// The verb with its locks but the first, to paste.
+    pub(crate) fn verb(&self) -> String {
+        let also = self.also.iter().map(|lock| pasteable(lock));
+        // An option's value may begin with a hyphen after an equals sign.
+        let also = also.map(|lock| format!(" --also={}", lock.trim_start_matches("-- ")));
+        let verb = if self.elects { "elect" } else { "run" };
+        verb.to_owned() + &also.collect::<String>()
+    }
+
+    /// The option that limits how long the lock is held.
+    pub(crate) fn limit(&self) -> &'static str {
+        if self.elects {
+            "--max-term"
+        } else {
+            "--max-hold"
+        }
+    }
+
+    fn refuse(&self, what: &str) -> Exit {
+        exit!(
+            exit::USAGE,
+            "{what} (exit {})\n    next    {}",
+            exit::USAGE,
+            self.usage()
+        )
+    }
+
+    fn usage(&self) -> &'static str {
+        if self.elects { ELECT_USAGE } else { USAGE }
     }
 
     /// The lock name.
     pub(crate) fn lock(&self) -> Result<&str, Exit> {
-        let missing = if self.shell.is_some() {
+        let missing = if self.command.shell.is_some() {
             "no lock: its name comes after -c STRING"
         } else {
             "no lock and no command"
         };
-        let name = self.words.first().ok_or_else(|| refuse(missing))?;
+        let name = self
+            .command
+            .words
+            .first()
+            .ok_or_else(|| self.refuse(missing))?;
         name.to_str().ok_or_else(|| {
-            refuse(&format!(
+            self.refuse(&format!(
                 "invalid lock name {}: is not UTF-8",
                 messages::shown(name)
             ))
@@ -145,33 +211,33 @@ impl Run {
     /// The limits for stopping the command.
     pub(crate) fn limits(&self, ttl: Duration) -> Result<StopLimits, Exit> {
         if ttl < SHORTEST_TTL {
-            return Err(refuse(&format!(
+            return Err(self.refuse(&format!(
                 "a TTL of {}ms is too short to run a command under: a pause of a few milliseconds would stop it; at least {}ms",
                 ttl.as_millis(),
                 SHORTEST_TTL.as_millis()
             )));
         }
         let limits = StopLimits::of(ttl, self.max_hold);
-        let Some(grace) = self.grace else {
+        let Some(grace) = self.command.grace else {
             return Ok(self.without_asking(limits));
         };
         let limits = limits.with_grace(grace);
         if !limits.leave_time(ttl) {
-            return Err(refuse(&format!(
+            return Err(self.refuse(&format!(
                 "--grace {} is too long: it must be less than a third of the TTL ({})",
                 messages::span(grace),
                 messages::span(ttl)
             )));
         }
         if self.max_hold.is_some_and(|max_hold| grace >= max_hold) {
-            return Err(refuse("--grace must be less than --max-hold"));
+            return Err(self.refuse(&format!("--grace must be less than {}", self.limit())));
         }
         Ok(self.without_asking(limits))
     }
 
     /// The warning of a TTL so short that a busy host may not kill the command in time; `None` for others.
     pub(crate) fn warning(&self, ttl: Duration, limits: StopLimits) -> Option<String> {
-        if ttl >= SHORT_TTL || matches!(self.on_lost, OnLost::Warn) || self.how.quiet {
+        if ttl >= SHORT_TTL || matches!(self.command.on_lost, OnLost::Warn) || self.how.quiet {
             return None;
         }
         // The lease ends for its holder 1 % of the TTL and 2 ms before it does in the store.
@@ -186,7 +252,7 @@ impl Run {
 
     /// Without a stop signal there is no grace.
     fn without_asking(&self, limits: StopLimits) -> StopLimits {
-        if self.on_lost == OnLost::Kill {
+        if self.command.on_lost == OnLost::Kill {
             limits.with_grace(Duration::ZERO)
         } else {
             limits
@@ -195,15 +261,15 @@ impl Run {
 
     /// The command and its arguments.
     pub(crate) fn command(&self) -> Result<Cow<'_, [OsString]>, Exit> {
-        let words = self.words.get(1..).unwrap_or_default();
+        let words = self.command.words.get(1..).unwrap_or_default();
         let command = if words.first().is_some_and(|word| word == "--") {
             &words[1..]
         } else {
             words
         };
-        if let Some(string) = &self.shell {
+        if let Some(string) = &self.command.shell {
             if !command.is_empty() {
-                return Err(refuse("give either a command or -c STRING, not both"));
+                return Err(self.refuse("give either a command or -c STRING, not both"));
             }
             return Ok(Cow::Owned(vec!["sh".into(), "-c".into(), string.clone()]));
         }
@@ -212,20 +278,13 @@ impl Run {
             return Err(exit!(
                 exit::USAGE,
                 "no command after the lock {lock} (exit {}); if that is the command, the name is missing: is a variable unset?
-    to hold it without a command    leasehold hold LOCK\n    next    {USAGE}",
-                exit::USAGE
+    to hold it without a command    leasehold hold LOCK\n    next    {}",
+                exit::USAGE,
+                self.usage()
             ));
         }
         Ok(Cow::Borrowed(command))
     }
-}
-
-fn refuse(what: &str) -> Exit {
-    exit!(
-        exit::USAGE,
-        "{what} (exit {})\n    next    {USAGE}",
-        exit::USAGE
-    )
 }
 
 #[cfg(test)]

@@ -117,6 +117,18 @@ impl Guardian {
         Ok(true)
     }
 
+    /// Ends this guardian, and starts one for another command. No process of the command before is left.
+    pub(crate) fn restart(&mut self, leftover: Option<&Path>) -> io::Result<()> {
+        self.end();
+        let leftover = leftover.map(|path| CString::new(path.as_os_str().as_bytes()));
+        self.leftover = leftover.transpose()?;
+        self.deadline.store(u64::MAX, Ordering::SeqCst);
+        self.group = None;
+        (self.line, self.id) = spawn_guardian(None, self.deadline, self.leftover.as_deref())?;
+        (self.killed, self.gone) = (false, false);
+        Ok(())
+    }
+
     /// Sets the deadline of the command: `left` from now. The guardian kills the command then, unless a later
     /// call moves the deadline.
     pub(crate) fn set_deadline(&mut self, left: Option<Duration>) {
@@ -183,6 +195,12 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Guardian {
+    fn end(&mut self) {
         let told = self.tell(Message::Done).is_ok();
         let mut patience = GUARDIAN_EXIT_LIMIT;
         // The guardian's end closes the socket; a message may precede it.

@@ -1,4 +1,4 @@
-//! The lock that protects a command: a mutex lease, or a lock of the timestamp protocol (`--protocol timestamp`). That one
+//! The lock that protects a command: a mutex lease, several of them (`--also`), or a lock of the timestamp protocol (`--protocol timestamp`). That one
 //! is shared with clients that store a deadline in the key, and is weaker than a mutex.
 
 use std::env;
@@ -8,7 +8,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use humantime::format_rfc3339_millis;
 use leasehold::timestamp::Unit;
-use leasehold::{Client, Clock, Error, Lease, Lost, Moment, TimestampHold, TimestampLock};
+use leasehold::{
+    Client, Clock, Error, Fence, Lease, Leases, Lost, Moment, TimestampHold, TimestampLock,
+};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::acquire_ui::{CHAIN, WaitArgs, interrupted, is_in_chain};
@@ -25,6 +29,12 @@ pub(super) const RELEASE_LOST: Duration = Duration::from_millis(300);
 /// A held lock.
 pub(crate) enum LockGuard {
     Lease(Lease),
+    /// Several leases, all or none. Their deadline is the earliest one, and the loss of one is a loss.
+    Several {
+        leases: Leases,
+        /// The name of the first lock.
+        first: String,
+    },
     /// A lock of the timestamp protocol. It has no fence and no owner.
     Timestamp {
         hold: TimestampHold,
@@ -38,31 +48,86 @@ macro_rules! of_either {
     ($guard:expr, $held:ident => $said:expr) => {
         match $guard {
             LockGuard::Lease($held) => $said,
+            LockGuard::Several { leases: $held, .. } => $said,
             LockGuard::Timestamp { hold: $held, .. } => $said,
         }
     };
 }
 
 impl LockGuard {
+    /// The name of the lock: of several, the first.
     pub(crate) fn name(&self) -> &str {
-        of_either!(self, held => held.name())
-    }
-
-    /// The lock's name in messages.
-    pub(crate) fn title(&self) -> String {
-        let name = quoted(self.name());
-        match self.fence() {
-            Some(fence) => format!("the lease on {name} (fence {fence})"),
-            None => format!("the lock {name} (timestamp protocol)"),
+        match self {
+            Self::Lease(lease) => lease.name(),
+            Self::Several { first, .. } => first,
+            Self::Timestamp { hold, .. } => hold.name(),
         }
     }
 
-    /// The fence, if the lock has one.
-    pub(crate) fn fence(&self) -> Option<u64> {
+    /// The first lease, if the lock has one.
+    fn lease(&self) -> Option<&Lease> {
         match self {
-            Self::Lease(lease) => Some(lease.fence().get()),
+            Self::Lease(lease) => Some(lease),
+            Self::Several { leases, first } => leases.get(first),
             Self::Timestamp { .. } => None,
         }
+    }
+
+    /// The name of the lock that is lost, or ends first.
+    pub(crate) fn endangered(&self) -> &str {
+        let Self::Several { leases, .. } = self else {
+            return self.name();
+        };
+        let first = leases.iter().min_by_key(|lease| lease.valid_until());
+        let lost = leases.iter().find(|lease| lease.is_lost());
+        lost.or(first).map_or(self.name(), Lease::name)
+    }
+
+    /// The lock in messages: of several, the one that is lost or ends first.
+    pub(crate) fn title(&self) -> String {
+        let name = self.endangered();
+        title(name, self.fence_of(name))
+    }
+
+    fn fence_of(&self, name: &str) -> Option<Fence> {
+        match self {
+            Self::Several { leases, .. } => leases.get(name).map(Lease::fence),
+            one => one.lease().map(Lease::fence),
+        }
+    }
+
+    /// All names, in quotes.
+    pub(crate) fn names(&self) -> String {
+        let others = self.all().skip(1).map(|held| quoted(held.name));
+        let others: Vec<String> = others.collect();
+        let first = quoted(self.name());
+        if others.is_empty() {
+            return first;
+        }
+        format!("{first} (with {})", others.join(", "))
+    }
+
+    /// The fence of the first lock, if it has one.
+    pub(crate) fn fence(&self) -> Option<u64> {
+        self.lease().map(|lease| lease.fence().get())
+    }
+
+    /// All leases, the first one first.
+    fn all(&self) -> impl Iterator<Item = HeldLock<'_>> {
+        let others = match self {
+            Self::Several { leases, .. } => Some(leases.iter()),
+            _ => None,
+        };
+        let is_other = |lease: &&Lease| lease.name() != self.name();
+        let others = others.into_iter().flatten().filter(is_other);
+        self.lease().into_iter().chain(others).map(HeldLock::of)
+    }
+
+    /// Several locks as JSON.
+    pub(crate) fn json(&self) -> Option<Value> {
+        let is_one = !matches!(self, Self::Several { .. });
+        let all: Vec<HeldLock<'_>> = self.all().collect();
+        serde_json::to_value(all).ok().filter(|_| !is_one)
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
@@ -110,19 +175,16 @@ impl LockGuard {
         store: &Variables,
     ) -> Variables {
         // A timestamp lock has none of them. An outer run may have set them for another lock.
-        let (link, fence, token, holder) = match self {
-            Self::Timestamp { link, .. } => (link.as_str(), None, None, None),
-            Self::Lease(lease) => (
-                lease.owner().token(),
-                Some(lease.fence().to_string()),
-                Some(lease.token()),
-                Some(lease.owner().to_string()),
-            ),
-        };
-        let chain = match env::var(CHAIN) {
-            Ok(outer) if !outer.is_empty() => format!("{outer} {link}"),
-            _ => link.to_owned(),
-        };
+        let lease = self.lease();
+        let outer = env::var(CHAIN).ok().filter(|outer| !outer.is_empty());
+        let mut chain: Vec<&str> = outer.as_deref().into_iter().collect();
+        match self {
+            Self::Timestamp { link, .. } => chain.push(link),
+            Self::Lease(lease) => chain.push(lease.owner().token()),
+            Self::Several { leases, .. } => {
+                chain.extend(leases.iter().map(|lease| lease.owner().token()));
+            }
+        }
         let now = format_rfc3339_millis(Clock::system().wall());
         let ours = [
             ("LEASEHOLD_LOCK", Some(self.name().to_owned())),
@@ -130,14 +192,51 @@ impl LockGuard {
             ("LEASEHOLD_WAITED_MS", Some(waited.as_millis().to_string())),
             // For people and logs only.
             ("LEASEHOLD_ACQUIRED_AT", Some(now.to_string())),
-            (CHAIN, Some(chain)),
+            (CHAIN, Some(chain.join(" "))),
+            (
+                "LEASEHOLD_LOCKS",
+                self.json().map(|locks| locks.to_string()),
+            ),
             ("LEASEHOLD_FIRING", firing.map(str::to_owned)),
-            ("LEASEHOLD_FENCE", fence),
-            ("LEASEHOLD_TOKEN", token),
-            ("LEASEHOLD_HOLDER", holder),
+            (
+                "LEASEHOLD_FENCE",
+                lease.map(|lease| lease.fence().to_string()),
+            ),
+            ("LEASEHOLD_TOKEN", lease.map(Lease::token)),
+            (
+                "LEASEHOLD_HOLDER",
+                lease.map(|lease| lease.owner().to_string()),
+            ),
         ];
         let ours = ours.map(|(name, value)| (name, value.map(OsString::from)));
         ours.into_iter().chain(store.iter().cloned()).collect()
+    }
+}
+
+/// A lock in messages.
+pub(super) fn title(name: &str, fence: Option<Fence>) -> String {
+    let name = quoted(name);
+    match fence {
+        Some(fence) => format!("the lease on {name} (fence {fence})"),
+        None => format!("the lock {name} (timestamp protocol)"),
+    }
+}
+
+/// One of several locks, as JSON.
+#[derive(Serialize)]
+struct HeldLock<'a> {
+    name: &'a str,
+    mode: &'static str,
+    fence: u64,
+}
+
+impl<'a> HeldLock<'a> {
+    fn of(lease: &'a Lease) -> Self {
+        Self {
+            name: lease.name(),
+            mode: "exclusive",
+            fence: lease.fence().get(),
+        }
     }
 }
 
@@ -145,7 +244,7 @@ impl LockGuard {
 const SECTION: &str = "Sharing keys with other programs";
 
 /// The options of the timestamp protocol.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct TimestampArgs {
     /// The lock protocol: mutex, or timestamp, to share the key with clients that do SETNX, GET, GETSET and DEL
     #[arg(long, value_name = "PROTOCOL", value_enum, default_value_t, help_heading = SECTION, hide_short_help = true)]

@@ -2,6 +2,7 @@
 
 mod args;
 pub(crate) mod command;
+mod elect;
 mod guardian;
 mod lock;
 mod once;
@@ -19,6 +20,7 @@ use nix::sys::signal::Signal;
 
 pub(crate) use self::args::Run;
 use self::command::{Child, ResolvedCommand};
+pub(crate) use self::elect::Elect;
 use self::guardian::Guardian;
 use self::lock::{LockGuard, RELEASE_LOST};
 use self::once::Occasion;
@@ -31,7 +33,7 @@ use crate::exit::{
 };
 use crate::inherited_store::{UrlFile, Variables};
 use crate::messages::{quoted, say, span, without_advice};
-use crate::session::{RELEASE, Released, with_client};
+use crate::session::{RELEASE, Released, Target, with_client};
 use crate::terminal::{Signals, Terminal};
 use crate::view::millis;
 
@@ -40,7 +42,12 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Runs the verb.
 pub(crate) fn run(args: &Run) -> Result<Exit, Exit> {
-    let to = args.report.as_deref().map(ReportFile::open).transpose();
+    let to = args
+        .command
+        .report
+        .as_deref()
+        .map(ReportFile::open)
+        .transpose();
     let to = to.map_err(|error| {
         exit!(
             CONFIG,
@@ -55,6 +62,11 @@ pub(crate) fn run(args: &Run) -> Result<Exit, Exit> {
         to.write(report, happened, &exit);
     }
     Ok(exit)
+}
+
+/// Runs the verb `elect`.
+pub(crate) fn elect(args: Elect) -> Result<Exit, Exit> {
+    run(&args.into_run()?)
 }
 
 /// Applies `--skip` and `--busy-code` to a busy lock, and `--skip` to work that is done. The command's own exit codes stay unchanged.
@@ -74,7 +86,11 @@ fn begin(args: &Run, report: &mut Report) -> Result<Exit, Exit> {
     report.lock = Some(LockName::new(args.lock()?)?.as_str().to_owned());
     let command = args.command()?;
     let target = args.store.target()?;
-    let ttl = target.ttl(args.ttl.typed)?;
+    let ttl = if args.elects {
+        target.ttl_or(elect::TTL, args.ttl.typed)?
+    } else {
+        target.ttl(args.ttl.typed)?
+    };
     let limits = args.limits(ttl)?;
     let has_timestamp = args.has_timestamp()?;
     let program = ResolvedCommand::find(&command)?;
@@ -84,16 +100,17 @@ fn begin(args: &Run, report: &mut Report) -> Result<Exit, Exit> {
         say(&warning);
     }
     let (store, url_file) = target.hand_on();
-    let job = LockedRun {
+    let mut job = LockedRun {
         args,
         ttl,
         program,
         how: args.waiting(),
         policy: Policy {
             limits,
-            on_lost: args.on_lost,
+            on_lost: args.command.on_lost,
             max_hold: args.max_hold,
-            release_on_exit: args.release_on_exit,
+            max_hold_option: args.limit(),
+            release_on_exit: args.command.release_on_exit,
         },
         store,
         naming: target.naming.clone(),
@@ -104,7 +121,11 @@ fn begin(args: &Run, report: &mut Report) -> Result<Exit, Exit> {
     nix::sys::prctl::set_child_subreaper(true).map_err(io::Error::from)?;
     let target = target.patient(job.how.limit()?, job.how.quiet);
     let exit = with_client(&target, async |client, signals| {
-        job.locked(client, signals, &mut guardian, report).await
+        let guardian = &mut guardian;
+        if args.elects {
+            return job.lead(client, &target, signals, guardian, report).await;
+        }
+        job.locked(client, signals, guardian, report).await
     });
     // Before the guardian ends, which would remove it for a killed process.
     drop(url_file);
@@ -124,6 +145,40 @@ struct LockedRun<'a> {
 }
 
 impl LockedRun<'_> {
+    /// Leads, term after term, until the command ends by itself, or a signal asks for the end. The client and the signals stay the same,
+    /// so no signal is missed between two terms.
+    async fn lead(
+        &mut self,
+        client: &Client,
+        target: &Target,
+        signals: &mut Signals,
+        guardian: &mut Guardian,
+        report: &mut Report,
+    ) -> Result<Exit, Exit> {
+        let terminal = Terminal::controlling();
+        let is_limited = self.how.once || self.how.limit()?.is_some();
+        // Each guardian removes the file of its own command.
+        let mut url_file;
+        loop {
+            let exit = self.locked(client, signals, guardian, report).await;
+            let (Ok(said) | Err(said)) = &exit;
+            let pause = elect::pause_after(said, report, is_limited);
+            let Some(pause) = pause.filter(|_| !signals.is_asked_to_end()) else {
+                return exit;
+            };
+            say(&format!("{}; campaigning again", said.reason()));
+            report.restart();
+            let rest = async {
+                tokio::time::sleep(pause).await;
+                Ok(())
+            };
+            unless_ended(rest, signals, terminal.as_ref()).await?;
+            self.how.begun = Clock::system().now();
+            (self.store, url_file) = target.hand_on();
+            guardian.restart(url_file.as_ref().map(UrlFile::path))?;
+        }
+    }
+
     /// Takes the lock and runs the command under it.
     async fn locked(
         &self,
@@ -151,15 +206,17 @@ impl LockedRun<'_> {
         let held = held.inspect_err(|_| report.set_refused(&known))?;
         let begun = clock.now();
         report.fence = held.fence();
+        report.locks = held.json();
         report.waited_ms = Some(millis(known.waited));
         if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held) {
-            let begun = unless_ended(occasion.begin(lease), signals, terminal).await;
-            report.firing_run = Some(begun?);
+            unless_ended(occasion.begin(lease, report), signals, terminal).await?;
         }
         signals.catch_stop()?;
 
         let firing = report.firing.as_deref();
-        let variables = held.variables(self.ttl, known.waited, firing, &self.store);
+        let mut variables = held.variables(self.ttl, known.waited, firing, &self.store);
+        let term = held.fence().filter(|_| self.args.elects);
+        variables.push(("LEASEHOLD_TERM", term.map(|term| term.to_string().into())));
         guardian.replace_if_gone()?;
         Supervisor::prepare_guardian(guardian, &held, self.policy, begun);
         let started = Child::start(&self.program, &variables, terminal, guardian);
@@ -231,18 +288,26 @@ impl LockedRun<'_> {
         let note = self.how.note.clone();
         let wanted = LockRequest {
             name,
+            also: &args.also,
             ttl: self.ttl,
             note: &note.unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES)),
             how: &self.how,
-            wants_holder: args.report.is_some(),
+            wants_holder: args.command.report.is_some(),
             again: RetryHint {
-                verb: "run",
-                lock: &args.store.again_with(name),
+                verb: &args.verb(),
+                store: &args.store.again(),
                 command: " -- ...",
             },
         };
-        let lease = acquire_ui::for_lock(client, wanted, signals, terminal, known).await;
-        lease.map(LockGuard::Lease)
+        if args.also.is_empty() {
+            let lease = acquire_ui::for_lock(client, wanted, signals, terminal, known).await;
+            return lease.map(LockGuard::Lease);
+        }
+        let leases = acquire_ui::for_all(client, wanted, signals, terminal, known).await?;
+        Ok(LockGuard::Several {
+            leases,
+            first: name.to_owned(),
+        })
     }
 
     /// The exit for a command that did not start. Dropping `held` releases the lock.
@@ -275,7 +340,13 @@ impl LockedRun<'_> {
         begun: Moment,
         report: &mut Report,
     ) -> Exit {
-        let what = held.title();
+        let is_limit = matches!(
+            verdict,
+            Verdict::Stopped(StopReason::MaxHold) | Verdict::Undead(StopReason::MaxHold)
+        );
+        report.still_runs = matches!(verdict, Verdict::Undead(_));
+        let (title, names) = (held.title(), held.names());
+        let endangered = held.endangered().to_owned();
         let keep = self.keep(&verdict, begun);
         let kept = keep.unwrap_or_default().max(self.ttl);
         let doubt = held.doubt();
@@ -294,11 +365,24 @@ impl LockedRun<'_> {
             (Verdict::Ended(status), Some(Ok(()))) => return Exit::of_command(*status),
             _ => {}
         }
+        let lost = match (&verdict, &released) {
+            (Verdict::TooLate(lost), _) | (Verdict::Ended(_), Released::WasLost(lost)) => {
+                Some(lost)
+            }
+            (Verdict::Stopped(why) | Verdict::Undead(why), released) => why.loss(released),
+            _ => None,
+        };
+        let title = lost.map_or(title, |lost| lock::title(&lost.name, lost.fence));
+        let whole = match self.args.also[..] {
+            [] => title.clone(),
+            _ => names,
+        };
+        let lost_lock = lost.map_or(endangered, |lost| lost.name.clone());
         let (cause, how) = match (verdict, released) {
             (Verdict::Ended(status), Released::Yes) => return Exit::of_command(status),
             (Verdict::Ended(status), Released::Unconfirmed(why)) => {
                 say(&format!(
-                    "{what} may not have been released: {}\n    the TTL ends it within {}; until then other clients wait",
+                    "{whole} may not have been released: {}\n    the TTL ends it within {}; until then other clients wait",
                     without_advice(&why),
                     span(kept)
                 ));
@@ -316,11 +400,12 @@ impl LockedRun<'_> {
                 "the command was killed but does not die, and MAY STILL BE RUNNING",
             ),
         };
-        let message = if let Some(limit) = cause.strip_prefix(MAX_HOLD) {
-            format!("{what} reached its time limit ({MAX_HOLD}{limit})\n    {how} (exit {LOST})")
+        let message = if is_limit {
+            format!("{whole} reached its time limit ({cause})\n    {how} (exit {LOST})")
         } else {
+            report.lost_lock = Some(lost_lock);
             format!(
-                "{what} was lost: {cause}\n    {how} (exit {LOST}); work done without the lease may have been unprotected"
+                "{title} was lost: {cause}\n    {how} (exit {LOST}); work done without the lease may have been unprotected"
             )
         };
         report.lost_cause = Some(cause);
@@ -346,7 +431,7 @@ impl LockedRun<'_> {
         let (known, default) = match why {
             StopReason::MaxHold => {
                 let limit = span(self.args.max_hold.unwrap_or_default());
-                return format!("{MAX_HOLD} {limit}");
+                return format!("{} {limit}", self.args.limit());
             }
             StopReason::Lost(known) => (known, "it could not be renewed in time"),
             StopReason::Guardian(known) => (
@@ -379,9 +464,6 @@ async fn unless_ended<T>(
         done = work => done,
     }
 }
-
-/// The prefix of the cause for `--max-hold`, which is not a loss.
-const MAX_HOLD: &str = "--max-hold";
 
 /// Takes the terminal back and restores its modes. If an interrupt ended the command, returns the processes that
 /// it has not reached: a script that runs `leasehold` must stop too.

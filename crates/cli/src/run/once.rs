@@ -13,6 +13,8 @@ use crate::config::duration;
 use crate::exit::{DONE, Exit, LOST, SPENT, USAGE, exit};
 use crate::messages::{quoted, span, without_advice};
 
+use super::report::Report;
+
 /// The section of these options in `--help`.
 const SECTION: &str = "Once among all hosts";
 
@@ -25,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The options of a command that runs once.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct OnceArgs {
     /// Run CMD only if no host has run it with success for this FIRING: any text, such as a date or the time of a cron job. If one has, exit
     /// with 80
@@ -50,9 +52,14 @@ pub(crate) struct OnceArgs {
 }
 
 impl OnceArgs {
+    /// True if the command runs once.
+    pub(super) fn is_chosen(&self) -> bool {
+        self.firing.is_some() || self.per.is_some()
+    }
+
     /// An error if the options contradict each other, or the timestamp protocol.
     pub(super) fn check(&self, has_timestamp: bool) -> Result<(), String> {
-        let is_chosen = self.firing.is_some() || self.per.is_some();
+        let is_chosen = self.is_chosen();
         let refuse = |what: &str| Err(format!("{what} requires --once or --once-per"));
         match (self.tries, self.keep) {
             (Some(_), _) if !is_chosen => refuse("--once-tries"),
@@ -109,18 +116,25 @@ impl Occasion {
         }
     }
 
-    /// Begins a run under this lease, and returns its number; or the exit if none may begin.
-    pub(super) async fn begin(&self, lease: &Lease) -> Result<u32, Exit> {
+    /// Begins a run under this lease, and tells its number; or returns the exit if none may begin.
+    pub(super) async fn begin(&self, lease: &Lease, report: &mut Report) -> Result<(), Exit> {
         match self.once.begin(lease).await {
-            Ok(Turn::Mine(number)) => Ok(number),
+            Ok(Turn::Mine(number)) => {
+                report.firing_run = Some(number);
+                Ok(())
+            }
             Ok(Turn::Spent(last)) => Err(self.spent(&last)),
             Ok(Turn::Done(past)) => Err(self.done(&past)),
-            Err(Error::Lost(lost)) => Err(exit!(
-                LOST,
-                "the lease on {} was lost: {}\n    the command was not started (exit {LOST})",
-                quoted(self.once.name()),
-                without_advice(&lost.reason())
-            )),
+            Err(Error::Lost(lost)) => {
+                let cause = without_advice(&lost.reason());
+                report.lost_cause = Some(cause.clone());
+                report.lost_lock = Some(lost.name);
+                Err(exit!(
+                    LOST,
+                    "the lease on {} was lost: {cause}\n    the command was not started (exit {LOST})",
+                    quoted(self.once.name())
+                ))
+            }
             Err(error) => Err(error.into()),
         }
     }

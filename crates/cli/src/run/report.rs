@@ -8,13 +8,14 @@ use std::process::{self, ExitStatus};
 
 use leasehold::Fence;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::acquire_ui::WaitFacts;
 use crate::exit::{
     BUSY, CONFIG, DENIED, DONE, Exit, LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL, SPENT, TIMEOUT,
     UNAVAILABLE, USAGE,
 };
-use crate::messages::say;
+use crate::messages::{say, without_advice};
 use crate::view::{HolderJson, millis};
 use crate::{output, sys};
 
@@ -26,6 +27,8 @@ pub(crate) struct Report {
     exit_code: u8,
     pub(crate) lock: Option<String>,
     pub(crate) fence: Option<u64>,
+    /// With `--also`: all locks.
+    pub(crate) locks: Option<Value>,
     /// The firing of `--once`, and the number of this run of it.
     pub(crate) firing: Option<String>,
     pub(crate) firing_run: Option<u32>,
@@ -34,17 +37,33 @@ pub(crate) struct Report {
     command_code: Option<i32>,
     command_signal: Option<i32>,
     pub(crate) waited_ms: Option<u64>,
+    /// The lock that this run did not get.
+    busy_lock: Option<String>,
     /// The holder of the lock, if this run did not get it.
     holder: Option<HolderJson>,
     holder_fence: Option<u64>,
     held_for_ms: Option<u64>,
     pub(crate) held_ms: Option<u64>,
     pub(crate) lost_cause: Option<String>,
+    /// The lock whose lease was lost.
+    pub(crate) lost_lock: Option<String>,
     /// True if the store confirmed the release.
     pub(crate) released: Option<bool>,
+    /// The command was killed, but did not die.
+    #[serde(skip)]
+    pub(crate) still_runs: bool,
 }
 
 impl Report {
+    /// Begins again, for another command under the same lock.
+    pub(crate) fn restart(&mut self) {
+        let lock = self.lock.take();
+        *self = Self {
+            lock,
+            ..Self::default()
+        };
+    }
+
     /// Keeps what is known of a wait without a lease.
     pub(crate) fn set_refused(&mut self, known: &WaitFacts) {
         let holder = known.holder.as_ref();
@@ -52,6 +71,10 @@ impl Report {
         self.holder = holder.map(|holder| HolderJson::of(&holder.who));
         self.holder_fence = holder.and_then(|holder| holder.fence).map(Fence::get);
         self.held_for_ms = holder.and_then(|holder| holder.held_for).map(millis);
+        self.busy_lock.clone_from(&known.busy);
+        let lost = known.lost.as_ref();
+        self.lost_lock = lost.map(|lost| lost.name.clone());
+        self.lost_cause = lost.map(|lost| without_advice(&lost.reason()));
     }
 
     /// Keeps the exit status of the command itself.

@@ -17,6 +17,7 @@ use nix::sys::signal::Signal;
 
 use super::lock::LockGuard;
 use crate::messages::{quoted, span};
+use crate::session::Released;
 
 /// The interval of clock checks: timers do not count the time during which a host is suspended.
 const SLICE: Duration = Duration::from_millis(100);
@@ -196,12 +197,28 @@ pub(crate) enum StopReason {
     Guardian(Option<Lost>),
 }
 
+impl StopReason {
+    /// The known loss, which the release may have shown.
+    pub(crate) fn loss<'a>(&'a self, released: &'a Released) -> Option<&'a Lost> {
+        let known = match self {
+            Self::MaxHold => return None,
+            Self::Lost(known) | Self::Guardian(known) => known.as_ref(),
+        };
+        known.or(match released {
+            Released::WasLost(lost) => Some(lost),
+            Released::Yes | Released::Unconfirmed(_) => None,
+        })
+    }
+}
+
 /// The limits and options for a running command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) limits: StopLimits,
     pub(crate) on_lost: OnLost,
     pub(crate) max_hold: Option<Duration>,
+    /// The option that says so.
+    pub(crate) max_hold_option: &'static str,
     pub(crate) release_on_exit: bool,
 }
 
@@ -229,19 +246,21 @@ pub(crate) fn until_kill(
 
 /// The message for a command that has ended while processes of its group run.
 pub(crate) fn when_rest_lives(lease: &LockGuard) -> String {
-    let name = quoted(lease.name());
     let lock = if lease.is_lost() {
+        let name = quoted(lease.endangered());
         format!("{name} was lost, and they go on WITHOUT it")
     } else {
-        format!("{name} is kept until they end\n    (--release-on-exit gives it back at once)")
+        let names = lease.names();
+        format!("{names} is kept until they end\n    (--release-on-exit gives it back at once)")
     };
     format!("the command has ended, but processes that it started are still running: {lock}")
 }
 
 /// The message for a command that job control stopped.
 pub(crate) fn when_stopped(lease: &LockGuard, policy: Policy) -> String {
-    let (name, left) = (quoted(lease.name()), span(lease.valid_for()));
+    let left = span(lease.valid_for());
     if lease.is_lost() {
+        let name = quoted(lease.endangered());
         return format!("stopped; {name} was lost before");
     }
     let end = if policy.on_lost == OnLost::Warn {
@@ -249,7 +268,8 @@ pub(crate) fn when_stopped(lease: &LockGuard, policy: Policy) -> String {
     } else {
         "the command is killed and the lock becomes free"
     };
-    format!("stopped; {name} is kept for {left}: continue within that time (fg), or {end}")
+    let names = lease.names();
+    format!("stopped; {names} is kept for {left}: continue within that time (fg), or {end}")
 }
 
 #[cfg(test)]

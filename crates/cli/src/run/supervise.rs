@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - **SV1** The command and its whole process group are dead before the lease can have ended, as far as this
-//!   process gets to run. A command that was stopped (Ctrl-Z) is not continued unless the lease is good.
+//!   process gets to run. Of several leases, the one that ends first counts. A command that was stopped (Ctrl-Z) is not continued unless the lease is good.
 //! - **SV2** Once the command was asked to stop, its own status does not count.
 //! - **SV3** This process stops only after the command has stopped.
 //! - **SV4** The guardian learns the deadline of the command before anything else moves that deadline.
@@ -272,7 +272,7 @@ impl<'a> Supervisor<'a> {
             if lost && self.said.insert(Notice::Lost) {
                 say(&format!(
                     "{} was lost; the command goes on WITHOUT it (--on-lost warn)",
-                    quoted(self.lease.name())
+                    quoted(self.lease.endangered())
                 ));
             }
             lost = false;
@@ -286,15 +286,17 @@ impl<'a> Supervisor<'a> {
     }
 
     fn ask(&mut self) {
-        let lock = quoted(self.lease.name());
+        let lock = quoted(self.lease.endangered());
         // A short message; the exit message has the whole reason.
         if self.lease.is_lost() && self.policy.on_lost != OnLost::Warn {
             say(&format!("{lock} was lost, stopping the command"));
         } else if self.is_held_too_long() {
             self.said.insert(Notice::MaxHold);
             say(&format!(
-                "{lock} reached its time limit ({}, --max-hold), stopping the command",
-                span(self.policy.max_hold.unwrap_or_default())
+                "{} reached its time limit ({}, {}), stopping the command",
+                self.lease.names(),
+                span(self.policy.max_hold.unwrap_or_default()),
+                self.policy.max_hold_option
             ));
         } else {
             say(&format!(

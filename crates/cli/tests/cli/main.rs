@@ -7,6 +7,8 @@ mod common;
 mod configuration;
 mod dev;
 mod doctor;
+#[cfg(target_os = "linux")]
+mod elect;
 mod error_advice;
 mod hold;
 mod operations;

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use leasehold_core::{Fence, LockName, Owner, Ttl};
 use tokio::sync::oneshot;
+#[cfg(feature = "cancellation")]
+use tokio_util::sync::CancellationToken;
 
 use super::engine::EngineHandle;
 use super::hold::{Hold, LeaseEnd};
@@ -270,46 +272,41 @@ impl<K: Kind> Lease<K> {
     /// Runs `work` under the lease, then releases the lease. If the lease is lost first, `work` is cancelled at its next `.await`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
-    /// # let client = leasehold::Client::embedded()?;
-    /// let lease = client.mutex("invoices").acquire().await?;
-    /// let ran = lease.run(async |lease| format!("invoice 42 under fence {}", lease.fence())).await?;
-    /// println!("{}", ran.output);                          // also if the release failed
-    /// if let Err(error) = ran.released {
-    ///     eprintln!("the lock may still be taken: {error}");
-    /// }
-    /// # client.close().await; Ok(()) }
-    /// ```
-    ///
-    /// If the work can fail, its output is a `Result`, and [`RunOutcome::transpose`] takes the error out. Name the error type at an `Ok`, as
-    /// here. Without that, the compiler refuses `?` in the closure with E0277, "cannot use the `?` operator in an async closure".
-    ///
-    /// ```
     /// # async fn count(fence: leasehold::Fence) -> Result<u32, std::io::Error> { Ok(7) }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = leasehold::Client::embedded()?;
     /// let lease = client.mutex("stock").acquire().await?;
-    /// let ran = lease
+    /// let left = lease
     ///     .run(async |lease| {
     ///         let left = count(lease.fence()).await?;
-    ///         Ok::<_, std::io::Error>(left + 1)
+    ///         Ok::<_, Box<dyn std::error::Error>>(left + 1)
     ///     })
-    ///     .await?                                          // the lease was lost, and the work cancelled
-    ///     .transpose()?;                                   // the work failed
-    /// assert_eq!(ran.confirmed()?, 8);                     // the release failed
+    ///     .await?;                                         // the work failed, or the lease was lost
+    /// assert_eq!(left, 8);
     /// # client.close().await; Ok(()) }
     /// ```
     ///
+    /// `Ok` means: the work was done to its end, and the lease was not lost until its release. If the store does not confirm the release, it
+    /// goes on in the background, and the TTL ends the lease at the latest. To tell these cases apart, use [`Lease::release`].
+    ///
+    /// The error type is that of the work. It takes the errors of this library as well: a type of the program has a `From<leasehold::Error>`,
+    /// and `Box<dyn Error + Send + Sync>` or `anyhow::Error` are fine. Where nothing else names the type, name it at an `Ok`, as here: else
+    /// the compiler asks for type annotations (E0282, E0283).
+    ///
     /// # Errors
-    /// [`Lost`] when the lease was lost while the work ran: the work was cancelled, so there is no output. Every other failure is
-    /// in [`RunOutcome::released`], beside the output.
+    /// - The error of `work`. It comes first: then the result of the release is dropped.
+    /// - [`Error::Lost`] when the lease was lost. Either `work` was cancelled, or it ended and the loss was noticed after it: some of it may
+    ///   have been unprotected.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` at its current `.await` and releases the lease in the background.
-    pub async fn run<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<RunOutcome<T>, Lost> {
-        let output = unless_lost(self.lost(), work(&self)).await?;
-        let released = self.release().await;
-        Ok(RunOutcome::new(output, released))
+    pub async fn run<T, E: From<Error>>(
+        self,
+        work: impl AsyncFnOnce(&Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let output = unless_lost(self.lost(), work(&self)).await;
+        let output = output.map_err(Error::from)?;
+        done(output, self.release().await)
     }
 
     /// A watch on this lease for other tasks, threads and structs: see [`LossWatch`]. It does not keep the lease.
@@ -370,46 +367,16 @@ pub(crate) async fn unless_lost<T>(
     }
 }
 
-/// The value that work under a lease returned, and the result of the release after it.
-///
-/// They are separate, so a failed release does not cost the value: see [`Lease::run`].
-#[derive(Debug, Clone)]
-#[must_use = "`released` says whether the lease lasted to the end of the work; `confirmed` makes that an error"]
-#[non_exhaustive]
-pub struct RunOutcome<T> {
-    /// The value that the work returned.
-    pub output: T,
-    /// The result of the release.
-    ///
-    /// - `Ok`: the lease was held until the release.
-    /// - [`Error::Lost`]: the work ended, but the lease had been lost before. Some of it may have been unprotected.
-    /// - [`Error::Store`]: the store did not confirm. The release goes on in the background, and the TTL ends the lease at the
-    ///   latest.
-    pub released: Result<(), Error>,
-}
-
-impl<T> RunOutcome<T> {
-    pub(crate) fn new(output: T, released: Result<(), Error>) -> Self {
-        Self { output, released }
-    }
-
-    /// The output, if the release was confirmed. Otherwise the output is dropped.
-    ///
-    /// # Errors
-    /// The error in [`RunOutcome::released`].
-    pub fn confirmed(self) -> Result<T, Error> {
-        self.released.map(|()| self.output)
-    }
-}
-
-impl<T, E> RunOutcome<Result<T, E>> {
-    /// For work that can fail: takes the work's error out, so one `?` is enough.
-    ///
-    /// # Errors
-    /// The error of the work. The result in [`RunOutcome::released`] is dropped then.
-    pub fn transpose(self) -> Result<RunOutcome<T>, E> {
-        let released = self.released;
-        self.output.map(|output| RunOutcome { output, released })
+/// The result of work under leases that were released after it. A loss makes it an error. What else a release says does not change what is
+/// done: the leases lasted until then.
+pub(crate) fn done<T, E: From<Error>>(
+    output: Result<T, E>,
+    released: Result<(), Error>,
+) -> Result<T, E> {
+    let output = output?;
+    match released {
+        Err(lost) if lost.is_lost() => Err(lost.into()),
+        Ok(()) | Err(_) => Ok(output),
     }
 }
 
@@ -497,6 +464,30 @@ impl LossWatch {
     /// Dropping the future changes nothing. A loss is final, so the next call returns it at once.
     pub async fn lost(&self) -> Lost {
         self.hold.wait_lost().await
+    }
+
+    /// A token that is cancelled when the lease is lost, for code that takes one: a server's graceful shutdown, a tree of tasks. It needs no
+    /// task, and each call gives another child of one token: cancelling it yourself concerns nobody else.
+    ///
+    /// It is **not** cancelled when the lease is released, dropped or detached. A loss stops work that is no longer protected; the end of the
+    /// work is for the program to say. To end tasks with the future that holds the lease, keep a
+    /// [drop guard](CancellationToken::drop_guard) of the token beside it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("reports").acquire().await?;
+    /// let token = lease.watch().cancellation_token();
+    /// let work = tokio::spawn(async move {
+    ///     token.run_until_cancelled(async { "the report" }).await
+    /// });
+    /// assert_eq!(work.await.expect("no panic"), Some("the report"));
+    /// lease.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    #[cfg(feature = "cancellation")]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.hold.cancelled_at_loss()
     }
 
     /// Waits until the lease is lost or released.

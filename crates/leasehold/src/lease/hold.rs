@@ -18,12 +18,18 @@ use std::time::Duration;
 
 use leasehold_core::{CLAIM_WINDOW, Fence, HolderIdentity, HolderView, LockName, Mode, Owner, Ttl};
 use tokio::sync::Notify;
+#[cfg(feature = "cancellation")]
+use tokio_util::sync::CancellationToken;
 
 use super::terms::rounded_up;
 use crate::clock::{Clock, Moment, micros};
 use crate::error::{LossCause, Lost, Replaced};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Ended, How, ShieldedSpan};
+
+/// Stands for the fence of a hold that has none; no store grants it. An `Option` would cost each lease eight bytes, and each use a case that
+/// a lease does not have.
+pub(crate) const NO_FENCE: Fence = Fence::new(0);
 
 /// The state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +72,9 @@ struct HoldState {
     span: Option<Arc<ShieldedSpan>>,
     /// Made by the first task that waits for its end.
     changed: Option<Arc<Notify>>,
+    /// Cancelled when it is lost. Made for the first who asks for a token.
+    #[cfg(feature = "cancellation")]
+    at_loss: Option<CancellationToken>,
 }
 
 /// The part of a lease that its handle and the machine share. There may be 100,000, so what is rare is in boxes.
@@ -73,6 +82,7 @@ struct HoldState {
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
+    /// Or [`NO_FENCE`]: see [`Hold::is_fenced`].
     pub(crate) fence: Fence,
     /// The fence of the store's grant. The store knows all leases of the stay by it (core: C8).
     pub(crate) grant: Fence,
@@ -163,6 +173,8 @@ impl Hold {
                 doubt: None,
                 span: None,
                 changed: None,
+                #[cfg(feature = "cancellation")]
+                at_loss: None,
             }),
             given_back: AtomicBool::new(false),
             detached: AtomicBool::new(false),
@@ -367,6 +379,13 @@ impl Hold {
         if let Some(changed) = changed {
             changed.notify_waiters();
         }
+        #[cfg(feature = "cancellation")]
+        if self.is_lost() {
+            let at_loss = self.state().at_loss.clone();
+            if let Some(at_loss) = at_loss {
+                at_loss.cancel();
+            }
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, HoldState> {
@@ -415,7 +434,7 @@ impl Hold {
 
     /// Whether it has a fence. A timestamp lock has none.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.fence != Fence::new(0)
+        self.fence != NO_FENCE
     }
 
     pub(crate) fn lost(&self, cause: LossCause) -> Lost {
@@ -535,6 +554,17 @@ impl Hold {
     /// Waits until it is lost or given back.
     pub(crate) async fn wait_end(&self) -> LeaseEnd {
         self.wait_for(Self::end).await
+    }
+
+    /// A token that is cancelled when it is lost. Whoever has the token may cancel it, which concerns nobody else.
+    #[cfg(feature = "cancellation")]
+    pub(crate) fn cancelled_at_loss(&self) -> CancellationToken {
+        let token = self.state().at_loss.get_or_insert_default().child_token();
+        // After that: a loss in between has cancelled it, and one from before is seen here.
+        if self.loss().is_some() {
+            token.cancel();
+        }
+        token
     }
 
     async fn wait_for<T>(&self, look: impl Fn(&Self) -> Option<T>) -> T {

@@ -517,8 +517,19 @@ impl Machine {
         asking.heard(request.sent, busy);
         let (name, once) = (entry.name.clone(), take_once(&mut entry.waiting));
         let goes_on = !entry.waiting.is_empty();
+        // Those whose time limit has passed since this answer was asked for.
+        let is_late = |waiter: &&Waiter| waiter.limit.is_some_and(|limit| limit <= self.now);
+        let late = entry.waiting.iter().filter(is_late);
+        let late: Vec<u64> = late.map(|waiter| waiter.id).collect();
         for waiter in once {
             self.tell_busy(waiter);
+        }
+        for id in late {
+            self.limit_passed(&name, id);
+        }
+        if self.owners.asking(owner).is_none() {
+            // They were the last.
+            return;
         }
         if !goes_on {
             if request.waits {

@@ -23,11 +23,11 @@ mod waiter;
 pub(crate) use self::beside::Kept;
 pub use self::detached::{Detached, LeaseStatus};
 pub(crate) use self::engine::{Engine, EngineConfig, EngineHandle, NoticeSink};
-pub use self::handle::{Lease, LossWatch, RunOutcome, Slot};
-pub(crate) use self::handle::{Pending, unless_lost};
+pub use self::handle::{Lease, LossWatch, Slot};
+pub(crate) use self::handle::{Pending, done, unless_lost};
 pub use self::hold::LeaseEnd;
 #[cfg(feature = "timestamp")]
-pub(crate) use self::hold::{Hold, Start};
+pub(crate) use self::hold::{Hold, NO_FENCE, Start};
 pub(crate) use self::identity::Identity;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::keeper::{ExtendReply, tell};

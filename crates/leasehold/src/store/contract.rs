@@ -355,7 +355,7 @@ pub(crate) struct Attach {
     pub(crate) limit: Duration,
 }
 
-/// The time limit of a step: `longest`, or a third of its TTL if that is less, so that a lease survives two requests without an answer.
+/// The time limit of a step.
 pub(crate) fn limit_of(step: &Step, longest: Duration) -> Duration {
     let ttl = match step {
         Step::Acquire { ttl, .. } | Step::Extend { ttl, .. } => *ttl,
@@ -364,6 +364,12 @@ pub(crate) fn limit_of(step: &Step, longest: Duration) -> Duration {
             return longest;
         }
     };
+    limit_for(ttl, longest)
+}
+
+/// The time limit of a request for a lease: `longest`, or a third of its TTL if that is less, so that it survives two requests without an
+/// answer.
+pub(crate) fn limit_for(ttl: Ttl, longest: Duration) -> Duration {
     (ttl.get() / 3).min(longest)
 }
 

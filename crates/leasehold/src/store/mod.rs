@@ -261,7 +261,9 @@ const NO_SERVER: &str = "is no server, and a quorum is made of Redis or Valkey s
 /// The error for a store that this build lacks.
 #[cfg(not(all(feature = "redis", feature = "local", feature = "tls")))]
 fn left_out(feature: &str) -> String {
-    format!("this program was built without the feature `{feature}` of leasehold")
+    format!(
+        "needs the feature `{feature}` of leasehold, and this program was built without it; ask for it in Cargo.toml"
+    )
 }
 
 /// The error for an unknown scheme, with a hint.
@@ -280,6 +282,10 @@ fn unknown(scheme: &str) -> String {
 #[cfg_attr(
     not(feature = "local"),
     expect(clippy::unnecessary_wraps, reason = "only a file can fail to open")
+)]
+#[cfg_attr(
+    not(any(feature = "redis", feature = "local")),
+    expect(clippy::needless_pass_by_value, reason = "only memory has no address")
 )]
 pub(crate) fn open(target: Target, attach: Attach) -> Result<Arc<dyn Store>, Error> {
     Ok(match target {
@@ -307,11 +313,15 @@ pub(crate) async fn init_quorum(
     Ok(redis::init(address, again, limit).await?)
 }
 
-#[cfg(feature = "doctor")]
 /// Examines the store at `target` over a separate connection; each request may take `limit`.
+#[cfg(feature = "doctor")]
 #[cfg_attr(
     not(feature = "redis"),
     expect(unused_variables, reason = "of use to a server only")
+)]
+#[cfg_attr(
+    not(any(feature = "redis", feature = "local")),
+    expect(clippy::unused_async, reason = "memory is examined at once")
 )]
 pub(crate) async fn examine(
     target: &Target,

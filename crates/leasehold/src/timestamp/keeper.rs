@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::timestamp::{Content, Reply, Step, Unit};
-use leasehold_core::{
-    Fence, HolderIdentity, HolderView, Invalid, Label, LockName, Mode, Owner, Ttl,
-};
+use leasehold_core::{HolderIdentity, HolderView, Invalid, Label, LockName, Mode, Owner, Ttl};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{Error, LossCause, Lost, StoreError, StoreErrorKind};
-use crate::lease::{Engine, EngineHandle, ExtendReply, Hold, Kept, Start, certain_until, tell};
+use crate::lease::{
+    Engine, EngineHandle, ExtendReply, Hold, Kept, NO_FENCE, Start, certain_until, tell,
+};
 use crate::store::TimestampRequest;
 
 /// How much later than the estimate needs a deadline is written: the middle of the range that the server accepts (T5). The server's clock
@@ -184,12 +184,11 @@ impl Keeper {
         auto_renew: bool,
     ) -> TimestampHold {
         let engine = key.engine.clone();
-        let none = Fence::new(0);
         let start = Start {
             name: key.name.clone(),
             owner: engine.identity.owner(&Label::default(), &mut String::new()),
-            fence: none,
-            grant: none,
+            fence: NO_FENCE,
+            grant: NO_FENCE,
             asked_at: sent,
             until: certain_until(sent, ttl.get()),
             unsettled_until: None,

@@ -102,12 +102,11 @@ async fn run(place: Place) {
         let work = lease.run(async |lease| {
             lease.extend(TTL).await.expect("it is held");
             tokio::task::yield_now().await;
-            look(&scene.operator, "m").await
+            Ok::<_, leasehold::Error>(look(&scene.operator, "m").await)
         });
         let output = poll_n_times_then_drop(n, work).await;
         scene.is_free_soon().await;
-        let confirmed = output.map(|ran| ran.expect("it was held").confirmed());
-        confirmed.map(|told| told.expect("it was held")).is_some()
+        output.map(|ran| ran.expect("it was held")).is_some()
     })
     .await;
 }
@@ -119,16 +118,17 @@ async fn run_from_the_mutex(place: Place) {
         let work = mutex.run(async |lease| {
             lease.extend(TTL).await.expect("it is held");
             tokio::task::yield_now().await;
+            Ok::<_, leasehold::Error>(())
         });
         let ran = poll_n_times_then_drop(n, work).await;
         scene.is_free_soon().await;
-        ran.map(|ran| ran.expect("it was held").confirmed().expect("it was held"))
-            .is_some()
+        ran.map(|ran| ran.expect("it was held")).is_some()
     })
     .await;
     let held = scene.held_by_another().await;
     let mutex = scene.mutex();
-    let never = async |_: &leasehold::Lease| panic!("it is busy");
+    let never =
+        async |_: &leasehold::Lease| -> Result<(), leasehold::Error> { panic!("it is busy") };
     poll_once_then_drop_after(mutex.run(never), scene.shows_a_waiter()).await;
     let limited = mutex.run_within(TTL, never);
     poll_once_then_drop_after(limited, scene.shows_a_waiter()).await;

@@ -15,18 +15,15 @@ async fn one_that_is_dropped_keeps_none(place: Place) {
     let scene = Scene::at(place).await;
     let (mine, of_operator) = (locks(&scene.client), locks(&scene.operator));
     let all = scene.client.all(&mine);
+    // For another client.
+    let are_free = async || {
+        let leases = scene.operator.all(&of_operator).acquire().await;
+        drop(leases.expect("it answers"));
+    };
     at_each_poll(async |n| {
         let leases = poll_n_times_then_drop(n, all.acquire()).await;
         let ended = leases.map(|leases| drop(leases.expect("they are free")));
-        // All of them are free for another client.
-        drop(
-            scene
-                .operator
-                .all(&of_operator)
-                .acquire()
-                .await
-                .expect("it answers"),
-        );
+        are_free().await;
         ended.is_some()
     })
     .await;
@@ -39,14 +36,7 @@ async fn one_that_is_dropped_keeps_none(place: Place) {
         assert!(limited.await.is_err());
     }
     held.release().await.expect("it was held");
-    drop(
-        scene
-            .operator
-            .all(&of_operator)
-            .acquire()
-            .await
-            .expect("it answers"),
-    );
+    are_free().await;
     scene.is_free_soon().await;
 }
 

@@ -137,6 +137,36 @@ async fn a_value_that_has_moved_is_read_and_watched() {
     read().await.expect("after");
 }
 
+/// Its two keys are at two nodes for a while. Then the node to come has both, and is asked (`ASKING`).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_firing_is_looked_at_and_finished_where_its_keys_are() {
+    let cluster = RedisCluster::start(2, 0);
+    let one = connect(&cluster).await;
+    let url = format!("redis+cluster://{}", cluster.addresses());
+    let patient = Client::builder().request_timeout(millis(6_000));
+    let other = patient.connect(&url).await.expect("it works");
+    for moment in [Moment::Lock, Moment::Rest] {
+        let (name, what) = (format!("{{m}}{moment:?}"), format!("{moment:?}"));
+        let moving = Moving::new(&cluster, &name);
+        let lease = take(&one, &name).await;
+        let [firing, theirs] = [&one, &other].map(|client| client.once(&name, "x"));
+        drop(firing.begin(&lease).await.expect(&what));
+        let to = moving.another();
+        moving.until(moment, to);
+        let looks = beside(async move { (theirs.past().await, theirs) });
+        sleep(millis(100)).await;
+        cluster.move_keys(cluster.slot(&name), to);
+        let (begun, theirs) = joined(&what, looks).await;
+        let begun = begun.expect(&what).expect(&what);
+        assert!(begun.fence == lease.fence() && !begun.is_done, "{what}");
+        soon(&what, firing.finish(&lease)).await.expect(&what);
+        let done = soon(&what, theirs.past()).await.expect(&what);
+        assert!(done.is_some_and(|past| past.is_done), "{what}");
+        moving.to_its_end(moment, to);
+        lease.release().await.expect("held");
+    }
+}
+
 /// It has two keys, of which one does not exist.
 #[cfg(feature = "entries")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,11 @@
 //! What a URL may say of a cluster.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
 use leasehold::{Client, StoreErrorKind};
 use testkit::{RedisCluster, RedisServer};
+use tokio::net::TcpStream;
 
 use crate::common::{TTL, eventually, invalid, store_error, take};
 use crate::scene::{Moment, Moving, connect, soon};
@@ -49,6 +53,23 @@ async fn all_nodes_have_the_login_of_the_url() {
     let error = store_error(Client::connect(&url).await);
     assert_eq!(error.kind, StoreErrorKind::Denied);
     assert!(!error.to_string().contains("wrong@"), "{error}");
+}
+
+/// The function gets the host and the port of each node, also of those that the URL does not name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_node_is_dialed_by_the_function_of_the_program() {
+    let cluster = RedisCluster::start(3, 0);
+    let dialed = Arc::<Mutex<BTreeSet<u16>>>::default();
+    let noted = dialed.clone();
+    let dial = move |host: String, port: u16| {
+        noted.lock().unwrap().insert(port);
+        TcpStream::connect((host, port))
+    };
+    let url = format!("redis+cluster://{}/", cluster.nodes()[0].address());
+    let connecting = Client::builder().dial(dial).connect(&url);
+    works(&connecting.await.expect("it works")).await;
+    let ports = cluster.nodes().iter().map(RedisServer::port).collect();
+    assert_eq!(*dialed.lock().unwrap(), ports);
 }
 
 /// The nodes send a client on that may not ask for the map.

@@ -78,28 +78,31 @@ fn a_mutex_has_all_settings() {
 fn work_runs_under_a_lease() {
     let client = blocking::Client::embedded().expect("a thread");
     let mutex = client.mutex("m").ttl(TTL);
-    let ran = mutex.run(|lease| lease.fence()).expect("it is free");
-    let first = ran.confirmed().expect("it was held");
-    let ran = mutex.run_within(TTL, |lease| lease.fence()).expect("free");
-    assert!(ran.confirmed().expect("it was held") > first);
-    let ran = mutex.try_run(|_| mutex.try_run(|_| ()).expect("it answers").is_none());
-    assert!(ran.expect("it answers").expect("it is free").output);
+    let fence = |lease: &blocking::Lease| Ok::<_, Error>(lease.fence());
+    let first = mutex.run(fence).expect("it is free");
+    let second = mutex.run_within(TTL, fence).expect("it is free");
+    assert!(second > first);
+    let ran = mutex.try_run(|_| mutex.try_run(fence));
+    assert_eq!(ran.expect("it answers"), Some(None), "busy inside");
 
-    // A loss cannot cancel the closure. `run` returns its output, and reports the loss beside it.
-    let lease = mutex.acquire().expect("it is free");
-    let ran = lease.run(|lease| {
-        let broken = client.break_lock("m", lease.fence());
-        (broken.expect("it answers"), lease.extend(TTL).is_err())
+    // The error of the work comes out as it is, and the lock is free.
+    let failed = mutex.run(|_| client.inspect(""));
+    assert!(matches!(failed, Err(Error::Invalid(_))), "{failed:?}");
+
+    // A loss cannot cancel the closure. `run` reports it after that.
+    let mut ended = false;
+    let lost = mutex.run(|lease| {
+        let broken = client.break_lock("m", lease.fence())?;
+        ended = broken && lease.extend(TTL).is_err();
+        Ok::<_, Error>(())
     });
-    let ran = ran.expect("it was held");
-    assert_eq!(ran.output, (true, true));
-    assert!(ran.released.expect_err("it was broken").is_lost());
+    assert!(lost.expect_err("it was broken").is_lost() && ended);
 
     let lease = mutex.acquire().expect("it is free");
     assert!(client.break_lock("m", lease.fence()).expect("it answers"));
     lease.extend(TTL).expect_err("it was broken");
-    let never = lease.run(|_| panic!("it was lost before"));
-    never.expect_err("it was lost before");
+    let never = lease.run(|_| -> Result<(), Error> { panic!("it was lost before") });
+    assert!(never.expect_err("it was lost before").is_lost());
 }
 
 #[test]

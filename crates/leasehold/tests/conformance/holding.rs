@@ -80,11 +80,9 @@ async fn run_gives_the_output_and_releases(place: Place) {
     let output = lease
         .run(async |lease| {
             assert!(look(&b, "m").await.holder.is_some());
-            lease.fence()
+            Ok::<_, Error>(lease.fence())
         })
         .await
-        .expect("nobody ends it")
-        .confirmed()
         .expect("it was held all the time");
     assert!(take(&b, "m").await.fence() > output);
 }
@@ -100,9 +98,12 @@ async fn run_cancels_work_whose_lease_is_lost(place: Place) {
         drop(lease.extend(TTL).await);
         pending::<()>().await;
         drop(held_by_work);
+        Ok::<(), Error>(())
     });
     let result = timeout(LONG, working).await.expect("it is cancelled");
-    let lost = result.expect_err("the work never ends");
+    let Err(Error::Lost(lost)) = result else {
+        panic!("the work never ends: {result:?}");
+    };
     assert_eq!(lost.fence, Some(fence));
     assert_eq!(Arc::strong_count(&work), 1, "the work is gone");
 }

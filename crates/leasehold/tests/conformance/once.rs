@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use leasehold::{Client, Error, Lease, Once, StoreErrorKind, Turn};
+use testkit::{FaultProxy, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::common::{LONG, Place, TTL, eventually, look, on_every_store_of_entries};
+use crate::common::{LONG, Place, TTL, eventually, look, lost, on_every_store_of_entries};
 
 /// The work of this firing, which has one.
 fn firing(client: &Client) -> Once {
@@ -116,6 +117,16 @@ async fn a_run_that_lost_its_lease_is_not_done(place: Place) {
     assert!(late.is_lost(), "{late}");
 }
 
+async fn a_mark_is_kept_of_a_lock_that_is_gone(place: Place) {
+    let (a, b) = place.two().await;
+    let (lease, _) = begin(&a, &firing(&a)).await;
+    firing(&a).finish(&lease).await.expect("it is held");
+    let broken = b.break_lock("nightly", lease.fence()).await;
+    assert!(broken.expect("the store answers"));
+    lost(lease.release().await);
+    assert!(matches!(told(&firing(&b)).await, Some(Turn::Done(_))));
+}
+
 async fn who_waits_for_a_run_hears_that_it_is_done(place: Place) {
     let (a, b) = place.two().await;
     let (lease, _) = begin(&a, &firing(&a)).await;
@@ -192,12 +203,35 @@ on_every_store_of_entries! {
     a_failed_run_leaves_the_firing_open
     no_more_runs_begin_than_may
     a_run_that_lost_its_lease_is_not_done
+    a_mark_is_kept_of_a_lock_that_is_gone
     who_waits_for_a_run_hears_that_it_is_done
     a_mark_is_told_while_another_firing_runs
     every_step_may_be_repeated
     a_least_time_counts_for_runs_only
     a_firing_is_forgotten_after_its_time
     the_store_tells_its_time
+}
+
+/// The lock is gone between the last two requests of the run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_lock_is_gone_before_its_release_is_done() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let client = Client::connect(&proxy.url()).await.expect("it works");
+    let nightly = firing(&client);
+    let run = nightly.run(async |_| {
+        // Its mark, and then its release.
+        proxy.hold_after("EVALSHA");
+        Ok::<_, Error>(())
+    });
+    let gone = async {
+        eventually("it is released", async || proxy.is_holding()).await;
+        assert_eq!(server.cli(&["DEL", "nightly"]).int(), 1);
+        proxy.go_on();
+    };
+    let (turn, ()) = tokio::join!(run, gone);
+    assert_eq!(turn, Ok(Turn::Mine(())));
+    assert!(is_done(&client).await);
 }
 
 #[tokio::test]

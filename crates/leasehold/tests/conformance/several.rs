@@ -83,6 +83,20 @@ async fn who_waits_holds_only_what_comes_before(place: Place) {
     assert_eq!(got.iter().count(), NAMES.len());
 }
 
+async fn all_are_kept_after_their_release(place: Place) {
+    let (a, b) = place.two().await;
+    let leases = all(&a, &["a", "b"]).await;
+    assert_eq!(leases.doubt(), None);
+    leases.release_after(TTL).await.expect("they were held");
+    for name in ["a", "b"] {
+        assert!(look(&b, name).await.holder.is_some(), "{name}");
+    }
+    let leases = all(&a, &["c", "d"]).await;
+    let too_short = leases.release_after(Duration::ZERO).await;
+    assert!(matches!(too_short, Err(Error::Invalid(_))), "{too_short:?}");
+    are_free(&b, &["c", "d"]).await;
+}
+
 async fn one_that_is_lost_ends_the_wait_and_the_work(place: Place) {
     let (a, b) = place.two().await;
     let leases = all(&a, &["a", "b"]).await;
@@ -93,9 +107,12 @@ async fn one_that_is_lost_ends_the_wait_and_the_work(place: Place) {
     let told = leases.get("b").expect("it is there").extend(TTL).await;
     assert!(told.expect_err("it was broken").is_lost());
     let lost = leases
-        .run(async |_| std::future::pending::<()>().await)
+        .run(async |_| std::future::pending::<Result<(), Error>>().await)
         .await;
-    assert_eq!(lost.expect_err("it was broken").name, "b");
+    let Err(Error::Lost(lost)) = lost else {
+        panic!("it was broken: {lost:?}");
+    };
+    assert_eq!(lost.name, "b");
     are_free(&b, &["a", "b"]).await;
 }
 
@@ -128,6 +145,7 @@ async fn several_in_any_order_never_deadlock(place: Place) {
 
 on_every_store! {
     all_are_held_or_none
+    all_are_kept_after_their_release
     who_waits_holds_only_what_comes_before
     one_that_is_lost_ends_the_wait_and_the_work
     several_in_any_order_never_deadlock

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::scene::{LONG, PLENTY, Timed, connect, is_free, millis, queue_up, take};
 
 /// An executor that runs only inside `block_on`.
-fn executor() -> Runtime {
+pub(crate) fn executor() -> Runtime {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime")
 }

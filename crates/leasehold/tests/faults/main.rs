@@ -6,6 +6,7 @@ mod access;
 mod common;
 mod connections;
 mod credentials;
+mod dialing;
 mod executor;
 mod failover;
 mod foreign;

@@ -3,12 +3,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::doctor::{Examination, Facts};
-use leasehold::{Client, Lease, Mutex, StoreErrorKind};
+use leasehold::{Client, ClientBuilder, Lease, Mutex, StoreErrorKind};
 use testkit::{RedisServer, ReservedPort, Sentinels};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -29,9 +32,11 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 async fn connect(url: &str) -> Client {
-    let builder = Client::builder()
-        .request_timeout(LONG * 3)
-        .outage_timeout(HOUR);
+    connect_by(Client::builder(), url).await
+}
+
+async fn connect_by(builder: ClientBuilder, url: &str) -> Client {
+    let builder = builder.request_timeout(LONG * 3).outage_timeout(HOUR);
     soon("a client", builder.connect(url))
         .await
         .expect("it works")
@@ -193,10 +198,24 @@ async fn a_paused_primary_is_left_by_word_of_the_sentinels() {
     let client = connect(&url).await;
     let old = watched.primary();
     let lease = lock(&client, "a").acquire().await.expect("free");
+    // The streams of another client are made by a function of the program.
+    let dialed = Arc::<std::sync::Mutex<BTreeSet<u16>>>::default();
+    let noted = dialed.clone();
+    let dial = move |host: String, port: u16| {
+        noted.lock().unwrap().insert(port);
+        TcpStream::connect((host, port))
+    };
+    let dials = connect_by(Client::builder().dial(dial), &url).await;
+    let by_dial = lock(&dials, "b").acquire().await.expect("free");
     is_replicated(old);
     old.pause();
     let new = watched.successor(old);
     extended(&lease).await;
+    extended(&by_dial).await;
+    let ports = [old, new, &watched.sentinels()[0]].map(RedisServer::tls_port);
+    assert!(dialed.lock().unwrap().is_superset(&ports.into()));
+    by_dial.release().await.expect("held");
+    dials.close().await;
     assert!(
         new.cli(&["INFO", "commandstats"])
             .text()

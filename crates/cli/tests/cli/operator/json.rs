@@ -21,6 +21,7 @@ fn the_documented_json_is_what_is_written(store: &Store) {
     let waiter = store.queue_up();
     written.push(store.json("inspect", "x y", 0));
     written.push(store.json("wait", "-w 0 x", 124));
+    written.push(store.json("leader", "x", 0));
     written.push(store.json("break", "--if-fence 1 x", 75));
     for server in store.redis.iter().chain(&store.quorum) {
         server.cli(&["SET", "py", "d2f1c9a08c3b11ef9d3c0242ac120002"]);
@@ -38,7 +39,7 @@ fn the_documented_json_is_what_is_written(store: &Store) {
     watching.signal(Signal::SIGTERM);
     let watched = watching.end().stdout;
     written.extend(watched.lines().map(json));
-    let mut schemas = vec!["inspect", "wait", "watch", "break"];
+    let mut schemas = vec!["inspect", "leader", "wait", "watch", "break"];
     if cfg!(feature = "cache") && store.quorum.is_empty() {
         let get = store.leasehold("cache get --json x").output();
         written.push(get.json());

@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "real processes in real time")]
 
+mod also;
 mod contention;
 mod guardian;
 mod lease_loss;

@@ -3,9 +3,9 @@
 use std::fs;
 
 use nix::sys::signal::Signal;
-use testkit::{RedisServer, eventually};
+use testkit::{FaultProxy, RedisServer, eventually};
 
-use crate::common::{LEASEHOLD, LIMIT, Store, lives, on_each_store_of_entries};
+use crate::common::{LEASEHOLD, LIMIT, Running, Store, lives, on_each_store_of_entries};
 
 on_each_store_of_entries! {
     work_is_done_once,
@@ -165,6 +165,49 @@ fn a_signal_ends_the_marking() {
         "may repeat it",
     ];
     marks.end().is(79, &says);
+}
+
+/// The lock is deleted before the run begins: after the grant, and after a grant that was waited for.
+#[test]
+fn a_lease_that_is_lost_before_the_run_is_reported() {
+    let mut store = Store::redis();
+    let proxy = FaultProxy::start(store.server().port());
+    let direct = std::mem::replace(&mut store.url, proxy.url());
+    let is_lost = |run: Running| {
+        eventually(LIMIT, "its next request is held", || proxy.is_holding());
+        store.server().cli(&["DEL", "x"]);
+        proxy.go_on();
+        run.ends(79, &["was lost", "no one holds it", "(exit 79)"]);
+        let report = store.document("report");
+        assert_eq!(
+            (&report["outcome"], &report["started"]),
+            (&"lost".into(), &false.into())
+        );
+        let cause = report["lost_cause"].as_str().expect("a cause");
+        assert!(cause.contains("no one holds it"), "{report}");
+        assert!(!store.file("ran").exists());
+    };
+    // It asks whether the firing is done, for the lock, and for the begin of the run.
+    proxy.hold_after("EVALSHA");
+    let first = store.run("--report report --once a x touch ran").start();
+    eventually(LIMIT, "it asks for the lock", || proxy.is_holding());
+    proxy.hold_after("EVALSHA");
+    eventually(LIMIT, "it has the lock", || {
+        !store.server().cli(&["GET", "x"]).is_nil()
+    });
+    is_lost(first);
+
+    let hold = "touch held; while ! [ -e let-go ]; do sleep 0.02; done";
+    let holder = store
+        .leasehold(&["run", "--url", &direct, "x", "sh", "-c", hold])
+        .start();
+    store.until("held");
+    let waits = store.run("--report report --ttl 60s x touch ran").start();
+    waits.until_it_says("1st in line");
+    proxy.hold_at("EVALSHA");
+    store.let_go();
+    holder.ends(0, &[]);
+    is_lost(waits);
 }
 
 #[test]

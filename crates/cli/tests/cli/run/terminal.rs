@@ -118,6 +118,31 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
     store.is_free();
 }
 
+/// The command has been stopped by a loss, and the terminal is back.
+#[test]
+fn ctrl_z_stops_a_campaign_after_a_term() {
+    let store = Store::local();
+    let mut session = interactive(&store);
+    let script = "x sh -c 'echo $LEASEHOLD_TERM > term; exec sleep 1000'";
+    let line = typed(&store, script).replace(" run ", " elect ");
+    session.press(&format!("{line}\n"));
+    let term = store.number("term").to_string();
+    let broken = store.verb("break", &["x", "--if-fence", &term]);
+    broken.is(0, &["was broken"]);
+    let _holder = store.hold();
+    session.until("campaigning again");
+    session.until("1st in line");
+    session.press("\x1a");
+    session.until("Stopped");
+    session.until("prompt> ");
+    session.press("fg\n");
+    session.until("1st in line");
+    session.press("\x03");
+    session.until("prompt> ");
+    session.press("echo rc=$?\n");
+    session.until("rc=130");
+}
+
 #[test]
 fn ctrl_z_promises_no_lock_that_is_lost_or_will_be() {
     let store = Store::redis();

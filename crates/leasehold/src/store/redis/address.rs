@@ -24,7 +24,7 @@ use redis::{ConnectionAddr, RedisConnectionInfo};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-use crate::access::{Access, Source};
+use crate::access::{Access, Dialer, Source};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
@@ -96,6 +96,8 @@ pub(crate) struct Address {
     pub(super) replicas: Option<Replicas>,
     /// The source of credentials outside the URL.
     pub(super) credentials: Option<Source>,
+    /// Makes the streams to host and port, if the client does not.
+    pub(super) dialer: Option<Dialer>,
     /// The settings of the client, or else of the URL.
     #[cfg(feature = "tls")]
     pub(super) tls: Tls,
@@ -205,7 +207,12 @@ impl Address {
             self.tls = access.tls.unwrap_or(self.tls);
             self.tls.check()?;
         }
-        self.credentials = access.credentials;
+        if access.dialer.is_some() && matches!(self.addr, ConnectionAddr::Unix(_)) {
+            return refuse(
+                "is a socket file, and a dial function was given besides, which takes host and port: leave one of them out",
+            );
+        }
+        (self.credentials, self.dialer) = (access.credentials, access.dialer);
         Ok(self)
     }
 
@@ -677,6 +684,7 @@ impl Parts {
             shown,
             replicas,
             credentials: None,
+            dialer: None,
             #[cfg(feature = "tls")]
             tls: self.tls,
         })

@@ -425,7 +425,8 @@ impl Servers {
         Scope::Slots(slots.into())
     }
 
-    /// The number of the server at this place. A cluster has far fewer nodes than slots.
+    /// The number of the server at this place. A cluster has far fewer nodes than slots. To begin a connection to a new one only starts tasks,
+    /// and calls nothing that reads the map.
     fn number_of(&self, map: &mut Map, place: Place) -> u16 {
         if let Some(number) = map.number_at(Some(&place)) {
             return u16::try_from(number).unwrap_or_default();
@@ -566,6 +567,7 @@ impl Servers {
             server.push_on(step, waiting, Detour::default());
         }
         if has_changed {
+            // As after a new connection to another server: the first notice is about leases, this one about all who wait for the store.
             (self.attach.listener)(Notice::Missed);
         }
     }

@@ -137,10 +137,10 @@ impl Redirect {
     /// Why a request that meets it again and again cannot be executed.
     pub(super) const fn describe(&self) -> &'static str {
         match self {
-            Self::Moved { .. } | Self::Ask { .. } => {
-                "the nodes of the cluster send the request to each other"
+            Self::Moved { .. } => "the nodes of the cluster send the request to each other",
+            Self::Ask { .. } | Self::TryAgain => {
+                "the slot of its keys is being moved to another node"
             }
-            Self::TryAgain => "the slot of its keys is being moved to another node",
             Self::Down => "no node of the cluster serves the slot of its keys",
         }
     }
@@ -240,6 +240,17 @@ mod tests {
             assert_eq!(error.kind, kind, "{word}: {error}");
             assert!(in_step && !error.may_have_taken_effect, "{word}: {error:?}");
         }
+    }
+
+    /// Redis 6.2 says both in turn for keys of which one does not exist: any of them may be the last.
+    #[test]
+    fn both_refusals_of_a_slot_that_moves_say_so() {
+        for said in ["TRYAGAIN wait", "ASK 866 127.0.0.1:7000"] {
+            let redirect = Redirect::of(&line(said)).unwrap();
+            assert!(redirect.describe().contains("is being moved"), "{said}");
+        }
+        let redirect = Redirect::of(&line("MOVED 866 127.0.0.1:7000")).unwrap();
+        assert!(redirect.describe().contains("to each other"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::fault::is_wrong_type;
 use super::protocol::{self, no_known_form, number};
 use super::scripts::{Scripts, TIMESTAMP_ACQUIRE, TIMESTAMP_EXTEND, TIMESTAMP_RELEASE};
 use crate::error::StoreError;
-use crate::store::contract::TimestampRequest;
+use crate::store::contract::{TimestampRequest, limit_for};
 
 /// How often to begin again without scripts when the lock became free meanwhile.
 const TRIES: usize = 3;
@@ -40,8 +40,7 @@ pub(super) async fn take(
     };
     let limit = match &ask.step {
         Step::Acquire { ttl } | Step::Extend { ttl, .. } if !ask.is_last => {
-            // As for a step of a mutex.
-            (ttl.get() / 3).min(store.limit)
+            limit_for(*ttl, store.limit)
         }
         _ => store.limit,
     };

@@ -45,13 +45,13 @@ async fn a_lock_is_kept_however_its_lease_ends() {
                 let task = tokio::runtime::Handle::current().spawn(work);
                 assert!(task.await.unwrap_err().is_panic());
             }
-            "run" => lease.run(async |_| ()).await.unwrap().confirmed().unwrap(),
+            "run" => lease.run(async |_| Ok::<_, Error>(())).await.unwrap(),
             "close" => {
                 assert!(scene.client.close().await);
                 drop(lease);
             }
             "cancel" => {
-                let work = lease.run(async |_| pending::<()>().await);
+                let work = lease.run(async |_| pending::<Result<(), Error>>().await);
                 assert!(tokio::time::timeout(SECOND, work).await.is_err());
             }
             _ => drop(lease),

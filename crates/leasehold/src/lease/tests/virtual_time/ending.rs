@@ -8,52 +8,102 @@ fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) ->
     tokio::runtime::Handle::current().spawn(future)
 }
 
+/// The error of a program.
+#[derive(Debug)]
+enum Failed {
+    OutOfPaper,
+    Lock(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+/// The short program: one `?` and no type beside the closure.
+async fn short(mutex: &crate::Mutex, has_paper: bool) -> Result<u32, Failed> {
+    mutex
+        .run(async |_| {
+            if !has_paper {
+                return Err(Failed::OutOfPaper);
+            }
+            Ok(7)
+        })
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_short_program_has_its_own_error_and_ours() {
+    let scene = Scene::begin();
+    let mutex = scene.mutex();
+    assert_eq!(short(&mutex, true).await.unwrap(), 7);
+    let failed = short(&mutex, false).await.unwrap_err();
+    assert!(matches!(failed, Failed::OutOfPaper), "{failed:?}");
+    assert!(scene.is_free().await, "whatever the work returned");
+    assert!(scene.client.close().await);
+    let closed = short(&mutex, true).await.unwrap_err();
+    let Failed::Lock(Error::Store(closed)) = closed else {
+        panic!("{closed:?}");
+    };
+    assert_eq!(closed.kind, StoreErrorKind::Closed);
+}
+
 #[tokio::test(start_paused = true)]
 async fn run_gives_the_output_when_the_release_is_not_confirmed() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     scene.each("release", || Fate::Vanish);
-    let ran = lease.run(async |_| "paid invoice 42").await.unwrap();
-    assert_eq!(ran.output, "paid invoice 42");
-    let told = store_error(ran.released.clone().unwrap_err());
-    assert_eq!(told.kind, StoreErrorKind::TimedOut);
-    store_error(ran.confirmed().unwrap_err());
+    let ran = lease.run(async |_| Ok::<_, Error>("paid invoice 42")).await;
+    assert_eq!(ran.unwrap(), "paid invoice 42");
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_gives_the_output_when_the_release_tells_of_a_loss() {
+async fn run_tells_of_a_loss_that_the_release_finds() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
     let fence = lease.fence();
     let work = async |_: &Lease| scene.other.break_lock("m", fence).await;
-    let ran = lease.run(work).await.unwrap().transpose().unwrap();
-    assert!(ran.output);
-    let told = cause(ran.released.unwrap_err());
+    let told = cause(lease.run(work).await.unwrap_err());
     assert_eq!(told, LossCause::NotHeld(None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_gives_the_output_of_work_that_slept_past_its_lease() {
+async fn run_tells_that_the_work_slept_past_its_lease() {
     let scene = Scene::begin();
     let (lease, _) = scene.lease().await;
-    let ran = lease.run(async |_| scene.clock.suspend(TTL)).await.unwrap();
-    let told = cause(ran.released.unwrap_err());
+    let work = async |_: &Lease| {
+        scene.clock.suspend(TTL);
+        Ok::<_, Error>(())
+    };
+    let told = cause(lease.run(work).await.unwrap_err());
     assert_eq!(told, LossCause::Deadline(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_the_work_comes_before_a_loss() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let work = async |_: &Lease| {
+        scene.clock.suspend(TTL);
+        Err::<(), _>(Failed::OutOfPaper)
+    };
+    let failed = lease.run(work).await.unwrap_err();
+    assert!(matches!(failed, Failed::OutOfPaper), "{failed:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_mutex_runs_work_when_it_has_the_lock() {
     let scene = Scene::begin();
     let mutex = scene.mutex();
-    let ran = mutex.run(async |lease| lease.fence()).await.unwrap();
-    assert!(ran.confirmed().is_ok() && scene.is_free().await);
-    let ran = mutex.run_within(SECOND, async |_| 2).await.unwrap();
-    assert_eq!(ran.confirmed().unwrap(), 2);
-    let ran = mutex.try_run(async |_| 3).await.unwrap();
-    assert_eq!(ran.unwrap().confirmed().unwrap(), 3);
+    let number = async |_: &Lease| Ok::<_, Error>(2);
+    assert_eq!(mutex.run(number).await.unwrap(), 2);
+    assert!(scene.is_free().await);
+    assert_eq!(mutex.run_within(SECOND, number).await.unwrap(), 2);
+    assert_eq!(mutex.try_run(number).await.unwrap(), Some(2));
 
     let _taken = scene.taken_by_another().await;
-    let never = async |_: &Lease| panic!("the lock is taken");
+    let never = async |_: &Lease| -> Result<(), Error> { panic!("the lock is taken") };
     assert!(mutex.try_run(never).await.unwrap().is_none());
     let late = mutex.run_within(SECOND, never).await;
     assert!(matches!(late, Err(Error::Timeout(_))), "{late:?}");
@@ -85,6 +135,45 @@ async fn a_watch_in_a_task_hears_of_the_loss_and_of_the_release() {
             (None, Duration::ZERO)
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_cancelled_by_the_loss_and_not_by_the_release() {
+    let scene = Scene::begin();
+    let runtime = tokio::runtime::Handle::current();
+    for lost in [true, false] {
+        let lease = scene.mutex().auto_renew(!lost).acquire().await.unwrap();
+        let watch = lease.watch();
+        let tasks = runtime.metrics().num_alive_tasks();
+        let (token, mine) = (watch.cancellation_token(), watch.cancellation_token());
+        (0..100).for_each(|_| drop(watch.cancellation_token()));
+        assert_eq!(runtime.metrics().num_alive_tasks(), tasks);
+        mine.cancel();
+        sleep(SECOND).await;
+        assert!(!token.is_cancelled(), "that was another one");
+        if lost {
+            token.cancelled().await;
+            assert!(lease.is_lost());
+            drop(lease);
+        } else {
+            lease.release().await.unwrap();
+            sleep(TTL * 2).await;
+        }
+        assert_eq!(token.is_cancelled(), lost);
+        assert_eq!(watch.cancellation_token().is_cancelled(), lost, "late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_asked_for_too_late_is_cancelled_at_once() {
+    let scene = Scene::begin();
+    let (lease, _) = scene.lease().await;
+    let early = lease.watch().cancellation_token();
+    // The deadline has passed, but the client has not noticed this.
+    scene.clock.suspend(TTL);
+    assert!(lease.watch().cancellation_token().is_cancelled());
+    drop(lease);
+    assert!(early.is_cancelled());
 }
 
 /// A struct can hold a lease together with the future of its loss, because that future does not borrow the lease.

@@ -160,6 +160,29 @@ async fn a_limit_of_nothing_still_hears_the_first_answer() {
     }
 }
 
+/// The answer that was missing then says who holds the lock.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_passes_during_a_request_ends_with_its_answer() {
+    // The lock is asked for at once and, after the first answer, each second.
+    for (limit, answered) in [(0, 40), (39, 40), (1_050, 1_080)] {
+        let scene = Scene::begin();
+        let taken = scene.taken_by_another().await;
+        scene.each("acquire", || Fate::AnswerAfter(MS * 40));
+        let asked = scene.clock.now();
+        match scene.mutex().acquire_within(MS * limit).await {
+            Err(Error::Timeout(timeout)) => {
+                assert_eq!(timeout.holder.unwrap().fence, Some(taken.fence()));
+                assert_eq!(timeout.waited, scene.since(asked));
+            }
+            other => panic!("{other:?}"),
+        }
+        let took = scene.since(asked);
+        assert!(took <= MS * (answered + 2), "{took:?} of {limit} ms");
+        taken.release().await.unwrap();
+        assert!(scene.is_free().await);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watcher_that_panics_does_not_end_the_waiting() {
     let scene = Scene::begin();

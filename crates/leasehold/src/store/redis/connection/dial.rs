@@ -1,7 +1,7 @@
 //! Makes one connection that is fit for use: it leads to a primary, and its user is logged in.
 //!
 //! No step was sent before a connection is fit, so no error of a failed attempt says that one may have taken effect. Such an error has the
-//! server's own words if there are any, else a hint. If the source of credentials fails, the error says so and does not blame the server.
+//! server's own words if there are any, else a hint. If the source of credentials or the dial function fails, the error says so and does not blame the server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,9 +21,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::handshake::{Handshake, HandshakeResult};
-use super::link::{Duplex, Link, Wire};
+use super::link::{Link, Wire};
 use super::placement::Placement;
-use crate::access::{Credentials, Source};
+use crate::access::{Credentials, Duplex, Source};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::contract::Listener;
@@ -109,8 +109,7 @@ impl Dial<'_> {
         protocol: Protocol,
     ) -> Result<(Link, Wire, Protocol), StoreError> {
         let (address, begun) = (self.address, self.clock.now());
-        let refused = |error| refusal(address, &error);
-        let stream: Box<dyn Duplex> = Box::new(Outlived(self.stream().await.map_err(refused)?));
+        let stream: Box<dyn Duplex> = Box::new(Outlived(self.stream().await?));
         let stream: Box<dyn Duplex> = match &address.addr {
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, .. } => {
@@ -180,7 +179,20 @@ impl Dial<'_> {
         Err(StoreError::new(address.to_string(), kind, why))
     }
 
-    async fn stream(&self) -> RedisResult<Box<dyn Duplex>> {
+    async fn stream(&self) -> Result<Box<dyn Duplex>, StoreError> {
+        if let (Some(dialer), Some((host, port))) = (&self.address.dialer, self.address.place()) {
+            let made = dialer.dial(&host, port).await;
+            return made.map_err(|error| {
+                let kind = StoreErrorKind::of_io(&error, StoreErrorKind::Unreachable);
+                let why = format!("the dial function failed: {error}");
+                StoreError::new(self.address.to_string(), kind, why)
+            });
+        }
+        let connected = self.connected().await;
+        connected.map_err(|error| refusal(self.address, &error))
+    }
+
+    async fn connected(&self) -> RedisResult<Box<dyn Duplex>> {
         Ok(match &self.address.addr {
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;

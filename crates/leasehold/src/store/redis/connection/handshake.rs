@@ -113,7 +113,7 @@ impl Handshake<'_> {
             Some(_) => next(),
             None => Ok(Value::Nil),
         };
-        // The connection is of use without: for the timestamp protocol, which has a form without scripts, and for looks.
+        // The connection is of use without: for the timestamp protocol, which has a form without scripts, and to read cached values.
         let refused = match next() {
             Err(error) => self.check_scripts(wire, key, error).await?,
             Ok(_) => None,

@@ -17,6 +17,7 @@ use redis::{Cmd, ErrorKind, Pipeline, PushKind, RedisError, RedisFuture, RedisRe
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
+use crate::access::Duplex;
 use crate::clock::Clock;
 #[cfg(any(test, feature = "doctor"))]
 use crate::clock::Moment;
@@ -35,11 +36,6 @@ use crate::store::redis::server_time::ServerTime;
 
 /// The channel of a sentinel on which it tells that a primary was replaced.
 pub(super) const SWITCHED: &str = "+switch-master";
-
-/// A stream that carries bytes both ways.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
 /// One connection, and the requests in flight over it.
 pub(crate) struct Link {
