@@ -10,10 +10,14 @@
 --
 -- Closes the race between inspecting a holder and freeing the lock of its successor: the fence says which holder is
 -- meant. A foreign holder has no fence and is never broken.
+-- It ends holds before it grants: a reader that joined the phase in this step would be told of a hold that has ended.
 return each(1, function(seen)
-  local value, kind = advance()
+  local value, kind = look()
   local is_ended, these = false, kind == 'several' and value
   seen = tonumber(seen)
+  if these then
+    these.expire()
+  end
   if these and these.mode == 'slots' then
     -- Two have the same fence, if the counter was lost.
     for _, token in ipairs(call('ZRANGE', QUEUE, '0', these.holders - 1)) do
@@ -31,6 +35,9 @@ return each(1, function(seen)
   if is_ended then
     pcall(serve, nil, nil, nil, these)
     return 'released'
+  end
+  if these or kind == 'none' then
+    value, kind = serve(nil, nil, nil, these)
   end
   return { 'not-held', view(value, kind) }
 end)
