@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use futures_util::future::join_all;
+use leasehold::kind::Kind;
 use leasehold::{
-    All, Client, Clock, Error, Fence, HolderIdentity, HolderView, Lease, Leases, Lost, Moment,
-    Mutex, Snapshot, Timeout, WaitStatus,
+    All, Client, Clock, Error, Fence, HolderIdentity, HolderView, Lease, Leases, Lock, Lost,
+    Moment, Mutex, Snapshot, Timeout, WaitStatus,
 };
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
@@ -112,11 +113,11 @@ impl WaitArgs {
     }
 
     /// Asks for the lock, at once or within `limit`. Without a lock it is busy.
-    pub(crate) async fn ask(
+    pub(crate) async fn ask<K: Kind>(
         &self,
-        lock: &Mutex,
+        lock: &Lock<K>,
         limit: Option<Duration>,
-    ) -> Result<Option<Lease>, Error> {
+    ) -> Result<Option<Lease<K>>, Error> {
         match limit {
             _ if self.once => lock.try_acquire().await,
             Some(limit) => lock.acquire_within(limit).await.map(Some),
@@ -204,19 +205,18 @@ pub(crate) fn watched(
     note: &str,
 ) -> (Mutex, watch::Receiver<Option<WaitStatus>>) {
     let (answers, seen) = watch::channel(None);
-    (telling(client, name, ttl, note, answers), seen)
+    (telling(client.mutex(name), ttl, note, answers), seen)
 }
 
-/// The mutex of this name, which tells the answers of the store.
-fn telling(
-    client: &Client,
-    name: &str,
+/// A lock that tells the answers of the store.
+fn telling<K: Kind>(
+    lock: Lock<K>,
     ttl: Duration,
     note: &str,
     answers: watch::Sender<Option<WaitStatus>>,
-) -> Mutex {
+) -> Lock<K> {
     let tell = move |waiting: &WaitStatus| drop(answers.send_replace(Some(waiting.clone())));
-    client.mutex(name).ttl(ttl).note(note).on_wait(tell)
+    lock.ttl(ttl).note(note).on_wait(tell)
 }
 
 /// Waits for the lock. The caller closes the client afterwards in all cases, which removes the place in the
@@ -228,12 +228,30 @@ pub(crate) async fn for_lock(
     terminal: Option<&Terminal>,
     known: &mut WaitFacts,
 ) -> Result<Lease, Exit> {
+    let lock = (client.mutex(request.name), fence_of_lease as fn(&_) -> _);
+    for_kind(client, request, lock, signals, terminal, known).await
+}
+
+fn fence_of_lease(lease: &Lease) -> Option<Fence> {
+    Some(lease.fence())
+}
+
+/// Waits for a lock of any kind, with the function that tells the fence of its lease.
+pub(crate) async fn for_kind<K: Kind>(
+    client: &Client,
+    request: LockRequest<'_>,
+    (lock, fence): (Lock<K>, fn(&Lease<K>) -> Option<Fence>),
+    signals: &mut Signals,
+    terminal: Option<&Terminal>,
+    known: &mut WaitFacts,
+) -> Result<Lease<K>, Exit> {
     let (ttl, limit) = (request.ttl, request.how.limit()?);
-    let (lock, seen) = watched(client, request.name, ttl, request.note);
+    let (answers, seen) = watch::channel(None);
+    let lock = telling(lock, ttl, request.note, answers);
     let asking = async {
         let lease = request.how.ask(&lock, limit).await?;
         lengthen(&lease, ttl).await?;
-        Ok(lease.map(|lease| (lease.fence(), lease)))
+        Ok(lease.map(|lease| (fence(&lease), lease)))
     };
     until_held(
         client,
@@ -257,14 +275,15 @@ pub(crate) async fn for_all(
     let (ttl, limit) = (request.ttl, request.how.limit()?);
     let (answers, seen) = watch::channel(None);
     let locks = request.names();
-    let locks = locks.map(|name| telling(client, name, ttl, request.note, answers.clone()));
+    let mutex = |name| telling(client.mutex(name), ttl, request.note, answers.clone());
+    let locks = locks.map(mutex);
     let locks: Vec<Mutex> = locks.collect();
     let all = client.all(&locks);
     let asking = async {
         let leases = request.how.ask_all(&all, limit).await?;
         lengthen(leases.iter().flatten(), ttl).await?;
         let fence = |leases: &Leases| leases.get(request.name).map(Lease::fence);
-        Ok(leases.and_then(|leases| Some((fence(&leases)?, leases))))
+        Ok(leases.map(|leases| (fence(&leases), leases)))
     };
     until_held(
         client,
@@ -279,7 +298,10 @@ pub(crate) async fn for_all(
 
 /// The command starts with enough time: the first lease of a waiter is short. If the store does not answer, the renewals
 /// try again.
-async fn lengthen(leases: impl IntoIterator<Item = &Lease>, ttl: Duration) -> Result<(), Error> {
+async fn lengthen<'a, K: Kind>(
+    leases: impl IntoIterator<Item = &'a Lease<K>>,
+    ttl: Duration,
+) -> Result<(), Error> {
     let short = leases
         .into_iter()
         .filter(|lease| lease.valid_for() <= ttl / 2);
@@ -296,7 +318,7 @@ async fn until_held<T>(
     client: &Client,
     request: LockRequest<'_>,
     (asking, limit, mut seen): (
-        impl Future<Output = Result<Option<(Fence, T)>, Error>>,
+        impl Future<Output = Result<Option<(Option<Fence>, T)>, Error>>,
         Option<Duration>,
         watch::Receiver<Option<WaitStatus>>,
     ),

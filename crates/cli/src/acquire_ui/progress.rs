@@ -116,10 +116,12 @@ impl Progress {
     }
 
     /// The text for an acquired lock, if a wait was shown before.
-    pub(crate) fn got(&self, at: Duration, fence: Fence) -> Option<String> {
+    pub(crate) fn got(&self, at: Duration, fence: Option<Fence>) -> Option<String> {
         self.told.as_ref()?;
+        let fence = fence.map(|fence| format!(", fence {fence}"));
+        let fence = fence.unwrap_or_default();
         Some(format!(
-            "{}leasehold: got {} after {:.1}s, fence {fence}\n",
+            "{}leasehold: got {} after {:.1}s{fence}\n",
             self.end(),
             self.lock,
             at.as_secs_f64()

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
+use leasehold::Slots;
 
 use crate::acquire_ui::{self, WaitArgs};
 use crate::config::{duration, hold, ttl};
@@ -48,6 +49,14 @@ pub(crate) struct Run {
     /// Take this lock too, all or none; up to 31 times. CMD runs while all are held. They are waited for in the order of their names
     #[arg(long, value_name = "LOCK", help_heading = SECTION, hide_short_help = true)]
     pub(crate) also: Vec<String>,
+
+    /// Read: run beside others with --shared. A run without it waits for all of them, and they wait for it
+    #[arg(short, long, conflicts_with_all = ["slots", "also"])]
+    pub(crate) shared: bool,
+
+    /// Hold one of N slots: up to N runs at a time, each with a number of its own
+    #[arg(long, value_name = "N", conflicts_with = "also", value_parser = clap::value_parser!(u16).range(1..=i64::from(Slots::MOST)))]
+    pub(crate) slots: Option<u16>,
 
     /// If the lock is busy, or the work of --once is done, exit with 0 and no message (waits only with --wait)
     #[arg(long, conflicts_with = "busy_code")]
@@ -116,6 +125,8 @@ unchanged, its arguments as typed (no shell), and in its environment:
   LEASEHOLD_TOKEN      identifies this lease, for `leasehold check`
   LEASEHOLD_FIRING     with --once: what this run is for
   LEASEHOLD_LOCKS      with --also: all locks, as JSON
+  LEASEHOLD_MODE       exclusive; shared with --shared; slot/N with --slots N
+  LEASEHOLD_SLOT       with --slots: the number of the slot, and LEASEHOLD_SLOT_FENCE in place of _FENCE
   LEASEHOLD_LOCK, LEASEHOLD_HOLDER, LEASEHOLD_TTL_MS, LEASEHOLD_WAITED_MS, LEASEHOLD_ACQUIRED_AT
   LEASEHOLD_URL        or LEASEHOLD_URL_FILE: `leasehold` in CMD asks the same store
 
@@ -134,6 +145,19 @@ impl Run {
         let chosen = self.timestamp.is_chosen(&self.how);
         let chosen = chosen.and_then(|chosen| self.once.check(chosen).map(|()| chosen));
         let chosen = chosen.map_err(|why| self.refuse(&why))?;
+        let kind = [(self.shared, "--shared"), (self.slots.is_some(), "--slots")];
+        if let Some((_, kind)) = kind.iter().find(|(given, _)| *given) {
+            if chosen {
+                let why = "other programs of the timestamp protocol hold a lock alone";
+                return Err(self.refuse(&format!(
+                    "{kind} cannot be used with --protocol timestamp: {why}"
+                )));
+            }
+            if self.once.is_chosen() {
+                let why = "the work of a firing holds its lock alone";
+                return Err(self.refuse(&format!("{kind} cannot be used with --once: {why}")));
+            }
+        }
         if self.also.is_empty() {
             return Ok(chosen);
         }
@@ -154,7 +178,10 @@ impl Run {
         // An option's value may begin with a hyphen after an equals sign.
         let also = also.map(|lock| format!(" --also={}", lock.trim_start_matches("-- ")));
         let verb = if self.elects { "elect" } else { "run" };
-        verb.to_owned() + &also.collect::<String>()
+        let shared = if self.shared { " --shared" } else { "" };
+        let slots = self.slots.map(|slots| format!(" --slots {slots}"));
+        let slots = slots.unwrap_or_default();
+        format!("{verb}{shared}{slots}{}", also.collect::<String>())
     }
 
     /// The option that limits how long the lock is held.

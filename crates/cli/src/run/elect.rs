@@ -73,6 +73,8 @@ impl Elect {
             skip: false,
             busy_code: None,
             also: Vec::new(),
+            shared: false,
+            slots: None,
             max_hold: self.max_term,
             at_least: None,
             command: self.command,

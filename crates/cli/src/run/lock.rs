@@ -1,4 +1,4 @@
-//! The lock that protects a command: a mutex lease, several of them (`--also`), or a lock of the timestamp protocol (`--protocol timestamp`). That one
+//! The lock that protects a command: a mutex lease, several of them (`--also`), a reader's (`--shared`), a slot (`--slots`), or a lock of the timestamp protocol (`--protocol timestamp`). That one
 //! is shared with clients that store a deadline in the key, and is weaker than a mutex.
 
 use std::env;
@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use humantime::format_rfc3339_millis;
 use leasehold::timestamp::Unit;
 use leasehold::{
-    Client, Clock, Error, Fence, Lease, Leases, Lost, Moment, TimestampHold, TimestampLock,
+    Client, Clock, Error, Fence, Lease, Leases, Lost, Mode, Moment, Owner, Permit, ReadLease,
+    Slots, TimestampHold, TimestampLock,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -29,6 +30,12 @@ pub(super) const RELEASE_LOST: Duration = Duration::from_millis(300);
 /// A held lock.
 pub(crate) enum LockGuard {
     Lease(Lease),
+    Reader(ReadLease),
+    /// A permit, and the number of slots.
+    Permit {
+        permit: Permit,
+        slots: u16,
+    },
     /// Several leases, all or none. Their deadline is the earliest one, and the loss of one is a loss.
     Several {
         leases: Leases,
@@ -48,6 +55,8 @@ macro_rules! of_either {
     ($guard:expr, $held:ident => $said:expr) => {
         match $guard {
             LockGuard::Lease($held) => $said,
+            LockGuard::Reader($held) => $said,
+            LockGuard::Permit { permit: $held, .. } => $said,
             LockGuard::Several { leases: $held, .. } => $said,
             LockGuard::Timestamp { hold: $held, .. } => $said,
         }
@@ -59,17 +68,46 @@ impl LockGuard {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Lease(lease) => lease.name(),
+            Self::Reader(lease) => lease.name(),
+            Self::Permit { permit, .. } => permit.name(),
             Self::Several { first, .. } => first,
             Self::Timestamp { hold, .. } => hold.name(),
         }
     }
 
-    /// The first lease, if the lock has one.
+    /// The first lease that is held alone, if there is one.
     fn lease(&self) -> Option<&Lease> {
         match self {
             Self::Lease(lease) => Some(lease),
             Self::Several { leases, first } => leases.get(first),
+            Self::Reader(_) | Self::Permit { .. } | Self::Timestamp { .. } => None,
+        }
+    }
+
+    /// The owner of the first lease, if there is one.
+    fn owner(&self) -> Option<&Owner> {
+        match self {
+            Self::Reader(lease) => Some(lease.owner()),
+            Self::Permit { permit, .. } => Some(permit.owner()),
+            _ => self.lease().map(Lease::owner),
+        }
+    }
+
+    /// How the lock is held. The timestamp protocol has no modes.
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        match self {
+            Self::Lease(_) | Self::Several { .. } => Some(Mode::Exclusive),
+            Self::Reader(_) => Some(Mode::Shared),
+            Self::Permit { slots, .. } => Slots::new(*slots).ok().map(Mode::Slot),
             Self::Timestamp { .. } => None,
+        }
+    }
+
+    /// The number of the slot.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        match self {
+            Self::Permit { permit, .. } => Some(permit.slot().number),
+            _ => None,
         }
     }
 
@@ -92,7 +130,7 @@ impl LockGuard {
     fn fence_of(&self, name: &str) -> Option<Fence> {
         match self {
             Self::Several { leases, .. } => leases.get(name).map(Lease::fence),
-            one => one.lease().map(Lease::fence),
+            one => one.fence(),
         }
     }
 
@@ -107,9 +145,13 @@ impl LockGuard {
         format!("{first} (with {})", others.join(", "))
     }
 
-    /// The fence of the first lock, if it has one.
-    pub(crate) fn fence(&self) -> Option<u64> {
-        self.lease().map(|lease| lease.fence().get())
+    /// The fence of the first lock, if it has one; of a permit, that of its slot.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        match self {
+            Self::Reader(lease) => lease.fence(),
+            Self::Permit { permit, .. } => Some(permit.slot().fence),
+            _ => self.lease().map(Lease::fence),
+        }
     }
 
     /// All leases, the first one first.
@@ -175,12 +217,15 @@ impl LockGuard {
         store: &Variables,
     ) -> Variables {
         // A timestamp lock has none of them. An outer run may have set them for another lock.
-        let lease = self.lease();
+        let (lease, owner, fence) = (self.lease(), self.owner(), self.fence());
+        let slot_fence = fence.filter(|_| self.slot().is_some());
         let outer = env::var(CHAIN).ok().filter(|outer| !outer.is_empty());
         let mut chain: Vec<&str> = outer.as_deref().into_iter().collect();
         match self {
             Self::Timestamp { link, .. } => chain.push(link),
-            Self::Lease(lease) => chain.push(lease.owner().token()),
+            Self::Lease(_) | Self::Reader(_) | Self::Permit { .. } => {
+                chain.extend(owner.map(Owner::token));
+            }
             Self::Several { leases, .. } => {
                 chain.extend(leases.iter().map(|lease| lease.owner().token()));
             }
@@ -198,15 +243,19 @@ impl LockGuard {
                 self.json().map(|locks| locks.to_string()),
             ),
             ("LEASEHOLD_FIRING", firing.map(str::to_owned)),
+            // The fences of two slots say nothing about each other.
             (
                 "LEASEHOLD_FENCE",
-                lease.map(|lease| lease.fence().to_string()),
+                fence.xor(slot_fence).map(|fence| fence.to_string()),
             ),
-            ("LEASEHOLD_TOKEN", lease.map(Lease::token)),
             (
-                "LEASEHOLD_HOLDER",
-                lease.map(|lease| lease.owner().to_string()),
+                "LEASEHOLD_SLOT_FENCE",
+                slot_fence.map(|fence| fence.to_string()),
             ),
+            ("LEASEHOLD_SLOT", self.slot().map(|slot| slot.to_string())),
+            ("LEASEHOLD_MODE", self.mode().map(|mode| mode.to_string())),
+            ("LEASEHOLD_TOKEN", lease.map(Lease::token)),
+            ("LEASEHOLD_HOLDER", owner.map(ToString::to_string)),
         ];
         let ours = ours.map(|(name, value)| (name, value.map(OsString::from)));
         ours.into_iter().chain(store.iter().cloned()).collect()

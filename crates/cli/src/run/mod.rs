@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Moment, Owner};
+use leasehold::{Client, Clock, Fence, Moment, Owner, Permit, ReadLease};
 use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 
@@ -205,7 +205,9 @@ impl LockedRun<'_> {
         let held = self.take(client, signals, terminal, &mut known).await;
         let held = held.inspect_err(|_| report.set_refused(&known))?;
         let begun = clock.now();
-        report.fence = held.fence();
+        report.fence = held.fence().map(Fence::get);
+        report.mode = held.mode().map(|mode| mode.to_string());
+        report.slot = held.slot();
         report.locks = held.json();
         report.waited_ms = Some(millis(known.waited));
         if let (Some(occasion), LockGuard::Lease(lease)) = (&occasion, &held) {
@@ -299,6 +301,18 @@ impl LockedRun<'_> {
                 command: " -- ...",
             },
         };
+        if args.shared {
+            let reader = (client.rw_lock(name).read(), ReadLease::fence as fn(&_) -> _);
+            let lease =
+                acquire_ui::for_kind(client, wanted, reader, signals, terminal, known).await;
+            return lease.map(LockGuard::Reader);
+        }
+        if let Some(slots) = args.slots {
+            let fence: fn(&Permit) -> _ = |permit| Some(permit.slot().fence);
+            let slot = (client.semaphore(name, slots), fence);
+            let lease = acquire_ui::for_kind(client, wanted, slot, signals, terminal, known).await;
+            return lease.map(|permit| LockGuard::Permit { permit, slots });
+        }
         if args.also.is_empty() {
             let lease = acquire_ui::for_lock(client, wanted, signals, terminal, known).await;
             return lease.map(LockGuard::Lease);

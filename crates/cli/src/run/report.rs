@@ -27,6 +27,9 @@ pub(crate) struct Report {
     exit_code: u8,
     pub(crate) lock: Option<String>,
     pub(crate) fence: Option<u64>,
+    /// How the lock was held: `exclusive`, `shared` or `slot/<how many>`, and the number of the slot.
+    pub(crate) mode: Option<String>,
+    pub(crate) slot: Option<u16>,
     /// With `--also`: all locks.
     pub(crate) locks: Option<Value>,
     /// The firing of `--once`, and the number of this run of it.

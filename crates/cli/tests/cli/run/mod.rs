@@ -7,6 +7,7 @@
 mod also;
 mod contention;
 mod guardian;
+mod kinds;
 mod lease_loss;
 mod left_processes;
 mod once;

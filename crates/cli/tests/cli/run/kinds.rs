@@ -1,0 +1,112 @@
+//! `--shared` and `--slots`: several commands at a time under one lock.
+
+use crate::common::{Running, Store, json, on_each_store_of_entries};
+
+on_each_store_of_entries! {
+    readers_run_beside_each_other_and_a_writer_alone,
+    as_many_run_as_there_are_slots,
+    what_holds_alone_cannot_be_shared,
+}
+
+/// Runs until the test lets it go; writes what its environment says to the file `name`.
+fn holds(store: &Store, words: &str, name: &str) -> Running {
+    let script = format!(
+        "echo \"$LEASEHOLD_MODE $LEASEHOLD_SLOT ${{LEASEHOLD_FENCE+fence}} ${{LEASEHOLD_SLOT_FENCE+slot-fence}} \
+         ${{LEASEHOLD_TOKEN+token}}\" > {name}.says; echo 1 > {name}; while ! [ -e {name}.go ]; do sleep 0.02; done"
+    );
+    let running = store.script(words, &script).start();
+    store.number(name);
+    running
+}
+
+fn goes(store: &Store, name: &str, holder: Running) {
+    std::fs::write(store.file(&format!("{name}.go")), "").expect("a file");
+    holder.ends(0, &[]);
+}
+
+fn said(store: &Store, name: &str) -> String {
+    std::fs::read_to_string(store.file(&format!("{name}.says"))).expect("it was written")
+}
+
+fn readers_run_beside_each_other_and_a_writer_alone(store: &Store) {
+    let one = holds(store, "--shared x", "one");
+    let other = holds(store, "-s --report report x", "other");
+    for name in ["one", "other"] {
+        assert_eq!(said(store, name), "shared  fence  \n");
+    }
+    let shown = store.verb("inspect", "x").is(0, &[]);
+    assert!(
+        shown.stdout.contains("x is held by 2 readers\n"),
+        "{shown:?}"
+    );
+    let shown = json(&store.verb("inspect", "--json x").is(0, &[]).stdout);
+    let lock = &shown["locks"][0];
+    assert_eq!(
+        (&lock["mode"], lock["others"].as_array().map(Vec::len)),
+        (&"shared".into(), Some(1))
+    );
+    let busy = ["\"x\" is busy", "next    leasehold run -w 5m "];
+    store.run("-n x true").is(75, &busy);
+    goes(store, "one", one);
+    store.is_busy();
+    goes(store, "other", other);
+    let report = store.document("report");
+    assert_eq!(
+        (&report["mode"], &report["slot"]),
+        (&"shared".into(), &serde_json::Value::Null)
+    );
+    let writer = holds(store, "x", "writer");
+    assert_eq!(said(store, "writer"), "exclusive  fence  token\n");
+    let busy = ["\"x\" is busy", "next    leasehold run --shared -w 5m "];
+    store.run("-n -s x true").is(75, &busy);
+    goes(store, "writer", writer);
+    store.is_free();
+}
+
+fn as_many_run_as_there_are_slots(store: &Store) {
+    let one = holds(store, "--slots 2 x", "one");
+    let two = holds(store, "--slots 2 --report report x", "two");
+    assert_eq!(said(store, "one"), "slot/2 1  slot-fence \n");
+    assert_eq!(said(store, "two"), "slot/2 2  slot-fence \n");
+    let shown = store.verb("inspect", "x").is(0, &[]);
+    for part in ["x is held by 2 of 2 slots\n", "slot 1: ", "slot 2: "] {
+        assert!(shown.stdout.contains(part), "{part}: {shown:?}");
+    }
+    let busy = ["\"x\" is busy", "next    leasehold run --slots 2 -w 5m "];
+    store.run("-n --slots 2 x true").is(75, &busy);
+    store.run("-n --slots 3 x true").is(0, &[]);
+    store.is_busy();
+    goes(store, "one", one);
+    let again = store.script("-n --slots 2 x", "echo $LEASEHOLD_SLOT");
+    assert_eq!(again.is(0, &[]).stdout, "1\n");
+    goes(store, "two", two);
+    let report = store.document("report");
+    assert_eq!(
+        (&report["mode"], &report["slot"]),
+        (&"slot/2".into(), &2.into())
+    );
+    store.is_free();
+}
+
+fn what_holds_alone_cannot_be_shared(store: &Store) {
+    for (words, says) in [
+        ("--shared --slots 2 x true", "cannot be used with"),
+        ("--shared --also y x true", "cannot be used with"),
+        ("--slots 0 x true", "0"),
+        ("--slots 1001 x true", "1001"),
+        (
+            "--shared --once a x true",
+            "--shared cannot be used with --once",
+        ),
+        (
+            "--slots 2 --once a x true",
+            "--slots cannot be used with --once",
+        ),
+    ] {
+        store.run(words).is(64, &[says]);
+    }
+    let words = "--shared --protocol timestamp x true";
+    store
+        .run(words)
+        .is(64, &["--shared cannot be used with --protocol timestamp"]);
+}
