@@ -173,8 +173,8 @@ fn the_answer_to_acquires_names_the_first_fence_and_what_did_not_fit() {
 }
 
 /// Reads a reply of a long form to one step.
-fn read(reply: Value) -> Option<RedisResult<Reply>> {
-    long_reply(&reply, &LockName::new("a").unwrap())
+fn read(reply: &Value) -> Option<RedisResult<Reply>> {
+    long_reply(reply, &LockName::new("a").unwrap())
 }
 
 fn bulk(text: &str) -> Value {
@@ -196,7 +196,7 @@ fn seen(beside: &[&str]) -> Value {
 
 #[test]
 fn a_view_says_how_the_holder_holds() {
-    let of = |beside: &[&str]| match read(Value::Array(vec![bulk("not-held"), seen(beside)])) {
+    let of = |beside: &[&str]| match read(&Value::Array(vec![bulk("not-held"), seen(beside)])) {
         Some(Ok(Reply::NotHeld(Some(holder)))) => Some((holder.mode, holder.slot)),
         None => None,
         other => panic!("{other:?}"),
@@ -222,7 +222,7 @@ fn a_view_says_how_the_holder_holds() {
 
 #[test]
 fn replies_of_several_holders_are_read() {
-    let slot = |said| match read(bulk(said)) {
+    let slot = |said| match read(&bulk(said)) {
         Some(Ok(Reply::Held(held))) => Some((held.slot, held.queued)),
         None => None,
         other => panic!("{other:?}"),
@@ -247,7 +247,7 @@ fn replies_of_several_holders_are_read() {
             seen(&["shared"]),
         ];
         reply.extend_from_slice(others);
-        match read(Value::Array(reply)) {
+        match read(&Value::Array(reply)) {
             Some(Ok(Reply::Busy(busy))) => Some(busy.others),
             None => None,
             other => panic!("{other:?}"),
@@ -261,7 +261,7 @@ fn replies_of_several_holders_are_read() {
         let queue = Value::Array(Vec::new());
         let mut reply = vec![bulk("seen"), seen(&["shared"]), queue, bulk("5")];
         reply.extend_from_slice(several);
-        match read(Value::Array(reply)) {
+        match read(&Value::Array(reply)) {
             Some(Ok(Reply::Seen(seen))) => Some((seen.others.len(), seen.omitted)),
             None => None,
             other => panic!("{other:?}"),
