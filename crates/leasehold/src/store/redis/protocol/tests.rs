@@ -46,7 +46,9 @@ fn the_messages_of_the_document_are_understood() {
         let number = |text: &str| text.parse::<u64>().unwrap();
         verbs.push(verb.to_owned());
         let owner = match notice(message.as_bytes()) {
-            Some(Notice::Granted { key, wake }) if verb == "granted" => {
+            Some(Notice::Granted { key, wake }) if verb == "granted" || verb == "slot" => {
+                let slot = (verb == "slot").then_some(3);
+                assert_eq!(wake.slot, slot);
                 let said = (fence != "none").then(|| Fence::new(number(fence)));
                 assert_eq!(wake.fence, said);
                 assert_eq!(
@@ -65,7 +67,7 @@ fn the_messages_of_the_document_are_understood() {
         };
         assert_eq!(owner.client().get(), number(client));
     }
-    assert_eq!(verbs, ["granted", "granted", "wanted", "first"]);
+    assert_eq!(verbs, ["granted", "granted", "slot", "wanted", "first"]);
 }
 
 #[cfg(feature = "entries")]
@@ -86,6 +88,9 @@ fn what_has_another_form_is_no_notice() {
         &format!("granted 64 7000001 2 {TOKEN}"),
         &format!("granted x 7000001 2 {TOKEN} key"),
         "granted 64 7000001 2 someone key",
+        &format!("slot 64 7000001 2 {TOKEN} key"),
+        &format!("slot 0 64 7000001 2 {TOKEN} key"),
+        &format!("slot 1001 64 7000001 2 {TOKEN} key"),
         "wanted someone key",
         "first someone key",
         &format!("granted -1 7000001 2 {TOKEN} key"),
@@ -165,6 +170,109 @@ fn the_answer_to_acquires_names_the_first_fence_and_what_did_not_fit() {
     ] {
         assert_eq!(fences(said), None, "{said:?}");
     }
+}
+
+/// Reads a reply of a long form to one step.
+fn read(reply: &Value) -> Option<RedisResult<Reply>> {
+    long_reply(reply, &LockName::new("a").unwrap())
+}
+
+fn bulk(text: &str) -> Value {
+    Value::BulkString(text.into())
+}
+
+/// The view of a holder, with these elements after those of a mutex.
+fn seen(beside: &[&str]) -> Value {
+    let mut view = vec![
+        bulk("string"),
+        bulk(TOKEN),
+        Value::Int(9),
+        bulk("7"),
+        Value::Int(-1),
+    ];
+    view.extend(beside.iter().map(|word| bulk(word)));
+    Value::Array(view)
+}
+
+#[test]
+fn a_view_says_how_the_holder_holds() {
+    let of = |beside: &[&str]| match read(&Value::Array(vec![bulk("not-held"), seen(beside)])) {
+        Some(Ok(Reply::NotHeld(Some(holder)))) => Some((holder.mode, holder.slot)),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    let slots = Mode::Slot(Slots::new(4).unwrap());
+    assert_eq!(of(&[]), Some((Mode::Exclusive, None)));
+    assert_eq!(of(&["shared"]), Some((Mode::Shared, None)));
+    assert_eq!(of(&["slot/4", "2"]), Some((slots, Some(2))));
+    let others: [&[&str]; 8] = [
+        &["exclusive"],
+        &["shared", "2"],
+        &["slot/4"],
+        &["slot/4", "0"],
+        &["slot/4", "x"],
+        &["slot/0", "1"],
+        &["reader"],
+        &["slot/4", "2", "3"],
+    ];
+    for other in others {
+        assert_eq!(of(other), None, "{other:?}");
+    }
+}
+
+#[test]
+fn replies_of_several_holders_are_read() {
+    let slot = |said| match read(&bulk(said)) {
+        Some(Ok(Reply::Held(held))) => Some((held.slot, held.queued)),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(slot("held 7 1 3"), Some((None, 3)));
+    assert_eq!(slot("held 7 1 3 2"), Some((Some(2), 3)));
+    for other in [
+        "held 7 1",
+        "held 7 1 3 0",
+        "held 7 1 3 x",
+        "held 7 1 3 2 1",
+        "held 7 1 3 ",
+    ] {
+        assert_eq!(slot(other), None, "{other}");
+    }
+    let busy = |others: &[Value]| {
+        let mut reply = vec![
+            bulk("busy"),
+            Value::Int(0),
+            Value::Int(9),
+            bulk("5"),
+            seen(&["shared"]),
+        ];
+        reply.extend_from_slice(others);
+        match read(&Value::Array(reply)) {
+            Some(Ok(Reply::Busy(busy))) => Some(busy.others),
+            None => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(busy(&[]), Some(0));
+    assert_eq!(busy(&[Value::Int(2)]), Some(2));
+    assert_eq!(busy(&[bulk("some")]), None);
+    assert_eq!(busy(&[Value::Int(2), Value::Int(2)]), None);
+    let inspected = |several: &[Value]| {
+        let queue = Value::Array(Vec::new());
+        let mut reply = vec![bulk("seen"), seen(&["shared"]), queue, bulk("5")];
+        reply.extend_from_slice(several);
+        match read(&Value::Array(reply)) {
+            Some(Ok(Reply::Seen(seen))) => Some((seen.others.len(), seen.omitted)),
+            None => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    let others = Value::Array(vec![seen(&["shared"]), seen(&["shared"])]);
+    assert_eq!(inspected(&[]), Some((0, 0)));
+    assert_eq!(inspected(&[others.clone(), Value::Int(7)]), Some((2, 7)));
+    assert_eq!(inspected(&[others]), None);
+    let none = Value::Array(vec![Value::Array(Vec::new())]);
+    assert_eq!(inspected(&[none, Value::Int(0)]), None);
 }
 
 /// A mark as the node keeps it.

@@ -248,6 +248,8 @@ tables!(
     one_owner,
     a_line,
     a_short_claim,
+    readers,
+    slots_of_two,
     foreign_locks,
     counter,
     rolled_back,

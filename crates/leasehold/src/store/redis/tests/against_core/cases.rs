@@ -321,7 +321,7 @@ fn commands(redis: &mut Redis) -> u64 {
 }
 
 #[test]
-fn ten_thousand_readers_get_in_after_a_writer_and_none_of_them_holds_up_the_server() {
+fn ten_thousand_readers_get_in_without_a_long_step() {
     const READERS: u64 = 10_000;
     let mut redis = Redis::start();
     redis.reset(START_US);

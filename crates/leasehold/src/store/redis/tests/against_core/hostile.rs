@@ -500,14 +500,14 @@ impl<'a> Case<'a> {
                 let before = self.holds[at].take().filter(|hold| hold.until_ms >= now_ms);
                 // The mode is that of the grant, which the reply does not tell: an owner that waited may have asked again otherwise.
                 let mode = self.mode_of(owner, held.slot);
-                let hold = Hold {
+                let granted = Hold {
                     mode,
                     slot: held.slot,
                     until_ms,
                 };
                 self.holds[at] = before
                     .map(|before| Hold { until_ms, ..before })
-                    .or(Some(hold));
+                    .or(Some(granted));
                 let all = self.holding().count();
                 self.seen
                     .note("grants beside others", before.is_none() && all > 1);
@@ -515,7 +515,7 @@ impl<'a> Case<'a> {
                 let others: Vec<Hold> = (others.filter_map(|other| self.holds[other]))
                     .filter(|other| other.until_ms >= now_ms)
                     .collect();
-                return before.is_some() || others.iter().all(|other| other.admits(hold, all));
+                return before.is_some() || others.iter().all(|other| other.admits(granted, all));
             }
             (Step::Release { owner, .. } | Step::Extend { owner, .. }, _) => {
                 let at = self.owners.iter().position(|known| known == owner);

@@ -237,7 +237,7 @@ impl Redis {
             if !held && self.command(&["TYPE", name.key()]).text() == "string" {
                 let value = self.command(&["GET", name.key()]);
                 let text = String::from_utf8_lossy(value.bytes()).into_owned();
-                if several(&text).is_some() {
+                if Marker::read(&text).is_some() {
                     self.command(&["DEL", name.key()]);
                 }
             }
@@ -286,7 +286,7 @@ impl Redis {
         };
         // PTTL: -1 is without end, -2 is a missing key.
         let left = |pttl: &testkit::Reply| u64::try_from(pttl.int()).ok();
-        let (mut state, mut marked, mut marker) = (LockState::default(), true, None);
+        let (mut state, mut is_marked, mut several) = (LockState::default(), true, None);
         let kind = kind.text();
         if kind != "none" {
             let value = if kind == "string" {
@@ -296,10 +296,10 @@ impl Redis {
             };
             let expires_at_ms = left(lease).map(|left| now_ms + left);
             let text = std::str::from_utf8(&value).ok();
-            marker = text.and_then(several);
+            several = text.and_then(Marker::read);
             match text.and_then(holder) {
-                Some((owner, fences, is_marked)) => {
-                    marked = is_marked;
+                Some((owner, fences, has_waiters)) => {
+                    is_marked = has_waiters;
                     state.holders.push(Holder {
                         owner,
                         mode: Mode::Exclusive,
@@ -309,7 +309,7 @@ impl Redis {
                         kept: false,
                     });
                 }
-                None if marker.is_some() && self.role == Role::Alone => {}
+                None if several.is_some() && self.role == Role::Alone => {}
                 None => {
                     state.foreign = Some(Foreign {
                         kind,
@@ -319,11 +319,7 @@ impl Redis {
                 }
             }
         }
-        let mut records: BTreeMap<String, String> = waiters
-            .array()
-            .chunks(2)
-            .map(|pair| (pair[0].text(), pair[1].text()))
-            .collect();
+        let mut records = fields(waiters);
         if !records.is_empty() && left(queue_for) != left(waiters_for) {
             return Err(format!(
                 "queue and records differ: {queue_for:?} {waiters_for:?}"
@@ -341,31 +337,31 @@ impl Redis {
             let expires_at_ms: u64 = end.parse().map_err(|_| "the end of a holder")?;
             // What is left of a lock that was deleted, or has expired.
             expired += usize::from(expires_at_ms < now_ms);
-            if let Some(phase) = marker.filter(|_| expires_at_ms >= now_ms) {
+            if let Some(marker) = several.filter(|_| expires_at_ms >= now_ms) {
                 last_end = expires_at_ms.max(last_end);
-                let of = one_of(&token, record.as_deref(), phase, expires_at_ms);
+                let of = one_of(&token, record.as_deref(), marker, expires_at_ms);
                 state
                     .holders
                     .push(of.ok_or_else(|| format!("{token}: {record:?}"))?);
-            } else if !state.holders.is_empty() && marker.is_none() {
+            } else if !state.holders.is_empty() && several.is_none() {
                 return Err("one holder beside the holder".into());
             }
+        }
+        // A holder counts in its last millisecond, when the key would be gone.
+        let ends = left(lease).map(|left| now_ms + left);
+        let fits = match last_end {
+            0 => expired > 0 && ends == Some(now_ms),
+            last => ends == Some(last) || ends == Some(last + 1),
+        };
+        if several.is_some() && !fits {
+            return Err(format!(
+                "a marker until {ends:?}, its holders until {last_end}"
+            ));
         }
         if !records.is_empty() {
             return Err(format!("records of nobody: {records:?}"));
         }
-        if marker.is_some() && last_end > 0 {
-            // A holder counts in its last millisecond, when the key would be gone.
-            let ends = left(lease).map(|left| now_ms + left);
-            if !ends.is_some_and(|ends| ends == last_end || ends == last_end + 1) {
-                return Err(format!(
-                    "the marker ends at {ends:?}, its holders at {last_end}"
-                ));
-            }
-        } else if marker.is_some() && (expired == 0 || left(lease) != Some(0)) {
-            return Err("a marker without holders".into());
-        }
-        if !marked && !state.queue.is_empty() {
+        if !is_marked && !state.queue.is_empty() {
             return Err("somebody waits, and the holder's value does not say so".into());
         }
         sort(&mut state.holders);
@@ -490,6 +486,12 @@ impl Redis {
     }
 }
 
+/// The fields of a hash, with their values.
+fn fields(hash: &testkit::Reply) -> BTreeMap<String, String> {
+    let pairs = hash.array().chunks(2);
+    pairs.map(|pair| (pair[0].text(), pair[1].text())).collect()
+}
+
 /// Reads a mark without the production code.
 fn read_mark(text: &str) -> Option<Mark> {
     let words: Vec<&str> = text.split(' ').collect();
@@ -527,27 +529,31 @@ fn holder(value: &str) -> Option<(Owner, Fences, bool)> {
     Some((owner, Fences { first, block }, marked))
 }
 
-/// Reads the marker of a lock that several hold: the fence of its readers, if it is held by readers.
-fn several(value: &str) -> Option<Option<Fence>> {
-    if value == "lh1-slots" {
-        return Some(None);
+/// The value of a lock that several hold.
+#[derive(Debug, Clone, Copy)]
+enum Marker {
+    /// Readers, with their fence.
+    Shared(Fence),
+    Slots,
+}
+
+impl Marker {
+    fn read(value: &str) -> Option<Self> {
+        if value == "lh1-slots" {
+            return Some(Self::Slots);
+        }
+        let fence = value.strip_prefix("lh1-shared#")?;
+        let is_number = !fence.is_empty() && fence.bytes().all(|byte| byte.is_ascii_digit());
+        let fence = fence.parse().ok().filter(|_| is_number).map(Fence::new)?;
+        (fence <= Fence::MAX).then_some(Self::Shared(fence))
     }
-    let fence = value.strip_prefix("lh1-shared#")?;
-    let is_number = !fence.is_empty() && fence.bytes().all(|byte| byte.is_ascii_digit());
-    let fence = fence.parse().ok().filter(|_| is_number).map(Fence::new)?;
-    (fence <= Fence::MAX).then_some(Some(fence))
 }
 
 /// Reads one of several holders. Only those of slots have a record.
-fn one_of(
-    token: &str,
-    record: Option<&str>,
-    phase: Option<Fence>,
-    expires_at_ms: u64,
-) -> Option<Holder> {
-    let (mode, slot, first, block) = match (phase, record) {
-        (Some(phase), None) => (Mode::Shared, None, phase, Block::ONE),
-        (None, Some(record)) => {
+fn one_of(token: &str, record: Option<&str>, marker: Marker, expires_at_ms: u64) -> Option<Holder> {
+    let (mode, slot, first, block) = match (marker, record) {
+        (Marker::Shared(fence), None) => (Mode::Shared, None, fence, Block::ONE),
+        (Marker::Slots, Some(record)) => {
             let words: Vec<&str> = record.split(' ').collect();
             let [of, number, first, block] = words[..] else {
                 return None;
