@@ -269,6 +269,7 @@ impl Redis {
                 Some((owner, fences, is_marked)) => {
                     marked = is_marked;
                     state.holders.push(Holder {
+                        slot: None,
                         owner,
                         mode: Mode::Exclusive,
                         fences,
