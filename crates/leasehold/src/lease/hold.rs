@@ -272,12 +272,10 @@ impl Hold {
         let deadline = if self.auto_renew {
             deadline
         } else {
-            deadline.min(own)
+            deadline.min(own.max(self.deadline()))
         };
-        if deadline > self.deadline() || self.auto_renew {
-            // If it is past its end, its timer reports that (L3).
-            let _past = self.renew_until(deadline);
-        }
+        // If it is past its end, its timer reports that (L3).
+        let _past = self.renew_until(deadline);
     }
 
     /// A renewal was refused: the lease lasts until `deadline` again, as before it, unless a reader may have seen its end (L3).
@@ -294,8 +292,8 @@ impl Hold {
         self.valid_until() <= self.clock.now()
     }
 
-    /// A renewal was confirmed, now or for the lease that this one follows. One that is idle, kept for the next one here, is renewed as well; it stays retired. One whose
-    /// deadline has passed meanwhile is not (L3): why it is lost.
+    /// A renewal was confirmed, now or for the lease that this one follows. One that is idle, kept for the next one here, is renewed as
+    /// well; it stays retired. One whose deadline has passed meanwhile is not (L3): why it is lost.
     pub(crate) fn renew_until(&self, deadline: Moment) -> Result<(), LossCause> {
         let mut state = self.state();
         if let Some(cause) = self.past(&state, self.clock.now()) {

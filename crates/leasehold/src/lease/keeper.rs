@@ -177,9 +177,11 @@ impl Keeper {
         now: Moment,
     ) -> Result<Held, (LossCause, bool)> {
         let held = match reply {
-            // The fence tells of a grant of a store that was rolled back: that is another hold.
+            // The fence tells of a grant of a store that was rolled back: that is another hold. If its clock went back as well, it may have
+            // drawn the same fence for another slot.
             Reply::Held(held)
-                if self.hold.named().is_none() && held.fence != Some(self.hold.grant) =>
+                if self.hold.named().is_none()
+                    && (held.fence, held.slot) != (Some(self.hold.grant), self.hold.slot) =>
             {
                 return Err((LossCause::NotHeld(None), true));
             }
@@ -337,6 +339,12 @@ impl Keeper {
     /// When the renewal after that for `ttl` sent at `sent` is due.
     fn due_after(&self, sent: Moment, ttl: Ttl, now: Moment) -> Moment {
         sent.after(self.counted(ttl, now).get() / 3)
+    }
+
+    /// Whether the own end of a reader has come.
+    pub(super) fn has_reader_due(&self, now: Moment) -> bool {
+        let mut readers = self.readers.iter();
+        readers.any(|reader| reader.overdue(now).is_some())
     }
 
     /// Whether a renewal has to be sent.

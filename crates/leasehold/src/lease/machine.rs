@@ -115,6 +115,7 @@ pub(super) struct Machine {
     renewals: usize,
     /// How many requests for slots are under way beside those of the lines.
     probes: usize,
+    has_had_slots: bool,
     /// Leases that are due, but too many renewals are under way (RN5).
     backlog: VecDeque<Owner>,
     /// The last replacement of the server, and when the client learned of it.
@@ -153,6 +154,7 @@ impl Machine {
             now: clock.now(),
             renewals: 0,
             probes: 0,
+            has_had_slots: false,
             backlog: VecDeque::new(),
             replaced: None,
             waiting: 0,
@@ -231,7 +233,11 @@ impl Machine {
     fn noticed(&mut self, notice: Notice) {
         match notice {
             Notice::Granted { key, wake } => self.granted(&LockName::from_key(&key), &wake),
-            Notice::Wanted { owner, .. } => self.wanted(&owner),
+            Notice::Wanted { key, owner } => {
+                if !self.wanted(&owner) && self.has_had_slots {
+                    self.slots_wanted(&LockName::from_key(&key));
+                }
+            }
             Notice::First { owner, .. } => self.hint(&owner, Hint::Ask),
             Notice::Cut { .. } => {
                 for (_, asking) in self.owners.all_asking() {
@@ -300,10 +306,10 @@ impl Machine {
         };
         if let OwnerState::Holding(holding) = &mut entry.state
             && entry.waiting.is_empty()
-            && holding.admits(&waiter, self.now)
+            && holding.admits(&waiter, false, self.now)
         {
             let owner = holding.keeper.hold.owner.clone();
-            return self.join(&owner, waiter);
+            return self.join(&owner, waiter, false);
         }
         match &entry.state {
             OwnerState::Holding(holding) if holding.idle_until.is_some() => {
@@ -368,7 +374,8 @@ impl Machine {
                     until,
                     lasts: request.ttl,
                 };
-                return self.taken(owner, fences, (held.slot, held.queued), term);
+                self.serves_the_line(owner);
+                return self.taken(owner, fences, (held.slot, held.queued), term, true);
             }
             request.left.unsettle(self.now);
         }
@@ -424,6 +431,8 @@ impl Machine {
         unset_alarm(&waiter, &mut self.effects);
         if asks_in_vain && let Some(owner) = self.owners.ends(name) {
             self.abandon(&owner);
+        } else if at == 0 {
+            self.has_another_first(name);
         }
         Some(waiter)
     }
@@ -485,7 +494,7 @@ impl Machine {
                         until,
                         lasts: request.ttl,
                     };
-                    self.taken(owner, fences, (held.slot, held.queued), term);
+                    self.taken(owner, fences, (held.slot, held.queued), term, true);
                 } else {
                     let why = "the answer came after the lease had ended";
                     let (label, kind) = (&*self.about.store, StoreErrorKind::TimedOut);
@@ -515,8 +524,10 @@ impl Machine {
             jittered(busy.poll_after)
         };
         asking.heard(request.sent, busy);
+        let mode = asking.terms.mode;
         let (name, once) = (entry.name.clone(), take_once(&mut entry.waiting));
-        let goes_on = !entry.waiting.is_empty();
+        let first = entry.waiting.front().map(Waiter::mode);
+        let goes_on = first.is_some();
         // Those whose time limit has passed since this answer was asked for.
         let is_late = |waiter: &&Waiter| waiter.limit.is_some_and(|limit| limit <= self.now);
         let late = entry.waiting.iter().filter(is_late);
@@ -542,6 +553,9 @@ impl Machine {
             self.effects.push(Effect::InLine(name.clone(), busy));
             // A lock with waiters is worth showing.
             self.effects.push(Effect::Index(name.clone()));
+        }
+        if first.is_some_and(|first| first != mode) {
+            return self.has_another_first(&name);
         }
         if request.waits {
             self.listen(owner, pause);
@@ -580,6 +594,9 @@ impl Machine {
                     }
                 }
                 self.listen(owner, pause);
+                if request.left.queued {
+                    self.has_another_first(&name);
+                }
             }
         }
     }
@@ -756,6 +773,7 @@ impl Machine {
                 Fences { first, block },
                 (wake.slot, wake.queued),
                 term,
+                false,
             );
         } else if self.owners.holding(owner).is_none()
             && let Ok(granted) = Ttl::new(CLAIM_WINDOW)
@@ -767,16 +785,16 @@ impl Machine {
     }
 
     /// The store has granted the lock, with this slot and so many waiters. The first waiter gets it; the grant is undone if nobody wants
-    /// it on these terms.
+    /// it on these terms. A grant that is the answer to a request was made at once, so the next one may be as well.
     fn taken(
         &mut self,
         owner: &Owner,
         fences: Fences,
         (slot, queued): (Option<u16>, u32),
         term: Term,
+        is_answer: bool,
     ) {
         let now = self.now;
-        self.serves_the_line(owner);
         let Some(entry) = self.owners.get(owner) else {
             return;
         };
@@ -828,15 +846,18 @@ impl Machine {
         let holding = Holding::new(asking.terms.clone(), stay, keeper, heard);
         entry.state = OwnerState::Holding(holding);
         if is_shared {
-            self.join(owner, waiter);
+            self.join(owner, waiter, true);
             return self.let_readers_in(owner, true);
         }
-        if slot.is_some() {
+        if let Some(number) = slot {
             let waiting = mem::take(&mut entry.waiting);
             unset_alarm(&waiter, &mut self.effects);
             let terms = waiter.terms().clone();
             self.effects.push(Effect::Grant(waiter, hold.clone()));
-            return self.stands_aside(&hold, waiting, (queued == 0).then_some(terms));
+            self.has_had_slots = true;
+            let may_be_free = is_answer && queued == 0;
+            let above = may_be_free.then_some(number);
+            return self.stands_aside(&hold, &terms, waiting, above);
         }
         let once = take_once(&mut entry.waiting);
         if entry.waiting.is_empty() {
@@ -850,21 +871,25 @@ impl Machine {
         }
     }
 
-    /// The owner of a slot leaves its line, which goes on with another one (Q1). If more slots may be free, some are asked for at once on
-    /// these terms. Those requests go first, so when the line's own is answered, nothing is to come for its callers.
+    /// The owner of a slot leaves its line, which goes on with another one (Q1). If slots above this number may be free, some are asked for
+    /// at once on these terms: all below it are taken (core: C9). Those requests go before the line's own, which asks for one as well. So
+    /// when that is answered, nothing is to come for its callers.
     fn stands_aside(
         &mut self,
         hold: &Arc<Hold>,
+        terms: &Terms,
         waiting: VecDeque<Waiter>,
-        may_be_free: Option<Terms>,
+        above: Option<u16>,
     ) {
         let name = &hold.name;
         if !self.owners.is_acting(name, &hold.owner) {
             return;
         }
         self.owners.ends(name);
-        if let Some(terms) = may_be_free {
-            self.probe(name, &terms, alike(&waiting, &terms).saturating_sub(1));
+        if let (Some(number), Mode::Slot(slots)) = (above, terms.mode) {
+            let free = usize::from(slots.get().saturating_sub(number));
+            let wanted = alike(&waiting, terms).min(free);
+            self.probe(name, terms, wanted.saturating_sub(1));
         }
         self.go_on(name, waiting, None);
     }
@@ -872,7 +897,6 @@ impl Machine {
     /// An owner that was granted a slot beside a line serves the first of it.
     fn serves_the_line(&mut self, owner: &Owner) {
         if let Some(entry) = self.owners.get(owner)
-            && entry.waiting.is_empty()
             && let OwnerState::Asking(asking) = &entry.state
         {
             let (name, terms) = (entry.name.clone(), asking.terms.clone());
@@ -899,12 +923,40 @@ impl Machine {
             && let Some(owner) = self.owners.ends(name)
         {
             self.abandon(&owner);
+        } else if first.is_some() {
+            self.has_another_first(name);
         }
         first
     }
 
-    /// A reader joins the stay of this owner (Q7).
-    fn join(&mut self, owner: &Owner, waiter: Waiter) {
+    /// The first of a line has gone, or another caller. Readers that it kept out join those that hold. Where the owner asks for another
+    /// mode than the first now wants, the line asks anew: it would keep out others for nothing.
+    fn has_another_first(&mut self, name: &LockName) {
+        let Some(entry) = self.owners.acting_for(name) else {
+            return;
+        };
+        match &entry.state {
+            OwnerState::Holding(holding) if !holding.keeper.readers.is_empty() => {
+                let owner = holding.keeper.hold.owner.clone();
+                self.let_readers_in(&owner, false);
+            }
+            OwnerState::Asking(asking) => {
+                let mode = asking.terms.mode;
+                let first = entry.waiting.front();
+                if first.is_some_and(|first| first.mode() != mode) {
+                    let waiting = mem::take(&mut entry.waiting);
+                    if let Some(owner) = self.owners.ends(name) {
+                        self.abandon(&owner);
+                    }
+                    self.go_on(name, waiting, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A reader joins the stay of this owner (Q7), which has just been granted or has gone on for a while.
+    fn join(&mut self, owner: &Owner, waiter: Waiter, is_granted: bool) {
         let now = self.now;
         let Some(holding) = self.owners.holding(owner) else {
             return;
@@ -926,14 +978,14 @@ impl Machine {
             ..start
         };
         let hold = Arc::new(Hold::new(self.clock.clone(), start, now));
-        let joins_others = !keeper.readers.is_empty();
+        hold.doubt_like(stay);
         keeper.readers.push(hold.clone());
         if hold.ttl > keeper.ttl {
             keeper.ask_for(hold.ttl);
         }
         schedule(owner, keeper, &mut self.effects, now);
         let is_short = hold.deadline().since(now) < hold.ttl.get() / 2;
-        let asks = joins_others && is_short && keeper.under_way.is_none();
+        let asks = !is_granted && is_short && keeper.under_way.is_none();
         unset_alarm(&waiter, &mut self.effects);
         self.effects.push(Effect::Grant(waiter, hold));
         if asks {
@@ -951,12 +1003,11 @@ impl Machine {
                 return;
             };
             drop_gone(&mut entry.waiting);
-            let is_reader = |first: &Waiter| first.mode() == Mode::Shared;
-            let enters = |first| is_granted && is_reader(first) || holding.admits(first, self.now);
+            let enters = |first| holding.admits(first, is_granted, self.now);
             if entry.waiting.front().is_some_and(enters)
                 && let Some(first) = entry.waiting.pop_front()
             {
-                self.join(owner, first);
+                self.join(owner, first, is_granted);
                 continue;
             }
             for waiter in take_once(&mut entry.waiting) {
@@ -971,11 +1022,13 @@ impl Machine {
         let (now, hold) = (self.now, pending.hold.clone());
         let owner = &hold.owner;
         let is_last = stay.reader_left();
-        if let Some(keep) = pending.keep {
-            stay.keep_until(now.after(keep.get()));
-        }
         let lost = pending.lost.as_deref().cloned();
         let result = lost.map_or(Ok(()), |lost| Err(lost.into()));
+        if let Some(keep) = pending.keep
+            && result.is_ok()
+        {
+            stay.keep_until(now.after(keep.get()));
+        }
         let Some(Entry {
             name,
             state: OwnerState::Holding(holding),
@@ -983,8 +1036,8 @@ impl Machine {
             ..
         }) = self.owners.get(owner)
         else {
-            // The stay is over, and its line has gone on without it.
-            if is_last {
+            // The stay is over, and its line has gone on without it. It is released once: it may be kept on purpose.
+            if is_last && stay.give_back() {
                 self.give_up(owner, stay, Some(pending));
             } else {
                 self.effects.push(Effect::Released(pending, result));
@@ -1031,16 +1084,13 @@ impl Machine {
         self.give_up(owner, &hold, Some(pending));
     }
 
-    /// Ends the readers whose own end has come, though their stay goes on. Returns whether the stay is over with them.
+    /// Ends the readers whose own end has come. The stay goes on with the others, or is over: returns whether it is.
     fn readers_due(&mut self, owner: &Owner) -> bool {
         let now = self.now;
         let Some(holding) = self.owners.holding(owner) else {
-            return false;
+            return true;
         };
         let (readers, effects) = (&mut holding.keeper.readers, &mut self.effects);
-        if readers.is_empty() {
-            return false;
-        }
         readers.retain(|reader| {
             let cause = reader.overdue(now);
             if let Some(cause) = cause.clone() {
@@ -1048,15 +1098,15 @@ impl Machine {
             }
             cause.is_none()
         });
-        let is_over = readers.is_empty();
-        if is_over {
-            let stay = holding.keeper.hold.clone();
-            let line = self.owners.get(owner);
-            let waiting = line.map(|entry| mem::take(&mut entry.waiting));
-            self.give_up(owner, &stay, None);
-            self.go_on(&stay.name, waiting.unwrap_or_default(), None);
+        if !readers.is_empty() {
+            return false;
         }
-        is_over
+        let stay = holding.keeper.hold.clone();
+        let line = self.owners.get(owner);
+        let waiting = line.map(|entry| mem::take(&mut entry.waiting));
+        self.give_up(owner, &stay, None);
+        self.go_on(&stay.name, waiting.unwrap_or_default(), None);
+        true
     }
 
     /// A request finds the lock idle, and gets it if that fits.
@@ -1209,12 +1259,14 @@ impl Machine {
         let lost = pending.as_ref().and_then(|release| release.lost.as_ref());
         // Another owner may hold a lost lock now, so it must not be kept. A lease lost by closing the client is still this client's.
         let is_lost = lost.is_some_and(|lost| lost.cause != LossCause::Closed);
+        // A reader that comes later does not release it again.
+        hold.give_back();
         self.settle(Settle {
             name: hold.name.clone(),
             owner: owner.clone(),
             ttl: left.map_or(hold.ttl, |left| left.max(hold.ttl)),
             fence: hold.named(),
-            keep: keep.max(hold.left_to_keep(now)).filter(|_| !is_lost),
+            keep: keep.filter(|_| !is_lost).max(hold.left_to_keep(now)),
             unsettled_until: hold.unsettled_until(),
             pending_release: pending,
             is_detached: hold.is_detached(),
@@ -1230,17 +1282,28 @@ impl Machine {
         }
     }
 
-    /// Another client waits for the lock of `owner`: an idle lease is released at once.
-    fn wanted(&mut self, owner: &Owner) {
+    /// Another client waits for the lock of `owner`: an idle lease is released at once. Returns whether that is all.
+    fn wanted(&mut self, owner: &Owner) -> bool {
         let now = self.now;
         if let Some(asking) = self.owners.asking(owner) {
             asking.wanted = true;
-        } else if let Some(holding) = self.owners.holding(owner) {
-            if holding.idle_until.is_some() {
-                self.give_up_idle(owner);
-            } else {
-                holding.is_wanted(now);
-            }
+            return true;
+        }
+        let Some(holding) = self.owners.holding(owner) else {
+            return false;
+        };
+        if holding.idle_until.is_some() {
+            self.give_up_idle(owner);
+            return true;
+        }
+        holding.is_wanted(now);
+        holding.keeper.hold.slot.is_none()
+    }
+
+    /// Another client waits for a slot. The store tells one owner of each client, which may not hold any more, and any slot will do.
+    fn slots_wanted(&mut self, name: &LockName) {
+        for holding in self.owners.all_slots(name) {
+            holding.is_wanted(self.now);
         }
     }
 
@@ -1316,13 +1379,16 @@ impl Machine {
         for (_, owner) in lines {
             if let Some(holding) = self.owners.holding(&owner) {
                 let keeper = &holding.keeper;
-                for hold in keeper.all() {
-                    let ended = hold.lose(LossCause::Closed);
-                    self.effects.push(Effect::Ended(hold.clone(), ended));
-                    // An idle lease was released by its user, but not in the store.
-                    hold.give_back();
-                }
                 let hold = keeper.hold.clone();
+                for lease in keeper.all() {
+                    let ended = lease.lose(LossCause::Closed);
+                    self.effects.push(Effect::Ended(lease.clone(), ended));
+                    // An idle lease was released by its user, but not in the store.
+                    lease.give_back();
+                    if let Some(keep) = lease.left_to_keep(self.now) {
+                        hold.keep_until(self.now.after(keep.get()));
+                    }
+                }
                 self.give_up(&owner, &hold, None);
             }
         }
@@ -1356,13 +1422,12 @@ impl Machine {
         if let Some(cause) = keeper.hold.overdue(now) {
             return self.end(owner, Some(cause), None);
         }
-        if !keeper.readers.is_empty() && self.readers_due(owner) {
-            return;
+        if keeper.has_reader_due(now) {
+            if self.readers_due(owner) {
+                return;
+            }
+            return self.lease_due(owner);
         }
-        let Some(holding) = self.owners.holding(owner) else {
-            return;
-        };
-        let keeper = &mut holding.keeper;
         if !keeper.is_due(now) {
             schedule(owner, keeper, &mut self.effects, self.now);
         } else if self.renewals >= AT_ONCE {
@@ -1380,6 +1445,12 @@ impl Machine {
             return;
         };
         let keeper = &mut holding.keeper;
+        if keeper.has_reader_due(self.now) {
+            if self.readers_due(owner) {
+                return;
+            }
+            return self.renew(owner, why);
+        }
         let hold = keeper.hold.clone();
         if hold.is_lost() || hold.is_past() {
             let callers = mem::take(&mut keeper.callers);
@@ -1466,7 +1537,9 @@ impl Machine {
                             holding.is_wanted_by_none(sent, now);
                         }
                     }
-                    Some(_) => self.wanted(owner),
+                    Some(_) => {
+                        self.wanted(owner);
+                    }
                     None => {}
                 }
                 if has_readers {

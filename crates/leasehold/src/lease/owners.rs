@@ -15,7 +15,9 @@
 //! - **Q4** Each request is answered once, or leaves.
 //! - **Q5** A line ends with its last waiter, unless its owner holds the lock.
 //! - **Q6** A lost lease does not delay the waiters of its line, even if the line learns of the loss last: the store decides.
-//! - **Q7** Readers that hold together share the stay of one owner. A request joins it only if no other stands in the line.
+//! - **Q7** Readers that hold together share the stay of one owner. Those that waited for its grant enter with it. Later, a request joins it
+//!   only if no other stands in the line; it joins as soon as the one that kept it out has left.
+//! - **Q8** A line asks for the mode of its first waiter, so that nobody waits for a caller that has left.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
@@ -246,6 +248,19 @@ impl Owners {
         all
     }
 
+    /// What the owners of slots of this name hold.
+    pub(super) fn all_slots(&mut self, name: &LockName) -> impl Iterator<Item = &mut Holding> {
+        let entries = self.entries.values_mut();
+        entries.filter_map(move |entry| match &mut entry.state {
+            OwnerState::Holding(holding)
+                if holding.keeper.hold.slot.is_some() && entry.name == *name =>
+            {
+                Some(holding)
+            }
+            _ => None,
+        })
+    }
+
     /// All settlements that wait for their next release, in a fixed order.
     pub(super) fn all_waiting_to_settle(&mut self) -> Vec<&mut Settlement> {
         let entries = self.entries.iter_mut();
@@ -344,12 +359,12 @@ impl Holding {
         }
     }
 
-    /// Whether this request may join the readers that hold (Q7).
-    pub(super) fn admits(&mut self, waiter: &Waiter, now: Moment) -> bool {
+    /// Whether this request may join the readers that hold (Q7). Those that waited for the grant enter together, however many.
+    pub(super) fn admits(&mut self, waiter: &Waiter, is_granted: bool, now: Moment) -> bool {
         self.terms.mode == Mode::Shared
             && waiter.mode() == Mode::Shared
             && self.keeper.hold.is_fit_to_hand_on(self.terms.ttl, now)
-            && self.stay.join(now.as_micros()).is_ok()
+            && (is_granted || self.stay.join(now.as_micros()).is_ok())
     }
 
     /// Another client waits, as of now.
@@ -376,7 +391,7 @@ impl Holding {
 
 #[cfg(test)]
 impl Owners {
-    /// Checks Q2, Q5, Q6 and RN2. (Q1 and RN1 cannot be said otherwise.)
+    /// Checks Q1, Q2, Q5 to Q8, and RN2. (RN1 cannot be said otherwise.)
     pub(super) fn check(&self) {
         for owner in self.lines.values() {
             let state = self.entries.get(owner).map(|entry| &entry.state);
@@ -393,10 +408,14 @@ impl Owners {
                     let asks_once = entry.asked.as_ref().is_some_and(|asked| !asked.waits);
                     assert!(asks_once, "Q1: asks for a slot once");
                 }
-                OwnerState::Asking(_) => assert!(waits, "asks for nobody"),
+                OwnerState::Asking(asking) => {
+                    let first = entry.waiting.front().map(Waiter::mode);
+                    assert_eq!(first, Some(asking.terms.mode), "Q8");
+                }
                 OwnerState::Holding(holding) => {
                     let due = holding.keeper.ticket.map(super::timers::Ticket::at);
-                    let in_time = |at: Moment| at <= holding.keeper.hold.valid_until();
+                    let mut all = holding.keeper.all();
+                    let in_time = |at: Moment| all.all(|hold| at <= hold.valid_until());
                     let has_slot = holding.keeper.hold.slot.is_some();
                     assert!(acts != has_slot, "Q1");
                     assert!(due.is_some_and(in_time), "RN2");

@@ -276,10 +276,11 @@ fn judge(
         Reply::Released => Ok(()),
         // An earlier try of this release, or another one of this client, may have been the one that freed it, while the lease
         // was still good: unless somebody has held the lock for longer than that. One that is detached stays taken, however
-        // often that is asked for.
+        // often that is asked for. Of slots, others hold beside each other.
         Reply::NotHeld(holder)
-            if tried.is_some_and(|ago| is_since(holder.as_ref(), ago))
-                && !hold.is_past()
+            if tried.is_some_and(|ago| {
+                is_since(holder.as_ref().filter(|next| !is_beside(hold, next)), ago)
+            }) && !hold.is_past()
                 && !hold.is_detached() =>
         {
             Ok(())
@@ -287,6 +288,11 @@ fn judge(
         Reply::NotHeld(holder) => Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into()),
         _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
     }
+}
+
+/// Whether a holder may have had the lock beside this lease.
+fn is_beside(hold: &Hold, holder: &HolderView) -> bool {
+    hold.slot.is_some() && holder.slot.is_some()
 }
 
 /// Whether a holder, as far as the store knows, has held for at most as long as something is `ago`. The store counts from the

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Block, Fence, Held, Label, LockName, Owner, Reply, Step, Ttl};
+use leasehold_core::{Block, Fence, Held, Label, LockName, Mode, Owner, Reply, Step, Ttl};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
@@ -90,6 +90,7 @@ impl Scene {
         let terms = Terms {
             ttl: Ttl::new(ttl).unwrap(),
             note: Label::new("note", "").unwrap(),
+            mode: Mode::Exclusive,
         };
         let request = AcquireRequest {
             name: LockName::new("m").unwrap(),
@@ -118,6 +119,7 @@ impl Scene {
     fn granted(&mut self, first: u64, wanted: u64, queued: u32) -> Vec<String> {
         let held = Held {
             fence: Some(Fence::new(first)),
+            slot: None,
             block: Block::nearest(wanted),
             queued,
         };

@@ -258,6 +258,7 @@ mod tests {
         let owner = Owner::new(1, ClientId::new(1), "test", 1, "").unwrap();
         let who = HolderIdentity::Owner(owner);
         Busy {
+            others: 0,
             holder: HolderView::new(who, None, None, Some(lasts)),
             ahead: 0,
             poll_after: Duration::ZERO,

@@ -82,7 +82,7 @@ impl Server {
             let to = wake.owner.client();
             notices.push((to, Notice::Granted { key: key(), wake }));
         }
-        if let Some(owner) = outcome.wanted {
+        for owner in outcome.wanted {
             notices.push((owner.client(), Notice::Wanted { key: key(), owner }));
         }
         let notices: Vec<_> = notices

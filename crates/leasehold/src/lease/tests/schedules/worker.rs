@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use leasehold_core::Mode;
 use shuttle::future::{spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 
@@ -43,7 +44,8 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) async fn does(&self, what: What) {
         let mutex = |ttl| {
-            let mutex = Mutex::new(self.side.engine.clone(), Ok(server::name()));
+            let mode = Ok(Mode::Exclusive);
+            let mutex = Mutex::new(self.side.engine.clone(), Ok(server::name()), mode);
             mutex.ttl(ttl).linger(LINGER)
         };
         let usual = mutex(TTL);

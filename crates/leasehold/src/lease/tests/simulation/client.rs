@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{ClientId, LockName, Owner, Step, Ttl};
+use leasehold_core::{ClientId, LockName, Mode, Owner, Step, Ttl};
 use tokio::sync::oneshot;
 
 use self::leases::Leases;
-use super::user::{End, Stage, User, end, request};
+use super::user::{End, Kinds, Stage, User, end, request};
 use crate::clock::{Clock, Moment};
 use crate::lease::effects::{Effect, ReleaseReply, To};
 use crate::lease::hold::Hold;
@@ -58,6 +58,15 @@ impl Pace {
     }
 }
 
+/// A lock that must stay taken.
+pub(super) struct Stays {
+    pub(super) name: LockName,
+    pub(super) owner: Owner,
+    pub(super) until: Moment,
+    /// Of a reader: its stay. The server hears of it from the last reader.
+    pub(super) stay: Option<Arc<Hold>>,
+}
+
 pub(super) struct Client {
     pub(super) id: ClientId,
     pub(super) machine: Machine,
@@ -74,8 +83,10 @@ pub(super) struct Client {
     /// Until when it handles no timers.
     pub(super) timers_paused_until: u64,
     pub(super) is_dead: bool,
-    /// Locks that must stay taken, each with the time until which it must.
-    pub(super) stays: Vec<(LockName, Owner, Moment)>,
+    /// Locks that must stay taken.
+    pub(super) stays: Vec<Stays>,
+    /// Owners for which a release was sent.
+    given_up: HashSet<Owner>,
     pub(super) is_closed: bool,
     /// True if the store notifies this client when others wait for its locks.
     pub(super) tells_wanted: bool,
@@ -119,6 +130,7 @@ impl Client {
             timers_paused_until: 0,
             is_dead: false,
             stays: Vec::new(),
+            given_up: HashSet::new(),
             is_closed: false,
             tells_wanted: rng.u32(0..4) > 0,
             leases: Leases::default(),
@@ -126,6 +138,11 @@ impl Client {
             outbox: Vec::new(),
             fault: None,
         }
+    }
+
+    pub(super) fn add(&mut self, users: Vec<User>) {
+        self.users.extend(users);
+        self.unsettled.resize(self.users.len(), None);
     }
 
     /// Moves its clock to the reading for the time `at` of the simulation.
@@ -142,10 +159,31 @@ impl Client {
         let effects = self.machine.effects.take();
         self.fault = self.fault.take().or(self.leases.after(&effects, now));
         for effect in effects {
+            self.check_keeps(&effect, now);
             let outbox = &mut self.outbox;
             let send = |name, step, to| outbox.push((name, step, to));
             if let Some(hold) = carry_out(effect, &self.telemetry, send) {
                 self.release(&hold, None, None);
+            }
+        }
+    }
+
+    /// Checks that the first release of a stay keeps the lock if one of its readers wants that (U3).
+    fn check_keeps(&mut self, effect: &Effect, now: Moment) {
+        if let Effect::Send {
+            step: Step::Release { owner, keep, .. },
+            ..
+        } = effect
+            && self.given_up.insert(owner.clone())
+            && keep.is_none()
+        {
+            let keeps = |stay: &Arc<Hold>| !stay.is_lost() && !stay.is_past();
+            let mut stays = self.stays.iter();
+            if stays.any(|stays| {
+                stays.owner == *owner && stays.until > now && stays.stay.as_ref().is_some_and(keeps)
+            }) {
+                let fault = format!("U3: {} is released, and not kept", owner.id());
+                self.fault.get_or_insert(fault);
             }
         }
     }
@@ -184,21 +222,32 @@ impl Client {
     }
 
     /// Makes the next move of a user. Returns its description for the story.
-    pub(super) fn moves(&mut self, user: usize, rng: &mut Rng) -> &'static str {
+    pub(super) fn moves(
+        &mut self,
+        user: usize,
+        rng: &mut Rng,
+        kinds: Option<&mut Kinds>,
+    ) -> &'static str {
         match std::mem::replace(&mut self.users[user].stage, Stage::Idle) {
             Stage::Idle if self.users[user].left == 0 => {
                 self.users[user].becomes(Stage::Over);
                 "is done"
             }
             Stage::Idle => {
-                self.asks(user, rng);
-                "asks"
+                let mode = kinds.map_or(Mode::Exclusive, Kinds::draw);
+                self.asks(user, rng, mode);
+                match mode {
+                    Mode::Exclusive => "asks",
+                    Mode::Shared => "asks to read",
+                    Mode::Slot(_) => "asks for a slot",
+                }
             }
             Stage::Asks {
                 id,
                 mut answer,
                 waits,
                 leaves,
+                mode,
             } => {
                 if !leaves {
                     self.users[user].stage = Stage::Asks {
@@ -206,6 +255,7 @@ impl Client {
                         answer,
                         waits,
                         leaves,
+                        mode,
                     };
                     return "waits";
                 }
@@ -255,8 +305,8 @@ impl Client {
         }
     }
 
-    fn asks(&mut self, user: usize, rng: &mut Rng) {
-        let request = request(rng, &self.users[user].name);
+    fn asks(&mut self, user: usize, rng: &mut Rng, mode: Mode) {
+        let request = request(rng, &self.users[user].name, mode);
         let limit = match request.limit {
             WaitLimit::Once => Some(Duration::ZERO),
             WaitLimit::Within(limit) => Some(limit),
@@ -273,6 +323,7 @@ impl Client {
             answer: answered,
             waits: !once,
             leaves: rng.u32(0..5) == 0,
+            mode,
         });
         self.handle(Event::Asked(id, request, answer));
     }
@@ -280,6 +331,11 @@ impl Client {
     fn ends(&mut self, user: usize, hold: Arc<Hold>, rng: &mut Rng) -> &'static str {
         let (reply, verdict) = oneshot::channel();
         let (ends, now) = (end(rng), self.clock.now());
+        let ends = match ends {
+            // Only one that is alone can be detached.
+            End::Detach(ttl) if hold.mode != Mode::Exclusive => End::Keep(ttl),
+            ends => ends,
+        };
         if rng.u32(0..6) == 0 {
             hold.keep_at_least(Duration::from_millis(rng.u64(1..4_000)));
         }
@@ -295,6 +351,9 @@ impl Client {
         let (keep, said) = match ends {
             End::Extend(ttl) => {
                 let owner = hold.owner.clone();
+                // As `Lease::extend` does.
+                hold.follow_until(now.after(ttl.get()));
+                self.leases.asks(&hold, ttl, now);
                 self.users[user].becomes(Stage::Extends(hold, verdict));
                 self.handle(Event::Extended(owner, ttl, reply));
                 return "renews by hand";

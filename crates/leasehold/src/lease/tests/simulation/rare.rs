@@ -7,6 +7,7 @@ use std::ops::Range;
 use fastrand::Rng;
 
 use super::sim::{MS, SECOND};
+use super::user::Kinds;
 use crate::store::Notice;
 
 /// The most clients of a history.
@@ -29,6 +30,8 @@ pub(super) struct Rare {
     has_late_messages: bool,
     /// The generator of a history in a cluster.
     detours: Option<Rng>,
+    /// Its users ask for other kinds than mutexes.
+    pub(super) kinds: Option<Kinds>,
 }
 
 impl Rare {
@@ -49,7 +52,14 @@ impl Rare {
             detours: (seed / 8)
                 .is_multiple_of(4)
                 .then(|| Rng::with_seed(seed.rotate_left(32))),
+            kinds: None,
         }
+    }
+
+    /// The same choices in a history of readers, writers and slots.
+    pub(super) fn with_kinds(self, seed: u64) -> Self {
+        let kinds = Some(Kinds::of(seed));
+        Self { kinds, ..self }
     }
 
     /// Whether this client hears a notice that the server sends it at `at`.

@@ -31,6 +31,8 @@ pub(super) struct Server {
     /// Owners that the server has released. A later request of such an owner also puts it into `overtaken`.
     pub(super) released: HashSet<Owner>,
     pub(super) overtaken: HashSet<Owner>,
+    /// Owners whose locks were to stay taken, as the server was told.
+    pub(super) kept: HashSet<Owner>,
 }
 
 /// Only connected clients receive wakes.
@@ -55,6 +57,7 @@ impl Server {
             broken: HashSet::new(),
             released: HashSet::new(),
             overtaken: HashSet::new(),
+            kept: HashSet::new(),
         }
     }
 
@@ -74,8 +77,9 @@ impl Server {
         let hears = Hears(&self.connected);
         let outcome = self.world.apply(now, name, step, &hears);
         match (step, &outcome.reply) {
-            (Step::Release { owner, .. }, Reply::Released) => {
+            (Step::Release { owner, keep, .. }, Reply::Released) => {
                 self.released.insert(owner.clone());
+                self.kept.extend(keep.map(|_| owner.clone()));
             }
             (Step::Acquire { owner, .. } | Step::Extend { owner, .. }, _)
                 if self.released.contains(owner) =>
@@ -123,11 +127,21 @@ impl Server {
         };
     }
 
-    /// Breaks a lock, if it has a holder.
+    /// Breaks a lock, if it has a holder: the hold of the first one, and that of all readers beside it.
     pub(super) fn break_lock(&mut self, at: u64, name: &LockName) -> Option<Outcome> {
-        let holder = self.look(at).get(name)?.holders.first()?;
-        let (owner, fence) = (holder.owner.clone(), holder.fences.first);
-        self.broken.insert(owner);
-        Some(self.step(at, name, &Step::Break { fence }))
+        let holders = &self.look(at).get(name)?.holders;
+        let fence = holders.first()?.fences.first;
+        let meant = holders.iter().filter(|holder| holder.fences.first == fence);
+        let owners: Vec<_> = meant.map(|holder| holder.owner.clone()).collect();
+        self.broken.extend(owners);
+        let outcome = self.step(at, name, &Step::Break { fence });
+        // A reader that was let in by this step, into the phase that it breaks, was told all the same.
+        let holders = self.world.get(name).map(|lock| &lock.holders);
+        let holds =
+            |owner: &Owner| holders.is_some_and(|all| all.iter().any(|it| it.owner == *owner));
+        let told = outcome.wakes.iter().map(|wake| &wake.owner);
+        let freed: Vec<_> = told.filter(|owner| !holds(owner)).cloned().collect();
+        self.broken.extend(freed);
+        Some(outcome)
     }
 }

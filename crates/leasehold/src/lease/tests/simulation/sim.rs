@@ -112,7 +112,8 @@ pub(super) struct Simulation {
     failed_over_at: Option<u64>,
     /// Owners that a replica still had when it took over.
     stale: HashSet<Owner>,
-    last_lease: HashMap<LockName, Arc<Hold>>,
+    /// For each name: the leases on which users have relied since the last failover.
+    seen: HashMap<LockName, Vec<Arc<Hold>>>,
     /// For each name: since when nobody uses the lock, if somebody waits for it.
     unserved_since: Vec<Option<u64>>,
     told: bool,
@@ -120,16 +121,21 @@ pub(super) struct Simulation {
 }
 
 impl Simulation {
-    pub(super) fn new(seed: u64, rare: Rare, told: bool) -> Self {
+    pub(super) fn new(seed: u64, mut rare: Rare, told: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         backoff::seed(rng.u64(..));
         let names: Vec<_> = ["a", "b"][..rng.usize(1..3)]
             .iter()
             .map(|name| LockName::new(name).unwrap())
             .collect();
-        let clients: Vec<_> = (0..rng.usize(1..4))
+        let mut clients: Vec<_> = (0..rng.usize(1..4))
             .map(|_| Client::new(&mut rng, &names, 991..1_010))
             .collect();
+        if let Some(kinds) = &mut rare.kinds {
+            for client in &mut clients {
+                client.add(kinds.more_users(&names));
+            }
+        }
         let mut simulation = Self {
             at: 0,
             calm_at: rng.u64(0..12) * SECOND,
@@ -145,7 +151,7 @@ impl Simulation {
             flights: BTreeMap::new(),
             failed_over_at: None,
             stale: HashSet::new(),
-            last_lease: HashMap::new(),
+            seen: HashMap::new(),
             told,
             story: Vec::new(),
             rng,
@@ -310,7 +316,8 @@ impl Simulation {
         }
         let now = self.at;
         self.clients[client].tick(now);
-        let said = self.clients[client].moves(user, &mut self.rng);
+        let kinds = self.rare.kinds.as_mut();
+        let said = self.clients[client].moves(user, &mut self.rng, kinds);
         self.tell(|| format!("{client}.{user} {said}"));
         self.plan_after(client, user);
         self.afterwards(client);

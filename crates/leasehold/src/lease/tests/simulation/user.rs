@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{Label, LockName, Ttl};
+use leasehold_core::{Label, LockName, Mode, Slots, Ttl};
 use tokio::sync::oneshot;
 
 use crate::clock::Moment;
@@ -25,6 +25,7 @@ pub(super) enum Stage {
         answer: oneshot::Receiver<AcquireOutcome>,
         waits: bool,
         leaves: bool,
+        mode: Mode,
     },
     /// It works under a lease.
     Works(Arc<Hold>),
@@ -98,8 +99,47 @@ fn ttl(time: Duration) -> Ttl {
     Ttl::new(time).unwrap()
 }
 
+/// The modes for which the users of a history ask. A generator of their own draws them, so a history of mutexes stays as it was.
+pub(super) struct Kinds {
+    rng: Rng,
+    modes: Vec<Mode>,
+}
+
+impl Kinds {
+    /// The kinds of the history of this seed: those of a read/write lock, of a semaphore, or all of them under one name.
+    pub(super) fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed.rotate_left(16));
+        let slots = |number| Mode::Slot(Slots::new(number).unwrap());
+        let (one, two, three) = (slots(1), slots(2), slots(3));
+        let (alone, shared) = (Mode::Exclusive, Mode::Shared);
+        let modes = match rng.u32(0..6) {
+            0 => vec![shared],
+            1 | 2 => vec![alone, shared, shared, shared],
+            3 => vec![three],
+            4 => vec![one, two, three, three],
+            _ => vec![alone, shared, shared, two, three],
+        };
+        Self { rng, modes }
+    }
+
+    pub(super) fn draw(&mut self) -> Mode {
+        self.modes[self.rng.usize(0..self.modes.len())]
+    }
+
+    /// More users of a client: readers and permits are in use together.
+    pub(super) fn more_users(&mut self, names: &[LockName]) -> Vec<User> {
+        let rng = &mut self.rng;
+        (0..rng.usize(0..4))
+            .map(|_| {
+                let name = &names[rng.usize(0..names.len())];
+                User::new(name.clone(), rng.u32(1..4))
+            })
+            .collect()
+    }
+}
+
 /// A random request of a user.
-pub(super) fn request(rng: &mut Rng, name: &LockName) -> AcquireRequest {
+pub(super) fn request(rng: &mut Rng, name: &LockName, mode: Mode) -> AcquireRequest {
     let ttls = [MS * 500, MS * 2_000, MS * 5_000, MS * 10_000];
     let limit = match rng.u32(0..10) {
         0 | 1 => WaitLimit::Once,
@@ -111,6 +151,7 @@ pub(super) fn request(rng: &mut Rng, name: &LockName) -> AcquireRequest {
         terms: Terms {
             ttl: ttl(ttls[rng.usize(0..ttls.len())]),
             note: Label::new("note", "").unwrap(),
+            mode,
         },
         auto_renew: rng.u32(0..5) > 0,
         max_hold: (rng.u32(0..10) == 0).then(|| MS * rng.u32(100..4_000)),

@@ -6,10 +6,10 @@ use super::*;
 use crate::lease::hold::{Hold, Start};
 
 /// Starts this many tasks. Each is in the queue before the next one starts.
-async fn queue(mutex: &crate::Mutex, count: usize) -> Vec<JoinHandle<Lease>> {
+pub(super) async fn queue<K: Kind>(lock: &Lock<K>, count: usize) -> Vec<JoinHandle<Lease<K>>> {
     let mut tasks = Vec::new();
     for _ in 0..count {
-        tasks.push(in_line(mutex.clone()));
+        tasks.push(in_line(lock.clone()));
         tokio::task::yield_now().await;
     }
     tasks
@@ -31,6 +31,9 @@ pub(super) fn made_before(scene: &Scene, lease: &Lease) -> Arc<Hold> {
         auto_renew: true,
         ttl: before.ttl,
         lasts: before.ttl,
+        mode: before.mode,
+        slot: before.slot,
+        stay: None,
     };
     Arc::new(Hold::new(scene.clock.clone(), start, scene.clock.now()))
 }
@@ -42,12 +45,6 @@ pub(super) async fn stay(mutex: &crate::Mutex, waiting: usize) -> (Lease, Vec<Jo
     first.release().await.unwrap();
     let next = tasks.remove(0).await.unwrap();
     (next, tasks)
-}
-
-impl Scene {
-    fn steps(&self) -> usize {
-        self.script.sent.lock().unwrap().len()
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,8 @@ mod ending;
 mod handing_on;
 mod keeping;
 mod overtaken;
+mod permits;
+mod readers;
 mod reconnected;
 mod replaced;
 mod rolled_back;
@@ -28,9 +30,10 @@ use tokio::time::sleep;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
+use crate::kind::Kind;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::store::{Attach, Done, Store};
-use crate::{Client, ClientBuilder, Lease};
+use crate::{Client, ClientBuilder, Lease, Lock};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -244,6 +247,11 @@ impl Scene {
         });
     }
 
+    /// How many requests were sent so far.
+    fn steps(&self) -> usize {
+        self.script.sent.lock().unwrap().len()
+    }
+
     fn mutex(&self) -> crate::Mutex {
         self.client.mutex("m").ttl(TTL)
     }
@@ -298,8 +306,8 @@ impl Scene {
 }
 
 /// Starts a task that acquires the lock. Its handle returns the lease.
-fn in_line(mutex: crate::Mutex) -> JoinHandle<Lease> {
-    let waiting = async move { mutex.acquire().await.unwrap() };
+fn in_line<K: Kind>(lock: Lock<K>) -> JoinHandle<Lease<K>> {
+    let waiting = async move { lock.acquire().await.unwrap() };
     tokio::runtime::Handle::current().spawn(waiting)
 }
 

@@ -31,6 +31,7 @@ impl Scene {
         let wake = Wake {
             owner: self.waiter(),
             fence: Some(Fence::new(Fence::MAX.get() / 2)),
+            slot: None,
             block: Block::ONE,
             at_us: self.clock.store_now().clock_us,
             queued: 0,

@@ -100,6 +100,7 @@ fn back(effects: Vec<QuorumEffect<()>>) -> Vec<(Fence, Purpose)> {
 
 fn held(fence: Fence) -> Reply {
     Reply::Held(Held {
+        slot: None,
         fence: Some(fence),
         block: Block::ONE,
         queued: 0,
@@ -112,6 +113,7 @@ fn busy() -> Reply {
     let who = HolderIdentity::Owner(other);
     let left = Duration::from_secs(9);
     Reply::Busy(Busy {
+        others: 0,
         holder: HolderView::new(who, Some(Fence::new(9)), None, Some(left)),
         ahead: 0,
         poll_after: left,

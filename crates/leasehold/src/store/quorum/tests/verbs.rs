@@ -9,6 +9,7 @@ use super::faults::{FAULTS, Fault, masks, set_all};
 use super::{MS, Nodes, SECOND, settle};
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::kind::Exclusive;
 use crate::store::memory::Memory;
 use crate::{Client, Lease, LossCause};
 
@@ -267,7 +268,7 @@ async fn inspect_shows_the_holder_that_a_majority_names() {
             for by in [SOON, WITHOUT_LEAD] {
                 if let Some(seen) = scene.works(by, scene.client.inspect(NAME)).await {
                     let fence = seen.holder.and_then(|holder| holder.fence);
-                    let held = lease.as_ref().map(Lease::fence);
+                    let held = lease.as_ref().map(Lease::<Exclusive>::fence);
                     assert_eq!(fence, held, "{}", scene.what());
                 }
             }

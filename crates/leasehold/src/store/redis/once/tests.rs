@@ -217,6 +217,7 @@ fn changed(event: &Event, now: Now, grant: u64) -> LockState {
     let mut lock = LockState::default();
     match *event {
         Event::Hold(number, ttl, _) => lock.holders.push(Holder {
+            slot: None,
             owner: owner(number),
             mode: Mode::Exclusive,
             fences: Fences {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use leasehold_core::Mode;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError::{Closed, Empty};
 
-use super::{Client, Fate};
+use super::{Client, Fate, Stays};
 use crate::error::{Error, LossCause};
 use crate::lease::hold::Hold;
 use crate::lease::tests::simulation::user::Stage;
@@ -29,7 +30,8 @@ impl Client {
                     answer,
                     waits,
                     leaves,
-                } => self.answered(at, (id, waits, leaves), answer),
+                    mode,
+                } => self.answered(at, (id, waits, leaves, mode), answer),
                 Stage::Extends(hold, verdict) => self.extended(hold, verdict),
                 Stage::Ends(hold, verdict) => self.ended(at, hold, verdict, about),
                 Stage::Detaches(hold, keep, Some(mut verdict)) => match verdict.try_recv() {
@@ -60,14 +62,20 @@ impl Client {
     fn answered(
         &mut self,
         at: usize,
-        (id, waits, leaves): (u64, bool, bool),
+        (id, waits, leaves, mode): (u64, bool, bool, Mode),
         mut answer: Receiver<AcquireOutcome>,
     ) -> Heard {
         match answer.try_recv() {
             Ok(Ok(Some(hold))) => {
                 let said = format!("has {} fence {}", hold.owner.id(), hold.fence);
-                if hold.fence != hold.grant && hold.doubted().is_some() {
+                let is_later = |stay: &Arc<Hold>| hold.since > stay.since;
+                let is_handed_on =
+                    hold.fence != hold.grant || hold.stay.as_ref().is_some_and(is_later);
+                if is_handed_on && hold.doubted().is_some() {
                     self.fault = Some(format!("L4: {said}, in doubt"));
+                }
+                if hold.mode != mode || hold.slot.is_some() != matches!(mode, Mode::Slot(_)) {
+                    self.fault = Some(format!("C1: {said}, in another mode"));
                 }
                 self.check_order(at, id);
                 Ok((Stage::Works(hold), said))
@@ -83,6 +91,7 @@ impl Client {
                 answer,
                 waits,
                 leaves,
+                mode,
             }),
         }
     }
@@ -131,7 +140,13 @@ impl Client {
                 }
                 if let Some(until) = self.users[at].keep.take() {
                     let (name, owner) = (hold.name.clone(), hold.owner.clone());
-                    self.stays.push((name, owner, until));
+                    let stay = hold.stay.clone();
+                    self.stays.push(Stays {
+                        name,
+                        owner,
+                        until,
+                        stay,
+                    });
                 }
             }
             Err(Error::Lost(lost))

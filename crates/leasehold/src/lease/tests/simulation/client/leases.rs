@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use leasehold_core::{HAND_OVER_FOR, Owner, Reply, Step, Ttl};
+use leasehold_core::{HAND_OVER_FOR, HAND_OVERS, Owner, Reply, Step, Ttl};
 
 use crate::clock::Moment;
 use crate::lease::effects::{Effect, To};
@@ -13,21 +13,17 @@ use crate::lease::terms::deadline;
 use crate::store::Notice;
 use crate::store::RenewalCause;
 
-/// The last lease of each owner.
+/// The leases of each owner: the last one, or those that share its stay.
 #[derive(Default)]
 pub(super) struct Leases {
-    of: HashMap<Owner, Lease>,
+    of: HashMap<Owner, Held>,
     /// The client was told of another server, which is asked for each lease, also for those that do not renew themselves.
     was_replaced: bool,
 }
 
-/// A lease and its renewals.
-struct Lease {
-    hold: Arc<Hold>,
-    /// Its watchers were told of its end.
-    is_ended: bool,
-    /// A reading of the clock has shown its loss.
-    was_lost: bool,
+/// What an owner holds.
+struct Held {
+    leases: Vec<Lease>,
     /// It may renew itself once, although it was asked not to: its time was shorter than its user asked for.
     is_owed: bool,
     /// The TTL of the next renewal, and that of the last one.
@@ -35,26 +31,61 @@ struct Lease {
     sent: Ttl,
     /// The shortest TTL of any request of its owner.
     shortest: Ttl,
-    /// When its user last asked for a renewal.
-    asked_at: Option<Moment>,
-    /// Since when other clients wait, by the answers to renewals.
+    /// Since when other clients wait, as the client was told, and how often the lock was handed on since.
     wanted_since: Option<Moment>,
+    handed_on: u32,
+}
+
+/// A lease and its renewals by hand.
+struct Lease {
+    hold: Arc<Hold>,
+    /// Its watchers were told of its end.
+    is_ended: bool,
+    /// A reading of the clock has shown its loss.
+    was_lost: bool,
+    /// When its user last asked for a renewal, and for how long.
+    asked: Option<(Moment, Ttl)>,
+    /// The latest end for which its user has asked.
+    own_end: Moment,
 }
 
 impl Leases {
+    /// A user is about to ask for a renewal.
+    pub(super) fn asks(&mut self, hold: &Arc<Hold>, ttl: Ttl, now: Moment) {
+        if let Some(held) = self.of.get_mut(&hold.owner) {
+            held.ttl = if hold.stay.is_some() {
+                held.ttl.max(ttl)
+            } else {
+                ttl
+            };
+        }
+        if let Some(lease) = self.lease_of(hold) {
+            lease.asked = Some((now, ttl));
+            lease.own_end = lease.own_end.max(now.after(ttl.get()));
+        }
+    }
+
     /// An event is about to be handled.
     pub(super) fn before(&mut self, event: &Event, now: Moment) {
         match event {
-            Event::Extended(owner, ttl, _) => {
-                if let Some(lease) = self.of.get_mut(owner) {
-                    (lease.ttl, lease.asked_at) = (*ttl, Some(now));
+            Event::Answered(To::Renewal(owner, _), Ok(Reply::Held(answer))) => {
+                if let Some(held) = self.of.get_mut(owner) {
+                    held.is_owed = held.sent < held.ttl;
+                    held.is_wanted(answer.queued > 0, now);
                 }
             }
-            Event::Answered(To::Renewal(owner, _), Ok(Reply::Held(held))) => {
-                if let Some(lease) = self.of.get_mut(owner) {
-                    lease.is_owed = lease.sent < lease.ttl;
-                    let since = lease.wanted_since.unwrap_or(now);
-                    lease.wanted_since = (held.queued > 0).then_some(since);
+            Event::Noticed(Notice::Wanted { owner, .. }) => {
+                // The server tells one owner of each client: it means all slots of the name.
+                let slots = self.of.get(owner).and_then(|held| held.leases.last());
+                let slots = slots.filter(|lease| lease.hold.slot.is_some());
+                let name = slots.map(|lease| lease.hold.name.clone());
+                for (of, held) in &mut self.of {
+                    let is_meant = |lease: &Lease| {
+                        lease.hold.slot.is_some() && Some(&lease.hold.name) == name.as_ref()
+                    };
+                    if of == owner || held.leases.iter().any(is_meant) {
+                        held.is_wanted(true, now);
+                    }
                 }
             }
             Event::Noticed(Notice::Replaced(..)) => self.was_replaced = true,
@@ -69,13 +100,21 @@ impl Leases {
         for effect in effects {
             match effect {
                 Effect::Grant(_, hold) => {
-                    let since = self.lease(hold).wanted_since;
-                    if since.is_some_and(|since| since.after(HAND_OVER_FOR) <= now) {
+                    let held = self.held(hold);
+                    held.handed_on += u32::from(held.wanted_since.is_some());
+                    let since = held.wanted_since.filter(|since| {
+                        held.handed_on > HAND_OVERS || since.after(HAND_OVER_FOR) <= now
+                    });
+                    if since.is_some() {
                         let who = hold.owner.id();
                         fault = Some(format!("C7: {who} is handed on, though others wait"));
                     }
                 }
-                Effect::Ended(hold, _) => self.lease(hold).is_ended = true,
+                Effect::Ended(hold, _) => {
+                    if let Some(lease) = self.lease_of(hold) {
+                        lease.is_ended = true;
+                    }
+                }
                 _ => {}
             }
         }
@@ -90,52 +129,72 @@ impl Leases {
         fault.or_else(|| renewals.find_map(|(owner, ttl, why)| self.is_renewed(owner, ttl, why)))
     }
 
-    fn lease(&mut self, hold: &Arc<Hold>) -> &mut Lease {
-        let before = self.of.remove(&hold.owner);
-        let lease = match before {
-            Some(lease) if Arc::ptr_eq(&lease.hold, hold) => lease,
-            before => Lease {
+    /// What the owner of a lease holds, with that lease.
+    fn held(&mut self, hold: &Arc<Hold>) -> &mut Held {
+        let held = self.of.entry(hold.owner.clone()).or_insert_with(|| Held {
+            leases: Vec::new(),
+            is_owed: false,
+            ttl: hold.ttl,
+            sent: hold.ttl,
+            shortest: hold.ttl,
+            wanted_since: None,
+            handed_on: 0,
+        });
+        if held.has(hold).is_none() {
+            if hold.stay.is_none() {
+                held.leases.clear();
+                held.is_owed = hold.lasts < hold.ttl || hold.fence != hold.grant;
+                held.ttl = hold.ttl;
+            } else {
+                held.ttl = held.ttl.max(hold.ttl);
+            }
+            held.shortest = held.shortest.min(hold.ttl);
+            held.leases.push(Lease {
                 hold: hold.clone(),
                 is_ended: false,
                 was_lost: false,
-                is_owed: hold.lasts < hold.ttl || hold.fence != hold.grant,
-                ttl: hold.ttl,
-                wanted_since: before.as_ref().and_then(|before| before.wanted_since),
-                sent: before.as_ref().map_or(hold.ttl, |before| before.sent),
-                shortest: before.map_or(hold.ttl, |before| before.shortest.min(hold.ttl)),
-                asked_at: None,
-            },
-        };
-        self.of.entry(hold.owner.clone()).or_insert(lease)
+                asked: None,
+                own_end: hold.since.after(hold.ttl.get()),
+            });
+        }
+        held
+    }
+
+    fn lease_of(&mut self, hold: &Arc<Hold>) -> Option<&mut Lease> {
+        self.of.get_mut(&hold.owner)?.has(hold)
     }
 
     /// A renewal is about to be sent.
     fn is_renewed(&mut self, owner: &Owner, ttl: Ttl, why: RenewalCause) -> Option<String> {
-        let (who, lease) = (owner.id(), self.of.get_mut(owner)?);
-        (lease.sent, lease.shortest) = (ttl, lease.shortest.min(ttl));
-        let hold = &lease.hold;
-        if hold.is_past() {
+        let (who, held) = (owner.id(), self.of.get_mut(owner)?);
+        (held.sent, held.shortest) = (ttl, held.shortest.min(ttl));
+        let mut leases = held.leases.iter().map(|lease| &lease.hold);
+        // A stay goes on while it is idle, and its readers do not.
+        let is_past = |hold: &Arc<Hold>| hold.is_past() && (hold.stay.is_none() || !hold.is_over());
+        if leases.clone().all(is_past) {
             return Some(format!("RN2: {who} is renewed after its end"));
         }
         if why != RenewalCause::Due || self.was_replaced {
             return None;
         }
+        // A stay renews itself as long as anybody has it.
+        let hold = leases.find(|hold| hold.stay.is_none())?;
         if hold.max_until.is_some_and(|max| hold.deadline() >= max) {
             return Some(format!("RN2: {who} is renewed beyond its max_hold"));
         }
-        let renews_itself = hold.auto_renew || lease.is_owed;
+        let renews_itself = hold.auto_renew || held.is_owed;
         (!renews_itself).then(|| format!("RN2: {who} renews itself, against its terms"))
     }
 
     pub(super) fn deadline(&self, owner: &Owner) -> Option<Moment> {
-        self.of.get(owner).map(|lease| lease.hold.deadline())
+        let leases = self.of.get(owner)?.leases.iter();
+        leases.map(|lease| lease.hold.deadline()).max()
     }
 
     /// Checks a lease in use. `all_passed` says that no timer of the client is overdue.
     pub(super) fn check(&mut self, hold: &Arc<Hold>, all_passed: bool) -> Result<(), String> {
         let who = hold.owner.id();
-        let lease = self.of.get_mut(&hold.owner);
-        let Some(lease) = lease.filter(|lease| Arc::ptr_eq(&lease.hold, hold)) else {
+        let Some(lease) = self.lease_of(hold) else {
             return Ok(());
         };
         let is_lost = hold.loss().is_some();
@@ -146,19 +205,44 @@ impl Leases {
         if is_lost && all_passed && !lease.is_ended {
             return Err(format!("RN2: the user of {who} is not told of the loss"));
         }
+        let stay = hold.stay.as_ref().filter(|_| !is_lost);
+        if stay.is_some_and(|stay| stay.deadline() < hold.deadline()) {
+            return Err(format!("RN6: a reader of {who} ends after its stay"));
+        }
+        if stay.is_some() && !hold.auto_renew && hold.deadline() > lease.own_end {
+            return Err(format!(
+                "RN6: a reader of {who} renews itself, against its terms"
+            ));
+        }
         Ok(())
     }
 
     /// Checks that a lease lasts as long as its user was told. A late request may shorten it to its own TTL (RN4).
-    pub(super) fn check_renewed(&self, hold: &Hold) -> Result<(), String> {
-        let Some(lease) = self.of.get(&hold.owner) else {
+    pub(super) fn check_renewed(&mut self, hold: &Arc<Hold>) -> Result<(), String> {
+        let Some(shortest) = self.of.get(&hold.owner).map(|held| held.shortest) else {
             return Ok(());
         };
-        let is_short = |asked_at| hold.deadline() < deadline(asked_at, lease.shortest);
-        if lease.asked_at.is_some_and(is_short) {
+        let asked = self.lease_of(hold).and_then(|lease| lease.asked);
+        // A reader has a stay of at least its time.
+        let is_short = |(at, ttl): (Moment, Ttl)| hold.deadline() < deadline(at, ttl.min(shortest));
+        if asked.is_some_and(is_short) && hold.loss().is_none() {
             let who = hold.owner.id();
             return Err(format!("L1: {who} was renewed by hand, and ends before"));
         }
         Ok(())
+    }
+}
+
+impl Held {
+    fn has(&mut self, hold: &Arc<Hold>) -> Option<&mut Lease> {
+        let mut leases = self.leases.iter_mut();
+        leases.find(|lease| Arc::ptr_eq(&lease.hold, hold))
+    }
+
+    /// Other clients wait, or do not, as of now.
+    fn is_wanted(&mut self, is_wanted: bool, now: Moment) {
+        if !is_wanted || self.wanted_since.is_none() {
+            (self.wanted_since, self.handed_on) = (is_wanted.then_some(now), 0);
+        }
     }
 }

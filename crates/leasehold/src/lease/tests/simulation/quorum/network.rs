@@ -137,7 +137,7 @@ impl QuorumSimulation {
         for wake in outcome.wakes {
             notices.push((wake.owner.client(), Notice::Granted { key: key(), wake }));
         }
-        if let Some(owner) = outcome.wanted {
+        for owner in outcome.wanted {
             notices.push((owner.client(), Notice::Wanted { key: key(), owner }));
         }
         if let Some(owner) = outcome.first {

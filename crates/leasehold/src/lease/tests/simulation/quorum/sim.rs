@@ -296,7 +296,7 @@ impl QuorumSimulation {
             return;
         }
         it.tick(now);
-        let said = it.moves(user, &mut self.rng);
+        let said = it.moves(user, &mut self.rng, None);
         self.tell(|| format!("{client}.{user} {said}"));
         self.plan_after(client, user);
         self.afterwards(client);

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use leasehold_core::{Holder, LockName, Owner, Step, Wake, World};
+use leasehold_core::{Holder, LockName, Mode, Owner, Step, Wake, World};
 
-use super::super::client::Client;
+use super::super::client::{Client, Stays};
 use super::super::left_in;
 use super::super::user::{Stage, User};
 use super::{SECOND, Simulation, What};
@@ -22,7 +22,7 @@ const TOLD: u64 = 2 * SECOND;
 impl Simulation {
     pub(super) fn check(&mut self) -> Result<(), String> {
         let world = self.server.look(self.at).clone();
-        let mut in_use = HashMap::new();
+        let mut in_use: HashMap<_, Vec<_>> = HashMap::new();
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
             client.tick(self.at);
@@ -59,13 +59,13 @@ impl Simulation {
         self.server.broken.contains(&hold.owner) || failed_over && cannot_know
     }
 
-    /// Checks that the server has granted a lease on which its user relies, and that no other user relies on this lock. Fences rise.
+    /// Checks that the server has granted a lease on which its user relies, and that others who rely on this lock admit it. Fences rise.
     fn check_lease(
         &mut self,
         world: &World,
         at: usize,
         hold: &Arc<Hold>,
-        in_use: &mut HashMap<LockName, Owner>,
+        in_use: &mut HashMap<LockName, Vec<Arc<Hold>>>,
     ) -> Result<(), String> {
         let who = hold.owner.id();
         let Some(holder) = holder(world, &hold.name, &hold.owner) else {
@@ -78,45 +78,77 @@ impl Simulation {
         if is_confirmed && ends_at > self.server.expiry(holder) {
             return Err(format!("L1: {who} ends after its lock"));
         }
-        if let Some(other) = in_use.insert(hold.name.clone(), hold.owner.clone()) {
-            return Err(format!("L1: {who} and {} rely on one lock", other.id()));
+        let others = in_use.entry(hold.name.clone()).or_default();
+        if let Some(other) = others.iter().find(|other| !are_beside(hold, other)) {
+            let other = other.owner.id();
+            return Err(format!("L1: {who} and {other} rely on one lock"));
         }
-        let last = self.last_lease.insert(hold.name.clone(), hold.clone());
-        match last {
-            Some(last) if !Arc::ptr_eq(&last, hold) && hold.fence <= last.fence => {
-                Err(format!("fence {} after {}", hold.fence, last.fence))
-            }
-            _ => Ok(()),
+        others.push(hold.clone());
+        let slots = others.iter().filter_map(|hold| slots(hold.mode)).max();
+        if slots.is_some_and(|slots| others.len() > slots.into()) {
+            return Err(format!("C1: {who} is one too many"));
         }
+        if hold.slot > self::slots(hold.mode) {
+            return Err(format!("C9: {who} has a slot that is not there"));
+        }
+        let seen = self.seen.entry(hold.name.clone()).or_default();
+        if seen.iter().any(|other| Arc::ptr_eq(other, hold)) {
+            return Ok(());
+        }
+        if let Some(before) = seen.iter().find(|before| !is_above(hold, before)) {
+            return Err(format!("fence {} after {}", hold.fence, before.fence));
+        }
+        seen.push(hold.clone());
+        Ok(())
     }
 
     /// Checks a lease that has just begun with a wake: the server that sent the wake keeps the lock for at least as long (W4).
     pub(super) fn check_grant(&mut self, at: usize, wake: &Wake) {
         let (client, owner) = (&self.clients[at], &wake.owner);
-        let mut holds = client.users.iter().filter_map(User::hold);
+        let holds = client.users.iter().filter_map(User::hold);
         let now = client.clock.now();
         let is_of_it = |hold: &Hold| hold.owner == *owner && wake.fence == Some(hold.grant);
-        let begun = holds.find(|hold| is_of_it(hold) && hold.since == now);
-        let Some(hold) = begun.filter(|_| !self.server.broken.contains(owner)) else {
+        let begun = holds.filter(|hold| is_of_it(hold) && hold.since == now);
+        let begun: Vec<_> = begun
+            .map(|hold| {
+                (
+                    hold.name.clone(),
+                    client.pace.at(hold.valid_until()),
+                    hold.slot,
+                )
+            })
+            .collect();
+        if self.server.broken.contains(owner) {
             return;
-        };
-        let (ends_at, name) = (client.pace.at(hold.valid_until()), hold.name.clone());
-        let holder = holder(self.server.look(self.at), &name, owner).cloned();
-        if holder.is_none_or(|holder| ends_at > self.server.expiry(&holder)) {
-            let fault = format!("W4: the grant of {} counts for too long", owner.id());
-            self.clients[at].fault = Some(fault);
+        }
+        for (name, ends_at, slot) in begun {
+            let holder = holder(self.server.look(self.at), &name, owner).cloned();
+            let is_right = holder.is_some_and(|holder| {
+                ends_at <= self.server.expiry(&holder) && slot == holder.slot
+            });
+            if !is_right {
+                let fault = format!("W4: the grant of {} counts for too long", owner.id());
+                self.clients[at].fault = Some(fault);
+            }
         }
     }
 
     /// Checks that a lock stays taken if its release said so (U3). Excused are broken locks, late requests, and all locks after a failover.
     fn check_kept(&self, world: &World, at: usize) -> Result<(), String> {
         let client = &self.clients[at];
-        for (name, owner, until) in &client.stays {
+        for Stays {
+            name,
+            owner,
+            until,
+            stay,
+        } in &client.stays
+        {
             let is_over = client.pace.at(*until) <= self.at;
             let server = &self.server;
             let excused = self.failed_over_at.is_some()
                 || server.broken.contains(owner)
-                || server.overtaken.contains(owner);
+                || server.overtaken.contains(owner)
+                || stay.is_some() && !server.kept.contains(owner);
             if !is_over && !excused && holder(world, name, owner).is_none() {
                 return Err(format!("U3: {} does not stay taken", owner.id()));
             }
@@ -140,11 +172,11 @@ impl Simulation {
         Ok(())
     }
 
-    /// Checks that no lock is without a user while a client waits for it (Q2). A client that hears no hint polls.
+    /// Checks that a lock gets one more user if any of its waiters could use it (Q2). A client that hears no hint polls.
     fn check_served(&mut self, world: &World) -> Result<(), String> {
         for at in 0..self.names.len() {
             let name = &self.names[at];
-            if self.at < self.calm_at || !self.is_waited_for(name) || self.is_used(world, name) {
+            if self.at < self.calm_at || !self.is_of_use(world, name) {
                 self.unserved_since[at] = None;
                 continue;
             }
@@ -156,48 +188,77 @@ impl Simulation {
         Ok(())
     }
 
-    /// True if a client waits for this lock that could be served by now.
-    fn is_waited_for(&self, name: &LockName) -> bool {
-        let mut clients = self.clients.iter().zip(&self.links);
-        clients.any(|(client, link)| {
-            let since = link.connected_at.max(link.told_at).max(client.paused_until) + TOLD;
-            let waits = |user: &User| {
-                let asks = matches!(
-                    &user.stage,
-                    Stage::Asks {
-                        waits: true,
-                        leaves: false,
-                        ..
-                    }
-                );
-                asks && user.name == *name
-            };
-            let is_able = !client.is_dead && link.connected && since <= self.at;
-            is_able && client.users.iter().any(waits)
+    /// True if somebody waits for this lock, and each of the waiters would be admitted now. The first of them has to be served then,
+    /// whoever that is.
+    fn is_of_use(&self, world: &World, name: &LockName) -> bool {
+        let waits: Vec<_> = self.waiting(name).collect();
+        if waits.is_empty() {
+            return false;
+        }
+        let Some(uses) = self.uses(world, name) else {
+            return false;
+        };
+        waits.into_iter().all(|mode| match mode {
+            Mode::Exclusive => uses.is_empty(),
+            Mode::Shared => uses.iter().all(|used| *used == Mode::Shared),
+            Mode::Slot(of) => {
+                uses.len() < of.get().into() && uses.iter().all(|used| slots(*used).is_some())
+            }
         })
     }
 
-    /// True if a user relies on this lock, or if it is taken on purpose or by a client that cannot be told.
-    fn is_used(&self, world: &World, name: &LockName) -> bool {
-        let relies = |user: &User| {
-            let hold = user.hold().filter(|hold| hold.name == *name);
-            hold.is_some_and(|hold| hold.loss().is_none())
-        };
-        let mut users = self.clients.iter().flat_map(|client| &client.users);
-        let holders = world.get(name).into_iter().flat_map(|lock| &lock.holders);
-        let is_taken = |holder: &Holder| {
-            let of = |client: &Client| client.id == holder.owner.client();
+    /// The modes of those who wait for this lock and could be served by now.
+    fn waiting(&self, name: &LockName) -> impl Iterator<Item = Mode> {
+        let clients = self.clients.iter().zip(&self.links);
+        let able = clients.filter(|(client, link)| {
+            let since = link.connected_at.max(link.told_at).max(client.paused_until) + TOLD;
+            !client.is_dead && link.connected && since <= self.at
+        });
+        able.flat_map(|(client, _)| &client.users)
+            .filter_map(move |user| match &user.stage {
+                Stage::Asks {
+                    waits: true,
+                    leaves: false,
+                    mode,
+                    ..
+                } if user.name == *name => Some(*mode),
+                _ => None,
+            })
+    }
+
+    /// The modes of those who rely on this lock, or have taken it on purpose, or cannot be told. `None` if one that cannot be told, or has
+    /// gone, is in the line.
+    fn uses(&self, world: &World, name: &LockName) -> Option<Vec<Mode>> {
+        let users = self.clients.iter().flat_map(|client| &client.users);
+        let in_use = users.filter_map(User::hold);
+        let in_use: Vec<_> = in_use
+            .filter(|hold| hold.name == *name && hold.loss().is_none())
+            .collect();
+        let is_out = |owner: &Owner| {
+            let of = |client: &Client| client.id == owner.client();
             let is_away = |at: usize| {
                 let client = &self.clients[at];
                 client.is_dead
                     || client.paused_until > self.at
                     || !self.links[at].connected
-                    || client.is_left_with(&holder.owner)
+                    || client.is_left_with(owner)
             };
-            let is_stale = self.stale.contains(&holder.owner);
-            holder.kept || is_stale || self.clients.iter().position(of).is_none_or(is_away)
+            let at = self.clients.iter().position(of);
+            self.stale.contains(owner) || at.is_none_or(is_away)
         };
-        users.any(relies) || holders.into_iter().any(is_taken)
+        let mut uses: Vec<_> = in_use.iter().map(|hold| hold.mode).collect();
+        if let Some(lock) = world.get(name) {
+            let taken = lock.holders.iter().filter(|holder| {
+                let is_used = in_use.iter().any(|hold| hold.owner == holder.owner);
+                !is_used && (holder.kept || is_out(&holder.owner))
+            });
+            uses.extend(taken.map(|holder| holder.mode));
+            let mut queue = lock.queue.iter();
+            if self.rare.kinds.is_some() && queue.any(|waiter| is_out(&waiter.owner)) {
+                return None;
+            }
+        }
+        Some(uses)
     }
 
     /// Checks that a client knows every owner that the server keeps for it, or that a message about it is on its way (E1). A late
@@ -272,6 +333,32 @@ impl Client {
             _ => user.hold().is_some_and(has),
         };
         self.detached.contains(owner) || self.users.iter().any(in_hand)
+    }
+}
+
+/// Whether two may rely on one lock at a time.
+fn are_beside(one: &Hold, other: &Hold) -> bool {
+    match (one.mode, other.mode) {
+        (Mode::Shared, Mode::Shared) => one.fence == other.fence,
+        (Mode::Slot(_), Mode::Slot(_)) => one.slot != other.slot,
+        _ => false,
+    }
+}
+
+/// Whether the fence of a lease is right after one that began before.
+fn is_above(hold: &Hold, before: &Hold) -> bool {
+    match (hold.mode, before.mode) {
+        (Mode::Shared, Mode::Shared) => hold.fence >= before.fence,
+        // Those of different slots say nothing about each other.
+        (Mode::Slot(_), Mode::Slot(_)) if hold.slot != before.slot => true,
+        _ => hold.fence > before.fence,
+    }
+}
+
+fn slots(mode: Mode) -> Option<u16> {
+    match mode {
+        Mode::Slot(slots) => Some(slots.get()),
+        Mode::Exclusive | Mode::Shared => None,
     }
 }
 

@@ -30,7 +30,7 @@ impl Simulation {
                     self.rng.bool(),
                 );
                 self.server.step_wall(by, back);
-                self.last_lease.clear();
+                self.seen.clear();
                 self.tell(|| format!("the time of day is set by {by:?}, back: {back}"));
             }
             6 => {
@@ -78,7 +78,7 @@ impl Simulation {
         self.server.fail_over(offset);
         self.tell(|| format!("a replica takes over, lineage {}", before + 1));
         self.failed_over_at = Some(self.at);
-        self.last_lease.clear();
+        self.seen.clear();
         let state = self.server.look(self.at).clone();
         for name in state.names() {
             let Some(lock) = state.get(name) else {
