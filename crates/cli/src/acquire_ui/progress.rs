@@ -220,7 +220,7 @@ mod tests {
         assert!(progress.tick(at(37)).unwrap().contains("held 3m42s by deploy@web-3 (pid 4121: migrate.sh), fence 105; no answer from the store for 30s"));
         assert_eq!(
             progress
-                .got(Duration::from_millis(41_240), Fence::new(169))
+                .got(Duration::from_millis(41_240), Some(Fence::new(169)))
                 .unwrap(),
             "leasehold: got \"db-migrate\" after 41.2s, fence 169\n"
         );
@@ -231,7 +231,7 @@ mod tests {
         let mut progress = Progress::new(ProgressStyle::Live, "x", Some(at(300)));
         assert_eq!(progress.see(seen(holder(41), 0, 0)), None);
         assert_eq!(
-            (progress.got(at(0), Fence::new(1)), progress.end()),
+            (progress.got(at(0), Some(Fence::new(1))), progress.end()),
             (None, "")
         );
         let line = progress.tick(at(1)).unwrap();
@@ -246,7 +246,7 @@ mod tests {
         assert!(progress.tick(at(2)).is_some());
         assert!(
             progress
-                .got(at(3), Fence::new(1))
+                .got(at(3), Some(Fence::new(1)))
                 .unwrap()
                 .starts_with("\r\x1b[2Kleasehold: got")
         );
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(
             (
                 progress.tick(at(60)),
-                progress.got(at(61), Fence::new(1)),
+                progress.got(at(61), Some(Fence::new(1))),
                 progress.end()
             ),
             (None, None, "")
