@@ -228,19 +228,19 @@ pub(crate) async fn for_lock(
     terminal: Option<&Terminal>,
     known: &mut WaitFacts,
 ) -> Result<Lease, Exit> {
-    let lock = (client.mutex(request.name), fence_of_lease as fn(&_) -> _);
+    let fence: FenceOf<_> = |lease| Some(lease.fence());
+    let lock = (client.mutex(request.name), fence);
     for_kind(client, request, lock, signals, terminal, known).await
 }
 
-fn fence_of_lease(lease: &Lease) -> Option<Fence> {
-    Some(lease.fence())
-}
+/// Tells the fence of a lease of this kind.
+pub(crate) type FenceOf<K> = fn(&Lease<K>) -> Option<Fence>;
 
-/// Waits for a lock of any kind, with the function that tells the fence of its lease.
+/// Waits for a lock of any kind.
 pub(crate) async fn for_kind<K: Kind>(
     client: &Client,
     request: LockRequest<'_>,
-    (lock, fence): (Lock<K>, fn(&Lease<K>) -> Option<Fence>),
+    (lock, fence): (Lock<K>, FenceOf<K>),
     signals: &mut Signals,
     terminal: Option<&Terminal>,
     known: &mut WaitFacts,

@@ -27,7 +27,7 @@ use self::once::Occasion;
 use self::report::{Report, ReportFile};
 use self::stop::{Policy, StopReason, Verdict};
 use self::supervise::Supervisor;
-use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts, interrupted};
+use crate::acquire_ui::{self, FenceOf, LockRequest, RetryHint, WaitArgs, WaitFacts, interrupted};
 use crate::exit::{
     BUSY, CONFIG, DONE, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit,
 };
@@ -302,13 +302,14 @@ impl LockedRun<'_> {
             },
         };
         if args.shared {
-            let reader = (client.rw_lock(name).read(), ReadLease::fence as fn(&_) -> _);
+            let fence: FenceOf<_> = ReadLease::fence;
+            let reader = (client.rw_lock(name).read(), fence);
             let lease =
                 acquire_ui::for_kind(client, wanted, reader, signals, terminal, known).await;
             return lease.map(LockGuard::Reader);
         }
         if let Some(slots) = args.slots {
-            let fence: fn(&Permit) -> _ = |permit| Some(permit.slot().fence);
+            let fence: FenceOf<_> = |permit: &Permit| Some(permit.slot().fence);
             let slot = (client.semaphore(name, slots), fence);
             let lease = acquire_ui::for_kind(client, wanted, slot, signals, terminal, known).await;
             return lease.map(|permit| LockGuard::Permit { permit, slots });
