@@ -1,5 +1,7 @@
 //! Read/write locks and semaphores.
 
+#![allow(clippy::disallowed_methods, reason = "the rule is for the library")]
+
 use std::time::Duration;
 
 use futures_util::future::join_all;

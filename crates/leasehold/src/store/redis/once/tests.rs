@@ -217,7 +217,6 @@ fn changed(event: &Event, now: Now, grant: u64) -> LockState {
     let mut lock = LockState::default();
     match *event {
         Event::Hold(number, ttl, _) => lock.holders.push(Holder {
-            slot: None,
             owner: owner(number),
             mode: Mode::Exclusive,
             fences: Fences {

@@ -16,7 +16,6 @@ fn contended_lock_uses_long_form_until_others_are_gone() {
     let known = extend(Some(Fence::new(7)));
     let held = |queued| {
         Reply::Held(Held {
-            slot: None,
             fence: None,
             slot: None,
             block: Block::ONE,

@@ -25,7 +25,6 @@ struct Scene {
 
 fn held(queued: u32) -> Reply {
     Reply::Held(Held {
-        slot: None,
         fence: Some(Fence::new(1)),
         slot: None,
         block: Block::ONE,

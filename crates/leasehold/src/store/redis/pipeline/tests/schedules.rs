@@ -173,7 +173,6 @@ impl Scene {
 
 fn reply(step_number: u64) -> Reply {
     Reply::Held(Held {
-        slot: None,
         fence: Some(Fence::new(step_number)),
         slot: None,
         block: Block::ONE,

@@ -75,7 +75,6 @@ fn client(redis: &mut Redis) -> Option<u64> {
 
 fn held(fence: u64) -> Reply {
     Reply::Held(Held {
-        slot: None,
         fence: Some(Fence::new(fence)),
         slot: None,
         block: Block::ONE,

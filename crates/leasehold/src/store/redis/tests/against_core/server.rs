@@ -301,7 +301,6 @@ impl Redis {
                 Some((owner, fences, has_waiters)) => {
                     is_marked = has_waiters;
                     state.holders.push(Holder {
-                        slot: None,
                         owner,
                         mode: Mode::Exclusive,
                         fences,
