@@ -488,6 +488,8 @@ impl<'a> Turn<'a> {
     }
 
     fn give_back(&mut self, owner: &Owner, fence: Fence) -> Reply {
+        // A vote is exclusive, so what this grants beside it is none.
+        self.advance(None);
         self.free(|holder| holder.is(owner, Some(fence)))
     }
 
