@@ -71,7 +71,12 @@ impl Leases {
             Event::Answered(To::Renewal(owner, _), Ok(Reply::Held(answer))) => {
                 if let Some(held) = self.of.get_mut(owner) {
                     held.is_owed = held.sent < held.ttl;
-                    held.is_wanted(answer.queued > 0, now);
+                    // In doubt, the client may not believe it.
+                    let last = held.leases.last();
+                    let is_sure = last.is_some_and(|lease| lease.hold.doubted().is_none());
+                    if answer.queued == 0 || is_sure {
+                        held.is_wanted(answer.queued > 0, now);
+                    }
                 }
             }
             Event::Noticed(Notice::Wanted { owner, .. }) => {
