@@ -362,9 +362,9 @@ impl Machine {
     }
 
     /// A request for a slot beside a line was answered. A slot goes to the first of the line.
-    fn probed(&mut self, owner: &Owner, mut request: SentRequest, answer: Answer) {
+    fn probed(&mut self, owner: &Owner, mut request: SentRequest, answer: &Answer) {
         self.probes -= 1;
-        if let Ok(Reply::Held(held)) = &answer {
+        if let Ok(Reply::Held(held)) = answer {
             let until = deadline(request.sent, request.ttl);
             if let Some(fences) = fences_of(held)
                 && until > self.now
@@ -473,7 +473,7 @@ impl Machine {
             Ok(_) | Err(_) => {}
         }
         if entry.waiting.is_empty() && matches!(entry.state, OwnerState::Asking(_)) {
-            return self.probed(owner, request, answer);
+            return self.probed(owner, request, &answer);
         }
         let OwnerState::Asking(asking) = &mut entry.state else {
             // A wake was faster, or no caller wants the lock any more. This request may have taken or queued the owner again.
