@@ -6,7 +6,7 @@
 //! leave at any point.
 //!
 //! Half of the histories also have [rare choices](rare): a client hears no hints, stands still before it sends a renewal, or gets
-//! answers late, also those of an earlier connection. In every other history, users ask for readers, writers and slots under one name.
+//! answers late, also those of an earlier connection. In every third history, users ask for readers, writers and slots under one name.
 //!
 //! # Checked in every history
 //!
@@ -135,13 +135,13 @@ fn each_history(count: u64, outcome: impl Fn(u64, bool) -> Outcome + Sync) {
     }
 }
 
-/// The choices of the history of this seed. Every other one is of mutexes alone.
+/// The choices of the history of this seed. Every third one has all kinds.
 fn choices(seed: u64) -> Rare {
     let rare = Rare::of(seed);
-    if seed.is_multiple_of(2) {
-        rare
-    } else {
+    if seed.is_multiple_of(3) {
         rare.with_kinds(seed)
+    } else {
+        rare
     }
 }
 
@@ -177,8 +177,8 @@ fn histories_that_had_a_fault_have_none() {
             assert_eq!(fault, Ok(()), "LEASEHOLD_SEED={seed}");
         }
     }
-    for seed in [1_593, 2_005, 3_243, 3_247, 16_473, 74_363, 93_515, 122_687] {
-        let fault = Simulation::new(seed, choices(seed), false).run();
+    for seed in [99, 1_935, 2_513, 3_243, 13_031, 194_595] {
+        let fault = Simulation::new(seed, Rare::of(seed).with_kinds(seed), false).run();
         assert_eq!(fault, Ok(()), "LEASEHOLD_SEED={seed}");
     }
 }

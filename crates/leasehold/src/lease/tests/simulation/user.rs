@@ -110,12 +110,12 @@ impl Kinds {
     pub(super) fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed.rotate_left(16));
         let slots = |number| Mode::Slot(Slots::new(number).unwrap());
-        let (one, two, three) = (slots(1), slots(2), slots(3));
+        let (one, two, three, eight) = (slots(1), slots(2), slots(3), slots(8));
         let (alone, shared) = (Mode::Exclusive, Mode::Shared);
         let modes = match rng.u32(0..6) {
             0 => vec![shared],
             1 | 2 => vec![alone, shared, shared, shared],
-            3 => vec![three],
+            3 => vec![eight, eight, eight, eight, alone],
             4 => vec![one, two, three, three],
             _ => vec![alone, shared, shared, two, three],
         };
@@ -149,7 +149,11 @@ pub(super) fn request(rng: &mut Rng, name: &LockName, mode: Mode) -> AcquireRequ
     AcquireRequest {
         name: name.clone(),
         terms: Terms {
-            ttl: ttl(ttls[rng.usize(0..ttls.len())]),
+            // Slots are asked for together by those with equal terms.
+            ttl: match (mode, rng.usize(0..ttls.len())) {
+                (Mode::Slot(_), 1..) => ttl(ttls[1]),
+                (_, at) => ttl(ttls[at]),
+            },
             note: Label::new("note", "").unwrap(),
             mode,
         },

@@ -128,14 +128,23 @@ async fn slots_are_handed_on_16_times_while_another_client_waits() {
 #[tokio::test(start_paused = true)]
 async fn slots_whose_answers_are_lost_are_given_back() {
     let scene = Scene::begin();
-    let mut number = 0;
+    let (mut number, mut lost) = (0, 0);
     scene.plan(move |step| match step {
         Step::Acquire { wait: None, .. } => {
-            number += 1;
-            if number % 2 == 0 {
+            lost += 1;
+            if lost % 2 == 0 {
                 Fate::LoseReply
             } else {
                 Fate::Vanish
+            }
+        }
+        Step::Acquire { .. } => {
+            number += 1;
+            // The others come before the first is answered.
+            if number == 1 {
+                Fate::CarryOutAfter(MS)
+            } else {
+                Fate::Pass
             }
         }
         _ => Fate::Pass,
@@ -144,6 +153,8 @@ async fn slots_whose_answers_are_lost_are_given_back() {
     let permits = all(queue(&scene.seats(8), 8).await).await;
     assert_eq!(numbers(&permits), (1..=8).collect());
     assert!(scene.since(asked) < SECOND, "{:?}", scene.since(asked));
+    let once = |sent: &&Sent| matches!(&sent.step, Step::Acquire { wait: None, .. });
+    assert!(scene.sent("acquire").iter().filter(once).count() > 5);
     drop(permits);
     sleep(TTL * 2).await;
     assert!(scene.is_free().await);

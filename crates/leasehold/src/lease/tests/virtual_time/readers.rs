@@ -276,6 +276,8 @@ async fn doubt_ends_with_the_next_renewal_and_nobody_joins_until_then() {
     let next = queue(&scene.reader(), 1).await.pop().unwrap();
     assert!(!next.is_finished());
     scene.all_goes_well();
+    sleep(SECOND).await;
+    assert!(next.is_finished());
     let next = next.await.unwrap();
     assert!(!first.is_doubtful() && !own.is_doubtful() && !next.is_doubtful());
     assert_eq!(next.fence(), first.fence());
@@ -397,6 +399,25 @@ async fn a_reader_that_comes_late_frees_nothing() {
     other.release_after(SECOND * 10).await.unwrap();
     cause(short.release().await.unwrap_err());
     assert!(!scene.is_free().await);
+    sleep(SECOND * 10 + MS).await;
+    assert!(scene.is_free().await);
+}
+
+/// A stay that another reader wants kept is not idle: nobody may have it.
+#[tokio::test(start_paused = true)]
+async fn a_stay_that_is_to_be_kept_does_not_linger() {
+    let scene = Scene::begin();
+    let kept = scene
+        .reader()
+        .at_least(SECOND * 10)
+        .acquire()
+        .await
+        .unwrap();
+    let lingers = scene.reader().linger(TTL).acquire().await.unwrap();
+    kept.release().await.unwrap();
+    lingers.release().await.unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!(scene.requests()[2], 1);
     sleep(SECOND * 10 + MS).await;
     assert!(scene.is_free().await);
 }

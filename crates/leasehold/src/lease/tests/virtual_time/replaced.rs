@@ -2,7 +2,7 @@
 
 use leasehold_core::Ttl;
 
-use super::handing_on::made_before;
+use super::handing_on::{made_before, queue};
 use super::*;
 use crate::error::Replaced;
 use crate::store::{Notice, Scope};
@@ -126,6 +126,25 @@ async fn lease_granted_last_by_old_server_is_confirmed_at_once() {
     let (lease, _) = scene.lease().await;
     assert!(!lease.is_doubtful());
     sleep(SECOND).await;
+    assert_eq!(scene.sent("extend").len(), 1);
+}
+
+/// Of the readers that wait for a grant of the old server, the first has it in doubt, and the others wait for the word of the new one.
+#[tokio::test(start_paused = true)]
+async fn readers_granted_last_by_old_server_are_confirmed_first() {
+    let scene = Scene::begin();
+    scene.plan(|_| Fate::AnswerAfter(SECOND));
+    let reader = scene.client.rw_lock("m").read().ttl(TTL);
+    let mut readers = queue(&reader, 2).await;
+    sleep(SECOND / 2).await;
+    replace(&scene);
+    let first = readers.remove(0).await.unwrap();
+    assert!(first.is_doubtful(), "the old server granted it");
+    let next = readers.remove(0);
+    assert!(!next.is_finished());
+    sleep(SECOND + 5 * MS).await;
+    assert!(next.is_finished() && !first.is_doubtful());
+    assert!(!next.await.unwrap().is_doubtful());
     assert_eq!(scene.sent("extend").len(), 1);
 }
 

@@ -52,9 +52,9 @@ struct Lease {
 impl Leases {
     /// A user is about to ask for a renewal.
     pub(super) fn asks(&mut self, hold: &Arc<Hold>, ttl: Ttl, now: Moment) {
-        if let Some(held) = self.of.get_mut(&hold.owner) {
-            held.ttl = if hold.stay.is_some() {
-                held.ttl.max(ttl)
+        if let Some(kept) = self.of.get_mut(&hold.owner) {
+            kept.ttl = if hold.stay.is_some() {
+                kept.ttl.max(ttl)
             } else {
                 ttl
             };
@@ -69,22 +69,27 @@ impl Leases {
     pub(super) fn before(&mut self, event: &Event, now: Moment) {
         match event {
             Event::Answered(To::Renewal(owner, _), Ok(Reply::Held(answer))) => {
-                if let Some(held) = self.of.get_mut(owner) {
-                    held.is_owed = held.sent < held.ttl;
-                    held.is_wanted(answer.queued > 0, now);
+                if let Some(kept) = self.of.get_mut(owner) {
+                    kept.is_owed = kept.sent < kept.ttl;
+                    // In doubt, the client may not believe it.
+                    let last = kept.leases.last();
+                    let is_sure = last.is_some_and(|lease| lease.hold.doubted().is_none());
+                    if answer.queued == 0 || is_sure {
+                        kept.is_wanted(answer.queued > 0, now);
+                    }
                 }
             }
             Event::Noticed(Notice::Wanted { owner, .. }) => {
                 // The server tells one owner of each client: it means all slots of the name.
-                let slots = self.of.get(owner).and_then(|held| held.leases.last());
+                let slots = self.of.get(owner).and_then(|kept| kept.leases.last());
                 let slots = slots.filter(|lease| lease.hold.slot.is_some());
                 let name = slots.map(|lease| lease.hold.name.clone());
-                for (of, held) in &mut self.of {
+                for (of, kept) in &mut self.of {
                     let is_meant = |lease: &Lease| {
                         lease.hold.slot.is_some() && Some(&lease.hold.name) == name.as_ref()
                     };
-                    if of == owner || held.leases.iter().any(is_meant) {
-                        held.is_wanted(true, now);
+                    if of == owner || kept.leases.iter().any(is_meant) {
+                        kept.is_wanted(true, now);
                     }
                 }
             }
@@ -100,10 +105,10 @@ impl Leases {
         for effect in effects {
             match effect {
                 Effect::Grant(_, hold) => {
-                    let held = self.held(hold);
-                    held.handed_on += u32::from(held.wanted_since.is_some());
-                    let since = held.wanted_since.filter(|since| {
-                        held.handed_on > HAND_OVERS || since.after(HAND_OVER_FOR) <= now
+                    let kept = self.held(hold);
+                    kept.handed_on += u32::from(kept.wanted_since.is_some());
+                    let since = kept.wanted_since.filter(|since| {
+                        kept.handed_on > HAND_OVERS || since.after(HAND_OVER_FOR) <= now
                     });
                     if since.is_some() {
                         let who = hold.owner.id();
@@ -131,7 +136,7 @@ impl Leases {
 
     /// What the owner of a lease holds, with that lease.
     fn held(&mut self, hold: &Arc<Hold>) -> &mut Held {
-        let held = self.of.entry(hold.owner.clone()).or_insert_with(|| Held {
+        let kept = self.of.entry(hold.owner.clone()).or_insert_with(|| Held {
             leases: Vec::new(),
             is_owed: false,
             ttl: hold.ttl,
@@ -140,16 +145,16 @@ impl Leases {
             wanted_since: None,
             handed_on: 0,
         });
-        if held.has(hold).is_none() {
+        if kept.has(hold).is_none() {
             if hold.stay.is_none() {
-                held.leases.clear();
-                held.is_owed = hold.lasts < hold.ttl || hold.fence != hold.grant;
-                held.ttl = hold.ttl;
+                kept.leases.clear();
+                kept.is_owed = hold.lasts < hold.ttl || hold.fence != hold.grant;
+                kept.ttl = hold.ttl;
             } else {
-                held.ttl = held.ttl.max(hold.ttl);
+                kept.ttl = kept.ttl.max(hold.ttl);
             }
-            held.shortest = held.shortest.min(hold.ttl);
-            held.leases.push(Lease {
+            kept.shortest = kept.shortest.min(hold.ttl);
+            kept.leases.push(Lease {
                 hold: hold.clone(),
                 is_ended: false,
                 was_lost: false,
@@ -157,7 +162,7 @@ impl Leases {
                 own_end: hold.since.after(hold.ttl.get()),
             });
         }
-        held
+        kept
     }
 
     fn lease_of(&mut self, hold: &Arc<Hold>) -> Option<&mut Lease> {
@@ -166,9 +171,9 @@ impl Leases {
 
     /// A renewal is about to be sent.
     fn is_renewed(&mut self, owner: &Owner, ttl: Ttl, why: RenewalCause) -> Option<String> {
-        let (who, held) = (owner.id(), self.of.get_mut(owner)?);
-        (held.sent, held.shortest) = (ttl, held.shortest.min(ttl));
-        let mut leases = held.leases.iter().map(|lease| &lease.hold);
+        let (who, kept) = (owner.id(), self.of.get_mut(owner)?);
+        (kept.sent, kept.shortest) = (ttl, kept.shortest.min(ttl));
+        let mut leases = kept.leases.iter().map(|lease| &lease.hold);
         // A stay goes on while it is idle, and its readers do not.
         let is_past = |hold: &Arc<Hold>| hold.is_past() && (hold.stay.is_none() || !hold.is_over());
         if leases.clone().all(is_past) {
@@ -182,7 +187,7 @@ impl Leases {
         if hold.max_until.is_some_and(|max| hold.deadline() >= max) {
             return Some(format!("RN2: {who} is renewed beyond its max_hold"));
         }
-        let renews_itself = hold.auto_renew || held.is_owed;
+        let renews_itself = hold.auto_renew || kept.is_owed;
         (!renews_itself).then(|| format!("RN2: {who} renews itself, against its terms"))
     }
 
@@ -219,7 +224,7 @@ impl Leases {
 
     /// Checks that a lease lasts as long as its user was told. A late request may shorten it to its own TTL (RN4).
     pub(super) fn check_renewed(&mut self, hold: &Arc<Hold>) -> Result<(), String> {
-        let Some(shortest) = self.of.get(&hold.owner).map(|held| held.shortest) else {
+        let Some(shortest) = self.of.get(&hold.owner).map(|kept| kept.shortest) else {
             return Ok(());
         };
         let asked = self.lease_of(hold).and_then(|lease| lease.asked);

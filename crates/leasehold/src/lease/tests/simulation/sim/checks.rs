@@ -246,19 +246,19 @@ impl Simulation {
             let at = self.clients.iter().position(of);
             self.stale.contains(owner) || at.is_none_or(is_away)
         };
-        let mut uses: Vec<_> = in_use.iter().map(|hold| hold.mode).collect();
+        let mut modes: Vec<_> = in_use.iter().map(|hold| hold.mode).collect();
         if let Some(lock) = world.get(name) {
             let taken = lock.holders.iter().filter(|holder| {
                 let is_used = in_use.iter().any(|hold| hold.owner == holder.owner);
                 !is_used && (holder.kept || is_out(&holder.owner))
             });
-            uses.extend(taken.map(|holder| holder.mode));
+            modes.extend(taken.map(|holder| holder.mode));
             let mut queue = lock.queue.iter();
             if self.rare.kinds.is_some() && queue.any(|waiter| is_out(&waiter.owner)) {
                 return None;
             }
         }
-        Some(uses)
+        Some(modes)
     }
 
     /// Checks that a client knows every owner that the server keeps for it, or that a message about it is on its way (E1). A late
