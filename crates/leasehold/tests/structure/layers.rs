@@ -22,7 +22,7 @@ const LAYERS: [&[&str]; 8] = [
     &["telemetry"],
     &["doctor", "error"],
     &[
-        "access", "backoff", "clock", "fold", "foreign", "runtime", "sync", "tls",
+        "access", "backoff", "clock", "fold", "foreign", "kind", "runtime", "sync", "tls",
     ],
 ];
 
