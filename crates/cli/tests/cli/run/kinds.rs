@@ -36,7 +36,7 @@ fn readers_run_beside_each_other_and_a_writer_alone(store: &Store) {
     }
     let shown = store.verb("inspect", "x").is(0, &[]);
     assert!(
-        shown.stdout.contains("x is held by 2 readers\n"),
+        shown.stdout.contains("\"x\" is held by 2 readers\n"),
         "{shown:?}"
     );
     let shown = json(&store.verb("inspect", "--json x").is(0, &[]).stdout);
@@ -69,7 +69,7 @@ fn as_many_run_as_there_are_slots(store: &Store) {
     assert_eq!(said(store, "one"), "slot/2 1  slot-fence \n");
     assert_eq!(said(store, "two"), "slot/2 2  slot-fence \n");
     let shown = store.verb("inspect", "x").is(0, &[]);
-    for part in ["x is held by 2 of 2 slots\n", "slot 1: ", "slot 2: "] {
+    for part in ["\"x\" is held by 2 of 2 slots\n", "slot 1: ", "slot 2: "] {
         assert!(shown.stdout.contains(part), "{part}: {shown:?}");
     }
     let busy = ["\"x\" is busy", "next    leasehold run --slots 2 -w 5m "];
