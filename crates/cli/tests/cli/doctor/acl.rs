@@ -93,6 +93,19 @@ async fn everything(url: &str, place: Place<'_>, prefix: &str) -> Option<()> {
         hold.extend(ttl).await.ok()?;
         hold.release().await.ok()?;
     }
+    let kinds = format!("{prefix}kinds");
+    let reader = one.rw_lock(&kinds).read().ttl(ttl).acquire().await.ok()?;
+    reader.extend(ttl).await.ok()?;
+    while one.names().await.ok()?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    reader.release().await.ok()?;
+    let permit = one.semaphore(&kinds, 2).ttl(ttl).acquire().await.ok()?;
+    permit.extend(ttl).await.ok()?;
+    permit.release().await.ok()?;
+    while !one.names().await.ok()?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let firing = one.once(&name, "2026-11-27").keep(Duration::from_secs(1));
     let turn = firing.run(async |_| Ok::<_, Error>(())).await.ok()?;
     assert!(matches!(turn, Turn::Mine(())));
