@@ -87,6 +87,8 @@ impl Elect {
 /// a limit.
 pub(super) fn pause_after(exit: &Exit, report: &Report, is_limited: bool) -> Option<Duration> {
     let is_again = match exit.code() {
+        // Ctrl-C reached the command alone, and means this process too, whatever the release shows then.
+        LOST if exit.is_by_interrupt() => false,
         // The command itself may end with that number. One that does not die must not get a second one beside it.
         LOST => (!report.started || report.lost_cause.is_some()) && !report.still_runs,
         UNAVAILABLE => !report.started && !is_limited,
