@@ -190,6 +190,11 @@ impl Exit {
         self
     }
 
+    /// True if an interrupt from the terminal ended the command, or the wait.
+    pub(crate) fn is_by_interrupt(&self) -> bool {
+        self.interrupted.is_some()
+    }
+
     /// Prints the message and returns the code for `main`.
     pub(crate) fn leave(self) -> ExitCode {
         if let Some(message) = &self.message {

@@ -1,7 +1,7 @@
 //! The function that the attribute stands on.
 
-use proc_macro2::{Span, TokenStream as Tokens};
-use quote::{ToTokens, quote};
+use proc_macro2::{Delimiter, Group, Span, TokenStream as Tokens};
+use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::token::Brace;
 use syn::visit_mut::{VisitMut, visit_type_mut};
@@ -72,11 +72,10 @@ impl Function {
         Ok(output)
     }
 
-    /// Its body as a block.
-    pub(crate) fn body(&self) -> Tokens {
-        let mut block = Tokens::new();
-        self.brace
-            .surround(&mut block, |block| self.body.to_tokens(block));
+    /// Its body as a block. The braces are those of the user, but the macro's too: as a block in a block they are not told to be unnecessary.
+    pub(crate) fn body(&self) -> Group {
+        let mut block = Group::new(Delimiter::Brace, self.body.clone());
+        block.set_span(self.brace.span.join().resolved_at(Span::mixed_site()));
         block
     }
 

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use clap::Args;
+use leasehold::Moment;
 
 use super::args::{CommandArgs, ELECT_USAGE, Run, SECTION};
 use super::lock::TimestampArgs;
@@ -21,6 +22,9 @@ pub(super) const TTL: Duration = Duration::from_secs(10);
 
 /// The pause after a loss, to which a random part of a tenth is added.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// The interval at which the reason of an outage is told again, as a sign of life.
+const REPEAT: Duration = Duration::from_secs(30);
 
 /// Run a command while this process is the elected leader
 #[derive(Debug, Args)]
@@ -89,6 +93,8 @@ impl Elect {
 /// a limit.
 pub(super) fn pause_after(exit: &Exit, report: &Report, is_limited: bool) -> Option<Duration> {
     let is_again = match exit.code() {
+        // Ctrl-C reached the command alone, and means this process too, whatever the release shows then.
+        LOST if exit.is_by_interrupt() => false,
         // The command itself may end with that number. One that does not die must not get a second one beside it.
         LOST => (!report.started || report.lost_cause.is_some()) && !report.still_runs,
         UNAVAILABLE => !report.started && !is_limited,
@@ -105,6 +111,22 @@ pub(super) fn pause_after(exit: &Exit, report: &Report, is_limited: bool) -> Opt
     is_again.then_some(pause)
 }
 
+/// The reason for another campaign that was told last, and when.
+#[derive(Debug, Default)]
+pub(super) struct Told(Option<(String, Moment)>);
+
+impl Told {
+    /// True if `reason` is to be told: an outage gives the same one each few seconds.
+    pub(super) fn is_news(&mut self, reason: &str, now: Moment) -> bool {
+        let is_known = |(told, at): &(String, Moment)| told == reason && now.since(*at) < REPEAT;
+        if self.0.as_ref().is_some_and(is_known) {
+            return false;
+        }
+        self.0 = Some((reason.to_owned(), now));
+        true
+    }
+}
+
 /// The time and a random part of a tenth of it: who lost together does not campaign at the same moment.
 fn jittered(time: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
@@ -113,7 +135,28 @@ fn jittered(time: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::Clock;
+
     use super::*;
+
+    #[test]
+    fn a_long_outage_is_told_now_and_then() {
+        let (mut told, begun) = (Told::default(), Clock::system().now());
+        let mut is_news =
+            |reason, seconds| told.is_news(reason, begun.after(Duration::from_secs(seconds)));
+        for (reason, seconds, news) in [
+            ("lost", 0, true),
+            ("refused", 1, true),
+            ("refused", 4, false),
+            ("refused", 30, false),
+            ("refused", 31, true),
+            ("refused", 34, false),
+            ("lost", 35, true),
+            ("refused", 36, true),
+        ] {
+            assert_eq!(is_news(reason, seconds), news, "{reason} at {seconds} s");
+        }
+    }
 
     #[test]
     fn only_a_loss_and_an_outage_are_followed_by_a_campaign() {

@@ -159,6 +159,7 @@ impl LockedRun<'_> {
         let is_limited = self.how.once || self.how.limit()?.is_some();
         // Each guardian removes the file of its own command.
         let mut url_file;
+        let (mut told, clock) = (elect::Told::default(), Clock::system());
         loop {
             let exit = self.locked(client, signals, guardian, report).await;
             let (Ok(said) | Err(said)) = &exit;
@@ -166,14 +167,16 @@ impl LockedRun<'_> {
             let Some(pause) = pause.filter(|_| !signals.is_asked_to_end()) else {
                 return exit;
             };
-            say(&format!("{}; campaigning again", said.reason()));
+            if told.is_news(said.reason(), clock.now()) {
+                say(&format!("{}; campaigning again", said.reason()));
+            }
             report.restart();
             let rest = async {
                 tokio::time::sleep(pause).await;
                 Ok(())
             };
             unless_ended(rest, signals, terminal.as_ref()).await?;
-            self.how.begun = Clock::system().now();
+            self.how.begun = clock.now();
             (self.store, url_file) = target.hand_on();
             guardian.restart(url_file.as_ref().map(UrlFile::path))?;
         }

@@ -185,6 +185,28 @@ fn the_leader_is_told(store: &Store) {
     watches.ends(143, &[]);
 }
 
+/// A leader whose command reads its settings again leads on, and then campaigns as before. Who waits has no command, and ends.
+#[test]
+fn a_hangup_ends_a_wait_and_no_term() {
+    let store = Store::local();
+    let script =
+        "trap 'touch settings' HUP; echo $LEASEHOLD_TERM $$ >> terms; while :; do sleep 0.02; done";
+    let leader = campaign(&store, "", script);
+    let (term, _) = until_terms(&store, 1)[0];
+    let waits = campaign(&store, "", WORK);
+    waits.until_it_says("1st in line");
+    for one in [&waits, &leader] {
+        one.signal(Signal::SIGHUP);
+    }
+    waits.ends(129, &[]);
+    store.until("settings");
+    let broken = store.verb("break", &["x", "--if-fence", &term.to_string()]);
+    broken.is(0, &["was broken"]);
+    until_terms(&store, 2);
+    leader.signal(Signal::SIGTERM);
+    leader.ends(143, &["campaigning again"]);
+}
+
 /// The URL has a password, so each command has a file with it.
 #[test]
 fn the_command_of_each_term_finds_its_store() {

@@ -135,6 +135,12 @@ async fn names_are_apart(client: &Client, name: u32, lock: u32) -> Result<u32, E
     Ok(name + lock)
 }
 
+/// The compiler warns of a block in a block if it is the user's, and has one line.
+#[rustfmt::skip]
+#[deny(unused_braces)]
+#[locked("short", client = client)]
+async fn has_one_line(client: &Client) -> Result<u32, Error> { Ok(7) }
+
 macro_rules! function {
     ($name:ident, $argument:ident, $answer:expr) => {
         #[locked("{}", $argument, client = client)]
@@ -167,6 +173,7 @@ async fn functions_of_every_shape_run_in_a_task() {
         assert_eq!(shop.coerces(false).await?.to_string(), "7");
         assert_eq!(shop.recurses(3).await?, 6);
         assert_eq!(names_are_apart(&shop.locks, 3, 4).await?, 7);
+        assert_eq!(has_one_line(&shop.locks).await?, 7);
         assert_eq!(is_made_by_a_macro(&shop.locks, 3).await?, 4);
         Ok::<_, Anything>(shop)
     };

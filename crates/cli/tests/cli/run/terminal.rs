@@ -143,6 +143,24 @@ fn ctrl_z_stops_a_campaign_after_a_term() {
     session.until("rc=130");
 }
 
+/// Only the release shows that the term was lost before. Ctrl-C reaches the command alone.
+#[test]
+fn ctrl_c_that_ends_a_lost_term_ends_the_campaign() {
+    let store = Store::redis();
+    let script = "--ttl 1h x sh -c 'touch ready; exec sleep 1000'";
+    let line = typed(&store, script).replace(" run ", " elect ");
+    let mut session = at_terminal(&store, "bash", &format!("{line}; echo went on; true"));
+    store.until("ready");
+    store.server().cli(&["DEL", "x"]);
+    session.press("\x03");
+    session.end();
+    let shown = session.shown();
+    assert!(shown.contains("was lost"), "{shown}");
+    for again in ["campaigning again", "went on"] {
+        assert!(!shown.contains(again), "{shown}");
+    }
+}
+
 #[test]
 fn ctrl_z_promises_no_lock_that_is_lost_or_will_be() {
     let store = Store::redis();
