@@ -410,7 +410,7 @@ mod tests {
         let view = HolderView::new(who, Some(Fence::new(7)), None, Some(left));
         let slots = Mode::Slot(Slots::new(4).unwrap());
         for (holder, says) in [
-            (view.clone(), "host:1, fence 7, lease 1.0s"),
+            (view.clone(), "host (pid 1), fence 7, lease 1.0s"),
             (
                 view.clone().in_mode(Mode::Shared, None),
                 ", a reader, fence 7",

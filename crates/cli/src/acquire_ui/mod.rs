@@ -473,12 +473,11 @@ async fn refused(
         let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
         snapshot.queue.truncate(ahead);
     }
-    let exit = match endless(&snapshot, request.slots) {
-        Some(outer) => nested(name, outer),
-        None => {
-            let text = busy(name, &outcome, &snapshot, retry, request);
-            Exit::saying(code, text).quiet_if(request.how.quiet)
-        }
+    let exit = if let Some(outer) = endless(&snapshot, request.slots) {
+        nested(name, outer)
+    } else {
+        let text = busy(name, &outcome, &snapshot, retry, request);
+        Exit::saying(code, text).quiet_if(request.how.quiet)
     };
     // A holder that has gone meanwhile was still the reason.
     known.holder = snapshot.holder.or(known.holder.take());

@@ -107,7 +107,7 @@ async fn a_url_that_cannot_be_read() {
 
 /// It could neither renew nor release them. Its mutexes work as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_who_may_not_count_holders_gets_no_reader_and_no_permit() {
+async fn who_may_not_count_holders_gets_no_reader_and_no_permit() {
     for (command, may_read) in [("zcount", false), ("zrangebyscore", true), ("hlen", true)] {
         let (server, url) = with_user(&["~*", "&*", "+@all", &format!("-{command}")]);
         let (client, host) = (connect(&url).await, server.port().to_string());
