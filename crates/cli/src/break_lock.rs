@@ -11,7 +11,9 @@ use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client_until_signal;
 use crate::store::StoreArgs;
-use crate::view::{HolderFields, foreign, held_of, is_cache_entry, lease_of, millis, who};
+use crate::view::{
+    HolderFields, foreign, held_of, is_cache_entry, lease_of, millis, phase, several, who,
+};
 
 /// Free the lock of a dead holder, if this fence is still the holder's
 #[derive(Debug, Args)]
@@ -77,7 +79,7 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
             let may_have_it = |first| Fences { first, block }.contains(named);
             let is_meant = |holder: &HolderView| holder.fence.is_some_and(may_have_it);
             let broken = seen.holders().find(|holder| is_meant(holder)).cloned();
-            say(&broken_text(name, fence, broken.as_ref()));
+            say(&broken_text(name, fence, broken.as_ref(), phase(&seen)));
             report(client, args, "broken", broken.as_ref())?;
             return Ok(Exit::quiet(0));
         }
@@ -88,8 +90,13 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
     Ok(exit)
 }
 
-/// The message after a break: the freed lease, and when its holder learns of it.
-fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
+/// The message after a break: the freed lease, or those of all `readers`, and when their holders learn of it.
+fn broken_text(
+    name: &str,
+    fence: u64,
+    holder: Option<&HolderView>,
+    readers: Option<String>,
+) -> String {
     let name = quoted(name);
     let Some(holder) = holder else {
         return format!(
@@ -100,8 +107,15 @@ fn broken_text(name: &str, fence: u64, holder: Option<&HolderView>) -> String {
         .expires_in
         .map(|left| format!(", within {} if it lives", span(left)));
     let at_most = at_most.unwrap_or_default();
+    if let Some(readers) = readers {
+        return format!(
+            "{name} was broken: it was held by {readers}, fence {fence}\n    each learns of it at its next renewal{at_most}; until then it may continue its work"
+        );
+    }
+    let slot = holder.slot.map(|slot| format!("slot {slot} of "));
+    let slot = slot.unwrap_or_default();
     format!(
-        "{name} was broken: it was held by {}, fence {fence}\n    its holder learns of it at its next renewal{at_most}; until then it may continue its work",
+        "{slot}{name} was broken: it was held by {}, fence {fence}\n    its holder learns of it at its next renewal{at_most}; until then it may continue its work",
         who(holder)
     )
 }
@@ -123,7 +137,7 @@ fn not_broken(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
     if let HolderIdentity::Foreign { kind, value } = &holder.who {
         return ("foreign", of_another(&args.name, kind, value));
     }
-    let rows = holder_rows(args, holder);
+    let rows = holder_rows(args, holder, seen);
     if let Some(fence) = args.if_fence {
         let other = exit!(
             BUSY,
@@ -156,7 +170,7 @@ fn of_another(name: &str, kind: &str, value: &[u8]) -> Exit {
 }
 
 /// The rows about the holder, and the command that breaks its lease.
-fn holder_rows(args: &Break, holder: &HolderView) -> String {
+fn holder_rows(args: &Break, holder: &HolderView, seen: &Snapshot) -> String {
     let lease = lease_of(holder, "never ends");
     let (fence, next) = match holder.fence {
         Some(fence) => (
@@ -171,10 +185,19 @@ fn holder_rows(args: &Break, holder: &HolderView) -> String {
             "look again after its next renewal, which draws a new fence".into(),
         ),
     };
+    let held = held_of(holder);
+    let several = match several(seen).filter(|_| !seen.others.is_empty()) {
+        // One of them was meant.
+        Some(slots) if phase(seen).is_none() => {
+            let inspect = format!("leasehold inspect {}", args.store.again_with(&args.name));
+            format!("\n            {inspect}  (shows all: {slots})")
+        }
+        Some(readers) => format!("\n            (ends all: {readers})"),
+        None => String::new(),
+    };
     format!(
-        "    holder  {}{}{fence}\n    lease   {lease}\n    next    {next}",
-        who(holder),
-        held_of(holder)
+        "    holder  {}{held}{fence}\n    lease   {lease}\n    next    {next}{several}",
+        who(holder)
     )
 }
 

@@ -195,8 +195,9 @@ async fn acquire(
             answer = &mut asking => break answer,
             Ok(()) = seen.changed() => {
                 let Some(waiting) = seen.borrow_and_update().clone() else { continue };
-                if acquire_ui::is_ancestor(&waiting.holder) {
-                    return Err(acquire_ui::nested(&args.lock, &waiting.holder));
+                let outer = acquire_ui::outer_of(client, None, &args.lock, &waiting.holder);
+                if let Some(outer) = outer.await {
+                    return Err(acquire_ui::nested(&args.lock, &outer));
                 }
                 if told.is_none() && args.how.is_full(waiting.ahead) {
                     return Err(refused(parent.events, args, BUSY));

@@ -20,7 +20,7 @@ use crate::session::{Target, with_client_until_signal};
 use crate::store::StoreArgs;
 use crate::view::{
     LockJson, NodeJson, fence_of, foreign, is_alive, is_cache_entry, is_free, lease_of,
-    never_expires, several, state, who,
+    never_expires, phase, several, state, who,
 };
 use crate::{output, sys};
 
@@ -284,9 +284,11 @@ fn detail(name: &str, pasted: &str, snapshot: &Snapshot, nodes: Option<&Inspecte
     }
     let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
     if let Some(fence) = fence {
+        let all = phase(snapshot).map(|readers| format!("  (ends all {readers})"));
+        let all = all.unwrap_or_default();
         row(
             "break",
-            format!("leasehold break --if-fence {fence} {pasted}"),
+            format!("leasehold break --if-fence {fence} {pasted}{all}"),
         );
     }
     text

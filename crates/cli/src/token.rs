@@ -370,6 +370,7 @@ async fn take(
     let wanted = LockRequest {
         name: &args.lock,
         also: &[],
+        slots: None,
         ttl,
         note: args.how.note.as_deref().unwrap_or("acquire"),
         how: &args.how,

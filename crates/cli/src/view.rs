@@ -88,8 +88,21 @@ pub(crate) fn several(snapshot: &Snapshot) -> Option<String> {
         Mode::Exclusive => None,
         Mode::Shared if count == 1 => Some("1 reader".into()),
         Mode::Shared => Some(format!("{count} readers")),
-        Mode::Slot(slots) => Some(format!("{count} of {} slots", slots.get())),
+        Mode::Slot(_) => {
+            // Each request has a number of its own.
+            let numbers = snapshot.holders().filter_map(|holder| match holder.mode {
+                Mode::Slot(slots) => Some(slots.get()),
+                Mode::Exclusive | Mode::Shared => None,
+            });
+            Some(format!("{count} of {} slots", numbers.max()?))
+        }
     }
+}
+
+/// The number of readers, if there are several: they have one fence, so a break ends all of them.
+pub(crate) fn phase(snapshot: &Snapshot) -> Option<String> {
+    let is_shared = snapshot.holder.as_ref()?.mode == Mode::Shared;
+    several(snapshot).filter(|_| is_shared && holders(snapshot) > 1)
 }
 
 /// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
@@ -353,6 +366,13 @@ pub(crate) mod samples {
         Snapshot::new(holders.next(), Vec::new()).with_others(holders.collect(), 0)
     }
 
+    /// So many readers, of one phase.
+    pub(crate) fn readers(count: usize) -> Snapshot {
+        let reader = || held(43).holder.unwrap().in_mode(Mode::Shared, None);
+        let others = (1..count).map(|_| reader()).collect();
+        Snapshot::new(Some(reader()), Vec::new()).with_others(others, 0)
+    }
+
     pub(crate) fn free() -> Snapshot {
         Snapshot::new(None, Vec::new())
     }
@@ -375,8 +395,20 @@ pub(crate) mod samples {
 
 #[cfg(test)]
 mod tests {
-    use super::samples::{foreign as of_another, free, held, with_queue};
+    use super::samples::{foreign as of_another, free, held, readers, slots, with_queue};
     use super::*;
+
+    #[test]
+    fn holders_are_counted_by_the_largest_number_of_slots() {
+        let of = |slots| Mode::Slot(leasehold::Slots::new(slots).unwrap());
+        let mut seen = slots(&[1, 3, 2]);
+        let holder = seen.holder.take().unwrap();
+        seen.holder = Some(holder.in_mode(of(2), Some(1)));
+        assert_eq!(several(&seen).as_deref(), Some("3 of 4 slots"));
+        assert_eq!(phase(&seen), None);
+        assert_eq!(phase(&readers(2)).as_deref(), Some("2 readers"));
+        assert_eq!(phase(&readers(1)), None);
+    }
 
     #[test]
     fn foreign_formats_are_named_and_values_are_not_given_away() {

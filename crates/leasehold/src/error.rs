@@ -355,7 +355,7 @@ struct Described<'a>(Option<&'a HolderView>, bool);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use leasehold_core::HolderIdentity;
+        use leasehold_core::{HolderIdentity, Mode};
         let Some(holder) = self.0 else {
             return f.write_str("no holder was seen");
         };
@@ -365,6 +365,12 @@ impl fmt::Display for Described<'_> {
             HolderIdentity::Foreign { kind, .. } => {
                 write!(f, "held by a foreign lock of type {kind}")?;
             }
+        }
+        // Others may hold beside it.
+        match (holder.mode, holder.slot) {
+            (Mode::Shared, _) => f.write_str(", a reader")?,
+            (Mode::Slot(_), Some(slot)) => write!(f, ", slot {slot}")?,
+            _ => {}
         }
         if let Some(fence) = holder.fence {
             write!(f, ", fence {fence}")?;
@@ -394,5 +400,31 @@ mod tests {
             assert_eq!(kind(errno), StoreErrorKind::Exhausted);
         }
         assert_eq!(kind(ECONNREFUSED), StoreErrorKind::Unreachable);
+    }
+
+    #[test]
+    fn holder_that_may_not_be_alone_is_named_as_one() {
+        use leasehold_core::{ClientId, HolderIdentity, Mode, Owner, Slots};
+        let owner = Owner::new(1, ClientId::new(1), "host", 1, "").unwrap();
+        let (who, left) = (HolderIdentity::Owner(owner), Duration::from_secs(1));
+        let view = HolderView::new(who, Some(Fence::new(7)), None, Some(left));
+        let slots = Mode::Slot(Slots::new(4).unwrap());
+        for (holder, says) in [
+            (view.clone(), "host (pid 1), fence 7, lease 1.0s"),
+            (
+                view.clone().in_mode(Mode::Shared, None),
+                ", a reader, fence 7",
+            ),
+            (view.in_mode(slots, Some(2)), ", slot 2, fence 7"),
+        ] {
+            let error = Timeout {
+                name: "x".into(),
+                waited: left,
+                holder: Some(Box::new(holder)),
+                by_this_client: false,
+                ahead: 0,
+            };
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 }

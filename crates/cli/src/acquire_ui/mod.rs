@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use futures_util::future::join_all;
 use leasehold::kind::Kind;
 use leasehold::{
-    All, Client, Clock, Error, Fence, HolderIdentity, HolderView, Lease, Leases, Lock, Lost,
+    All, Client, Clock, Error, Fence, HolderIdentity, HolderView, Lease, Leases, Lock, Lost, Mode,
     Moment, Mutex, Snapshot, Timeout, WaitStatus,
 };
 use nix::sys::signal::Signal;
@@ -21,7 +21,7 @@ use crate::config::duration;
 use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE, exit};
 use crate::messages::{can_rewrite, pasteable, quoted, span, write_raw};
 use crate::terminal::{Signals, Terminal};
-use crate::view::{fence_of, held_of, lease_of, never_expires, who};
+use crate::view::{fence_of, held_of, holders, lease_of, never_expires, phase, several, who};
 use crate::{sys, verbose};
 
 /// The interval at which the progress line is updated.
@@ -167,6 +167,8 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) name: &'a str,
     /// The locks that are taken with it.
     pub(crate) also: &'a [String],
+    /// Asks for one of so many slots.
+    pub(crate) slots: Option<u16>,
     pub(crate) ttl: Duration,
     pub(crate) note: &'a str,
     pub(crate) how: &'a WaitArgs,
@@ -341,8 +343,8 @@ async fn until_held<T>(
             answer = &mut asking => break Ok(answer),
             Ok(()) = seen.changed() => {
                 let Some(WaitStatus { name, holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
-                if is_ancestor(&holder) {
-                    break Err(nested(&name, &holder));
+                if let Some(outer) = outer_of(client, request.slots, &name, &holder).await {
+                    break Err(nested(&name, &outer));
                 }
                 if in_line.as_ref() != Some(&name) && how.is_full(ahead) {
                     full = Some(ahead);
@@ -471,12 +473,11 @@ async fn refused(
         let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
         snapshot.queue.truncate(ahead);
     }
-    let exit = match &snapshot.holder {
-        Some(holder) if is_ancestor(holder) => nested(name, holder),
-        _ => {
-            let text = busy(name, &outcome, &snapshot, retry, request);
-            Exit::saying(code, text).quiet_if(request.how.quiet)
-        }
+    let exit = if let Some(outer) = endless(&snapshot, request.slots) {
+        nested(name, outer)
+    } else {
+        let text = busy(name, &outcome, &snapshot, retry, request);
+        Exit::saying(code, text).quiet_if(request.how.quiet)
     };
     // A holder that has gone meanwhile was still the reason.
     known.holder = snapshot.holder.or(known.holder.take());
@@ -495,7 +496,10 @@ fn busy(
     let mut row = |what: &str, text: String| rows.push(format!("    {what:<7} {text}"));
     if let Some(holder) = &snapshot.holder {
         let (held, fence) = (held_of(holder), fence_of(holder));
-        row("holder", format!("{}{held}{fence}", who(holder)));
+        let several = several(snapshot).map(|several| format!("; {several} in all"));
+        let several = several.filter(|_| holders(snapshot) > 1);
+        let several = several.unwrap_or_default();
+        row("holder", format!("{}{held}{fence}{several}", who(holder)));
         let endless = "never ends: the program that set this key must delete it";
         row("lease", lease_of(holder, endless));
     } else {
@@ -518,9 +522,13 @@ fn busy(
     row("", format!("leasehold watch {lock}"));
     let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
     if let Some(fence) = fence {
+        let gone = match phase(snapshot) {
+            Some(readers) => format!("if all {readers} are gone for good: it ends them all"),
+            None => "if its holder is gone for good".into(),
+        };
         row(
             "",
-            format!("leasehold break --if-fence {fence} {lock}  (if its holder is gone for good)"),
+            format!("leasehold break --if-fence {fence} {lock}  ({gone})"),
         );
     }
     rows.join("\n")
@@ -541,13 +549,40 @@ pub(crate) fn is_in_chain(link: &str) -> bool {
 
 /// True if the holder is an outer `leasehold run`, which cannot end before this process, or the lease whose
 /// token this process was given.
-pub(crate) fn is_ancestor(holder: &HolderView) -> bool {
+fn is_ancestor(holder: &HolderView) -> bool {
     let HolderIdentity::Owner(owner) = &holder.who else {
         return false;
     };
     let token = owner.token();
     is_in_chain(token)
         || env::var("LEASEHOLD_TOKEN").is_ok_and(|given| given.split('#').next() == Some(token))
+}
+
+/// The holder for which a request of an inner run would wait without end. A free slot is enough for who asks for a slot, so all that are
+/// counted have to be held by outer runs.
+fn endless(seen: &Snapshot, slots: Option<u16>) -> Option<&HolderView> {
+    let mut outer = seen.holders().filter(|holder| is_ancestor(holder));
+    let first = outer.next()?;
+    let held = 1 + outer.count();
+    let is_slot = matches!(first.mode, Mode::Slot(_));
+    let may_end = is_slot && slots.is_some_and(|slots| held < usize::from(slots));
+    (!may_end).then_some(first)
+}
+
+/// The same, if `shown` is the holder in the answer of the store. If several hold the lock, it may be any of them.
+pub(crate) async fn outer_of(
+    client: &Client,
+    slots: Option<u16>,
+    name: &str,
+    shown: &HolderView,
+) -> Option<HolderView> {
+    if shown.mode == Mode::Exclusive {
+        return is_ancestor(shown).then(|| shown.clone());
+    }
+    env::var_os(CHAIN)?;
+    // If the store does not answer, the next answer to the request says so.
+    let seen = inspect_or_unavailable(client, name).await.ok()?;
+    endless(&seen, slots).cloned()
 }
 
 pub(crate) fn nested(name: &str, holder: &HolderView) -> Exit {
@@ -574,7 +609,7 @@ fn style(how: &WaitArgs, terminal: Option<&Terminal>) -> ProgressStyle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::samples::{foreign, held};
+    use crate::view::samples::{foreign, held, readers, slots};
     use clap::Parser;
 
     #[derive(Debug, Parser)]
@@ -589,6 +624,7 @@ mod tests {
         let again = LockRequest {
             name: "db migrate",
             also: &[],
+            slots: None,
             ttl: Duration::ZERO,
             note: "",
             how: &waits,
@@ -610,6 +646,16 @@ mod tests {
              leasehold watch 'db migrate'\n            \
              leasehold break --if-fence 41 'db migrate'  (if its holder is gone for good)"
         );
+        // A break of one slot concerns nobody else, but readers have one fence.
+        let several = busy("x", says, &slots(&[3, 1]), "", again);
+        let slot = [
+            "fence 43; 2 of 4 slots in all\n",
+            "43 x  (if its holder is gone for good)",
+        ];
+        assert!(slot.iter().all(|part| several.contains(part)), "{several}");
+        let several = busy("x", says, &readers(2), "", again);
+        let all = "43 x  (if all 2 readers are gone for good: it ends them all)";
+        assert!(several.contains("fence 43; 2 readers in all\n") && several.contains(all));
         let snapshot = foreign("string", b"d2f1");
         let block = busy("x", "is busy", &snapshot, "", again);
         assert!(

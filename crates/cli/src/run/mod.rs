@@ -294,6 +294,7 @@ impl LockedRun<'_> {
         let wanted = LockRequest {
             name,
             also: &args.also,
+            slots: args.slots,
             ttl: self.ttl,
             note: &note.unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES)),
             how: &self.how,

@@ -23,7 +23,15 @@ local function acquire(owner, ttl, mode, wanted, channel)
   -- The remaining waiters could not be told, and do not keep the caller from the lock.
   local queued = call('ZCARD', QUEUE)
   if mode ~= 'exclusive' then
-    these = these or several()
+    if not these then
+      these = several()
+      -- A user who may not do this could neither renew nor release what it gets.
+      call('ZCOUNT', QUEUE, '1', '0')
+      if mode ~= 'shared' then
+        call('ZRANGEBYSCORE', QUEUE, '1', '0')
+        call('HLEN', WAITERS)
+      end
+    end
     these.join(owner, ttl, mode, wanted)
     return held(these.rest(queued + 1))
   end

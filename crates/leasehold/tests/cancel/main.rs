@@ -8,6 +8,7 @@ mod acquiring;
 mod common;
 mod ending;
 mod holding;
+mod kinds;
 mod least;
 mod once;
 mod replies;

@@ -105,6 +105,41 @@ async fn a_url_that_cannot_be_read() {
     }
 }
 
+/// It could neither renew nor release them. Its mutexes work as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_count_holders_gets_no_reader_and_no_permit() {
+    for (command, may_read) in [("zcount", false), ("zrangebyscore", true), ("hlen", true)] {
+        let (server, url) = with_user(&["~*", "&*", "+@all", &format!("-{command}")]);
+        let (client, host) = (connect(&url).await, server.port().to_string());
+        let is_refused =
+            |error: StoreError| assert!(!error.may_have_taken_effect, "{command}: {error}");
+        let slot = client.semaphore("orders", 2).try_acquire().await;
+        is_refused(refused(slot, StoreErrorKind::Denied, &host));
+        let read = client.rw_lock("orders").read().try_acquire().await;
+        if may_read {
+            let lease = read.expect("it may").expect("free");
+            lease.extend(LONG).await.expect("held");
+            lease.release().await.expect("held");
+        } else {
+            is_refused(refused(read, StoreErrorKind::Denied, &host));
+        }
+        let lease = take(&client, "orders", LONG).await;
+        lease.extend(LONG).await.expect("held");
+        lease.release().await.expect("held");
+        // A reader of another user is not taken for a free lock.
+        let other = connect(&server.url()).await;
+        let other = other.rw_lock("orders").read().acquire().await;
+        let other = other.expect("free");
+        let busy = client.mutex("orders").try_acquire().await;
+        if command == "zcount" {
+            is_refused(refused(busy, StoreErrorKind::Denied, &host));
+        } else {
+            assert!(!matches!(busy, Ok(Some(_))), "{busy:?}");
+        }
+        other.release().await.expect("held");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_who_may_not_run_scripts() {
     for rules in [&["-@scripting"][..], &["-eval", "-evalsha"]] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use leasehold::{Client, Error, HolderIdentity, Lease};
+use leasehold::{Client, Error, HolderIdentity, Lease, Permit, Semaphore};
 use testkit::{RedisServer, RespConn, eventually};
 use tokio::task::JoinHandle;
 
@@ -198,6 +198,59 @@ async fn foreign_clients_are_excluded_and_read_our_token() {
     assert_eq!(delete("theirs"), 1);
     has_its_turn(waiter).await;
     assert!(is_free(&server, "orders"));
+}
+
+/// Of readers and permits, a foreign client finds a key that is not its own, as of a mutex.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreign_clients_are_excluded_by_readers_and_permits() {
+    let server = RedisServer::start();
+    let client = connect(&server.url()).await;
+    let theirs = || server.cli(&["SET", "orders", "theirs", "NX", "PX", "30000"]);
+    let delete = |token: &str| {
+        server
+            .cli(&["EVAL", COMPARE_AND_DELETE, "1", "orders", token])
+            .int()
+    };
+    let (readers, seats) = (
+        client.rw_lock("orders").read().ttl(LONG),
+        client.semaphore("orders", 2).ttl(LONG),
+    );
+    let read = readers.acquire().await.expect("free");
+    assert!(theirs().is_nil() && delete("theirs") == 0, "we read");
+    read.extend(LONG).await.expect("held");
+    let marker = server.cli(&["GET", "orders"]);
+    assert_eq!(delete(marker.text().as_ref()), 1);
+    assert_eq!(theirs().text(), "OK");
+    lost(read.extend(LONG).await);
+    assert!(readers.try_acquire().await.is_ok_and(|busy| busy.is_none()));
+    assert!(read.release().await.is_err());
+    assert_eq!(server.cli(&["GET", "orders"]).text(), "theirs");
+    // What the reader left in the queue is no holder for the next ones.
+    assert_eq!(delete("theirs"), 1);
+    let permits = [seats.acquire().await, seats.acquire().await];
+    let permits = permits.map(|permit| permit.expect("free"));
+    assert!(seats.try_acquire().await.is_ok_and(|busy| busy.is_none()));
+    assert!(theirs().is_nil() && delete("theirs") == 0, "we hold slots");
+    assert_eq!(server.cli(&["DEL", "orders"]).int(), 1);
+    assert_eq!(theirs().text(), "OK");
+    for permit in permits {
+        lost(permit.extend(LONG).await);
+        assert!(permit.release().await.is_err());
+    }
+    let waiter = joined_queue(&server, seats);
+    assert_eq!(delete("theirs"), 1);
+    let permit = waiter.await.expect("no panic").expect("its turn");
+    assert_eq!(permit.slot().number, 1);
+    permit.release().await.expect("held");
+    let keys = ["orders", "{orders}:lh-queue", "{orders}:lh-waiters"];
+    assert_eq!(server.cli(&[&["EXISTS"], &keys[..]].concat()).int(), 0);
+}
+
+/// Waits for a permit, in the queue.
+fn joined_queue(server: &RedisServer, seats: Semaphore) -> JoinHandle<Result<Permit, Error>> {
+    let waiter = beside(seats.acquire_owned());
+    eventually(PLENTY, "it waits alone", || queued(server, "orders") == 1);
+    waiter
 }
 
 /// The waiter stood so far back in the queue that it would ask again only after ten seconds.

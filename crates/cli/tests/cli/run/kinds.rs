@@ -1,10 +1,12 @@
 //! `--shared` and `--slots`: several commands at a time under one lock.
 
-use crate::common::{Running, Store, json, on_each_store_of_entries};
+use crate::common::{LEASEHOLD, Running, Store, json, on_each_store_of_entries};
 
 on_each_store_of_entries! {
     readers_run_beside_each_other_and_a_writer_alone,
     as_many_run_as_there_are_slots,
+    a_run_inside_another_does_not_wait_for_it,
+    a_break_says_whom_it_ends,
     what_holds_alone_cannot_be_shared,
 }
 
@@ -109,4 +111,60 @@ fn what_holds_alone_cannot_be_shared(store: &Store) {
     store
         .run(words)
         .is(64, &["--shared cannot be used with --protocol timestamp"]);
+}
+
+/// The holder that is shown is another one, which ends last.
+fn a_run_inside_another_does_not_wait_for_it(store: &Store) {
+    let other = holds(store, "--shared --ttl 10m x", "other");
+    let nested = "you already hold this lock";
+    let inner = |words: &str| format!("{LEASEHOLD} run {words}");
+    for words in ["x true", "-n x true", "-w 1h --slots 2 x true"] {
+        store.script("--shared x", &inner(words)).is(64, &[nested]);
+    }
+    let held = format!("mkfifo pipe; exec 3<>pipe; {LEASEHOLD} hold x <&3");
+    store.script("--shared x", &held).is(64, &[nested]);
+    store.script("--shared x", &inner("-s x true")).is(0, &[]);
+    goes(store, "other", other);
+    // Another one that holds a slot may give it back, although this one ends first.
+    let other = holds(store, "--slots 2 --ttl 10m x", "slot");
+    let busy = "\"x\" is busy (exit 75)";
+    let outer = "--slots 2 x";
+    store
+        .script(outer, &inner("-n --slots 2 x true"))
+        .is(75, &[busy]);
+    for words in ["--slots 1 x true", "x true", "-s x true"] {
+        store.script(outer, &inner(words)).is(64, &[nested]);
+    }
+    goes(store, "slot", other);
+}
+
+fn a_break_says_whom_it_ends(store: &Store) {
+    let fence = |shown: &str| {
+        let shown = json(shown);
+        shown["locks"][0]["fence"].as_u64().expect("a number")
+    };
+    let look = || store.verb("inspect", "--json x").is(0, &[]).stdout;
+    let readers = [
+        holds(store, "--shared x", "one"),
+        holds(store, "--shared x", "two"),
+    ];
+    store.verb("break", "x").is(64, &["(ends all: 2 readers)"]);
+    let words = format!("--if-fence {} x", fence(&look()));
+    let broken = "\"x\" was broken: it was held by 2 readers, fence ";
+    store
+        .verb("break", &words)
+        .is(0, &[broken, "each learns of it"]);
+    drop(readers);
+    let _slots = [
+        holds(store, "--slots 2 x", "three"),
+        holds(store, "--slots 2 x", "four"),
+    ];
+    store
+        .verb("break", "x")
+        .is(64, &["(shows all: 2 of 2 slots)"]);
+    let shown = json(&look());
+    let number = shown["locks"][0]["slot"].as_u64().expect("a number");
+    let words = format!("--if-fence {} x", fence(&look()));
+    let broken = format!("slot {number} of \"x\" was broken: it was held by ");
+    store.verb("break", &words).is(0, &[&broken]);
 }
