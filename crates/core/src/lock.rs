@@ -57,7 +57,7 @@ impl LockState {
             Step::GiveBack { owner, fence } => turn.give_back(owner, *fence),
             Step::Release { owner, keep, fence } => turn.release(owner, *keep, *fence),
             Step::Break { fence } => turn.break_hold(*fence),
-            Step::Inspect => Reply::Seen(turn.inspect()),
+            Step::Inspect => Reply::Seen(Box::new(turn.inspect())),
         };
         turn.end(reply)
     }
@@ -405,7 +405,7 @@ impl<'a> Turn<'a> {
             let at = self.grant(owner, request);
             return Reply::Held(self.held(at));
         }
-        Reply::Busy(self.refuse(owner, request, wait))
+        Reply::Busy(Box::new(self.refuse(owner, request, wait)))
     }
 
     /// Refuses a request for a lock that another holds. The request joins the queue, or keeps its place, if it waits.
@@ -446,7 +446,7 @@ impl<'a> Turn<'a> {
         let mut holders = self.lock.holders.iter();
         match holders.position(|holder| holder.is(owner, fence)) {
             Some(at) => Reply::Held(self.hold_until(at, ttl)),
-            None => Reply::NotHeld(self.view()),
+            None => self.not_held(),
         }
     }
 
@@ -473,13 +473,13 @@ impl<'a> Turn<'a> {
                 self.find_first(None, Some(at));
             }
         } else {
-            return Reply::NotHeld(self.view());
+            return self.not_held();
         }
         self.advance(None);
         if as_believed {
             Reply::Released
         } else {
-            Reply::NotHeld(self.view())
+            self.not_held()
         }
     }
 
@@ -504,7 +504,7 @@ impl<'a> Turn<'a> {
         if is_freed {
             Reply::Released
         } else {
-            Reply::NotHeld(self.view())
+            self.not_held()
         }
     }
 
@@ -551,6 +551,10 @@ impl<'a> Turn<'a> {
 
     fn view(&self) -> Option<HolderView> {
         view(self.lock, self.now)
+    }
+
+    fn not_held(&self) -> Reply {
+        Reply::NotHeld(self.view().map(Box::new))
     }
 
     /// Refuses a request that has `ahead` waiters before it, of which `passed` cannot be told and therefore do not count.

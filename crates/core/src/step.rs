@@ -95,21 +95,21 @@ pub struct Proposal {
     pub wait: Option<Wait>,
 }
 
-/// The reply to a step.
+/// The reply to a step. It is small, since each one goes through many hands: views of holders are in boxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The owner holds the lock, for the TTL it asked for.
     Held(Held),
     /// Another owner or program holds the lock.
-    Busy(Busy),
+    Busy(Box<Busy>),
     /// The proposal got no vote. Its owner holds the lock at most as it did before.
     NoVote(NoVote),
     /// The lock was freed, or the waiter has left the queue.
     Released,
     /// The owner (or, for a break, the fence) does not hold the lock. Names the holder, if any.
-    NotHeld(Option<HolderView>),
+    NotHeld(Option<Box<HolderView>>),
     /// The answer of [`Step::Inspect`].
-    Seen(Snapshot),
+    Seen(Box<Snapshot>),
 }
 
 /// A lease, as the store sees it.

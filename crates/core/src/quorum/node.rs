@@ -184,7 +184,7 @@ fn propose(
             ttl: *ttl,
             block: fences.block,
         };
-        return Ok(Reply::Busy(turn.refuse(owner, request, *wait)));
+        return Ok(Reply::Busy(Box::new(turn.refuse(owner, request, *wait))));
     }
     (turn.counter.accept(*fences, floor_us, most_us)).map_err(NoVote::Behind)?;
     let at = turn.grant_with(owner, Mode::Exclusive, *ttl, *fences);

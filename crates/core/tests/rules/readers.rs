@@ -389,7 +389,7 @@ fn wanted_tells_each_client_once_and_at_most_16() {
 #[test]
 fn inspect_shows_100_and_counts_the_rest() {
     let seen = |stage: &mut Stage| match stage.step(&Step::Inspect).reply {
-        Reply::Seen(seen) => seen,
+        Reply::Seen(seen) => *seen,
         other => panic!("{other:?}"),
     };
     for (readers, omitted) in [(99, 0), (100, 0), (101, 1), (150, 50)] {

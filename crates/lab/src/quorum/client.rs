@@ -543,7 +543,7 @@ fn verdict(attempt: &Attempting) -> Verdict {
             Said::For => held(attempt.fence),
             Said::Higher(fence) => held(fence),
             Said::Behind(least, most) => Reply::NoVote(NoVote::Behind(acceptable(least, most))),
-            Said::Busy(_) | Said::Foreign { .. } => Reply::Busy(Busy {
+            Said::Busy(_) | Said::Foreign { .. } => Reply::Busy(Box::new(Busy {
                 others: 0,
                 holder: HolderView::new(
                     HolderIdentity::Foreign {
@@ -557,7 +557,7 @@ fn verdict(attempt: &Attempting) -> Verdict {
                 ahead: 0,
                 poll_after: Duration::ZERO,
                 at_us: 0,
-            }),
+            })),
             Said::NoVote => Reply::NoVote(NoVote::NotANode),
             Said::Failed => {
                 verdict = round.silent(node);

@@ -612,7 +612,7 @@ impl LockModel {
     }
 
     /// After how many milliseconds a waiter that polls alone holds the lock, if ever; its first refusal, and when the last hold ended then.
-    fn alone(&self, state: &State, id: CallId) -> (Option<u64>, Option<(Busy, u64)>) {
+    fn alone(&self, state: &State, id: CallId) -> (Option<u64>, Option<(Box<Busy>, u64)>) {
         let step = self.asks(id, RequestKind::Wait, 0);
         let (mut world, mut first) = (state.world.clone(), None);
         let subject = &self.subject;

@@ -6,7 +6,7 @@
 
 use leasehold_core::{
     Block, Counter, Fence, Fences, Foreign, Held, LockState, Outcome, Presence, Reply, Session,
-    Snapshot, Step, UnknownPresence, Wait, Waiter, Wake, World,
+    Step, UnknownPresence, Wait, Waiter, Wake, World,
 };
 
 use super::judge::{Taken, admits, is_its_hold};
@@ -309,10 +309,8 @@ impl LockTurn<'_> {
         let name = &self.model.subject.name;
         match event {
             StoreEvent::Look => {
-                if let Reply::Seen(Snapshot {
-                    holder: Some(holder),
-                    ..
-                }) = self.take(&Step::Inspect, None)?
+                if let Reply::Seen(seen) = self.take(&Step::Inspect, None)?
+                    && let Some(holder) = seen.holder
                 {
                     self.state.seen = holder.fence.map(Fence::get);
                 }

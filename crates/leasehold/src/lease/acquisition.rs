@@ -69,7 +69,7 @@ pub(super) struct Acquisition {
     /// When the first request was sent that has failed since the store last answered.
     in_vain_since: Option<Moment>,
     /// The last answer that the lock is busy, and when that was asked for.
-    pub(super) busy: Option<Box<(Moment, Busy)>>,
+    pub(super) busy: Option<(Moment, Box<Busy>)>,
     /// When that request was sent, and the store's time in the answer, if the connection has not changed since. Only then the client can
     /// date a grant (W4): another connection may lead to another server with another clock.
     dated: Option<(Moment, u64)>,
@@ -130,9 +130,9 @@ impl Acquisition {
     }
 
     /// The answer to the request sent at `sent` was that the lock is busy.
-    pub(super) fn heard(&mut self, sent: Moment, busy: Busy) {
+    pub(super) fn heard(&mut self, sent: Moment, busy: Box<Busy>) {
         self.dated = self.unbroken.then_some((sent, busy.at_us));
-        (self.busy, self.failure) = (Some(Box::new((sent, busy))), None);
+        (self.busy, self.failure) = (Some((sent, busy)), None);
         self.failing_since = None;
         self.backoff.reset();
     }

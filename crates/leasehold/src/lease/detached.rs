@@ -160,7 +160,7 @@ impl Detached {
                 valid_until: certain_until(sent, holder.expires_in.unwrap_or(Ttl::MAX)),
                 fence: self.fence,
             }),
-            holder => Err(self.lost(holder)),
+            holder => Err(self.lost(holder.map(Box::new))),
         }
     }
 
@@ -222,13 +222,13 @@ impl Detached {
         }
     }
 
-    fn lost(&self, holder: Option<HolderView>) -> Error {
+    fn lost(&self, holder: Option<Box<HolderView>>) -> Error {
         // A store that was rolled back may have granted it to the same owner again.
         let holder = holder.filter(|holder| !holder.is(&self.owner));
         let lost = Lost {
             name: self.name.as_str().to_owned(),
             fence: Some(self.fence),
-            cause: LossCause::NotHeld(holder.map(Box::new)),
+            cause: LossCause::NotHeld(holder),
             replaced: None,
         };
         lost.into()

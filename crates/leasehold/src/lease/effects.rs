@@ -43,7 +43,7 @@ pub(super) enum Effect {
     /// For telemetry: a renewal was answered after this time.
     Renewed(Arc<Hold>, Duration, Said),
     /// For telemetry: the lock is busy.
-    InLine(LockName, Busy),
+    InLine(LockName, Box<Busy>),
 }
 
 /// A timer.

@@ -189,8 +189,8 @@ impl Keeper {
             Reply::NotHeld(holder) => {
                 // A store that was rolled back may have granted the lock to this owner again. That is another grant.
                 let again = |holder: &HolderView| holder.is(&self.hold.owner);
-                let left_held = holder.as_ref().is_some_and(again);
-                let another = holder.filter(|_| !left_held).map(Box::new);
+                let left_held = holder.as_deref().is_some_and(again);
+                let another = holder.filter(|_| !left_held);
                 return Err((LossCause::NotHeld(another), left_held));
             }
             _ => return Err((LossCause::NotHeld(None), false)),

@@ -20,7 +20,7 @@ use leasehold_core::{
 };
 use tokio::sync::oneshot;
 
-use super::acquisition::{Acquisition, Hint, Leftovers, SentRequest};
+use super::acquisition::{Hint, SentRequest};
 use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply};
 use super::hold::{Hold, Start};
 use super::identity::Identity;
@@ -115,6 +115,7 @@ pub(super) struct Machine {
     renewals: usize,
     /// How many requests for slots are under way beside those of the lines.
     probes: usize,
+    /// It has held slots. Only then a notice may be for other owners of the same name.
     has_had_slots: bool,
     /// Leases that are due, but too many renewals are under way (RN5).
     backlog: VecDeque<Owner>,
@@ -348,13 +349,7 @@ impl Machine {
             self.probes += 1;
             let owner = self.identity.owner(&terms.note, &mut self.room);
             let mut entry = self.owners.fresh(name);
-            entry.asked = Some(SentRequest {
-                ttl: terms.ttl,
-                sent: self.now,
-                waits: false,
-                left: Leftovers::default(),
-            });
-            entry.state = OwnerState::Asking(Acquisition::new(terms.clone()));
+            entry.asks(terms.clone(), false, self.now);
             self.owners.stands_aside(owner.clone(), entry);
             let step = acquire(&owner, terms, Block::ONE, false);
             self.send(name.clone(), step, To::Acquisition(owner));
@@ -411,13 +406,7 @@ impl Machine {
         waiting.push_back(first);
         waiting.extend(behind);
         let step = acquire(&owner, &terms, fences_for(waiting, before), waits);
-        entry.asked = Some(SentRequest {
-            ttl: terms.ttl,
-            sent: self.now,
-            waits,
-            left: Leftovers::default(),
-        });
-        entry.state = OwnerState::Asking(Acquisition::new(terms));
+        entry.asks(terms, waits, self.now);
         self.owners.acts(owner.clone(), entry);
         self.send(name, step, To::Acquisition(owner));
     }
@@ -510,7 +499,7 @@ impl Machine {
     }
 
     /// The lock is busy.
-    fn busy(&mut self, owner: &Owner, mut request: SentRequest, busy: Busy) {
+    fn busy(&mut self, owner: &Owner, mut request: SentRequest, busy: Box<Busy>) {
         let Some(entry) = self.owners.get(owner) else {
             return;
         };
@@ -1054,12 +1043,11 @@ impl Machine {
             && !self.is_closed
             && stay.left_to_keep(now).is_none()
             && stay.is_fit_to_hand_on(stay.ttl, now);
-        let lingers = tells_wanted && !hold.linger().is_zero() && !holding.stay.is_wanted();
-        if stays_here && waiting.is_empty() && lingers {
-            holding.idle_until = Some(now.after(hold.linger()));
-            if let Some(at) = holding.look(now) {
-                self.effects.wake(at, Due::Idle(owner.clone()));
-            }
+        if stays_here
+            && waiting.is_empty()
+            && tells_wanted
+            && holding.stays_idle(&hold, now, &mut self.effects)
+        {
             return self.effects.push(Effect::Released(pending, Ok(())));
         }
         let (name, waiting) = (name.clone(), mem::take(waiting));
@@ -1223,12 +1211,11 @@ impl Machine {
         drop_gone(waiting);
         let is_for_it = |waiter: &Waiter| *waiter.terms() == holding.terms;
         let fits_next = waiting.front().is_some_and(is_for_it);
-        let lingers = !hold.linger().is_zero() && tells_wanted;
-        if stays_here && waiting.is_empty() && lingers && !holding.stay.is_wanted() {
-            holding.idle_until = Some(now.after(hold.linger()));
-            if let Some(at) = holding.look(now) {
-                self.effects.wake(at, Due::Idle(owner.clone()));
-            }
+        if stays_here
+            && waiting.is_empty()
+            && tells_wanted
+            && holding.stays_idle(&hold, now, &mut self.effects)
+        {
             return self.effects.push(Effect::Released(pending, Ok(())));
         }
         if stays_here
@@ -1315,8 +1302,8 @@ impl Machine {
         };
         if holding.idle_until.is_some_and(|until| until <= now) {
             self.give_up_idle(owner);
-        } else if let Some(at) = holding.look(now) {
-            self.effects.wake(at, Due::Idle(owner.clone()));
+        } else {
+            holding.look(owner, now, &mut self.effects);
         }
     }
 

@@ -25,7 +25,9 @@ use std::time::Duration;
 
 use leasehold_core::{Block, HolderView, LockName, Mode, Owner, Session, Ttl, block_for};
 
-use super::acquisition::{Acquisition, SentRequest};
+use super::acquisition::{Acquisition, Leftovers, SentRequest};
+use super::effects::{Due, Effects};
+use super::hold::Hold;
 use super::keeper::Keeper;
 use super::settle::Settlement;
 use super::terms::Terms;
@@ -329,6 +331,17 @@ fn fresh(name: &LockName, spare: Option<Box<Entry>>) -> Box<Entry> {
 }
 
 impl Entry {
+    /// It asks for the lock on these terms, for the first time.
+    pub(super) fn asks(&mut self, terms: Terms, waits: bool, now: Moment) {
+        self.asked = Some(SentRequest {
+            ttl: terms.ttl,
+            sent: now,
+            waits,
+            left: Leftovers::default(),
+        });
+        self.state = OwnerState::Asking(Acquisition::new(terms));
+    }
+
     /// The place of the request with this number in the line.
     pub(super) fn position(&self, id: u64) -> Option<usize> {
         self.waiting.iter().position(|waiter| waiter.id == id)
@@ -338,7 +351,7 @@ impl Entry {
     pub(super) fn seen(&self) -> Option<(HolderView, u32)> {
         match &self.state {
             OwnerState::Asking(asking) => {
-                let (_, busy) = asking.busy.as_deref()?;
+                let (_, busy) = asking.busy.as_ref()?;
                 Some((busy.holder.clone(), busy.ahead))
             }
             OwnerState::Holding(holding) => Some((holding.keeper.hold.view(), 0)),
@@ -380,12 +393,27 @@ impl Holding {
         }
     }
 
-    /// When to check the idle lock: at its end, or within [`LOOK_WITHIN`], so late checks do not pile up. `None` if that is planned already.
-    pub(super) fn look(&mut self, now: Moment) -> Option<Moment> {
+    /// After the end of this lease, the lock stays idle in this client. Not if its user wants none of that, or if others wait.
+    pub(super) fn stays_idle(&mut self, last: &Hold, now: Moment, effects: &mut Effects) -> bool {
+        if last.linger().is_zero() || self.stay.is_wanted() {
+            return false;
+        }
+        self.idle_until = Some(now.after(last.linger()));
+        self.look(&last.owner, now, effects);
+        true
+    }
+
+    /// Plans the next check of the idle lock: at its end, or within [`LOOK_WITHIN`], so late checks do not pile up.
+    pub(super) fn look(&mut self, owner: &Owner, now: Moment, effects: &mut Effects) {
         self.looked_at.take_if(|at| *at <= now);
-        let at = self.idle_until?.min(now.after(LOOK_WITHIN));
-        let is_sooner = self.looked_at.is_none_or(|planned| planned > at);
-        is_sooner.then(|| *self.looked_at.insert(at))
+        let Some(until) = self.idle_until else {
+            return;
+        };
+        let at = until.min(now.after(LOOK_WITHIN));
+        if self.looked_at.is_none_or(|planned| planned > at) {
+            self.looked_at = Some(at);
+            effects.wake(at, Due::Idle(owner.clone()));
+        }
     }
 }
 

@@ -279,13 +279,13 @@ fn judge(
         // often that is asked for. Of slots, others hold beside each other.
         Reply::NotHeld(holder)
             if tried.is_some_and(|ago| {
-                is_since(holder.as_ref().filter(|next| !is_beside(hold, next)), ago)
+                is_since(holder.as_deref().filter(|next| !is_beside(hold, next)), ago)
             }) && !hold.is_past()
                 && !hold.is_detached() =>
         {
             Ok(())
         }
-        Reply::NotHeld(holder) => Err(hold.lost(LossCause::NotHeld(holder.map(Box::new))).into()),
+        Reply::NotHeld(holder) => Err(hold.lost(LossCause::NotHeld(holder)).into()),
         _ => Err(hold.lost(LossCause::NotHeld(None)).into()),
     }
 }

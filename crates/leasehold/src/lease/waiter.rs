@@ -166,7 +166,7 @@ impl Waiter {
         now: Moment,
         store: &str,
     ) -> Error {
-        match (acquisition.failure.as_deref(), acquisition.busy.as_deref()) {
+        match (acquisition.failure.as_deref(), acquisition.busy.as_ref()) {
             (None, Some((_, busy))) if !under_way => {
                 let by_this_client = matches!(&busy.holder.who, HolderIdentity::Owner(owner) if owner.client() == client);
                 let ahead = ahead(busy.ahead, place);

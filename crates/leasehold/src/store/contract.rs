@@ -434,7 +434,7 @@ pub(crate) fn snapshot(
     answer: Result<Reply, StoreError>,
 ) -> Result<Snapshot, StoreError> {
     match answer? {
-        Reply::Seen(snapshot) => Ok(snapshot),
+        Reply::Seen(snapshot) => Ok(*snapshot),
         other => {
             let other = format!("{other:?}");
             Err(StoreError::new(label, StoreErrorKind::Protocol, other))

@@ -537,12 +537,14 @@ impl<C> Context<'_, C> {
             self.give_back(record);
         }
         let answer = match attempt.busy() {
-            Some(busy) if attempt.request.is_claim => Ok(Reply::NotHeld(Some(busy.holder))),
-            Some(busy) => Ok(Reply::Busy(Busy {
+            Some(busy) if attempt.request.is_claim => {
+                Ok(Reply::NotHeld(Some(Box::new(busy.holder))))
+            }
+            Some(busy) => Ok(Reply::Busy(Box::new(Busy {
                 poll_after: poll_after.unwrap_or(busy.poll_after),
                 ahead: if keeps { 0 } else { busy.ahead },
                 ..busy
-            })),
+            }))),
             // A round is refused as busy only if a node said so.
             None => Err(refusal_error(self.info, &attempt, Refusal::Unavailable)),
         };

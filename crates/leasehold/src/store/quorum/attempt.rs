@@ -40,7 +40,7 @@ pub(super) struct Request {
 pub(super) enum NodeReply {
     Vote,
     NoVote(NoVote),
-    Busy(Busy),
+    Busy(Box<Busy>),
     Failed(StoreError),
 }
 

@@ -137,7 +137,7 @@ fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
     let refused = said(|reply| matches!(reply, Reply::NotHeld(_)));
     // Even if each other node confirmed it, a majority would be missing.
     if answers.len() - refused < needed {
-        return Some(Ok(Reply::NotHeld(other_holder(answers))));
+        return Some(Ok(Reply::NotHeld(other_holder(answers).map(Box::new))));
     }
     answers
         .iter()
@@ -158,7 +158,7 @@ fn left(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
         if leaves || replies().any(|reply| matches!(reply, Reply::Released)) {
             Reply::Released
         } else {
-            Reply::NotHeld(other_holder(answers))
+            Reply::NotHeld(other_holder(answers).map(Box::new))
         },
     ))
 }
@@ -184,7 +184,7 @@ fn held_by_most(answers: &Answers) -> Option<Held> {
 /// may conclude from it whether the holder came before a release (U2).
 fn other_holder(answers: &Answers) -> Option<HolderView> {
     let views = answers.iter().flatten().filter_map(|answer| match answer {
-        Ok(Reply::NotHeld(holder)) => holder.as_ref(),
+        Ok(Reply::NotHeld(holder)) => holder.as_deref(),
         Ok(Reply::Busy(busy)) => Some(&busy.holder),
         _ => None,
     });
@@ -264,7 +264,7 @@ pub(super) fn seen(answers: &[Answer], lead: usize, label: &str) -> Answer {
     let needed = majority(answers.len());
     let snapshots = || {
         answers.iter().filter_map(|answer| match answer {
-            Ok(Reply::Seen(snapshot)) => Some(snapshot),
+            Ok(Reply::Seen(snapshot)) => Some(&**snapshot),
             _ => None,
         })
     };
@@ -287,7 +287,7 @@ pub(super) fn seen(answers: &[Answer], lead: usize, label: &str) -> Answer {
         holder.expires_in = left[needed - 1];
         holder
     });
-    Ok(Reply::Seen(Snapshot::new(holder, queue)))
+    Ok(Reply::Seen(Box::new(Snapshot::new(holder, queue))))
 }
 
 fn longest_queue<'a>(
@@ -393,7 +393,7 @@ mod tests {
                 let who = HolderIdentity::Owner(owner);
                 HolderView::new(who, Some(Fence::new(fence)), None, None)
             });
-            Some(Ok(Reply::Seen(Snapshot::new(holder, Vec::new()))))
+            Some(Ok(Reply::Seen(Box::new(Snapshot::new(holder, Vec::new())))))
         };
         for (answers, is) in [
             ([sees(Some(100)), None, sees(Some(106))], false),

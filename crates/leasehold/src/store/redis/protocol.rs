@@ -682,7 +682,7 @@ fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
         return brief(text(value)?).map(Ok);
     };
     let reply = match (text(parts.first()?)?, &parts[1..]) {
-        ("busy", [ahead, poll_after, at_us, holder, others @ ..]) => Reply::Busy(Busy {
+        ("busy", [ahead, poll_after, at_us, holder, others @ ..]) => Reply::Busy(Box::new(Busy {
             ahead: count(ahead)?,
             poll_after: millis(poll_after)?,
             at_us: number(at_us)?,
@@ -692,7 +692,7 @@ fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
                 _ => return None,
             },
             holder: view(holder)??,
-        }),
+        })),
         ("behind", [least, most]) => Reply::NoVote(NoVote::Behind(bounds(least, most)?)),
         ("not-raised", [least, most]) => Reply::NoVote(NoVote::NotRaised(bounds(least, most)?)),
         ("quarantined", [left]) => Reply::NoVote(NoVote::Quarantined(millis(left)?)),
@@ -700,7 +700,7 @@ fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
             nodes: u8::try_from(integer(nodes)?).ok()?,
             longest_ttl: Ttl::new(millis(longest)?).ok()?,
         })),
-        ("not-held", [holder]) => Reply::NotHeld(view(holder)?),
+        ("not-held", [holder]) => Reply::NotHeld(view(holder)?.map(Box::new)),
         ("seen", [holder, queue, now, several @ ..]) => {
             let now = number(now)?;
             let queue = array(queue)?
@@ -715,7 +715,8 @@ fn long_reply(value: &Value, name: &LockName) -> Option<RedisResult<Reply>> {
                 }
                 _ => return None,
             };
-            Reply::Seen(Snapshot::new(view(holder)?, queue).with_others(others, omitted))
+            let seen = Snapshot::new(view(holder)?, queue).with_others(others, omitted);
+            Reply::Seen(Box::new(seen))
         }
         ("error", [said]) => return Some(Err(error(said, name)?)),
         _ => return None,

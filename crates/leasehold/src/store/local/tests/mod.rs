@@ -245,9 +245,10 @@ async fn times_and_fences_are_those_of_the_file() {
     assert_eq!(draws(&host.peer(3), "a third", 1), (first + 81, 1));
     let refused = |passed: u64| {
         host.passes(passed);
-        let Reply::Busy(Busy { holder, at_us, .. }) = b.acquires(1, NAME, 30, 1) else {
+        let Reply::Busy(busy) = b.acquires(1, NAME, 30, 1) else {
             panic!("it is held")
         };
+        let Busy { holder, at_us, .. } = *busy;
         (holder.held_for, holder.expires_in, at_us)
     };
     let (held_for, left, at_us) = refused(10);

@@ -112,13 +112,13 @@ fn busy() -> Reply {
     let other = Owner::new(2, ClientId::new(2), "test", 1, "").unwrap();
     let who = HolderIdentity::Owner(other);
     let left = Duration::from_secs(9);
-    Reply::Busy(Busy {
+    Reply::Busy(Box::new(Busy {
         others: 0,
         holder: HolderView::new(who, Some(Fence::new(9)), None, Some(left)),
         ahead: 0,
         poll_after: left,
         at_us: 0,
-    })
+    }))
 }
 
 fn no_answer() -> Answer {

@@ -101,7 +101,7 @@ impl Peer {
 
     async fn sees(&self) -> Snapshot {
         match self.step(Step::Inspect).await {
-            Reply::Seen(snapshot) => snapshot,
+            Reply::Seen(snapshot) => *snapshot,
             other => panic!("{other:?}"),
         }
     }

@@ -127,7 +127,7 @@ pub(super) fn note(
             tally.note(what, at_the_end);
             Some(&busy.holder)
         }
-        Reply::NotHeld(holder) => holder.as_ref(),
+        Reply::NotHeld(holder) => holder.as_deref(),
         _ => None,
     };
     let is_foreign =
