@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 use leasehold::{Client, Error, Lease, Turn};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
-/// The job fires in the middle of a period, so the clocks of the hosts may differ from the store's by half of one.
+/// The job fires in the middle of a period, so the clocks of the hosts may differ from the store's by nearly half of one.
 const PERIOD_S: u64 = 4;
 const SCHEDULE: &str = "2/4 * * * * *";
 
