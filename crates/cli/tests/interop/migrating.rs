@@ -14,6 +14,7 @@ pub(crate) const STORIES: &[Tale] = &[
     ("migrating redlock-libraries", redlock::redlock_libraries),
     ("migrating setnx-and-expire", strings::setnx_and_expire),
     ("migrating set-nx-ex-and-del", strings::set_nx_ex_and_del),
+    ("migrating shedlock", strings::shedlock),
     ("migrating redisson", redisson::redisson),
     ("migrating flock-and-cron", hosts::flock_and_cron),
 ];

@@ -36,6 +36,23 @@ take() { token=$$.$RANDOM.$RANDOM; [ "$(cli SET lock "$token" NX PX "${TTL}000")
 free() { cli EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 lock "$token" >/dev/null; }
 "#;
 
+/// `lock` and `unlock` of `ShedLock`'s Redis provider, as by default. It needs a Java runtime, so a shell sends its commands.
+const SHEDLOCK: &str = r#"
+key=job-lock:default:lock
+take() { value="ADDED:2026-11-27T10:00:00Z@$$:$RANDOM"; [ "$(cli SET $key "$value" NX PX "${TTL}000")" = OK ]; }
+free() { cli DEL $key >/dev/null; }
+"#;
+
+/// The same with `safeUpdate`.
+const SHEDLOCK_SAFE: &str = r#"
+key=job-lock:default:lock
+take() { value="ADDED:2026-11-27T10:00:00Z@$$:$RANDOM"; [ "$(cli SET $key "$value" NX PX "${TTL}000")" = OK ]; }
+free() { cli EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 $key "$value" >/dev/null; }
+"#;
+
+/// Leasehold on the keys of `ShedLock`.
+const JOB_LOCK: &str = "--key-template job-lock:default:{}";
+
 /// A program with a TTL of this many seconds.
 fn with_ttl(seconds: u32, program: &str) -> String {
     format!("TTL={seconds}\n{program}")
@@ -109,14 +126,17 @@ fn what_a_crash_between_two_commands_leaves_is_waited_for() {
 pub(super) fn set_nx_ex_and_del() -> String {
     let (before, after) = (with_ttl(60, SET_NX_EX), with_ttl(60, CHANGED));
     let told = [30_000, 6000].map(|ttl| (Duration::from_millis(ttl), OnceLock::new()));
-    let is_late = |at: usize| told[at].1.set(a_late_del_makes_two_hold(told[at].0));
+    let is_late = |at: usize| {
+        let (ttl, told) = &told[at];
+        told.set(a_late_del_makes_two_hold(SET_NX_EX, "", *ttl))
+    };
     at_once(&[
         // First without a late client, then with one.
         &|| exclude_each_other(&old(&before), &new("")),
         &|| is_late(0).expect("once"),
         // Step 1: the old programs change one by one. A changed late program deletes nothing.
         &|| exclude_each_other(&old(&before), &old(&after)),
-        &a_late_one_that_is_changed_deletes_nothing,
+        &|| a_late_one_that_is_changed_deletes_nothing(CHANGED, ""),
         // Step 2.
         &|| exclude_each_other(&old(&after), &new("")),
         // Where step 1 is not possible: a short TTL makes the loss visible soon.
@@ -128,13 +148,44 @@ pub(super) fn set_nx_ex_and_del() -> String {
     )
 }
 
-fn a_late_one_that_is_changed_deletes_nothing() {
+pub(super) fn shedlock() -> String {
+    let (before, after) = (with_ttl(60, SHEDLOCK), with_ttl(60, SHEDLOCK_SAFE));
+    at_once(&[
+        &|| exclude_each_other(&old(&before), &new(JOB_LOCK)),
+        &|| {
+            a_late_del_makes_two_hold(SHEDLOCK, JOB_LOCK, Duration::from_secs(6));
+        },
+        // Step 1: `safeUpdate` for one program after the other.
+        &|| exclude_each_other(&old(&before), &old(&after)),
+        &|| a_late_one_that_is_changed_deletes_nothing(SHEDLOCK_SAFE, JOB_LOCK),
+        // Step 2: its name of the lock.
+        &|| it_is_recognized_by_its_name_of_the_lock(&before),
+        // Step 3.
+        &|| exclude_each_other(&old(&after), &new(JOB_LOCK)),
+    ]);
+    "by its commands: excluded both ways; its late DEL made two hold, with safeUpdate it did not"
+        .into()
+}
+
+fn it_is_recognized_by_its_name_of_the_lock(program: &str) {
     let rollout = Rollout::start();
-    let late = one_that_will_be_late(&rollout, CHANGED, "");
-    let leasehold = rollout.leasehold_holds("");
+    let inspect =
+        "\"$LEASEHOLD\" inspect --url redis://127.0.0.1:$PORT/ --config \"$DIR/none.toml\"";
+    let sees = format!("take; {inspect} {JOB_LOCK} lock | grep -q ShedLock");
+    assert_eq!(rollout.run(&format!("{program}{sees}")), 0);
+    let tries = format!("new --try {JOB_LOCK} lock -- true");
+    assert_eq!(rollout.run(&tries), 75);
+    assert_eq!(rollout.run("new --try lock -- true"), 0, "two locks");
+}
+
+fn a_late_one_that_is_changed_deletes_nothing(program: &str, options: &str) {
+    let rollout = Rollout::start();
+    let late = one_that_will_be_late(&rollout, program, "");
+    let leasehold = rollout.leasehold_holds(options);
     rollout.touch("late");
     assert_eq!(late.ends(), 0);
-    assert_eq!(rollout.run("new --try lock -- true"), 75);
+    let tries = format!("new --try {options} lock -- true");
+    assert_eq!(rollout.run(&tries), 75);
     rollout.touch("done");
     assert_eq!(leasehold.ends(), 0);
 }
@@ -155,11 +206,11 @@ fn one_that_will_be_late(rollout: &Rollout, program: &str, next: &str) -> Runnin
 }
 
 /// The time from the `DEL` to the stop of Leasehold's command.
-fn a_late_del_makes_two_hold(ttl: Duration) -> Duration {
+fn a_late_del_makes_two_hold(program: &str, options: &str, ttl: Duration) -> Duration {
     let rollout = Rollout::start();
     let next = "take && \"$DIR/work\" old";
-    let late = one_that_will_be_late(&rollout, SET_NX_EX, next);
-    let leasehold = rollout.leasehold_holds(&format!("--ttl {}ms", ttl.as_millis()));
+    let late = one_that_will_be_late(&rollout, program, next);
+    let leasehold = rollout.leasehold_holds(&format!("{options} --ttl {}ms", ttl.as_millis()));
     let began = now();
     rollout.touch("late");
     assert_eq!(late.ends(), 0, "the next has the lock as well");
