@@ -37,11 +37,12 @@ use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, Lost, StoreError};
-use crate::kind::{Exclusive, Kind, Shared, Slots};
+use crate::kind::{AnyKind, Exclusive, Kind, Shared, Slots, sealed};
 use crate::lease::{LeaseEnd, LeaseStatus, WaitLimit, WaitStatus, done};
 #[cfg(feature = "macros")]
 use crate::locked::__locked::{Ran, Wait, acquire};
 use crate::once::{PastRun, Turn};
+use crate::several::AnyLock;
 use crate::store::InspectedNodes;
 #[cfg(feature = "timestamp")]
 use crate::timestamp::Unit;
@@ -267,8 +268,8 @@ impl Client {
     }
 
     /// See [`Client::all`](crate::Client::all).
-    pub fn all<'a>(&self, locks: impl IntoIterator<Item = &'a Mutex>) -> All {
-        All(self.0.all(locks.into_iter().map(|lock| &lock.0)))
+    pub fn all<const N: usize>(&self, locks: [&dyn AnyLock; N]) -> All {
+        All(self.0.all(locks))
     }
 
     /// See [`Client::election`](crate::Client::election).
@@ -465,6 +466,14 @@ impl RwLock {
 impl<K: Kind> From<Lock<K>> for crate::Lock<K> {
     fn from(lock: Lock<K>) -> Self {
         lock.0
+    }
+}
+
+impl<K: Kind> sealed::Sealed for Lock<K> {}
+
+impl<K: Kind> AnyLock for Lock<K> {
+    fn any(&self) -> crate::Lock<AnyKind> {
+        self.0.any()
     }
 }
 
@@ -808,6 +817,11 @@ impl Once {
 pub struct All(crate::All);
 
 impl All {
+    /// See [`All::and`](crate::All::and).
+    pub fn and(self, lock: &dyn AnyLock) -> Self {
+        Self(self.0.and(lock))
+    }
+
     /// See [`All::acquire`](crate::All::acquire).
     pub fn acquire(&self) -> Result<Leases, Error> {
         block_on(self.0.acquire()).map(Leases)
@@ -832,8 +846,7 @@ impl All {
         work: impl FnOnce(&Leases) -> Result<T, E>,
     ) -> Result<T, E> {
         let leases = self.acquire()?;
-        let output = work(&leases);
-        done(output, leases.release())
+        done(work(&leases), leases.release())
     }
 }
 
@@ -1038,8 +1051,7 @@ impl<K: Kind> Lease<K> {
         if let Some(lost) = self.loss() {
             return Err(Error::from(lost).into());
         }
-        let output = work(&self);
-        done(output, self.release())
+        done(work(&self), self.release())
     }
 }
 

@@ -134,14 +134,7 @@ pub struct Lock<K: Kind> {
 
 impl<K: Kind> Clone for Lock<K> {
     fn clone(&self) -> Self {
-        Self {
-            engine: self.engine.clone(),
-            name: self.name.clone(),
-            mode: self.mode.clone(),
-            note: self.note.clone(),
-            on_wait: self.on_wait.clone(),
-            ..*self
-        }
+        self.of_kind()
     }
 }
 
@@ -163,6 +156,23 @@ impl<K: Kind> Lock<K> {
             linger: Duration::ZERO,
             at_least: Duration::ZERO,
             on_wait: None,
+            kind: PhantomData,
+        }
+    }
+
+    /// A copy of it whose leases are of this kind. What they are in the store depends on its mode alone.
+    pub(crate) fn of_kind<L: Kind>(&self) -> Lock<L> {
+        Lock {
+            engine: self.engine.clone(),
+            name: self.name.clone(),
+            mode: self.mode.clone(),
+            ttl: self.ttl,
+            note: self.note.clone(),
+            auto_renew: self.auto_renew,
+            max_hold: self.max_hold,
+            linger: self.linger,
+            at_least: self.at_least,
+            on_wait: self.on_wait.clone(),
             kind: PhantomData,
         }
     }

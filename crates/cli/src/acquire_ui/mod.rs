@@ -276,15 +276,14 @@ pub(crate) async fn for_all(
 ) -> Result<Leases, Exit> {
     let (ttl, limit) = (request.ttl, request.how.limit()?);
     let (answers, seen) = watch::channel(None);
-    let locks = request.names();
     let mutex = |name| telling(client.mutex(name), ttl, request.note, answers.clone());
-    let locks = locks.map(mutex);
-    let locks: Vec<Mutex> = locks.collect();
-    let all = client.all(&locks);
+    let all = request
+        .names()
+        .fold(client.all([]), |all, name| all.and(&mutex(name)));
     let asking = async {
         let leases = request.how.ask_all(&all, limit).await?;
         lengthen(leases.iter().flatten(), ttl).await?;
-        let fence = |leases: &Leases| leases.get(request.name).map(Lease::fence);
+        let fence = |leases: &Leases| leases.get(request.name).and_then(Lease::fence);
         Ok(leases.map(|leases| (fence(&leases), leases)))
     };
     until_held(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use humantime::format_rfc3339_millis;
+use leasehold::kind::AnyKind;
 use leasehold::timestamp::Unit;
 use leasehold::{
     Client, Clock, Error, Fence, Lease, Leases, Lost, Mode, Moment, Owner, Permit, ReadLease,
@@ -75,11 +76,11 @@ impl LockGuard {
         }
     }
 
-    /// The first lease that is held alone, if there is one.
-    fn lease(&self) -> Option<&Lease> {
+    /// The token of the first lease, if that is held alone.
+    fn token(&self) -> Option<String> {
         match self {
-            Self::Lease(lease) => Some(lease),
-            Self::Several { leases, first } => leases.get(first),
+            Self::Lease(lease) => Some(lease.token()),
+            Self::Several { leases, first } => leases.get(first)?.token(),
             Self::Reader(_) | Self::Permit { .. } | Self::Timestamp { .. } => None,
         }
     }
@@ -87,9 +88,11 @@ impl LockGuard {
     /// The owner of the first lease, if there is one.
     fn owner(&self) -> Option<&Owner> {
         match self {
+            Self::Lease(lease) => Some(lease.owner()),
             Self::Reader(lease) => Some(lease.owner()),
             Self::Permit { permit, .. } => Some(permit.owner()),
-            _ => self.lease().map(Lease::owner),
+            Self::Several { leases, first } => leases.get(first).map(Lease::owner),
+            Self::Timestamp { .. } => None,
         }
     }
 
@@ -129,15 +132,14 @@ impl LockGuard {
 
     fn fence_of(&self, name: &str) -> Option<Fence> {
         match self {
-            Self::Several { leases, .. } => leases.get(name).map(Lease::fence),
+            Self::Several { leases, .. } => leases.get(name).and_then(Lease::fence),
             one => one.fence(),
         }
     }
 
     /// All names, in quotes.
     pub(crate) fn names(&self) -> String {
-        let others = self.all().skip(1).map(|held| quoted(held.name));
-        let others: Vec<String> = others.collect();
+        let others: Vec<String> = self.others().map(|lease| quoted(lease.name())).collect();
         let first = quoted(self.name());
         if others.is_empty() {
             return first;
@@ -148,28 +150,32 @@ impl LockGuard {
     /// The fence of the first lock, if it has one; of a permit, that of its slot.
     pub(crate) fn fence(&self) -> Option<Fence> {
         match self {
+            Self::Lease(lease) => Some(lease.fence()),
             Self::Reader(lease) => lease.fence(),
             Self::Permit { permit, .. } => Some(permit.slot().fence),
-            _ => self.lease().map(Lease::fence),
+            Self::Several { leases, first } => leases.get(first).and_then(Lease::fence),
+            Self::Timestamp { .. } => None,
         }
     }
 
-    /// All leases, the first one first.
-    fn all(&self) -> impl Iterator<Item = HeldLock<'_>> {
-        let others = match self {
+    /// The leases beside the first one.
+    fn others(&self) -> impl Iterator<Item = &Lease<AnyKind>> {
+        let leases = match self {
             Self::Several { leases, .. } => Some(leases.iter()),
             _ => None,
         };
-        let is_other = |lease: &&Lease| lease.name() != self.name();
-        let others = others.into_iter().flatten().filter(is_other);
-        self.lease().into_iter().chain(others).map(HeldLock::of)
+        let is_other = |lease: &&Lease<AnyKind>| lease.name() != self.name();
+        leases.into_iter().flatten().filter(is_other)
     }
 
-    /// Several locks as JSON.
+    /// Several locks as JSON, the first one first.
     pub(crate) fn json(&self) -> Option<Value> {
-        let is_one = !matches!(self, Self::Several { .. });
-        let all: Vec<HeldLock<'_>> = self.all().collect();
-        serde_json::to_value(all).ok().filter(|_| !is_one)
+        let Self::Several { leases, first } = self else {
+            return None;
+        };
+        let all = leases.get(first).into_iter().chain(self.others());
+        let all: Vec<HeldLock<'_>> = all.map(HeldLock::of).collect();
+        serde_json::to_value(all).ok()
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
@@ -217,7 +223,7 @@ impl LockGuard {
         store: &Variables,
     ) -> Variables {
         // A timestamp lock has none of them. An outer run may have set them for another lock.
-        let (lease, owner, fence) = (self.lease(), self.owner(), self.fence());
+        let (owner, fence) = (self.owner(), self.fence());
         let slot_fence = fence.filter(|_| self.slot().is_some());
         let outer = env::var(CHAIN).ok().filter(|outer| !outer.is_empty());
         let mut chain: Vec<&str> = outer.as_deref().into_iter().collect();
@@ -254,7 +260,7 @@ impl LockGuard {
             ),
             ("LEASEHOLD_SLOT", self.slot().map(|slot| slot.to_string())),
             ("LEASEHOLD_MODE", self.mode().map(|mode| mode.to_string())),
-            ("LEASEHOLD_TOKEN", lease.map(Lease::token)),
+            ("LEASEHOLD_TOKEN", self.token()),
             ("LEASEHOLD_HOLDER", owner.map(ToString::to_string)),
         ];
         let ours = ours.map(|(name, value)| (name, value.map(OsString::from)));
@@ -275,16 +281,16 @@ pub(super) fn title(name: &str, fence: Option<Fence>) -> String {
 #[derive(Serialize)]
 struct HeldLock<'a> {
     name: &'a str,
-    mode: &'static str,
-    fence: u64,
+    mode: String,
+    fence: Option<u64>,
 }
 
 impl<'a> HeldLock<'a> {
-    fn of(lease: &'a Lease) -> Self {
+    fn of(lease: &'a Lease<AnyKind>) -> Self {
         Self {
             name: lease.name(),
-            mode: "exclusive",
-            fence: lease.fence().get(),
+            mode: lease.mode().to_string(),
+            fence: lease.fence().map(Fence::get),
         }
     }
 }
