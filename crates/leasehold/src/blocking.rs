@@ -28,7 +28,7 @@ use std::future::ready;
 use std::ops::{ControlFlow, Deref};
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, Fence, HolderView, Snapshot};
+use leasehold_core::{ClientId, Fence, HolderView, Owner, Snapshot};
 use pollster::block_on;
 
 use crate::ClientBuilder;
@@ -358,6 +358,19 @@ impl Client {
     /// ```
     pub fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
         block_on(self.0.break_lock(name, fence))
+    }
+
+    /// See [`Client::break_holder`](crate::Client::break_holder).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let permit = client.semaphore("gpu", 4).acquire()?;
+    /// assert!(client.break_holder("gpu", permit.owner())?);
+    /// assert!(permit.release().is_err());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn break_holder(&self, name: impl AsRef<str>, owner: &Owner) -> Result<bool, Error> {
+        block_on(self.0.break_holder(name, owner))
     }
 
     /// See [`Client::names`](crate::Client::names).
