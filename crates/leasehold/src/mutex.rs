@@ -471,7 +471,8 @@ impl<K: Kind> Lock<K> {
     /// Takes the lock, without a least time.
     pub(crate) async fn take(&self, limit: WaitLimit) -> Result<Option<Lease<K>>, Error> {
         let engine = &self.engine;
-        let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
+        let (name, mode) = (self.name.as_ref().ok(), self.mode.as_ref().ok());
+        let asked = engine.telemetry.ask(name, mode.copied(), &engine.clock);
         let answer = self.ask(limit).await;
         if let Some(asked) = asked {
             match &answer {
