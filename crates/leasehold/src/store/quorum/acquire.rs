@@ -243,6 +243,7 @@ impl<C> Context<'_, C> {
             name: record.name.clone(),
             step: Step::Propose(Proposal {
                 owner: self.owner.clone(),
+                is_shared: false,
                 ttl,
                 fences,
                 terms: self.info.terms,

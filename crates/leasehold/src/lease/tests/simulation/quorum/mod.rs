@@ -109,6 +109,7 @@ fn a_vote_that_comes_after_its_release_is_no_lost_release() {
     let owner = Owner::new(1, ClientId::new(1), "test", 1, "").unwrap();
     let proposal = Step::Propose(Proposal {
         owner: owner.clone(),
+        is_shared: false,
         ttl: terms.longest_ttl,
         fences: Fences {
             first: Fence::new(3 * SECOND),

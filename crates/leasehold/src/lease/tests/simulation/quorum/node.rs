@@ -187,7 +187,8 @@ impl Node {
             };
             if !counter.is_lost() {
                 // A refused number changes nothing.
-                counter.accept(fences, wall_us, wall_us + 10 * SECOND).ok();
+                let acceptable = counter.acceptable(wall_us, wall_us + 10 * SECOND);
+                counter.accept(fences, acceptable).ok();
             }
         }
     }
