@@ -102,7 +102,9 @@ async fn carry_out(client: &Client, args: &Break) -> Result<Exit, Exit> {
             let may_have_it = |first| Fences { first, block }.contains(named);
             let is_meant = |holder: &HolderView| holder.fence.is_some_and(may_have_it);
             let broken = seen.holders().find(|holder| is_meant(holder)).cloned();
-            say(&broken_text(name, fence, broken.as_ref(), phase(&seen)));
+            let is_one = !seen.others.is_empty() && phase(&seen).is_none();
+            let broken_text = broken_text(name, fence, broken.as_ref(), phase(&seen), is_one);
+            say(&broken_text);
             report(client, args, "broken", broken.as_ref())?;
             return Ok(Exit::quiet(0));
         }
@@ -165,12 +167,14 @@ fn told_by(holder: &HolderView) -> String {
     at_most.unwrap_or_default()
 }
 
-/// The message after a break: the freed lease, or those of all `readers`, and when their holders learn of it.
+/// The message after a break: the freed lease, or those of all `readers`, and when their holders learn of it. With `is_one`, others hold
+/// beside that one.
 fn broken_text(
     name: &str,
     fence: u64,
     holder: Option<&HolderView>,
     readers: Option<String>,
+    is_one: bool,
 ) -> String {
     let name = quoted(name);
     let Some(holder) = holder else {
@@ -184,9 +188,12 @@ fn broken_text(
             "{name} was broken: it was held by {readers}, fence {fence}\n    each learns of it at its next renewal{at_most}; until then it may continue its work"
         );
     }
+    let part = match holder.slot {
+        None if is_one => "one reader of ".to_owned(),
+        _ => slot_of(holder),
+    };
     format!(
-        "{}{name} was broken: it was held by {}, fence {fence}\n    its holder learns of it at its next renewal{at_most}; until then it may continue its work",
-        slot_of(holder),
+        "{part}{name} was broken: it was held by {}, fence {fence}\n    its holder learns of it at its next renewal{at_most}; until then it may continue its work",
         who(holder)
     )
 }

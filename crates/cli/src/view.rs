@@ -110,10 +110,23 @@ pub(crate) fn several(snapshot: &Snapshot) -> Option<String> {
     }
 }
 
-/// The number of readers, if there are several: they have one fence, so a break ends all of them.
+/// The number of readers, if there are several with one fence: a break ends all of them. On a quorum, each has a number of its own.
 pub(crate) fn phase(snapshot: &Snapshot) -> Option<String> {
-    let is_shared = snapshot.holder.as_ref()?.mode == Mode::Shared;
-    several(snapshot).filter(|_| is_shared && holders(snapshot) > 1)
+    let first = snapshot.holder.as_ref()?;
+    let is_shared = first.mode == Mode::Shared;
+    let is_one = snapshot
+        .others
+        .iter()
+        .all(|other| other.fence == first.fence);
+    several(snapshot).filter(|_| is_shared && is_one && holders(snapshot) > 1)
+}
+
+/// Whether a reader holds in both, whichever of the readers is shown first.
+pub(crate) fn has_reader_of(before: &Snapshot, now: &Snapshot) -> bool {
+    let mut readers = before
+        .holders()
+        .filter(|holder| holder.mode == Mode::Shared);
+    readers.any(|reader| now.holders().any(|holder| holder.who == reader.who))
 }
 
 /// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.

@@ -17,7 +17,8 @@ use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
 use crate::view::{
-    HolderFields, LeaseFields, held_of, holders, is_same_lease, never_expires, several, who,
+    HolderFields, LeaseFields, has_reader_of, held_of, holders, is_same_lease, never_expires,
+    several, who,
 };
 
 /// The minimal interval: each poll requests every known lock.
@@ -234,11 +235,15 @@ fn of_one<'a>(
     let waiting = |seen: Option<&'a Snapshot>| seen.map_or(0, |seen| seen.queue.len());
     let (was, is, queue) = (holder(before), holder(now), waiting(now));
 
+    let seen = before.zip(now);
+    let has_same_reader = seen.is_some_and(|(before, now)| has_reader_of(before, now));
     let mut happened = Vec::new();
     match (was, is) {
         (None, Some(_)) => happened.push(ChangeKind::Acquired),
         (Some(_), None) => happened.push(ChangeKind::Released),
-        (Some(was), Some(is)) if !is_same_lease(was, is) => happened.push(ChangeKind::HandedOver),
+        (Some(was), Some(is)) if !is_same_lease(was, is) && !has_same_reader => {
+            happened.push(ChangeKind::HandedOver);
+        }
         _ => {}
     }
     let is_another = !happened.is_empty();

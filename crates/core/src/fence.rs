@@ -128,17 +128,11 @@ impl Counter {
     ///
     /// # Errors
     /// The acceptable fences; the counter is unchanged.
-    pub fn accept(
-        &mut self,
-        fences: Fences,
-        floor_us: u64,
-        most_us: u64,
-    ) -> Result<(), Acceptable> {
-        let acceptable = self.acceptable(floor_us, most_us);
+    pub fn accept(&mut self, fences: Fences, acceptable: Acceptable) -> Result<(), Acceptable> {
         if fences.first < acceptable.least || fences.first > acceptable.most {
             return Err(acceptable);
         }
-        self.0 = Some(fences.last());
+        self.0 = self.counted().max(Some(fences.last()));
         Ok(())
     }
 
@@ -277,17 +271,24 @@ mod tests {
             first: Fence::new(first),
             block,
         };
-        let (mut counter, floor_us, most_us) = (Counter::default(), 1_000, 2_000);
+        let mut counter = Counter::default();
+        let accept = |counter: &mut Counter, first| {
+            let acceptable = counter.acceptable(1_000, 2_000);
+            let accepted = counter.accept(proposed(first), acceptable);
+            assert_eq!(accepted.err(), accepted.err().map(|_| acceptable));
+            accepted.is_ok()
+        };
         assert!(counter.is_lost());
-        for outside in [999, 2_001] {
-            let refused = counter.accept(proposed(outside), floor_us, most_us);
-            assert_eq!(refused, Err(counter.acceptable(floor_us, most_us)));
-        }
-        assert!(counter.accept(proposed(1_000), floor_us, most_us).is_ok());
+        assert!(!accept(&mut counter, 999) && !accept(&mut counter, 2_001));
+        assert!(accept(&mut counter, 1_000));
         assert!(!counter.is_lost());
-        assert!(counter.accept(proposed(1_003), floor_us, most_us).is_err());
-        assert!(counter.accept(proposed(2_000), floor_us, most_us).is_ok());
+        assert!(!accept(&mut counter, 1_003));
+        assert!(accept(&mut counter, 2_000));
         assert_eq!(counter.0, Some(Fence::new(2_003)));
+        let [least, most] = [1_500, 2_500].map(Fence::new);
+        let of_readers = Acceptable { least, most };
+        assert!(counter.accept(proposed(1_600), of_readers).is_ok());
+        assert_eq!(counter.0, Some(Fence::new(2_003)), "it never falls");
     }
 
     #[test]

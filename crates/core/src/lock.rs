@@ -234,6 +234,7 @@ impl<'a> Turn<'a> {
             mode,
             fences,
             slot,
+            vote: None,
             expires_at_ms: self.now.millis() + ttl.millis(),
             kept: false,
         });
@@ -488,7 +489,7 @@ impl<'a> Turn<'a> {
     }
 
     fn give_back(&mut self, owner: &Owner, fence: Fence) -> Reply {
-        // A vote is exclusive, so what this grants beside it is none.
+        // What this grants beside a reader's vote is the hold of another owner, or has another number.
         self.advance(None);
         self.free(|holder| holder.is(owner, Some(fence)))
     }
@@ -530,11 +531,11 @@ impl<'a> Turn<'a> {
     }
 
     pub(crate) fn held(&self, at: usize) -> Held {
-        let Holder { fences, slot, .. } = &self.lock.holders[at];
+        let holder = &self.lock.holders[at];
         Held {
-            fence: Some(fences.first),
-            slot: *slot,
-            block: fences.block,
+            fence: Some(holder.number()),
+            slot: holder.slot,
+            block: holder.fences.block,
             queued: count(self.lock.queue.len()),
         }
     }
@@ -704,7 +705,7 @@ fn view(lock: &LockState, now: Now) -> Option<HolderView> {
 /// Its fence was drawn at the time of the grant and in its microseconds, so it also tells since when; it runs ahead of the clock only
 /// where the clock went back or many fences are drawn in a moment. The fence of a reader tells of the first one of its phase.
 fn view_of(holder: &Holder, now: Now) -> HolderView {
-    let fence = holder.fences.first;
+    let fence = holder.number();
     let held_for = Duration::from_micros(now.wall_us.saturating_sub(fence.get()));
     let expires_in = Duration::from_millis(holder.expires_at_ms.saturating_sub(now.millis()));
     HolderView::new(

@@ -21,6 +21,8 @@ pub struct Holder {
     pub fences: Fences,
     /// The number of its slot, from 1 on, if its mode has slots.
     pub slot: Option<u16>,
+    /// The number that a node of a quorum has voted for, if it is a reader's vote. The other readers have numbers of their own.
+    pub vote: Option<Fence>,
     /// The last millisecond on the store's expiry clock at which it counts.
     pub expires_at_ms: u64,
     /// The owner has released it with a delay (at-least-hold), or detached it for another process. It outlives the owner's
@@ -173,7 +175,15 @@ impl Holder {
 
     /// Whether `fence` belongs to this grant; true for `None`, which means that the owner knows none.
     pub(crate) fn is_under(&self, fence: Option<Fence>) -> bool {
-        fence.is_none_or(|fence| self.fences.contains(fence))
+        fence.is_none_or(|fence| match self.vote {
+            Some(vote) => fence == vote,
+            None => self.fences.contains(fence),
+        })
+    }
+
+    /// The number by which others know the hold: that of its vote, or else the first of its fences.
+    pub(crate) fn number(&self) -> Fence {
+        self.vote.unwrap_or(self.fences.first)
     }
 }
 

@@ -81,10 +81,13 @@ pub struct QuorumTerms {
 }
 
 /// A proposal to a node of a quorum: a client's request to take a lock with fences of its own choice, or to raise the fences of its hold.
+/// For a reader it has a single number, which tells this vote from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     /// The owner that asks; fresh for each acquisition.
     pub owner: Owner,
+    /// It asks as a reader, beside others, and not alone.
+    pub is_shared: bool,
     /// The lease wanted; at most the longest TTL of the quorum.
     pub ttl: Ttl,
     /// The fences: exactly these, or no hold.
@@ -93,6 +96,17 @@ pub struct Proposal {
     pub terms: QuorumTerms,
     /// Join or refresh the queue of this node when the lock is busy. A client waits at one node only, the lead.
     pub wait: Option<Wait>,
+}
+
+impl Proposal {
+    /// The mode in which the owner wants the lock.
+    pub fn mode(&self) -> Mode {
+        if self.is_shared {
+            Mode::Shared
+        } else {
+            Mode::Exclusive
+        }
+    }
 }
 
 /// The reply to a step. It is small, since each one goes through many hands: views of holders are in boxes.
@@ -146,7 +160,7 @@ pub struct Busy {
 pub enum NoVote {
     /// The owner holds the lock with lower fences than it proposed, and no longer than before: the proposal is outside of these bounds.
     NotRaised(Acceptable),
-    /// The lock is free, and the proposal is outside of these bounds.
+    /// The lock is free, or held by readers as the owner is one, and the proposal is outside of these bounds.
     Behind(Acceptable),
     /// The node may have forgotten holds and fences. It gives no vote for this long.
     Quarantined(Duration),

@@ -380,6 +380,7 @@ fn joined(world: &mut World, name: &LockName) -> Reply {
     let fences = counter.draw(waiter.block, 0);
     let slot = matches!(waiter.mode, Mode::Slot(_)).then_some(2);
     lock.holders.push(Holder {
+        vote: None,
         owner: waiter.owner,
         mode: waiter.mode,
         fences,

@@ -181,6 +181,7 @@ fn vq1_a_higher_number_that_takes_the_lock_is_found() {
                     mode: Mode::Exclusive,
                     fences: proposal.fences,
                     slot: None,
+                    vote: None,
                     expires_at_ms: now.millis() + proposal.ttl.millis(),
                     kept: false,
                 }];

@@ -29,7 +29,7 @@ local mark
 -- NAME     string  '<token>#<fence>' of the holder, with the lease as its TTL; then '/<how many>' if more than one fence was
 --                  drawn, and '!' once another client waits. If several hold it: see several.lua
 -- QUEUE    zset    waiters' tokens by arrival; before them several holders
--- WAITERS  hash    token -> "<mode> <ttl ms> <fences> <channel or -> <seen until, ms>"; holders of slots
+-- WAITERS  hash    token -> "<mode> <ttl ms> <fences> <channel or -> <seen until, ms>"; holders of slots; votes of readers
 local NAME, QUEUE, WAITERS
 
 local WAITER_GRACE = 15000
@@ -139,7 +139,7 @@ local function look()
     local is_ours = token and #value < VALUE_SHOWN and client_of(token)
     if is_ours and drawn >= 1 and drawn <= BLOCK_MOST and tonumber(first) <= FENCE_MAX then
       holder, fence, block, contended, written = token, first, drawn, mark ~= '', value
-    elseif string.sub(value, 1, 4) == 'lh1-' and not TERMS then
+    elseif string.sub(value, 1, 4) == 'lh1-' then
       return several(value)
     end
     return value, 'string'
@@ -218,7 +218,7 @@ local function serve(caller, held, left, these)
     local token, terms, ttl, wanted, channel, seen_until = waiter(place)
     -- Only a waiter for several holders, or behind them, has a mode here. Its first letter is not the 'e' of 'exclusive'.
     local mode = terms and (these or string.byte(terms) ~= 101) and match(terms, '^%S+')
-    if mode and mode ~= 'exclusive' and (TERMS or mode ~= 'shared' and not match(mode, '^slot/[1-9]%d?%d?%d?$')) then
+    if mode and mode ~= 'exclusive' and mode ~= 'shared' and (TERMS or not match(mode, '^slot/[1-9]%d?%d?%d?$')) then
       ttl = nil
     end
     if not ttl and not these and tonumber(call('ZRANGE', QUEUE, '0', '0', 'WITHSCORES')[2]) < 0 then

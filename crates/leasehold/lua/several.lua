@@ -3,7 +3,8 @@
 -- NAME is a marker then: 'lh1-shared#<fence of the phase>' or 'lh1-slots', until the end of the last holder.
 -- The holders stand in QUEUE before the waiters. The score of a holder is minus its end in ms, so the last to end comes
 -- first, and holders with one end are ordered by their tokens (core: Holder::order).
--- A holder of a slot has a record in WAITERS: 'slot/<of> <number> <first fence> <how many>'. A reader has none.
+-- A holder of a slot has a record in WAITERS: 'slot/<of> <number> <first fence> <how many>'. A reader has none, but at a
+-- node of a quorum: 'shared <number>', if the node has voted for it with that number. A node has no slots.
 --
 -- A hold counts only while the marker is there: whoever deletes or overwrites NAME has ended all of them, as with a
 -- mutex. A marker whose holders are lost counts as foreign, since nobody knows until when they hold.
@@ -23,12 +24,22 @@ several = function(marker)
 
   -- Removes the holders with scores from there on. Returns how many they were.
   function these.forget(from)
-    -- More than these are readers.
-    local gone = these.mode ~= 'shared' and call('ZRANGEBYSCORE', QUEUE, from, '(0', 'LIMIT', '0', '1000') or {}
-    if gone[1] then
-      call('HDEL', WAITERS, unpack(gone))
-    end
-    return call('ZREMRANGEBYSCORE', QUEUE, from, '(0')
+    local count, gone = 0
+    repeat
+      -- At one server, more than these are readers, which have no records there.
+      gone = (TERMS or these.mode ~= 'shared') and call('ZRANGEBYSCORE', QUEUE, from, '(0', 'LIMIT', '0', '1000') or {}
+      if gone[1] then
+        call('HDEL', WAITERS, unpack(gone))
+        call('ZREM', QUEUE, unpack(gone))
+      end
+      count = count + #gone
+    until not TERMS or #gone < 1000
+    return count + call('ZREMRANGEBYSCORE', QUEUE, from, '(0')
+  end
+
+  -- The number by which a reader is known: that of its vote, or the fence of the phase.
+  local function number_of(token)
+    return TERMS and match(call('HGET', WAITERS, token) or '', '^shared (%d+)$') or these.phase
   end
 
   -- Removes the holders that have expired. Each step that changes something does this first: it takes no memory, and the
@@ -66,7 +77,7 @@ several = function(marker)
   local function outlast()
     local left = last_end - now_ms
     these.memory = format('%.0f', math.max(left, 60000))
-    if call('PTTL', QUEUE) < left or these.mode == 'slots' and call('PTTL', WAITERS) < left then
+    if call('PTTL', QUEUE) < left or (TERMS or these.mode == 'slots') and call('PTTL', WAITERS) < left then
       call('PEXPIRE', QUEUE, left)
       call('PEXPIRE', WAITERS, left)
     end
@@ -80,9 +91,10 @@ several = function(marker)
     outlast()
   end
 
-  -- The only function that makes an owner one of several holders. The lock is free, or its holders admit this one.
-  function these.join(token, ttl, mode, wanted)
-    local is_first, first = not these.mode, not these.phase and next_fence()
+  -- The only function that makes an owner one of several holders. The lock is free, or its holders admit this one. A node
+  -- of a quorum votes with this number, which it has counted. It opens a phase with the least one that it accepts.
+  function these.join(token, ttl, mode, wanted, vote, least)
+    local is_first, first = not these.mode, not these.phase and (least or next_fence())
     these.mode = mode == 'shared' and mode or 'slots'
     holder, fence, block, these.number = token, these.phase or format('%.0f', first), 1, nil
     if these.mode == 'shared' then
@@ -97,22 +109,33 @@ several = function(marker)
       block, these.number = tonumber(wanted), free
     end
     -- Written before the lock: if the server fails in between, some fences stay unused.
-    if first then
-      call('SET', KEYS[1], format('%.0f', first + (block - 1)))
+    if first and not vote then
+      call('SET', COUNTER, format('%.0f', first + (block - 1)))
     end
     if these.number then
       call('HSET', WAITERS, token, table.concat({ mode, these.number, fence, block }, ' '))
+    end
+    if vote then
+      these.vote(vote)
     end
     local until_ms = now_ms + ttl
     call('ZADD', QUEUE, format('-%.0f', until_ms), token)
     these.holders = these.holders + 1
     if is_first then
       last_end = until_ms
-      call('SET', NAME, these.phase and 'lh1-shared#' .. fence or 'lh1-slots', 'PX', ttl)
+      call('SET', NAME, these.phase and 'lh1-shared#' .. these.phase or 'lh1-slots', 'PX', ttl)
       outlast()
     elseif until_ms > last_end then
       hold_until_last()
+    elseif vote then
+      outlast()
     end
+  end
+
+  -- The caller, who is one of the readers, has this number from here on.
+  function these.vote(number)
+    call('HSET', WAITERS, holder, 'shared ' .. number)
+    fence = number
   end
 
   -- Makes the caller the holder, as `look` does for a mutex, if it is one of them.
@@ -122,11 +145,17 @@ several = function(marker)
     if not rank or rank >= these.holders then
       return
     end
-    holder, fence, block = token, these.phase, 1
+    holder, fence, block = token, number_of(token), 1
     if these.mode == 'slots' then
       local number, first, drawn = match(call('HGET', WAITERS, token) or '', '^slot/%d+ (%d+) (%d+) (%d+)$')
       holder, fence, block, these.number = number and token, first, tonumber(drawn or 1), number
     end
+  end
+
+  -- How many ms the caller, which `find` has found, has left.
+  function these.left()
+    local rank = call('ZRANK', QUEUE, holder)
+    return -call('ZRANGE', QUEUE, rank, rank, 'WITHSCORES')[2] - now_ms
   end
 
   -- Gives the caller, which `find` has found, a new deadline.
@@ -143,7 +172,7 @@ several = function(marker)
   -- Ends the hold of the caller, which `find` has found. Returns the same table, or nil if nobody is left.
   function these.leave()
     call('ZREM', QUEUE, holder)
-    if these.number then
+    if these.number or TERMS then
       call('HDEL', WAITERS, holder)
     end
     these.holders, taken = these.holders - 1, nil
@@ -159,7 +188,7 @@ several = function(marker)
     local entry = call('ZRANGE', QUEUE, rank, rank, 'WITHSCORES')
     local token, left = entry[1], -entry[2] - now_ms
     if these.phase then
-      return { 'string', token, left, these.phase, -1, 'shared' }
+      return { 'string', token, left, number_of(token), -1, 'shared' }
     end
     local mode, number, first = match(call('HGET', WAITERS, token) or '', '^(slot/%d+) (%d+) (%d+) %d+$')
     if not mode then
@@ -172,7 +201,7 @@ several = function(marker)
     return these
   end
   local phase = match(marker, '^lh1%-shared#(%d+)$')
-  if not (phase and tonumber(phase) <= 9007199254740991 or marker == 'lh1-slots') then
+  if not (phase and tonumber(phase) <= 9007199254740991 or marker == 'lh1-slots' and not TERMS) then
     return marker, 'string'
   end
   local alive = call('ZCOUNT', QUEUE, '-inf', format('-%.0f', now_ms))

@@ -1005,7 +1005,7 @@ impl<K: Kind> Lease<K> {
     /// println!("{:?}", watcher.join().expect("it does not panic"));
     /// # Ok::<(), leasehold::Error>(())
     /// ```
-    pub fn watch(&self) -> LossWatch {
+    pub fn watch(&self) -> LossWatch<K> {
         LossWatch(self.0.watch())
     }
 
@@ -1088,17 +1088,17 @@ impl Lease {
 /// A blocking [`LossWatch`](crate::LossWatch). It dereferences to that type for the methods that do not wait.
 #[derive(Debug, Clone)]
 #[must_use = "a watch does nothing until it is asked"]
-pub struct LossWatch(crate::LossWatch);
+pub struct LossWatch<K: Kind = Exclusive>(crate::LossWatch<K>);
 
-impl Deref for LossWatch {
-    type Target = crate::LossWatch;
+impl<K: Kind> Deref for LossWatch<K> {
+    type Target = crate::LossWatch<K>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl LossWatch {
+impl<K: Kind> LossWatch<K> {
     /// Waits until the lease is lost; see [`LossWatch::lost`](crate::LossWatch::lost).
     ///
     /// ```

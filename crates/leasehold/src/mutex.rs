@@ -84,7 +84,7 @@ pub type Semaphore = Lock<Slots>;
 ///
 /// All wait in one line: readers that follow each other enter together, and a reader that comes after a waiting writer waits behind it. So
 /// neither starves. A lease is not changed from one kind to the other: two readers that both wanted to write would wait for each other for
-/// ever. Give the lease back, and acquire the other one. A quorum has no readers.
+/// ever. Give the lease back, and acquire the other one. Readers of a quorum have no fence.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct RwLock {

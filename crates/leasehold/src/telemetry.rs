@@ -130,7 +130,7 @@ impl Telemetry {
                 span,
                 left,
             } => {
-                let (fence, took_ms) = (fence.get(), ms(took));
+                let (fence, took_ms) = (fence.map(Fence::get), ms(took));
                 match said {
                     // The lease's span lives until the event has been told.
                     Said::Renewed => {
@@ -150,7 +150,7 @@ impl Telemetry {
                 result,
                 was_lost,
             } => {
-                let fence = fence.get();
+                let fence = fence.map(Fence::get);
                 match result {
                     Ok(()) => say!(self, DEBUG, lock, fence, "released"),
                     Err(Error::Lost(_)) if was_lost => {}
@@ -188,7 +188,7 @@ impl Telemetry {
     /// Busy and cancelled are answers. A store that gives none matters to the caller, who gets the error.
     fn asked(&self, lock: Option<&str>, outcome: Outcome<'_>, waited: Duration, span: &Span) {
         let (word, waited_ms) = (outcome.word(), ms(waited));
-        if let Outcome::Acquired(fence) = outcome {
+        if let Outcome::Acquired(Some(fence)) = outcome {
             shielded(|| {
                 span.record("fence", fence.get());
             });
@@ -199,7 +199,7 @@ impl Telemetry {
         });
         let error = match outcome {
             Outcome::Acquired(fence) => {
-                let fence = fence.get();
+                let fence = fence.map(Fence::get);
                 return say!(self, DEBUG, parent: span.id(), lock, fence, waited_ms, "acquired");
             }
             Outcome::Failed(error) => Some(display(error)),
@@ -210,7 +210,8 @@ impl Telemetry {
 
     fn ended(&self, ended: &Ended) {
         let (how, span) = (&ended.how, &ended.span);
-        let (lock, fence, held_ms) = (ended.lock.as_str(), ended.fence.get(), ms(ended.held));
+        let (lock, held_ms) = (ended.lock.as_str(), ms(ended.held));
+        let fence = ended.fence.map(Fence::get);
         shielded(|| {
             span.record("held_ms", held_ms);
             span.record("ended", how.word());
@@ -269,11 +270,11 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The request got a lease with this fence. Returns the span of its use, which begins here. It is shared, since cloning a span calls
+    /// The request got a lease with this fence, if it has one. Returns the span of its use, which begins here. It is shared, since cloning a span calls
     /// the subscriber.
-    pub(crate) fn acquired(mut self, fence: Fence) -> Arc<ShieldedSpan> {
+    pub(crate) fn acquired(mut self, fence: Option<Fence>) -> Arc<ShieldedSpan> {
         let waited = self.end(Outcome::Acquired(fence));
-        let (lock, fence, waited_ms) = (self.lock, fence.get(), ms(waited));
+        let (lock, fence, waited_ms) = (self.lock, fence.map(Fence::get), ms(waited));
         let mode = self.mode;
         let span = self.telemetry.span(|| {
             let mode = mode.map(mode_word);
@@ -332,7 +333,7 @@ pub(crate) enum Observation<'a> {
     /// A renewal was answered after this time. A failure does not end the lease.
     Renewed {
         lock: &'a str,
-        fence: Fence,
+        fence: Option<Fence>,
         took: Duration,
         said: &'a Said,
         /// The span of the lease's use.
@@ -343,7 +344,7 @@ pub(crate) enum Observation<'a> {
     /// A release was answered. If the lease `was_lost` before, the loss has been observed already.
     Released {
         lock: &'a str,
-        fence: Fence,
+        fence: Option<Fence>,
         result: &'a Result<(), Error>,
         was_lost: bool,
     },
@@ -373,7 +374,7 @@ pub(crate) enum Observation<'a> {
 /// The outcome of a request for a lock.
 #[derive(Clone, Copy)]
 pub(crate) enum Outcome<'a> {
-    Acquired(Fence),
+    Acquired(Option<Fence>),
     Busy,
     Failed(&'a Error),
     /// The future was dropped.
@@ -399,7 +400,7 @@ pub(crate) struct Ended {
     pub(crate) lock: LockName,
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a label only"))]
     pub(crate) mode: Mode,
-    pub(crate) fence: Fence,
+    pub(crate) fence: Option<Fence>,
     pub(crate) how: How,
     /// How long it was used.
     pub(crate) held: Duration,

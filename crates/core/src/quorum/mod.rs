@@ -8,6 +8,10 @@
 //! is the client's part: it counts the votes for a proposal. [`Proposer`] chooses the next number. All are pure, as the rest of this
 //! crate.
 //!
+//! Readers are voted for in the same way: a majority that stores the number of one reader is its certificate. A node votes for readers
+//! beside each other, and for a writer alone. So the theorems hold for each two leases of which one is a writer's, but for the fences:
+//! QR2 and QR3 speak of writers only.
+//!
 //! # Theorems
 //!
 //! They hold if all clients count by equal terms, no lease is longer than the longest TTL, and the rates of all clocks differ by at most
@@ -35,6 +39,9 @@
 //!   under the name of the server's start. Under another name, the store counts all data as lost: it drops the counters, and grants the
 //!   lock to no waiter that came with them.
 //! - **QR9** A round that was refused is over: the client gives back its votes, so that none of them may count later.
+//! - **QR10** A reader's vote has a number of its own, which is above each exclusive fence that the node has accepted, and below each later
+//!   one. It is no fence: readers that hold together have different numbers. A late proposal of a reader does not join the readers after
+//!   a writer.
 
 mod node;
 mod round;

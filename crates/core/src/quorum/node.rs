@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::fence::Counter;
+use crate::fence::{Acceptable, Block, Counter, Fences};
 use crate::lock::{LockState, Presence, Request, Turn};
 use crate::name::{LockName, crc16};
 use crate::state::Mode;
@@ -109,10 +109,10 @@ pub(crate) fn raised(lock: &LockState, step: &Step) -> Option<Step> {
         return None;
     };
     let hold = lock.holders.iter().find(|hold| hold.owner == *owner)?;
-    (hold.fences.first > *fence).then(|| Step::Release {
+    (hold.number() > *fence).then(|| Step::Release {
         owner: owner.clone(),
         keep: *keep,
-        fence: Some(hold.fences.first),
+        fence: Some(hold.number()),
     })
 }
 
@@ -140,6 +140,7 @@ fn propose(
 ) -> Result<Reply, NoVote> {
     let Proposal {
         owner,
+        is_shared,
         ttl,
         fences,
         terms,
@@ -161,32 +162,60 @@ fn propose(
         }
         floor_us = mark.floor_us();
     }
-    turn.advance(Some(owner));
+    let place = turn.advance(Some(owner));
     let wall_us = turn.now.wall_us;
-    let most_us = wall_us.saturating_add(AHEAD_US);
     if let Some(at) = turn.holder(owner) {
         // A repeat, a claim, or a raise by the holder; never a way to take the lock (QR7). A hold that is not raised is not
         // extended: its owner may have given it back, and would keep it by asking. A late proposal shortens no renewed hold (QR6).
-        let holder = &mut turn.lock.holders[at];
-        let before_ms = holder.expires_at_ms;
-        if fences.first > holder.fences.first {
-            (turn.counter.accept(*fences, wall_us, most_us)).map_err(NoVote::NotRaised)?;
-            holder.fences = *fences;
+        let before_ms = turn.lock.holders[at].expires_at_ms;
+        if fences.first > turn.lock.holders[at].number() {
+            let acceptable = acceptable(turn, wall_us);
+            (turn.counter.accept(*fences, acceptable)).map_err(NoVote::NotRaised)?;
+            let holder = &mut turn.lock.holders[at];
+            if holder.mode == Mode::Shared {
+                holder.vote = Some(fences.first);
+            } else {
+                holder.fences = *fences;
+            }
         }
         let held = turn.hold_until(at, *ttl);
         let expires = &mut turn.lock.holders[at].expires_at_ms;
         *expires = before_ms.max(*expires);
         return Ok(Reply::Held(held));
     }
-    if !turn.admits(Mode::Exclusive) {
-        let request = Request {
-            mode: Mode::Exclusive,
-            ttl: *ttl,
-            block: fences.block,
-        };
+    let mode = proposal.mode();
+    if !turn.admits(mode) || place < turn.lock.queue.len() {
+        let (ttl, block) = (*ttl, fences.block);
+        let request = Request { mode, ttl, block };
         return Ok(Reply::Busy(Box::new(turn.refuse(owner, request, *wait))));
     }
-    (turn.counter.accept(*fences, floor_us, most_us)).map_err(NoVote::Behind)?;
-    let at = turn.grant_with(owner, Mode::Exclusive, *ttl, *fences);
+    let acceptable = acceptable(turn, floor_us);
+    let of_phase = turn.lock.holders.first().map(|reader| reader.fences);
+    (turn.counter.accept(*fences, acceptable)).map_err(NoVote::Behind)?;
+    if !is_shared {
+        let at = turn.grant_with(owner, mode, *ttl, *fences);
+        return Ok(Reply::Held(turn.held(at)));
+    }
+    let of_phase = of_phase.unwrap_or(Fences {
+        first: acceptable.least,
+        block: Block::ONE,
+    });
+    let at = turn.grant_with(owner, mode, *ttl, of_phase);
+    turn.lock.holders[at].vote = Some(fences.first);
     Ok(Reply::Held(turn.held(at)))
+}
+
+/// The numbers that the node accepts. Readers that hold may be joined by any number above the exclusive fences before them (QR10):
+/// with numbers above each other's, readers that ask at once would shut each other out.
+fn acceptable(turn: &Turn<'_>, floor_us: u64) -> Acceptable {
+    let most_us = turn.now.wall_us.saturating_add(AHEAD_US);
+    let counted = turn.counter.acceptable(floor_us, most_us);
+    let mut readers = turn.lock.holders.iter();
+    let of_phase = readers.find(|holder| holder.mode == Mode::Shared);
+    let least = match of_phase.map(|reader| reader.fences.first) {
+        None => counted.least,
+        Some(least) if turn.counter.is_lost() => least.max(counted.least),
+        Some(least) => least,
+    };
+    Acceptable { least, ..counted }
 }

@@ -26,6 +26,8 @@ pub(crate) enum Doing {
 /// An acquisition in progress.
 pub(crate) struct Acquiring {
     pub(crate) owner: Owner,
+    /// It wants to read.
+    pub(crate) is_shared: bool,
     /// The real time of the first request.
     pub(crate) sent: u64,
     pub(crate) fences: Fences,
@@ -67,6 +69,7 @@ impl Simulation {
         let (fences, nodes) = (self.propose(client, None), self.clients[client].terms.nodes);
         self.clients[client].now = Doing::Acquiring(Acquiring {
             owner: owner.clone(),
+            is_shared: self.has_readers && self.rng.one_in(2),
             sent: self.at,
             fences,
             round: Round::new(nodes, fences),
@@ -98,6 +101,7 @@ impl Simulation {
             let waits = acquiring.lead == Some(node);
             let request = Request::Propose(Proposal {
                 owner: acquiring.owner.clone(),
+                is_shared: acquiring.is_shared,
                 ttl: self.ttl,
                 fences: acquiring.fences,
                 terms,
@@ -175,6 +179,9 @@ impl Simulation {
                 Some(acquiring.fences.first.get())
             }
             Rules::LowestVote if votes.clone().count() >= enough => votes.copied().min(),
+            Rules::MinorityReads if acquiring.is_shared && votes.clone().count() + 1 >= enough => {
+                votes.copied().max()
+            }
             Rules::MinorityIsEnough if votes.clone().count() + 1 >= enough => votes.copied().max(),
             _ => (verdict == Verdict::Certified).then(|| acquiring.fences.first.get()),
         };
@@ -227,6 +234,7 @@ impl Simulation {
             return;
         };
         let (owner, sent) = (acquiring.owner.clone(), acquiring.sent);
+        let is_shared = acquiring.is_shared;
         let ended = self.valid_until(client, sent);
         if self.at >= ended {
             return self.leave(client);
@@ -235,6 +243,7 @@ impl Simulation {
             sent,
             began: self.at,
             ended,
+            is_shared,
             fences: (fence, fence + BLOCK - 1),
             is_broken: self.broken.contains(&owner),
             owner: owner.clone(),

@@ -12,7 +12,9 @@ pub(crate) struct Record {
     pub(crate) began: u64,
     /// When the client released it, or no longer relied on it.
     pub(crate) ended: u64,
-    /// Its first and last fence.
+    /// It is a reader's.
+    pub(crate) is_shared: bool,
+    /// Its first and last fence. A reader has none: these are the numbers of its votes.
     pub(crate) fences: (u64, u64),
     /// An operator broke it on some node.
     pub(crate) is_broken: bool,
@@ -27,9 +29,15 @@ pub(crate) struct Violation {
 
 /// The theorem that two leases contradict.
 fn between(a: &Record, b: &Record) -> Option<&'static str> {
+    if a.is_shared && b.is_shared {
+        return None;
+    }
     let is_broken = a.is_broken || b.is_broken;
     if a.began < b.ended && b.began < a.ended && !is_broken {
         return Some("QR1");
+    }
+    if a.is_shared || b.is_shared {
+        return None;
     }
     if a.fences.0 <= b.fences.1 && b.fences.0 <= a.fences.1 {
         return Some("QR2");

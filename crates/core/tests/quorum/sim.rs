@@ -37,6 +37,8 @@ pub(crate) enum Rules {
     ValidFromTheReply,
     /// One vote less than a majority is a certificate.
     MinorityIsEnough,
+    /// For a reader, one vote less than a majority is enough.
+    MinorityReads,
     /// The fence is the lowest number among a majority of votes, of any round (QR5, QR6).
     LowestVote,
     /// A client relies on a further round before the nodes have answered it (QR6).
@@ -114,6 +116,8 @@ pub(crate) struct Simulation {
     /// The TTL in microseconds.
     pub(crate) ttl_us: u64,
     pub(crate) owners: u64,
+    /// Some owners are readers.
+    pub(crate) has_readers: bool,
     pub(crate) renewals: u64,
     pub(crate) leases: Vec<Record>,
     /// The owners that had the vote of a node.
@@ -161,6 +165,10 @@ impl Simulation {
                 now: Doing::Nothing,
             })
             .collect();
+        let has_readers = match rules {
+            Rules::Sound => seed % 2 == 1,
+            rules => rules == Rules::MinorityReads,
+        };
         let ttl = Ttl::new(Duration::from_millis(rng.pick(&[500, 1_000, 2_000]))).unwrap();
         let mut simulation = Self {
             rng,
@@ -175,6 +183,7 @@ impl Simulation {
             ttl,
             ttl_us: ttl.millis() * MS,
             owners: 0,
+            has_readers,
             renewals: 0,
             leases: Vec::new(),
             voted: BTreeSet::new(),
@@ -291,7 +300,8 @@ impl Simulation {
                 let counter = self.memory(node).counter(&name);
                 if !counter.is_lost() {
                     // A refused number changes nothing.
-                    counter.accept(fences, wall_us, wall_us + 10 * SECOND).ok();
+                    let acceptable = counter.acceptable(wall_us, wall_us + 10 * SECOND);
+                    counter.accept(fences, acceptable).ok();
                 }
             }
         }

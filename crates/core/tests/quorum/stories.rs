@@ -34,6 +34,7 @@ fn marked() -> World {
 fn proposal(owner: u128, first: u64) -> Proposal {
     Proposal {
         owner: Owner::new(owner, ClientId::new(1), "h", 1, "").unwrap(),
+        is_shared: false,
         ttl: ttl(10),
         fences: Fences {
             first: Fence::new(first),
@@ -147,6 +148,149 @@ fn a_late_proposal_shortens_no_renewed_hold() {
     assert!(matches!(after, Reply::Busy(_)), "{after:?}");
     let after = vote(&mut node, 70 * SECOND, &other);
     assert!(matches!(after, Reply::Held(_)), "{after:?}");
+}
+
+/// A reader's proposal.
+fn read(owner: u128, number: u64) -> Proposal {
+    let fences = Fences {
+        first: Fence::new(number),
+        block: Block::ONE,
+    };
+    Proposal {
+        is_shared: true,
+        fences,
+        ..proposal(owner, number)
+    }
+}
+
+/// The node votes for a reader with this number.
+fn reads(number: u64) -> Reply {
+    let Reply::Held(held) = held(Fence::new(number)) else {
+        unreachable!("it is held")
+    };
+    Reply::Held(Held {
+        block: Block::ONE,
+        ..held
+    })
+}
+
+#[test]
+fn readers_that_overtake_each_other_all_have_votes() {
+    let mut node = marked();
+    for (owner, number) in [(1, NOW_US + 9), (2, NOW_US + 5), (3, NOW_US + 7)] {
+        let vote = vote(&mut node, 0, &read(owner, number));
+        assert_eq!(vote, reads(number));
+    }
+    let higher = vote(&mut node, 1, &read(2, NOW_US + 6));
+    assert_eq!(higher, reads(NOW_US + 6), "a raise, below the counter");
+    let writer = vote(&mut node, 1, &proposal(4, NOW_US + 20));
+    assert!(matches!(writer, Reply::Busy(_)), "{writer:?}");
+    // Its fence is above the numbers of all.
+    let after = 11 * SECOND;
+    let behind = vote(&mut node, after, &proposal(4, NOW_US + 9));
+    let acceptable = bounds(NOW_US + 10, NOW_US + after + 10 * SECOND);
+    assert_eq!(behind, Reply::NoVote(NoVote::Behind(acceptable)));
+    vote(&mut node, after, &proposal(4, NOW_US + 10));
+    let reader = vote(&mut node, after, &read(5, NOW_US + after));
+    assert!(matches!(reader, Reply::Busy(_)), "{reader:?}");
+}
+
+/// The votes of a reader were broken, a writer has come and gone, and other readers hold (QR10).
+#[test]
+fn a_late_proposal_of_a_reader_comes_to_nothing_after_a_writer() {
+    let (mut node, name) = (marked(), LockName::new("stock").unwrap());
+    let late = read(1, NOW_US + 50);
+    vote(&mut node, 0, &read(2, NOW_US + 9));
+    vote(&mut node, 0, &late);
+    for number in [50, 9] {
+        let fence = Fence::new(NOW_US + number);
+        let broken = Step::Break { fence };
+        let outcome = node.apply(Now::at_micros(NOW_US), &name, &broken, &UnknownPresence);
+        assert_eq!(outcome.reply, Reply::Released);
+    }
+    let writer = proposal(3, NOW_US + 51);
+    assert!(matches!(vote(&mut node, 1, &writer), Reply::Held(_)));
+    let other = read(4, NOW_US + 11 * SECOND);
+    let after = 11 * SECOND;
+    assert_eq!(vote(&mut node, after, &other), reads(NOW_US + 11 * SECOND));
+    let behind = vote(&mut node, after, &late);
+    let acceptable = bounds(NOW_US + 55, NOW_US + after + 10 * SECOND);
+    assert_eq!(behind, Reply::NoVote(NoVote::Behind(acceptable)));
+}
+
+#[test]
+fn a_vote_of_a_reader_is_given_back_by_its_number() {
+    let (mut node, name) = (marked(), LockName::new("stock").unwrap());
+    let (early, again) = (read(1, NOW_US), read(1, NOW_US + 7));
+    vote(&mut node, 0, &early);
+    vote(&mut node, 0, &read(2, NOW_US + 3));
+    assert_eq!(vote(&mut node, 0, &again), reads(NOW_US + 7));
+    let mut back = |proposal: &Proposal| {
+        let step = Step::GiveBack {
+            owner: proposal.owner.clone(),
+            fence: proposal.fences.first,
+        };
+        (node.apply(Now::at_micros(NOW_US), &name, &step, &UnknownPresence)).reply
+    };
+    assert!(matches!(back(&early), Reply::NotHeld(_)), "a late one");
+    assert_eq!(back(&again), Reply::Released);
+    let state = node.get(&name).unwrap();
+    let others: Vec<_> = state.holders.iter().map(|hold| hold.vote).collect();
+    assert_eq!(others, [Some(Fence::new(NOW_US + 3))]);
+}
+
+/// A reader that the lead has granted the lock out of its queue has no vote until it claims it.
+#[test]
+fn a_reader_waits_behind_a_writer_and_claims_its_vote() {
+    let (mut node, name) = (marked(), LockName::new("stock").unwrap());
+    let wait = Some(leasehold_core::Wait { listening: false });
+    vote(&mut node, 0, &read(1, NOW_US));
+    let writer = Proposal {
+        wait,
+        ..proposal(2, NOW_US + 10)
+    };
+    assert!(matches!(vote(&mut node, 1, &writer), Reply::Busy(_)));
+    let reader = Proposal {
+        wait,
+        ..read(3, NOW_US + 20)
+    };
+    let refused = vote(&mut node, 2, &reader);
+    assert!(matches!(refused, Reply::Busy(busy) if busy.ahead == 1));
+    for (at, leaves) in [(3, &read(1, NOW_US)), (4, &writer)] {
+        let step = Step::Release {
+            owner: leaves.owner.clone(),
+            keep: None,
+            fence: None,
+        };
+        node.apply(Now::at_micros(NOW_US + at), &name, &step, &UnknownPresence);
+    }
+    let state = node.get(&name).unwrap();
+    let granted = &state.holders[0];
+    assert_eq!((&granted.owner, granted.vote), (&reader.owner, None));
+    let number = granted.fences.first.get();
+    assert!(number < NOW_US + 20, "{number}");
+    assert_eq!(vote(&mut node, 5, &read(3, number)), reads(number));
+    assert_eq!(vote(&mut node, 6, &reader), reads(NOW_US + 20));
+}
+
+/// A node that has lost a counter takes no number of a reader as a sign that it remembers (QR8).
+#[test]
+fn a_reader_does_not_lower_the_floor_of_a_lost_counter() {
+    let made_at_ms = NOW_US / 1_000;
+    let mut node = World::node(Some(Mark {
+        terms: terms(3),
+        made_at_ms,
+    }));
+    let name = LockName::new("stock").unwrap();
+    let floor = NOW_US + 61 * SECOND;
+    let at = 70 * SECOND;
+    assert_eq!(vote(&mut node, at, &read(1, floor + 5)), reads(floor + 5));
+    node.entry(&name).holders[0].fences.first = Fence::new(7);
+    *node.node.as_mut().unwrap().counter(&name) = Counter::default();
+    let low = vote(&mut node, at, &read(2, floor - 1));
+    let acceptable = bounds(floor, NOW_US + at + 10 * SECOND);
+    assert_eq!(low, Reply::NoVote(NoVote::Behind(acceptable)));
+    assert_eq!(vote(&mut node, at, &read(2, floor)), reads(floor));
 }
 
 #[test]

@@ -53,6 +53,7 @@ impl QuorumModel {
     pub(super) fn proposal(&self, by: CallId, fence: u64, waits: bool) -> Step {
         Step::Propose(Proposal {
             owner: self.subject.owners.of(by).clone(),
+            is_shared: false,
             ttl: self.subject.ttl,
             fences: one(fence),
             terms: self.subject.terms,
@@ -94,6 +95,7 @@ impl QuorumModel {
         let lock = world.entry(&self.subject.name);
         let holder = |owner: &Owner, fence, left_ms| Holder {
             slot: None,
+            vote: None,
             owner: owner.clone(),
             mode: Mode::Exclusive,
             fences: one(fence),

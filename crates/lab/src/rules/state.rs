@@ -390,10 +390,11 @@ fn hash_lock<H: Hasher>(lock: &LockState, name: impl Fn(&Owner) -> (u8, u8), int
             mode,
             fences,
             slot,
+            vote,
             expires_at_ms,
             kept,
         } = holder;
-        (name(owner), mode, fences, slot, expires_at_ms, kept).hash(into);
+        (name(owner), mode, fences, slot, vote, expires_at_ms, kept).hash(into);
     }
     if let Some(Foreign {
         kind,

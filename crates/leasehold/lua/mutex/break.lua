@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Free a mutex whose holder cannot do it, for an operator who has seen its fence; one slot of a semaphore; or end the
--- holds of all readers, which have one fence.
+-- Free a mutex whose holder cannot do it, for an operator who has seen its fence; one slot of a semaphore; the vote of one
+-- reader at a node of a quorum; or end the holds of all readers, which have one fence.
 --
 -- KEYS  1 the fence counter, then three, see prelude.lua; at a node of a quorum, 1 its mark, then four
 -- ARGV  1 a fence of the holder: that of its grant, or another one drawn with it; then, at a node, as in prelude.lua
@@ -18,8 +18,8 @@ return each(1, function(seen)
   if these then
     these.expire()
   end
-  if these and these.mode == 'slots' then
-    -- Two have the same fence, if the counter was lost.
+  if these and (TERMS or these.mode == 'slots') then
+    -- Two have the same fence, if the counter was lost; readers at a node may have the same number.
     for _, token in ipairs(call('ZRANGE', QUEUE, '0', these.holders - 1)) do
       if holds(token, seen, these) then
         these.leave()

@@ -11,9 +11,12 @@
 -- allow-oom: see extend.lua. A failed grant must not undo the release, hence `pcall`; waiters also poll.
 local function release(owner, keep, believed)
   local value, kind = look()
+  local these = kind == 'several' and value
+  if TERMS and these then
+    these.find(owner)
+  end
   -- A node of a quorum may have raised the hold since (core: raised).
   local is_raised = TERMS and believed and holder == owner and believed < tonumber(fence)
-  local these = kind == 'several' and value
   if these or kind == 'none' then
     value, kind = serve(nil, nil, nil, these)
     these = kind == 'several' and value

@@ -16,6 +16,9 @@ return each(4, function(verb, owner, ms, believed)
   if verb == 'extend' and TERMS and string.sub(mark or '', -16) ~= SERVER then
     -- The hold may have come with the data of another server; see propose_many.lua.
     local value, kind = advance()
+    if kind == 'several' then
+      value.find(owner)
+    end
     if holder == owner then
       value, kind = false, 'none'
     end

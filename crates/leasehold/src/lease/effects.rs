@@ -158,7 +158,7 @@ impl PendingRelease {
     pub(super) fn tell(self, telemetry: &Telemetry, result: Result<(), Error>) {
         telemetry.observe(Observation::Released {
             lock: self.hold.name.as_str(),
-            fence: self.hold.fence,
+            fence: self.hold.fenced(),
             result: &result,
             was_lost: self.lost.is_some(),
         });

@@ -247,7 +247,7 @@ impl Engine {
             Effect::Forgotten(callers) => drop(callers),
             Effect::Renewed(hold, took, said) => self.telemetry.observe(Observation::Renewed {
                 lock: hold.name.as_str(),
-                fence: hold.fence,
+                fence: hold.fenced(),
                 took,
                 said: &said,
                 span: &|| hold.span(),

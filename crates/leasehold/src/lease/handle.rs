@@ -75,12 +75,12 @@ impl<K: Fenced> Lease<K> {
     /// The fencing token. Send it with each access to the resource, reads included. See [`Gate`](crate::Gate).
     ///
     /// Readers that hold together are a phase, and have one number. It is above that of each writer before them, and below that of each
-    /// writer after them. For a reader it is `None` if the store has no such number.
+    /// writer after them. For a reader of a quorum it is `None`: its nodes count apart, so readers that hold together have no common number.
     ///
     /// A lease among [several](crate::Leases) has `None` if it is a permit: the token of its [slot](Lease::slot) says nothing about others.
     pub fn fence(&self) -> K::Fence {
-        let is_fenced = self.hold.is_fenced() && self.hold.slot.is_none();
-        K::fence(is_fenced.then_some(self.hold.fence))
+        let fence = self.hold.fenced();
+        K::fence(fence.filter(|_| self.hold.slot.is_none()))
     }
 }
 
@@ -332,9 +332,10 @@ impl<K: Kind> Lease<K> {
     }
 
     /// A watch on this lease for other tasks, threads and structs: see [`LossWatch`]. It does not keep the lease.
-    pub fn watch(&self) -> LossWatch {
+    pub fn watch(&self) -> LossWatch<K> {
         LossWatch {
             hold: self.hold.clone(),
+            kind: PhantomData,
         }
     }
 
@@ -345,7 +346,7 @@ impl<K: Kind> Lease<K> {
 
     /// The user that asked for the lease has received it.
     pub(crate) fn begin(&self, asked: Asked<'_>) {
-        if let Some(ended) = self.hold.begin(asked.acquired(self.hold.fence)) {
+        if let Some(ended) = self.hold.begin(asked.acquired(self.hold.fenced())) {
             let telemetry = &self.engine.telemetry;
             telemetry.observe(Observation::Ended(&ended));
         }
@@ -370,7 +371,7 @@ impl<K: Kind> fmt::Debug for Lease<K> {
         let mut debug = f.debug_struct("Lease");
         debug
             .field("name", &self.name())
-            .field("fence", &self.hold.fence)
+            .field("fence", &self.hold.fenced())
             .field("valid_for", &self.valid_for());
         debug.finish_non_exhaustive()
     }
@@ -423,21 +424,32 @@ pub(crate) fn done<T, E: From<Error>>(
 /// alarm.await.expect("no panic");
 /// # client.close().await; Ok(()) }
 /// ```
-#[derive(Clone)]
 #[must_use = "a watch does nothing until it is asked"]
-pub struct LossWatch {
+pub struct LossWatch<K: Kind = Exclusive> {
     hold: Arc<Hold>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl LossWatch {
+impl<K: Kind> Clone for LossWatch<K> {
+    fn clone(&self) -> Self {
+        Self {
+            hold: self.hold.clone(),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K: Fenced> LossWatch<K> {
+    /// The fencing token of the lease: see [`Lease::fence`].
+    pub fn fence(&self) -> K::Fence {
+        K::fence(self.hold.fenced())
+    }
+}
+
+impl<K: Kind> LossWatch<K> {
     /// The name of the lock.
     pub fn name(&self) -> &str {
         self.hold.name.as_str()
-    }
-
-    /// The fencing token of the lease.
-    pub fn fence(&self) -> Fence {
-        self.hold.fence
     }
 
     /// The deadline of the lease, unless it is renewed before. `None` once the lease has ended.
@@ -531,11 +543,11 @@ impl LossWatch {
     }
 }
 
-impl fmt::Debug for LossWatch {
+impl<K: Kind> fmt::Debug for LossWatch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LossWatch")
             .field("name", &self.name())
-            .field("fence", &self.fence())
+            .field("fence", &self.hold.fenced())
             .field("end", &self.end())
             .finish_non_exhaustive()
     }

@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{CLAIM_WINDOW, Fence, HolderIdentity, HolderView, LockName, Mode, Owner, Ttl};
+use leasehold_core::{
+    CLAIM_WINDOW, Fence, Held, HolderIdentity, HolderView, LockName, Mode, Owner, Ttl,
+};
 use tokio::sync::Notify;
 #[cfg(feature = "cancellation")]
 use tokio_util::sync::CancellationToken;
@@ -82,7 +84,7 @@ struct HoldState {
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
-    /// Or [`NO_FENCE`]: see [`Hold::is_fenced`].
+    /// Or [`NO_FENCE`]: see [`Hold::fenced`].
     pub(crate) fence: Fence,
     /// The fence of the store's grant. The store knows all leases of the stay by it (core: C8).
     pub(crate) grant: Fence,
@@ -348,7 +350,7 @@ impl Hold {
         Ended {
             lock: self.name.clone(),
             mode: self.mode,
-            fence: self.fence,
+            fence: self.fenced(),
             how,
             held: self.clock.now().since(self.since),
             span,
@@ -431,15 +433,26 @@ impl Hold {
         cause.map(|cause| self.lost(cause))
     }
 
-    /// Whether it has a fence. A timestamp lock has none.
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.fence != NO_FENCE
+    /// Its fence. A timestamp lock has none, nor has a reader at a quorum.
+    pub(crate) fn fenced(&self) -> Option<Fence> {
+        (self.fence != NO_FENCE).then_some(self.fence)
+    }
+
+    /// Whether it is a timestamp lock, which has values instead of an owner.
+    pub(crate) fn has_values(&self) -> bool {
+        self.fence == NO_FENCE && self.mode == Mode::Exclusive
+    }
+
+    /// Whether the store means this hold: by the fence of its grant, if it has one, and by its slot.
+    pub(crate) fn is(&self, held: &Held) -> bool {
+        let grant = (self.grant != NO_FENCE).then_some(self.grant);
+        (held.fence, held.slot) == (grant, self.slot)
     }
 
     pub(crate) fn lost(&self, cause: LossCause) -> Lost {
         Lost {
             name: self.name.as_str().to_owned(),
-            fence: self.is_fenced().then_some(self.fence),
+            fence: self.fenced(),
             cause,
             replaced: self.state().doubt.as_ref().and_then(|doubt| doubt.replaced),
         }
@@ -530,7 +543,7 @@ impl Hold {
     pub(crate) fn view(&self) -> HolderView {
         HolderView::new(
             HolderIdentity::Owner(self.owner.clone()),
-            Some(self.fence),
+            self.fenced(),
             Some(self.clock.now().since(self.since)),
             Some(self.valid_until().since(self.clock.now())),
         )

@@ -113,7 +113,7 @@ impl LateRequest {
 
 impl Keeper {
     pub(super) fn new(hold: Arc<Hold>, now: Moment) -> Self {
-        let (ttl, is_fenced) = (hold.ttl, hold.is_fenced());
+        let (ttl, has_values) = (hold.ttl, hold.has_values());
         Self {
             renew_at: hold.deadline().before(hold.lasts.get() * 2 / 3),
             owed: hold.lasts < ttl,
@@ -126,7 +126,7 @@ impl Keeper {
             under_way: None,
             is_in_backlog: false,
             callers: Vec::new(),
-            backoff: backoff(ttl, is_fenced),
+            backoff: backoff(ttl, has_values),
             ticket: None,
             indexed_at: None,
         }
@@ -164,7 +164,7 @@ impl Keeper {
 
     /// Each renewal from now on is for `ttl`.
     pub(crate) fn ask_for(&mut self, ttl: Ttl) {
-        (self.ttl, self.backoff) = (ttl, backoff(ttl, self.hold.is_fenced()));
+        (self.ttl, self.backoff) = (ttl, backoff(ttl, self.hold.has_values()));
     }
 
     /// The store has answered a renewal for `ttl` that was sent at `sent`. The error is the cause of a loss, and whether the store still
@@ -179,10 +179,7 @@ impl Keeper {
         let held = match reply {
             // The fence tells of a grant of a store that was rolled back: that is another hold. If its clock went back as well, it may have
             // drawn the same fence for another slot.
-            Reply::Held(held)
-                if self.hold.named().is_none()
-                    && (held.fence, held.slot) != (Some(self.hold.grant), self.hold.slot) =>
-            {
+            Reply::Held(held) if self.hold.named().is_none() && !self.hold.is(&held) => {
                 return Err((LossCause::NotHeld(None), true));
             }
             Reply::Held(held) => held,
@@ -244,7 +241,7 @@ impl Keeper {
         if self.confirmed != Confirmed::Yes {
             self.confirmed = Confirmed::No;
         }
-        if error.may_have_taken_effect && self.hold.is_fenced() {
+        if error.may_have_taken_effect && !self.hold.has_values() {
             self.late_request = Some(LateRequest::of(self.counted(ttl, now), now));
         }
         for hold in self.all() {
@@ -383,11 +380,11 @@ impl Keeper {
 }
 
 /// Pauses between attempts to renew a lease of `ttl`. Each attempt may add a value to those of a timestamp lock: some fifty at most.
-fn backoff(ttl: Ttl, is_fenced: bool) -> Backoff {
-    let limit = if is_fenced {
-        (ttl.get() / 6).min(Duration::from_secs(1))
-    } else {
+fn backoff(ttl: Ttl, has_values: bool) -> Backoff {
+    let limit = if has_values {
         (ttl.get() / 50).max(Duration::from_millis(100))
+    } else {
+        (ttl.get() / 6).min(Duration::from_secs(1))
     };
     let first = (ttl.get() / 20).min(Duration::from_millis(50));
     Backoff::new(first, limit)

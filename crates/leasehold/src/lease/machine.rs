@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::acquisition::{Hint, SentRequest};
 use super::effects::{Due, Effect, Effects, PendingRelease, ReleaseReply};
-use super::hold::{Hold, Start};
+use super::hold::{Hold, NO_FENCE, Start};
 use super::identity::Identity;
 use super::keeper::{AT_ONCE, ExtendReply, Keeper, Renewal};
 use super::owners::{Entry, Holding, OwnerState, Owners, alike, drop_gone, fences_for, take_once};
@@ -43,6 +43,12 @@ const PROBES: usize = 31;
 
 /// How many settlements that were not confirmed are remembered.
 const ABANDONED: usize = 1024;
+
+/// Stands for the fences of a reader of a quorum, which has none.
+const UNFENCED: Fences = Fences {
+    first: NO_FENCE,
+    block: Block::ONE,
+};
 
 /// An event.
 pub(super) enum Event {
@@ -472,10 +478,12 @@ impl Machine {
             return self.leave_behind(owner, &request);
         };
         asking.ends(&request, answer.is_ok());
+        let mode = asking.terms.mode;
         match answer {
             Ok(Reply::Held(held)) => {
                 let until = deadline(request.sent, request.ttl);
-                if let Some(fences) = fences_of(&held)
+                let unfenced = (mode == Mode::Shared).then_some(UNFENCED);
+                if let Some(fences) = fences_of(&held).or(unfenced)
                     && until > self.now
                 {
                     let term = Term {

@@ -178,3 +178,26 @@ of_both_kinds! {
     behind_another
     given_back_and_extended
 }
+
+/// Makes tests of behaviours for readers of a quorum, which has no permits.
+macro_rules! of_a_quorum {
+    ($($behaviour:ident)*) => {
+        mod quorum {
+            use super::{Place, reads};
+
+            $(
+                #[tokio::test]
+                async fn $behaviour() {
+                    super::$behaviour(Place::quorum(), reads).await;
+                }
+            )*
+        }
+    };
+}
+
+of_a_quorum! {
+    a_free_lock
+    beside_others_of_its_client
+    behind_another
+    given_back_and_extended
+}

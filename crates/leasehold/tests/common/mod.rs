@@ -283,6 +283,11 @@ impl Place {
         }
     }
 
+    /// True for a quorum, where readers have no fence, and which has no slots.
+    pub(crate) fn is_quorum(&self) -> bool {
+        matches!(self, Self::Quorum(..))
+    }
+
     /// True if the store notifies a client when another client waits.
     pub(crate) fn tells_wanted(&self) -> bool {
         !matches!(self, Self::Local(_))

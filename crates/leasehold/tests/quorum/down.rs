@@ -49,6 +49,39 @@ async fn a_waiter_goes_on_when_any_one_server_is_killed() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_a_writer_go_on_when_any_one_server_is_killed() {
+    for killed in 0..3 {
+        let nodes = Timed::start();
+        let (one, two, three) = (
+            nodes.client().await,
+            nodes.client().await,
+            nodes.client().await,
+        );
+        let reads = |client: &Client| client.rw_lock(NAME).read().ttl(TTL).acquire_owned();
+        let first = nodes.passing("the first", reads(&one)).await;
+        let first = first.expect("it is free");
+        nodes.vote(&[0, 1, 2]).await;
+        nodes.0[killed].kill();
+        let other = nodes.passing("the other", reads(&two)).await;
+        let other = other.expect("beside the first");
+        let extended = nodes.passing("a renewal", first.extend(TTL)).await;
+        extended.expect("a majority has it");
+        let busy = nodes.passing("an answer", lock(&three).try_acquire()).await;
+        assert!(busy.expect("two servers answer").is_none(), "{killed}");
+        for reader in [first, other] {
+            let released = nodes.passing("a release", reader.release()).await;
+            released.expect("a majority has it");
+        }
+        let writer = nodes.passing("the lock", lock(&three).acquire()).await;
+        let writer = writer.expect("no reader is left");
+        let late = one.rw_lock(NAME).read();
+        let busy = nodes.passing("an answer", late.try_acquire()).await;
+        assert!(busy.expect("two servers answer").is_none(), "{killed}");
+        nodes.release(writer).await;
+    }
+}
+
 /// Three servers, of which those of a mask are killed, and two clients.
 struct Masked {
     nodes: Timed,

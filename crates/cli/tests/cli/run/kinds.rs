@@ -11,6 +11,43 @@ on_each_store_of_entries! {
     what_holds_alone_cannot_be_shared,
 }
 
+mod quorum {
+    use super::{Store, json};
+
+    #[test]
+    fn readers_run_beside_each_other_and_a_writer_alone() {
+        super::readers_run_beside_each_other_and_a_writer_alone(&Store::quorum());
+    }
+
+    /// Each has a number of its own.
+    #[test]
+    fn a_break_ends_one_reader() {
+        let store = Store::quorum();
+        let _readers = ["one", "two"].map(|name| super::holds(&store, "--shared x", name));
+        let look = || json(&store.verb("inspect", "--json x").is(0, &[]).stdout);
+        let shown = &look()["locks"][0];
+        let (one, two) = (&shown["fence"], &shown["others"][0]["fence"]);
+        assert_ne!(one, two);
+        let all = ["(shows all: 2 readers)"];
+        store.verb("break", "x").is(64, &all);
+        let broken = ["one reader of \"x\" was broken: it was held by "];
+        store
+            .verb("break", &format!("--if-fence {one} x"))
+            .is(0, &broken);
+        let left = &look()["locks"][0];
+        let others = left["others"].as_array().map(Vec::len);
+        assert_eq!((&left["fence"], others), (two, Some(0)));
+    }
+
+    #[test]
+    fn slots_are_refused() {
+        let store = Store::quorum();
+        store
+            .run("--slots 2 x true")
+            .is(78, &["a quorum has no semaphores"]);
+    }
+}
+
 /// Runs until the test lets it go; writes what its environment says to the file `name`.
 fn holds(store: &Store, words: &str, name: &str) -> Running {
     let script = format!(
@@ -34,8 +71,10 @@ fn said(store: &Store, name: &str) -> String {
 fn readers_run_beside_each_other_and_a_writer_alone(store: &Store) {
     let one = holds(store, "--shared x", "one");
     let other = holds(store, "-s --report report x", "other");
+    let is_quorum = !store.quorum.is_empty();
+    let fence = if is_quorum { "" } else { "fence" };
     for name in ["one", "other"] {
-        assert_eq!(said(store, name), "shared  fence  \n");
+        assert_eq!(said(store, name), format!("shared  {fence}  \n"));
     }
     let shown = store.verb("inspect", "x").is(0, &[]);
     assert!(
@@ -58,6 +97,7 @@ fn readers_run_beside_each_other_and_a_writer_alone(store: &Store) {
         (&report["mode"], &report["slot"]),
         (&"shared".into(), &serde_json::Value::Null)
     );
+    assert_eq!(report["fence"].is_null(), is_quorum);
     let writer = holds(store, "x", "writer");
     assert_eq!(said(store, "writer"), "exclusive  fence  token\n");
     let busy = ["\"x\" is busy", "next    leasehold run --shared -w 5m "];

@@ -168,6 +168,7 @@ fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<LockState, Fault> {
                     block,
                 },
                 slot,
+                vote: None,
                 expires_at_ms: until_ms,
                 kept: flag,
             }),
@@ -265,6 +266,7 @@ mod tests {
                 mode,
                 fences,
                 slot,
+                vote: None,
                 expires_at_ms: 31_000,
                 kept,
             }];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposal, Proposer, Refusal, Verdict};
 use leasehold_core::{
-    Acceptable, Block, Busy, Fence, Fences, Held, LockName, Owner, Reply, Step, Ttl, Wait,
+    Acceptable, Block, Busy, Fence, Fences, Held, LockName, Mode, Owner, Reply, Step, Ttl, Wait,
 };
 
 use super::attempt::{
@@ -59,6 +59,9 @@ impl<C> QuorumMachine<C> {
         let record = owners.entry(owner, name, request.ttl.get(), at.now);
         let fences = context.choose(request.block, record, None);
         record.keeps_votes = false;
+        record.is_shared = request.is_shared;
+        record.waits_to_read =
+            request.is_shared && (request.wait.is_some() || record.waits_to_read);
         // An owner that asks again does not use an earlier certificate: its answer came too late.
         record.certified = None;
         let nodes = context.info.nodes.len();
@@ -243,6 +246,7 @@ impl<C> Context<'_, C> {
             name: record.name.clone(),
             step: Step::Propose(Proposal {
                 owner: self.owner.clone(),
+                is_shared: record.is_shared,
                 ttl,
                 fences,
                 terms: self.info.terms,
@@ -415,7 +419,14 @@ impl<C> Context<'_, C> {
             return self.await_rest(record, patience);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            match (self.stuck).passing(&record.name, busy, is_wanted, self.at.now) {
+            // Beside readers, a reader is refused for a writer that waits. It does not pass that one, however long they hold (V5).
+            let is_behind_writer = record.is_shared && busy.holder.mode == Mode::Shared;
+            let passing = if is_behind_writer {
+                Passing::Not
+            } else {
+                (self.stuck).passing(&record.name, busy, is_wanted, self.at.now)
+            };
+            match passing {
                 Passing::Now => {}
                 Passing::Later if attempt.tries < TRIES && attempt.has_time(self.at.now) => {
                     // For as long as the other one may take to ask for the votes again.
@@ -433,7 +444,7 @@ impl<C> Context<'_, C> {
             record.behind = None;
             let Fences { first, block } = attempt.fences;
             let held = Held {
-                fence: Some(first),
+                fence: (!record.is_shared).then_some(first),
                 slot: None,
                 block,
                 queued: attempt.queued,

@@ -28,6 +28,8 @@ pub(super) struct QuorumInfo {
 /// A request for a lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
+    /// It is a reader's.
+    pub(super) is_shared: bool,
     pub(super) ttl: Ttl,
     pub(super) block: Block,
     pub(super) wait: Option<Wait>,

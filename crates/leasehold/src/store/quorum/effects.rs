@@ -98,6 +98,8 @@ pub(crate) struct NodeRenewal {
     pub(super) until: Moment,
     /// Its votes were known when the renewal began. A token comes from another process.
     pub(super) is_known: bool,
+    /// It is a reader's: the client knows no number of it.
+    pub(super) is_shared: bool,
     /// The fence by which the owner believes to hold.
     pub(super) lease: Option<Fence>,
     /// The fence by which the node is asked: that of the lease, or a higher one which it stores.

@@ -208,11 +208,19 @@ pub(super) fn most_frequent<'a, R: Ord>(
     holders: impl Iterator<Item = &'a HolderView>,
     rank: impl Fn(Option<Fence>) -> R,
 ) -> Option<Named<'a>> {
+    named(holders, rank).max_by_key(|named| (named.count, named.holder.fence))
+}
+
+/// The holders that occur, each as in [`most_frequent`].
+fn named<'a, R: Ord>(
+    holders: impl Iterator<Item = &'a HolderView>,
+    rank: impl Fn(Option<Fence>) -> R,
+) -> impl Iterator<Item = Named<'a>> {
     let mut views: HashMap<HolderKey<'_>, Vec<&HolderView>> = HashMap::new();
     for holder in holders {
         views.entry(HolderKey::of(holder)).or_default().push(holder);
     }
-    let named = views.into_values().filter_map(|views| {
+    views.into_values().filter_map(move |views| {
         let alike = |holder: &HolderView| {
             let alike = views.iter().filter(|view| view.fence == holder.fence);
             alike.count()
@@ -225,8 +233,7 @@ pub(super) fn most_frequent<'a, R: Ord>(
             alike: alike(best),
             holder: best,
         })
-    });
-    named.max_by_key(|named| (named.count, named.holder.fence))
+    })
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -247,19 +254,21 @@ impl<'a> HolderKey<'a> {
 /// Whether the answers that are missing cannot make another holder of a lock that is looked at, nor another fence: some nodes may hold
 /// for the holder by a higher one.
 pub(super) fn is_seen(answers: &Answers) -> bool {
-    let views = answers.iter().flatten().filter_map(|answer| match answer {
-        Ok(Reply::Seen(snapshot)) => snapshot.holder.as_ref(),
+    let snapshots = answers.iter().flatten().filter_map(|answer| match answer {
+        Ok(Reply::Seen(snapshot)) => Some(&**snapshot),
         _ => None,
     });
-    let named = most_frequent(views, identity);
-    let (count, alike) = named.map_or((0, 0), |named| (named.count, named.alike));
     let open = answers.iter().filter(|answer| answer.is_none()).count();
     let needed = majority(answers.len());
-    let is_fence_known = alike >= needed || alike + open < needed;
-    count >= needed && is_fence_known || count + open < needed
+    let mut named = named(snapshots.flat_map(Snapshot::holders), identity);
+    open < needed
+        && named.all(|Named { count, alike, .. }| {
+            let is_fence_known = alike >= needed || alike + open < needed;
+            count >= needed && is_fence_known || count + open < needed
+        })
 }
 
-/// Judges a look by the answers of all nodes. A lock has a holder if a majority names it; its queue is that of the lead.
+/// Judges a look by the answers of all nodes. Each owner holds that a majority names; the queue is that of the lead.
 pub(super) fn seen(answers: &[Answer], lead: usize, label: &str) -> Answer {
     let needed = majority(answers.len());
     let snapshots = || {
@@ -276,18 +285,40 @@ pub(super) fn seen(answers: &[Answer], lead: usize, label: &str) -> Answer {
         Ok(Reply::Seen(seen)) => seen.queue.clone(),
         _ => longest_queue(snapshots()),
     };
-    let views = snapshots().filter_map(|seen| seen.holder.as_ref());
-    let named = most_frequent(views.clone(), identity).filter(|named| named.count >= needed);
-    let holder = named.map(|named| {
+    let views = || snapshots().flat_map(Snapshot::holders);
+    let named = named(views(), identity).filter(|named| named.count >= needed);
+    let holders = named.map(|named| {
         let mut holder = named.holder.clone();
         // Until a majority holds for it no longer.
-        let alike = views.filter(|view| view.who == holder.who);
+        let alike = views().filter(|view| view.who == holder.who);
         let mut left: Vec<_> = alike.map(|view| view.expires_in).collect();
         left.sort_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
         holder.expires_in = left[needed - 1];
         holder
     });
-    Ok(Reply::Seen(Box::new(Snapshot::new(holder, queue))))
+    let mut holders: Vec<_> = holders.collect();
+    holders.sort_by_cached_key(|holder| {
+        let left = holder.expires_in.unwrap_or(Duration::MAX);
+        let token = match &holder.who {
+            HolderIdentity::Owner(owner) => owner.token().to_owned(),
+            HolderIdentity::Foreign { .. } => String::new(),
+        };
+        (Reverse(left), token)
+    });
+    // As many as a majority counts.
+    let mut counts: Vec<_> = snapshots()
+        .map(|seen| seen.holders().count() + seen.omitted as usize)
+        .collect();
+    counts.sort_unstable_by_key(|count| Reverse(*count));
+    let omitted = match holders.len() {
+        shown @ Snapshot::SHOWN.. => counts[needed - 1].saturating_sub(shown),
+        _ => 0,
+    };
+    let omitted = u32::try_from(omitted).unwrap_or(u32::MAX);
+    let mut holders = holders.into_iter();
+    let seen = Snapshot::new(holders.next(), queue);
+    let seen = seen.with_others(holders.collect(), omitted);
+    Ok(Reply::Seen(Box::new(seen)))
 }
 
 fn longest_queue<'a>(

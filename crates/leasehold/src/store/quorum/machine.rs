@@ -5,7 +5,7 @@
 #[cfg(test)]
 use leasehold_core::Owner;
 use leasehold_core::quorum::{Proposer, QuorumTerms};
-use leasehold_core::{CLAIM_WINDOW, Fence, Fences, LockName, Mode, Step, Wake};
+use leasehold_core::{Block, CLAIM_WINDOW, Fence, Fences, LockName, Mode, Step, Wake};
 
 use super::attempt::{QuorumInfo, Request};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer};
@@ -119,14 +119,17 @@ impl<C> QuorumMachine<C> {
         match step {
             Step::Acquire {
                 owner,
-                mode: Mode::Exclusive,
+                mode: mode @ (Mode::Exclusive | Mode::Shared),
                 ttl,
                 block,
                 wait,
             } => {
+                let is_shared = mode == Mode::Shared;
                 let request = Request {
+                    is_shared,
                     ttl,
-                    block,
+                    // A reader has a number, and no fences to hand on.
+                    block: if is_shared { Block::ONE } else { block },
                     wait,
                     is_claim: false,
                 };
@@ -147,8 +150,8 @@ impl<C> QuorumMachine<C> {
                 self.handle(at, breaks, effects);
             }
             Step::Acquire { .. } => {
-                let why = "a quorum has exclusive locks only: majorities of its nodes may differ in whom they admit beside \
-                           each other; use a mutex, or one server";
+                let why = "a quorum has no semaphores: each majority of its nodes would count other holders, and together they would \
+                           admit too many; use a mutex or a read/write lock, or one server";
                 self.refuse(caller, why, effects);
             }
             // A quorum is no node of another one. A look changes nothing, and its driver asks all nodes for it.

@@ -32,6 +32,10 @@ pub(super) struct Record<C> {
     /// The longest TTL that it has asked for.
     pub(super) ttl: Duration,
     pub(super) attempt: Option<Attempt<C>>,
+    /// It is a reader.
+    pub(super) is_shared: bool,
+    /// A reader that may stand in the queue of the lead. When it is granted the lock there, it claims the other votes as a reader.
+    pub(super) waits_to_read: bool,
     /// The fences of the certificate, while the owner has one.
     pub(super) certified: Option<Fences>,
     /// It waits with the vote of the lead, and keeps its votes meanwhile.
@@ -150,6 +154,8 @@ impl<C> Record<C> {
             nodes: vec![AtNode::default(); nodes],
             ttl: Duration::ZERO,
             attempt: None,
+            is_shared: false,
+            waits_to_read: false,
             certified: None,
             keeps_votes: false,
             behind: None,
@@ -188,7 +194,7 @@ impl<C> Record<C> {
     /// Whether nothing of it is left at any node, nor on its way.
     fn is_empty(&self, now: Moment) -> bool {
         let is_idle = self.attempt.is_none() && self.certified.is_none() && self.granted.is_none();
-        let is_idle = is_idle && self.behind.is_none();
+        let is_idle = is_idle && self.behind.is_none() && !self.waits_to_read;
         let is_done = |node: &AtNode| {
             let is_late = node.late_until.is_some_and(|until| until > now);
             let is_free = self.release.is_some() || node.votes.is_empty();

@@ -32,7 +32,7 @@ impl<C> QuorumMachine<C> {
     ) {
         let Party { owner, name } = party;
         let nodes = self.info.nodes.len();
-        let known = self.owners.get(owner);
+        let known = self.owners.get(owner).map(|known| &*known);
         let is_waiting = known.as_ref().is_some_and(|known| {
             // A lock that its owner has released may be kept, and is extended as a lease.
             known.certified.is_none() && known.release.is_none()
@@ -41,6 +41,7 @@ impl<C> QuorumMachine<C> {
             // Without a certificate there is no lease to renew, whatever votes this owner has (QR6).
             let granted = known.and_then(|known| known.granted);
             let request = Request {
+                is_shared: known.is_some_and(|known| known.is_shared),
                 ttl,
                 block: granted.map_or(Block::ONE, |granted| granted.block),
                 wait: None,
@@ -55,6 +56,10 @@ impl<C> QuorumMachine<C> {
         }
         let gathering = self.gatherings.begin(nodes, Question::Confirm, caller);
         let record = self.owners.get(owner);
+        let reader = record.as_ref().filter(|record| record.is_shared);
+        let is_shared = reader.is_some();
+        let number = reader.and_then(|reader| reader.certified);
+        let fence = fence.or(number.map(|number| number.first));
         for node in 0..nodes {
             let higher = record.as_ref().and_then(|record| {
                 let certified = record.certified.filter(|_| fence.is_some());
@@ -68,6 +73,7 @@ impl<C> QuorumMachine<C> {
                 sent: at.now,
                 until: at.now.after(ttl.get()),
                 is_known,
+                is_shared,
                 lease: fence,
                 asked: higher.or(fence),
             };
@@ -132,6 +138,7 @@ impl<C> QuorumMachine<C> {
                 // The lead alone knows its waiters, and a majority may have answered without it.
                 let is_wanted = self.wanted.was_wanted(&renewal.name, PLACE, at.now);
                 held.queued = held.queued.max(is_wanted.into());
+                held.fence = held.fence.filter(|_| !renewal.is_shared);
             }
             effects.push(QuorumEffect::Answer(caller, answer));
         }
@@ -248,13 +255,16 @@ impl<C> QuorumMachine<C> {
             Question::Leave { lead }
         };
         let gathering = self.gatherings.begin(nodes, question, caller);
+        // A reader's client knows no number. With it, a release keeps its place behind a renewal.
+        let reader = record.certified.filter(|_| record.is_shared);
         let release = OwnerRelease {
             keep,
-            fence,
+            fence: fence.or(reader.map(|reader| reader.first)),
             certified: record.certified,
         };
         record.release = Some(release);
         (record.certified, record.granted, record.behind) = (None, None, None);
+        record.waits_to_read = false;
         let abandoned = record.attempt.take();
         for (at_node, node) in record.nodes.iter_mut().zip(0..) {
             at_node.releases += 1;

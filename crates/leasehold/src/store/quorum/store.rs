@@ -382,22 +382,22 @@ impl Quorum {
     }
 }
 
-/// The fence by which each node holds for the holder of the verdict, if any node knows it by `fence`: a repair may have raised it at some.
+/// The fence by which each node holds for the holder of the verdict that some node knows by `fence`: a repair may have raised it elsewhere.
 fn held_by(fence: Fence, verdict: &Answer, answers: &[Answer]) -> Vec<Fence> {
-    let holder = |answer: &Answer| match answer {
-        Ok(Reply::Seen(seen)) => seen.holder.clone(),
-        _ => None,
+    let holders = |answer: &Answer| -> Vec<HolderView> {
+        match answer {
+            Ok(Reply::Seen(seen)) => seen.holders().cloned().collect(),
+            _ => Vec::new(),
+        }
     };
-    let holders: Vec<_> = answers.iter().chain([verdict]).filter_map(holder).collect();
-    let is_named = |meant: &HolderView| {
-        let mut views = holders.iter().filter(|view| view.who == meant.who);
-        views.any(|view| view.fence == Some(fence))
-    };
-    let meant = holder(verdict).filter(is_named);
+    let all = answers.iter().chain([verdict]).flat_map(holders);
+    let known: Vec<_> = all.filter(|view| view.fence == Some(fence)).collect();
+    let is_named = |meant: &HolderView| known.iter().any(|view| view.who == meant.who);
+    let meant = holders(verdict).into_iter().find(is_named);
     let fence_at = |answer| {
-        let held = holder(answer).zip(meant.as_ref());
-        let held = held.filter(|(held, meant)| held.who == meant.who);
-        held.and_then(|(held, _)| held.fence).unwrap_or(fence)
+        let is_meant = |held: &HolderView| meant.as_ref().is_some_and(|it| it.who == held.who);
+        let held = holders(answer).into_iter().find(is_meant);
+        held.and_then(|held| held.fence).unwrap_or(fence)
     };
     answers.iter().map(fence_at).collect()
 }

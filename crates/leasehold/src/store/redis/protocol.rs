@@ -19,7 +19,7 @@ use std::slice;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use leasehold_core::quorum::{Mark, NoVote, QuorumTerms, bucket, quarantine};
+use leasehold_core::quorum::{Mark, NoVote, Proposal, QuorumTerms, bucket, quarantine};
 use leasehold_core::{
     Acceptable, Block, Busy, ClientId, Fence, Fences, Held, HolderIdentity, HolderView, LockName,
     Mode, Now, Owner, Reply, SLOTS, Slots, Snapshot, Step, Ttl, Wait, WaiterView, Wake, slot,
@@ -301,9 +301,11 @@ impl Contended {
                 mode: Mode::Exclusive,
                 ..
             }
-            | Step::Propose(_) => Kind::Acquire,
+            | Step::Propose(Proposal {
+                is_shared: false, ..
+            }) => Kind::Acquire,
             // The short form takes a lock that is free for one holder.
-            Step::Acquire { .. } => Kind::AcquireLong,
+            Step::Acquire { .. } | Step::Propose(_) => Kind::AcquireLong,
             // The short form compares the whole value, which contains the fence.
             Step::Extend { fence: None, .. } | Step::Release { fence: None, .. } => {
                 Kind::SettleLong
@@ -520,6 +522,9 @@ fn encode(kind: Kind, channel: &str, step: &Step, into: &mut Command) {
         Step::Propose(proposal) => {
             let (owner, fences) = (&proposal.owner, proposal.fences);
             into.word(owner.token()).number(proposal.ttl.millis());
+            if kind.is_long() {
+                into.word(mode_word(proposal.mode()).as_bytes());
+            }
             into.number(fences.first.get()).number(fences.block.get());
             if kind.is_long() {
                 into.word(waits_on(proposal.wait, channel));

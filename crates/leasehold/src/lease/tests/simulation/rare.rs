@@ -62,6 +62,12 @@ impl Rare {
         Self { kinds, ..self }
     }
 
+    /// The same choices in a history of readers and writers.
+    pub(super) fn with_readers(self, seed: u64) -> Self {
+        let kinds = Some(Kinds::of_readers(seed));
+        Self { kinds, ..self }
+    }
+
     /// Whether this client hears a notice that the server sends it at `at`.
     pub(super) fn hears(&self, client: usize, at: u64, notice: &Notice) -> bool {
         let deaf = &self.deaf[client];

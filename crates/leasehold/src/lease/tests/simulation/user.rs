@@ -122,6 +122,14 @@ impl Kinds {
         Self { rng, modes }
     }
 
+    /// Those of a read/write lock.
+    pub(super) fn of_readers(seed: u64) -> Self {
+        Self {
+            rng: Rng::with_seed(seed.rotate_left(16)),
+            modes: vec![Mode::Exclusive, Mode::Shared, Mode::Shared],
+        }
+    }
+
     pub(super) fn draw(&mut self) -> Mode {
         self.modes[self.rng.usize(0..self.modes.len())]
     }

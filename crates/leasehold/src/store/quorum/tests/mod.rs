@@ -7,6 +7,7 @@ mod faults;
 mod foreign;
 mod given_back;
 mod histories;
+mod readers;
 mod repair;
 mod steps;
 mod verbs;

@@ -108,16 +108,12 @@ async fn comes_soon_after_the_grant(counted_on: u64) {
         *world.entry(&name) = LockState::default();
         let counter = world.node.as_mut().unwrap().counter(&name);
         let later = Fence::new(lease.fence().get() + counted_on);
-        counter
-            .accept(
-                Fences {
-                    first: later,
-                    block: Block::ONE,
-                },
-                0,
-                u64::MAX,
-            )
-            .unwrap();
+        let fences = Fences {
+            first: later,
+            block: Block::ONE,
+        };
+        let acceptable = counter.acceptable(0, u64::MAX);
+        counter.accept(fences, acceptable).unwrap();
     });
     tokio::time::sleep(SECOND / 10).await;
     assert_eq!(nodes.held_at("stock"), 3, "{counted_on}");

@@ -224,6 +224,7 @@ fn changed(event: &Event, now: Now, grant: u64) -> LockState {
                 block: Block::nearest(number as u64 + 1),
             },
             slot: None,
+            vote: None,
             expires_at_ms: now.millis() + ttl,
             kept: false,
         }),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Owner, Step};
+use leasehold_core::{Mode, Owner, Step};
 
 use super::node::{majority, votes};
 use super::parts::{Flight, Member, What};
@@ -78,7 +78,11 @@ impl QuorumSimulation {
         let who = hold.owner.id();
         let is_broken = self.broken.contains(&hold.owner);
         if !is_broken {
-            if let Some(other) = in_use.iter().find(|other| other.name == hold.name) {
+            let excludes = |other: &&Arc<Hold>| {
+                let are_readers = hold.mode == Mode::Shared && other.mode == Mode::Shared;
+                other.name == hold.name && !are_readers
+            };
+            if let Some(other) = in_use.iter().find(excludes) {
                 return Err(format!(
                     "QR1: {who} and {} rely on one lock",
                     other.owner.id()
@@ -86,6 +90,12 @@ impl QuorumSimulation {
             }
             in_use.push(hold.clone());
             self.check_majority(hold)?;
+        }
+        if hold.mode == Mode::Shared {
+            let is_fenced = hold.fenced().is_some();
+            return (!is_fenced)
+                .then_some(())
+                .ok_or(format!("QR10: {who} has a fence"));
         }
         if self
             .last_lease

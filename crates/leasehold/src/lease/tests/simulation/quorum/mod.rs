@@ -4,11 +4,11 @@
 //! The clocks of nodes and clients are up to 10 s apart, in some histories 20 s, and run at different speeds. The network delays, loses
 //! and repeats messages. Nodes stop for a while, are started again with all their data, with old data or without any, and operators
 //! break locks. Clients crash and pause, and other names use the fence counter. Users leave at any point. Half of the histories have the
-//! [rare choices](super::rare) of one server, but no late answers.
+//! [rare choices](super::rare) of one server, but no late answers. A second row of histories has readers and writers.
 //!
 //! # Checked in every history
 //!
-//! - No two users rely on leases of one lock (QR1). Broken leases are excused.
+//! - No two users rely on leases of one lock, unless both are readers (QR1). Broken leases are excused. A reader has no fence (QR10).
 //! - No two leases share a fence (QR2). Fences rise from lease to lease (QR3), also over losses of data (QR4).
 //! - While no node loses data and no lock is broken, a majority holds the lock for each lease in use (QR6).
 //! - A client knows each owner for which a node keeps a vote or a place in its queue, or a message about it is on its way (V1).
@@ -42,6 +42,9 @@ use super::{Outcome, each_history};
 /// How many histories a test run tries. `scripts/soak` tries more.
 const SEEDS: u64 = 20_000;
 
+/// How many more it tries with readers and writers.
+const READER_SEEDS: u64 = 5_000;
+
 /// How many histories a weaker rule may pass before one fails.
 const CONTROL_SEEDS: u64 = 20_000;
 
@@ -72,6 +75,22 @@ fn outcome(rules: Rules, seed: u64, told: bool) -> Outcome {
 #[test]
 fn every_history_of_a_quorum_keeps_the_invariants() {
     each_history(SEEDS, |seed, told| outcome(Rules::Sound, seed, told));
+}
+
+/// The choices of a history with readers.
+fn with_readers(seed: u64) -> Rare {
+    Rare::of(seed).with_readers(seed)
+}
+
+#[test]
+fn every_history_of_readers_and_writers_keeps_the_invariants() {
+    each_history(READER_SEEDS, |seed, told| {
+        super::outcome(
+            || QuorumSimulation::new(seed, Rules::Sound, with_readers(seed), told),
+            QuorumSimulation::run,
+            QuorumSimulation::story,
+        )
+    });
 }
 
 /// As for one server.
@@ -109,6 +128,7 @@ fn a_vote_that_comes_after_its_release_is_no_lost_release() {
     let owner = Owner::new(1, ClientId::new(1), "test", 1, "").unwrap();
     let proposal = Step::Propose(Proposal {
         owner: owner.clone(),
+        is_shared: false,
         ttl: terms.longest_ttl,
         fences: Fences {
             first: Fence::new(3 * SECOND),

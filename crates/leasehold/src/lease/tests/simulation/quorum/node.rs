@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use leasehold_core::quorum::{Mark, NodeMemory, QuorumTerms};
 use leasehold_core::{
-    Block, ClientId, Fence, Fences, Holder, LockName, Now, Outcome, Owner, Presence, Reply, Step,
-    Waiter, World,
+    Block, ClientId, Fence, Fences, Holder, LockName, Mode, Now, Outcome, Owner, Presence, Reply,
+    Step, Waiter, World,
 };
 
 use super::Rules;
@@ -103,26 +103,42 @@ impl Node {
         outcome
     }
 
-    /// The holder at `at`.
-    fn holder(&self, at: u64, name: &LockName) -> Option<&Holder> {
-        let holder = self.world.get(name)?.holders.first()?;
-        (holder.expires_at_ms >= self.now(at).millis()).then_some(holder)
+    /// The holders at `at`.
+    fn holders(&self, at: u64, name: &LockName) -> impl Iterator<Item = &Holder> {
+        let now_ms = self.now(at).millis();
+        let lock = self.world.get(name);
+        let holders = lock.into_iter().flat_map(|lock| &lock.holders);
+        holders.filter(move |holder| holder.expires_at_ms >= now_ms)
     }
 
     pub(super) fn holds_for(&self, at: u64, name: &LockName, owner: &Owner) -> bool {
-        let holder = self.holder(at, name);
-        holder.is_some_and(|holder| holder.owner == *owner)
+        let mut holders = self.holders(at, name);
+        holders.any(|holder| holder.owner == *owner)
     }
 
-    /// Whether it would hold for this lease if it were asked at `at` (V7). A fence may be too far ahead of its clock.
-    pub(super) fn has_vote_for(&self, at: u64, hold: &Hold) -> bool {
+    /// The number of its vote for a reader.
+    pub(super) fn number_of(&self, at: u64, hold: &Hold) -> Option<Fence> {
+        let mut holders = self.holders(at, &hold.name);
+        holders.find(|holder| holder.owner == hold.owner)?.vote
+    }
+
+    /// Whether it would hold for this lease if it were asked at `at` (V7). The fence may be too far ahead of its clock.
+    pub(super) fn has_vote_for(&self, at: u64, hold: &Hold, fence: Fence) -> bool {
         let now = self.now(at);
         let mark = self.world.node.as_ref().and_then(|memory| memory.mark);
         let votes = mark.is_some_and(|mark| mark.quarantined_for(now).is_none());
-        let holder = self.holder(at, &hold.name);
-        let is_free = holder.is_none_or(|holder| holder.owner == hold.owner);
+        let mut others = self.holders(at, &hold.name);
+        let is_waited_for = || {
+            let lock = self.world.get(&hold.name);
+            lock.is_some_and(|lock| !lock.queue.is_empty())
+        };
+        // Nobody joins readers while a writer waits.
+        let is_beside = |other: &Holder| {
+            hold.mode == Mode::Shared && other.mode == Mode::Shared && !is_waited_for()
+        };
+        let is_free = self.holds_for(at, &hold.name, &hold.owner) || others.all(is_beside);
         let most = now.wall_us + 10 * SECOND;
-        self.down_until <= at && votes && is_free && hold.grant.get() <= most
+        self.down_until <= at && votes && is_free && fence.get() <= most
     }
 
     /// Its locks at `at`.
@@ -187,7 +203,8 @@ impl Node {
             };
             if !counter.is_lost() {
                 // A refused number changes nothing.
-                counter.accept(fences, wall_us, wall_us + 10 * SECOND).ok();
+                let acceptable = counter.acceptable(wall_us, wall_us + 10 * SECOND);
+                counter.accept(fences, acceptable).ok();
             }
         }
     }

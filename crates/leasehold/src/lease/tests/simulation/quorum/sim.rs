@@ -75,7 +75,7 @@ fn offset(rng: &mut Rng) -> u64 {
 }
 
 impl QuorumSimulation {
-    pub(super) fn new(seed: u64, rules: Rules, rare: Rare, told: bool) -> Self {
+    pub(super) fn new(seed: u64, rules: Rules, mut rare: Rare, told: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         backoff::seed(rng.u64(..));
         let names: Vec<_> = ["a", "b"][..rng.usize(1..3)]
@@ -91,7 +91,7 @@ impl QuorumSimulation {
             .map(|_| Node::new(terms, EPOCH + offset(&mut rng), rng.u64(RATES)))
             .collect();
         let labels: Vec<_> = (0..count).map(|node| format!("node {node}")).collect();
-        let members: Vec<_> = (0..rng.usize(2..4))
+        let mut members: Vec<_> = (0..rng.usize(2..4))
             .map(|_| Member {
                 client: Client::new(&mut rng, &names, RATES),
                 quorum: QuorumMachine::new(terms, "simulated:".into(), labels.clone()),
@@ -100,6 +100,11 @@ impl QuorumSimulation {
                 timer: None,
             })
             .collect();
+        if let Some(kinds) = &mut rare.kinds {
+            for member in &mut members {
+                member.client.add(kinds.more_users(&names));
+            }
+        }
         let mut simulation = Self {
             at: 0,
             calm_at: rng.u64(0..12) * SECOND,
@@ -296,7 +301,7 @@ impl QuorumSimulation {
             return;
         }
         it.tick(now);
-        let said = it.moves(user, &mut self.rng, None);
+        let said = it.moves(user, &mut self.rng, self.rare.kinds.as_mut());
         self.tell(|| format!("{client}.{user} {said}"));
         self.plan_after(client, user);
         self.afterwards(client);

@@ -1,6 +1,6 @@
 //! The random faults of a simulated quorum: cuts, pauses, crashes, nodes that stop or lose data, broken locks.
 
-use leasehold_core::Step;
+use leasehold_core::{Fence, Holder, Step};
 
 use super::parts::What;
 use super::sim::QuorumSimulation;
@@ -112,15 +112,23 @@ impl QuorumSimulation {
         let Some(holder) = lock.and_then(|lock| lock.holders.first()) else {
             return;
         };
-        let (owner, fence) = (holder.owner.clone(), holder.fences.first);
+        let (owner, fence) = (holder.owner.clone(), number(holder));
         self.tell(|| format!("{} is broken", owner.id()));
         self.broken.insert(owner);
         for node in 0..self.nodes.len() {
             let lock = self.nodes[node].look(at).get(&name);
             let holders = lock.into_iter().flat_map(|lock| &lock.holders);
-            let meant = holders.filter(|holder| holder.fences.contains(fence));
+            let meant = holders.filter(|holder| match holder.vote {
+                Some(vote) => vote == fence,
+                None => holder.fences.contains(fence),
+            });
             self.broken.extend(meant.map(|holder| holder.owner.clone()));
             self.carry_out(node, &name, &Step::Break { fence });
         }
     }
+}
+
+/// The fence by which an operator breaks a hold.
+fn number(holder: &Holder) -> Fence {
+    holder.vote.unwrap_or(holder.fences.first)
 }

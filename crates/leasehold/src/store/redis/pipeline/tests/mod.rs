@@ -44,6 +44,7 @@ fn acquire(number: u64) -> Step {
 fn propose(number: u64, fence: u64) -> Step {
     Step::Propose(Proposal {
         owner: owner(number),
+        is_shared: false,
         ttl: Ttl::new(Duration::from_secs(30)).unwrap(),
         fences: Fences {
             first: Fence::new(fence),

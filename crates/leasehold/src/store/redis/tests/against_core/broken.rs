@@ -118,7 +118,7 @@ const OF_A_NODE: [Mistake; 5] = [
     // A node votes for a fence below one that it has seen.
     ("last < first and first <= most", "first <= most"),
     // A late proposal shortens a renewed hold.
-    ("ttl = math.max(ttl, call('PTTL', NAME))", ""),
+    ("these and these.left() or call('PTTL', NAME)", "0"),
     // A node that lost its memory votes at once.
     ("if not remembers and from > now_ms then", "if false then"),
 ];
@@ -195,6 +195,36 @@ const OF_SEVERAL: [Mistake; 20] = [
     // The first of several holders is shown twice.
     ("= value.view(rank)", "= value.view(0)"),
 ];
+
+const OF_READERS: [Mistake; 8] = [
+    // A reader has to be above the numbers of the others.
+    ("least = last and of_phase or math.max(of_phase, least)", ""),
+    // A reader joins with any number.
+    (
+        "local least, most = bounds(floor, these)",
+        "local least, most = 0, bounds(floor, these) + AHEAD",
+    ),
+    // The number of a reader lowers the counter.
+    ("if not last or last < number then", "if true then"),
+    // The number of a reader is not counted.
+    ("if not last or last < number then", "if false then"),
+    // A late proposal shortens a renewed hold of a reader.
+    ("these and these.left() or", "these and 0 or"),
+    // All readers of a phase are known by one number.
+    (
+        "'^shared (%d+)$') or these.phase",
+        "'^shared (%d+)$') and these.phase or these.phase",
+    ),
+    // A vote that is raised keeps its number.
+    ("these.vote(proposed)", ""),
+    // The record of a vote stays when its reader leaves.
+    ("if these.number or TERMS then", "if these.number then"),
+];
+
+#[test]
+fn each_broken_script_of_readers_at_a_node_is_noticed() {
+    noticed(Role::Node, Kinds::ReadWrite, &OF_READERS);
+}
 
 #[test]
 fn each_broken_script_of_several_holders_is_noticed() {

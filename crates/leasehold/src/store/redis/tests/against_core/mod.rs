@@ -47,6 +47,11 @@ fn the_scripts_of_a_node_do_what_core_does() {
     agree(Role::Node, Kinds::OfOne);
 }
 
+#[test]
+fn the_scripts_of_a_node_with_readers_do_what_core_does() {
+    agree(Role::Node, Kinds::ReadWrite);
+}
+
 fn agree(role: Role, kinds: Kinds) {
     match sequences(Redis::start_with(role, Scripts::new), kinds, 20_000) {
         Ok(tally) => tally.check(tally::floors(role, kinds, CASES)),

@@ -90,7 +90,7 @@ impl Number {
     fn first(self, clock_us: u64, memory: &NodeMemory, name: &LockName, lock: &LockState) -> Fence {
         let counter = memory.clone().counter(name).0.map_or(0, Fence::get);
         let held = lock.holders.first();
-        let held = held.map_or(clock_us, |holder| holder.fences.first.get());
+        let held = held.map_or(clock_us, |holder| fences_of(holder).first.get());
         let floor = memory.mark.map_or(clock_us, Mark::floor_us);
         let (from, by) = match self {
             Self::Clock(by) => (clock_us, by),
@@ -108,12 +108,13 @@ fn proposed(step: Step, first: Fence, terms: QuorumTerms) -> Step {
     match step {
         Step::Acquire {
             owner,
+            mode,
             ttl,
             block,
             wait,
-            ..
         } => Step::Propose(Proposal {
             owner,
+            is_shared: mode == Mode::Shared,
             ttl,
             fences: Fences { first, block },
             terms,
@@ -229,7 +230,7 @@ impl Model {
         let mut holders = state.holders.iter();
         let meant = holders.find(|holder| Some(&holder.owner) == by);
         let meant = meant.or(state.holders.first());
-        let fences = meant.map(|holder| holder.fences);
+        let fences = meant.map(fences_of);
         let last = fences.map_or(0, |fences| fences.last().get());
         let granted = fences.map_or(0, |fences| fences.first.get());
         let named = Fence::new(match ask.meant {
@@ -441,6 +442,15 @@ impl Model {
 
     pub(super) fn listen(&mut self, client: usize, on: bool) {
         self.listeners.0[client] = on;
+    }
+}
+
+/// The fences by which others know a holder; of a vote for a reader, its number.
+pub(super) fn fences_of(holder: &Holder) -> Fences {
+    let first = holder.vote.unwrap_or(holder.fences.first);
+    Fences {
+        first,
+        ..holder.fences
     }
 }
 

@@ -305,11 +305,12 @@ impl Redis {
                         mode: Mode::Exclusive,
                         fences,
                         slot: None,
+                        vote: None,
                         expires_at_ms: expires_at_ms.ok_or("a holder of ours without a TTL")?,
                         kept: false,
                     });
                 }
-                None if several.is_some() && self.role == Role::Alone => {}
+                None if several.is_some_and(|marker| self.role.has(marker)) => {}
                 None => {
                     state.foreign = Some(Foreign {
                         kind,
@@ -549,10 +550,23 @@ impl Marker {
     }
 }
 
-/// Reads one of several holders. Only those of slots have a record.
+impl Role {
+    /// Whether it knows this marker. A node has no slots.
+    fn has(self, marker: Marker) -> bool {
+        self == Self::Alone || matches!(marker, Marker::Shared(_))
+    }
+}
+
+/// Reads one of several holders. Those of slots have a record, and votes for readers.
 fn one_of(token: &str, record: Option<&str>, marker: Marker, expires_at_ms: u64) -> Option<Holder> {
+    let mut vote = None;
     let (mode, slot, first, block) = match (marker, record) {
         (Marker::Shared(fence), None) => (Mode::Shared, None, fence, Block::ONE),
+        (Marker::Shared(fence), Some(record)) => {
+            let number = record.strip_prefix("shared ")?.parse().ok()?;
+            vote = Some(Fence::new(number));
+            (Mode::Shared, None, fence, Block::ONE)
+        }
         (Marker::Slots, Some(record)) => {
             let words: Vec<&str> = record.split(' ').collect();
             let [of, number, first, block] = words[..] else {
@@ -570,6 +584,7 @@ fn one_of(token: &str, record: Option<&str>, marker: Marker, expires_at_ms: u64)
         mode,
         fences: Fences { first, block },
         slot,
+        vote,
         expires_at_ms,
         kept: false,
     })

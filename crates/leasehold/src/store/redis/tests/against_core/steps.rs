@@ -242,6 +242,8 @@ pub(super) enum Kinds {
     OfOne,
     /// A read/write lock, a semaphore, or both under one name.
     OfSeveral,
+    /// A read/write lock.
+    ReadWrite,
 }
 
 /// A sequence of events. Its length begins at zero, so that a failing one can be shortened.
@@ -251,6 +253,7 @@ pub(super) fn events(kinds: Kinds) -> impl Strategy<Value = Vec<Event>> {
     let semaphore = || vec![slots(1), slots(2), slots(2), slots(3)];
     let modes = match kinds {
         Kinds::OfOne => vec![vec![Mode::Exclusive]],
+        Kinds::ReadWrite => vec![read_write()],
         Kinds::OfSeveral => vec![
             read_write(),
             semaphore(),

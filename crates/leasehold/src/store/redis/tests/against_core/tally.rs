@@ -38,6 +38,17 @@ const OF_A_NODE: [(&str, usize); 4] = [
     ("other steps of such clients", 100),
 ];
 
+const OF_READERS: [(&str, usize); 8] = [
+    ("readers that join others", 80),
+    ("votes for readers below the counter", 20),
+    ("raised votes of readers", 20),
+    ("votes of readers given back", 20),
+    ("extensions beside others", 40),
+    ("releases beside others", 28),
+    ("readers broken beside others", 10),
+    ("ends of some of several holders", 55),
+];
+
 const OF_SEVERAL: [(&str, usize); 11] = [
     ("readers that join others", 80),
     ("slots taken beside others", 110),
@@ -62,6 +73,7 @@ pub(super) fn floors(
         (Kinds::OfOne, Role::Alone) => (&OF_A_LOCK, &[]),
         (Kinds::OfOne, Role::Node) => (&OF_A_LOCK, &OF_A_NODE),
         (Kinds::OfSeveral, _) => (&OF_SEVERAL, &[]),
+        (Kinds::ReadWrite, _) => (&OF_A_NODE, &OF_READERS),
     };
     let all = of_one.iter().chain(of_node);
     all.map(move |(what, floor)| (*what, floor * cases as usize / 400))
@@ -145,6 +157,22 @@ fn note_several(
 ) {
     let together = |state: &LockState| state.holders.len() > 1;
     match (step, &outcome.reply) {
+        (Step::Propose(proposal), Reply::Held(_)) if proposal.is_shared => {
+            let is_own = |holder: &&Holder| holder.owner == proposal.owner;
+            let was = before.holders.iter().find(is_own);
+            tally.note("readers that join others", was.is_none() && together(after));
+            let first = proposal.fences.first;
+            let mut others = before.holders.iter();
+            let is_below = was.is_none() && others.any(|holder| holder.vote > Some(first));
+            tally.note("votes for readers below the counter", is_below);
+            let is_raised = was.is_some_and(|holder| holder.vote < Some(first));
+            tally.note("raised votes of readers", is_raised);
+        }
+        (Step::GiveBack { .. }, Reply::Released) => {
+            let mut readers = before.holders.iter();
+            let is_vote = readers.any(|holder| holder.vote.is_some());
+            tally.note("votes of readers given back", is_vote);
+        }
         (Step::Acquire { owner, mode, .. }, Reply::Held(held)) => {
             let again = before.holders.iter().any(|holder| holder.owner == *owner);
             let joins = !again && together(after);
@@ -173,6 +201,8 @@ fn note_several(
                 "phases of readers broken",
                 of(|holder| holder.slot.is_none()),
             );
+            let are_left = of(|holder| holder.vote.is_some()) && !after.holders.is_empty();
+            tally.note("readers broken beside others", are_left);
             tally.note(
                 "slots broken beside others",
                 of(|holder| holder.slot.is_some()),
