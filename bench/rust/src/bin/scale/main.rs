@@ -26,7 +26,9 @@ fn main() {
             "hold" => crash::hold(&args).await,
             "wait" => crash::wait(&args).await,
             "failover" => failover::run(&args).await,
-            other => panic!("{other}: renewal, held, waiters, cycles, curve, names, hold, wait or failover"),
+            other => panic!(
+                "{other}: renewal, held, waiters, cycles, curve, names, hold, wait or failover"
+            ),
         }
     });
 }
