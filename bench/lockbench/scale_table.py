@@ -73,7 +73,7 @@ def curve(figures):
 
 def phase(figures):
     yield 'A writer before many readers, a client each', listed(
-        figures['phase'], ('readers', 'readers'), ('longest_script_ms', 'longest script after its release, ms'), ('all_read_after_s', 'until the last of them reads, s'))
+        figures['phase'], ('readers', 'readers'), ('release_ms', 'its release, ms in the server'), ('longest_script_ms', 'longest command from then on, ms'), ('all_read_after_s', 'until the last of them reads, s'))
 
 
 def names(figures):

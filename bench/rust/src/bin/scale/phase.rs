@@ -38,20 +38,23 @@ pub(crate) async fn run(args: &Args) {
     redis.ask(&["SLOWLOG", "RESET"]);
     let released = now_ns();
     write.release().await.expect("it is held");
+    let release = longest_ms(&mut redis);
     for process in &mut processes {
         let said = BufReader::new(process.stdout.take().expect("a pipe")).lines();
         assert_eq!(said.map_while(Result::ok).count(), 1, "all of them read");
     }
     let last = seconds_since(released);
     redis.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
-    let longest: f64 = redis
-        .ask(&["EVAL", LONGEST, "0"])
-        .parse()
-        .expect("a number");
     let part = Part("phase");
     part.figure("readers", count as f64);
-    part.figure("longest_script_ms", longest / 1000.0);
+    part.figure("release_ms", release);
+    part.figure("longest_script_ms", longest_ms(&mut redis));
     part.figure("all_read_after_s", last);
+}
+
+fn longest_ms(redis: &mut Connection) -> f64 {
+    let longest = redis.ask(&["EVAL", LONGEST, "0"]);
+    longest.parse::<f64>().expect("a number") / 1000.0
 }
 
 fn spawn(port: u16, readers: usize) -> Child {
