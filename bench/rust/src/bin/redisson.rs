@@ -1,5 +1,5 @@
-//! A sketch of the requests of Redisson's `RReadWriteLock` and `RPermitExpirableSemaphore`, after their documentation; no code is theirs. It
-//! favours them: requests share one connection, a waiter stays subscribed, the holders of a lock have one expiry, and no hold of these
+//! A sketch of the requests of Redisson's `RReadWriteLock` and `RPermitExpirableSemaphore`, after their documentation; no code is theirs.
+//! It favours them: requests share one connection, a waiter stays subscribed, the holders of a lock have one expiry, and no hold of these
 //! workloads lasts long enough to be renewed.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisResult, Script};
 use tokio::sync::Notify;
 
-// KEYS: the lock, and another key or channel of it. ARGV: the holder, the TTL in ms, the slots. An acquire returns nil, or how many ms to wait.
+// KEYS: the lock, and another key of it. ARGV: the holder, the TTL in ms, the slots. An acquire returns nil, or how many ms to wait.
 
 /// One hash for each lock: `mode`, and a field for each holder.
 const READ: &str = "

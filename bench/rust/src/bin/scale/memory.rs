@@ -59,8 +59,8 @@ pub(crate) async fn permits(args: &Args) {
     client.close().await;
 }
 
-/// Holds `leases=N` at once, and releases them. `renewed=1`: measures also after the first renewal of all. Returns the bytes that Redis used
-/// before, and N.
+/// Holds `leases=N` at once, and releases them. `renewed=1`: measures also after the first renewal of all. Returns the bytes that
+/// Redis used before, and N.
 async fn hold_all<K: Kind>(
     args: &Args,
     redis: &mut Connection,
