@@ -4,7 +4,7 @@ import subprocess
 
 from .redis import Server
 
-PARTS = ['renewal', 'memory', 'cycles', 'curve', 'names', 'crash', 'failover']
+PARTS = ['renewal', 'memory', 'cycles', 'curve', 'phase', 'names', 'crash', 'failover']
 
 
 def decades(most):
@@ -29,11 +29,14 @@ class Parts:
             ttl = 2_000 if short else 30_000
             return [('renewal', f'leases={given.leases}', f'ttl_ms={ttl}', f'minutes={given.minutes}')]
         if part == 'memory':
-            return [('held', f'leases={given.leases}', f'renewed={int(not short)}'), ('waiters', f'waiters={given.waiters}')]
+            held = [(what, f'leases={given.leases}', f'renewed={int(not short)}') for what in ('held', 'readers', 'permits')]
+            return [*held, ('waiters', f'waiters={given.waiters}')]
         if part == 'cycles':
             return [('cycles', f'cycles={given.cycles}', f'how={how}') for how in ('linger', 'drop')]
         if part == 'curve':
             return [('curve', f'waiting={count}', f'secs={1 if short else 10}') for count in decades(given.clients)]
+        if part == 'phase':
+            return [('phase', f'readers={given.readers}')]
         return [('names', f'names={given.names}', f'secs={0.5 if short else 5}')]
 
     def one(self, name, *args):

@@ -38,7 +38,10 @@ def memory(figures):
         ('redis_bytes_per_used_name', 'bytes in Redis per used name, once free'), ('redis_keys_per_used_name', 'keys in Redis per used name'),
         ('index_entries_per_used_name', 'entries left in the index per used name'),
         ('client_bytes_per_held_lease', 'bytes in the client per held lease'),
-        ('client_bytes_per_held_lease_once_renewed', 'the same once renewed'), ('client_bytes_per_waiter', 'bytes in the client per waiter, its task included'),
+        ('client_bytes_per_held_lease_once_renewed', 'the same once renewed'), ('client_bytes_per_reader', 'bytes in the client per reader of one lock'), ('client_bytes_per_reader_once_renewed', 'the same once renewed'),
+        ('client_bytes_per_permit', 'bytes in the client per permit'), ('client_bytes_per_permit_once_renewed', 'the same once renewed'),
+        ('redis_bytes_per_permit', 'bytes in Redis per permit'), ('redis_bytes_per_permit_once_renewed', 'the same once renewed'),
+        ('client_bytes_per_waiter', 'bytes in the client per waiter, its task included'),
         ('redis_bytes_for_all_waiters', 'bytes in Redis for all these waiters'), ('waiters_served', 'waiters served'),
         ('waiters_served_s', 'time to serve them all, s'))
 
@@ -68,6 +71,11 @@ def curve(figures):
     yield 'Clients that wait for one lock (each its own connection, one process, empty critical section)', list(decades(figures, 'curve.', columns))
 
 
+def phase(figures):
+    yield 'A writer before many readers, a client each', listed(
+        figures['phase'], ('readers', 'readers'), ('release_ms', 'its release, ms in the server'), ('longest_script_ms', 'longest command from then on, ms'), ('all_read_after_s', 'until the last of them reads, s'))
+
+
 def names(figures):
     columns = [('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('ops_s', 'cycles/s')]
     yield 'Acquire + release, by how many names are in use', list(decades(figures, 'names.', columns))
@@ -95,7 +103,7 @@ def failover(figures):
     yield 'Failovers: the primary is killed, and its replica takes over (TTL 30 s)', rows
 
 
-SECTIONS = [('renewal', renewal), ('memory', memory), ('memory.cycles.', cycles), ('curve.', curve), ('names.', names), ('crash.', crash), ('failover.', failover)]
+SECTIONS = [('renewal', renewal), ('memory', memory), ('memory.cycles.', cycles), ('curve.', curve), ('phase', phase), ('names.', names), ('crash.', crash), ('failover.', failover)]
 
 
 def render(path, as_markdown):

@@ -5,7 +5,7 @@ import statistics
 
 from . import targets, workloads
 
-# Columns of each workload: figure, heading. The ratio column compares the first figure with that of BESIDE.
+# Columns of each workload: figure, heading. The ratio column compares the first figure with that of the peer in BESIDE, or of rslock.
 COLUMNS = {
     'loop': [('ops_s', 'cycles/s'), ('pair_p50_us', 'p50 us'), ('pair_p99_us', 'p99 us'), ('sent_op', 'commands/cycle'),
              ('switches_op', 'switches/cycle'), ('cli_cpu_us_op', 'client CPU us'), ('redis_cpu_us_op', 'Redis CPU us'), ('conns', 'connections'), ('errors', 'errors')],
@@ -19,13 +19,20 @@ COLUMNS = {
     'hand_overs': [('handoffs_s', 'hand-overs/s'), ('handoffs_bound_s', 'bound/s'), ('util', 'utilisation'), ('xgap_p50_us', 'gap p50 us'),
                    ('xgap_p99_us', 'gap p99 us'), ('sent_handoff', 'commands/hand-over'), ('wait_max_over_mean', 'wait max/mean'),
                    ('passed', 'passed others'), ('starved', 'starved'), ('violations', 'violations'), ('errors', 'errors')],
+    'W7b': [('read_share', 'time with readers, of that without a writer'), ('writer_p50_ms', 'wait of the writer, p50 ms'), ('writer_p99_ms', 'p99 ms'),
+            ('acquires_s', 'leases/s'), ('writes_s', 'writes/s')],
+    'W8': [('util', 'slots in use'), ('acquires_s', 'leases/s'), ('most_at_once', 'most at once')],
+    'W9': [('handoffs_s', 'hand-overs/s'), ('acquires_s', 'sets/s')],
     'idle': [('sent_s', 'commands/s'), ('calls_s', 'with those of scripts'), ('cli_cpu_pct', 'client CPU %'), ('redis_cpu_pct', 'Redis CPU %'),
              ('conns', 'connections'), ('violations', 'violations'), ('errors', 'errors')],
 }
+TOGETHER = [('sent_acquire', 'commands/lease'), ('wait_max_ms', 'longest wait, ms'), ('min_worker', 'fewest turns'), ('max_worker', 'most turns'),
+            ('cli_cpu_us_acquire', 'client CPU us'), ('redis_cpu_us_acquire', 'Redis CPU us'), ('violations', 'violations'), ('errors', 'errors')]
+COLUMNS.update({workload: COLUMNS[workload] + TOGETHER for workload in workloads.TOGETHER})
 KIND = {**dict.fromkeys(['W1', 'W1m', 'W2', *workloads.VARIANTS], 'loop'), **dict.fromkeys(workloads.QUORUM, 'quorum'),
         **dict.fromkeys(workloads.COUNTED, 'counted'),
-        'W3': 'W3', **dict.fromkeys(['W4', 'W4h', 'W4f', 'W5f'], 'hand_overs'), 'W6': 'idle', 'W6p': 'idle'}
-BESIDE = 'rslock'
+        'W3': 'W3', **dict.fromkeys(['W4', 'W4h', 'W4f', 'W5f'], 'hand_overs'), 'W6': 'idle', 'W6p': 'idle', **{workload: workload for workload in workloads.TOGETHER}}
+BESIDE = {'W7a': 'redisson-sketch', 'W7b': 'redisson-sketch', 'W8': 'redis-semaphore', 'W9': 'node-redlock5b'}
 # The most that a count of instructions may rise above the one on record.
 MOST_RISE = 0.03
 
@@ -104,8 +111,9 @@ def machine_line(machine):
 def rows_of(workload, result, disturbed):
     columns = COLUMNS[KIND[workload]]
     first = columns[0][0]
-    other = values(result, BESIDE, workload, first)
-    yield ['', *(heading for _, heading in columns), f'{columns[0][1]} / {BESIDE}']
+    beside = BESIDE.get(workload, 'rslock')
+    other = values(result, beside, workload, first)
+    yield ['', *(heading for _, heading in columns), f'{columns[0][1]} / {beside}']
     for peer, of in result:
         if of == workload:
             mark = ' *' if (peer, workload) in disturbed else ''

@@ -95,10 +95,21 @@ TARGETS = [
            most=times(1.1, 'leasehold', 'W5', 'pair_p50_us')),
     Target('W5f', 'leasehold', 'passed', 'who passes one that asked 30 ms earlier: at most 2 % more than on one server',
            most=times(1, 'leasehold', 'W4f', 'passed', plus=0.02)),
+    Target('W7a', 'leasehold', 'ops_s', 'readers of one process: at least 100 x what Redisson sends', least=times(100, 'redisson-sketch', 'W7a', 'ops_s')),
+    Target('W7a', 'leasehold', 'sent_op', 'at most 0.01 commands a lease', most=0.01),
+    Target('W7b', 'leasehold', 'writer_p99_ms', 'wait of the writer, 99th percentile: at most 2 holds and 10 ms', most=20),
+    Target('W7b', 'leasehold', 'read_share', 'readers hold for at least 80 % of the time without a writer', least=0.8),
+    Target('W8', 'leasehold', 'util', 'at least 95 % of the slots in use', least=0.95),
+    *(Target(workload, 'leasehold', 'sent_acquire', 'at most 2.2 commands a lease', most=2.2) for workload in ('W7b', 'W8')),
+    *(Target(workload, 'leasehold', 'violations', 'never a holder too many', most=0) for workload in ('W7b', 'W8', 'W9')),
+    # A worker without a turn in 8 s starves. How many turns each had is in the table.
+    *(Target(workload, 'leasehold', 'min_worker', 'each worker gets through', least=1) for workload in ('W7b', 'W8', 'W9')),
+    Target('W9', 'leasehold', 'handoffs_s', 'hand-overs: at least 2 x redlock 5', least=times(2, 'node-redlock5b', 'W9', 'handoffs_s')),
     Target('W6', 'leasehold', 'sent_s', 'at most 1 command a second for 200 waiters of one process', most=1.0),
     Target('W6p', 'leasehold', 'sent_s', 'at most 40 commands a second for 200 processes', most=40.0),
     Target('renewal', 'leasehold', 'client_cpu_us_renewal', 'CPU of the client for a renewal: at most 3.5 us', most=3.5),
     Target('memory', 'leasehold', 'client_bytes_per_held_lease', 'at most 900 bytes in the client for a held lease', most=900),
+    Target('phase', 'leasehold', 'release_ms', 'a release before 10,000 readers stops the server for at most 2 ms', most=2),
     *(Target(part, 'leasehold', 'most_ms', 'a crashed holder: the waiter starts at most 100 ms after its TTL', most=100)
       for part in ('crash.holder', 'crash.holder.quorum')),
     *(Target(f'failover.{kind}.{what}', 'leasehold', 'most_ms', text, most=bound) for kind in ('cluster', 'sentinel')

@@ -1,7 +1,9 @@
 """The workloads, and the figures of each."""
 import collections
+import itertools
 import json
 import os
+import random
 import statistics
 import subprocess
 
@@ -37,6 +39,10 @@ ABOUT = {
     'W5w': 'W2 on a quorum of five servers',
     'W5s': 'W5 with one of the five servers stopped',
     'W5f': 'W4f on a quorum of five servers',
+    'W7a': '64 readers in one process on one key, empty critical section',
+    'W7b': '7 readers and a writer, a process each, on one key, held for 5 ms, asked for again at once',
+    'W8': '8 processes with 8 workers each on 16 slots of one key, held for 5 ms, asked for again at once',
+    'W9': '8 processes that take 3 of 10 keys at once, held for 5 ms, asked for again at once',
     'W6': '200 waiters of one process on a held lock',
     'W6p': '200 processes with one waiter each on a held lock (Rust only)',
 }
@@ -44,11 +50,21 @@ ABOUT = {
 VARIANTS = {'W1a': ('W1', 'awake'), 'W1b': ('W1', 'busy'), 'W2b': ('W2', 'busy'), 'W1t': ('W1', 'tls'), 'W1d': ('W1', 'disk'),
             'W2t': ('W2', 'tls'), 'W1c': ('W1', 'node'), 'W2c': ('W2', 'node'), 'W2n': ('W2', 'cluster'),
             'W2d': ('W2', 'disk'), 'W1i': ('W1', 'counted'), 'W2i': ('W2', 'counted'),
-            'W4f': ('W4f', None), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent'), 'W5f': ('W4f', 'quorum')}
+            'W4f': ('W4f', None), 'W5': ('W1', 'quorum'), 'W5w': ('W2', 'quorum'), 'W5s': ('W1', 'silent'), 'W5f': ('W4f', 'quorum'),
+            **{workload: (workload, None) for workload in ('W7a', 'W7b', 'W8', 'W9')}}
 QUORUM = ['W5', 'W5w', 'W5s']
 COUNTED = ['W1i', 'W2i']
 # Held for, and the mean pause after the release, in ms.
 HAND_OVERS = {'W4': (5, 0), 'W4h': (5, 20), 'W4f': (12, 15)}
+SLOTS = 16
+# The keys that each process of W9 takes in each cycle, then from the start again; a key is a digit.
+PICKS = [[''.join(random.Random(100 * process + cycle).sample('0123456789', 3)) for cycle in range(64)] for process in range(PROCESSES)]
+# The arguments of each process of a workload in which several hold at once.
+TOGETHER = {
+    'W7b': [['keys=one', 'cs_ms=5', 'take=read']] * 7 + [['keys=one', 'cs_ms=5']],
+    'W8': [['keys=one', 'cs_ms=5', 'workers=8', f'take=slot/{SLOTS}']] * PROCESSES,
+    'W9': [['keys=one', 'cs_ms=5', 'take=' + ','.join(picks)] for picks in PICKS],
+}
 # Who asks so much later than another, and gets the lock first, passes that one.
 PASSED_NS = 30_000_000
 
@@ -86,6 +102,8 @@ def run(runner, peer, spec, workload, scale=1.0):
             return limits(runner, spec, 4 * scale)
         if base in HAND_OVERS:
             return hand_overs(runner, peer, spec, workload, 8 * scale, *HAND_OVERS[base])
+        if base in TOGETHER:
+            return together(runner, peer, spec, workload, 8 * scale)
         if base in ('W6', 'W6p'):
             return idle(runner, peer, spec, workload, (20 if workload == 'W6p' else 10) * scale)
         return (counted if workload in COUNTED else loop)(runner, peer, spec, workload, 5 * scale)
@@ -94,8 +112,8 @@ def run(runner, peer, spec, workload, scale=1.0):
 def loop_arguments(workload):
     """The driver's arguments, without a time."""
     workers, keys, threads = {'W1': (1, 'distinct', 1), 'W1m': (1, 'distinct', 2), 'W2': (64, 'distinct', 2),
-                              'W3': (16, 'one', 1)}[VARIANTS.get(workload, (workload,))[0]]
-    return ['mode=loop', f'workers={workers}', f'keys={keys}', f'threads={threads}']
+                              'W3': (16, 'one', 1), 'W7a': (64, 'one', 2)}[VARIANTS.get(workload, (workload,))[0]]
+    return [*(['take=read'] if workload == 'W7a' else []), 'mode=loop', f'workers={workers}', f'keys={keys}', f'threads={threads}']
 
 
 def counted(runner, peer, spec, workload, secs):
@@ -165,6 +183,54 @@ def overlaps(turns):
     return sum(after.acquired < before.called for before, after in zip(turns, turns[1:]))
 
 
+def by_key(turns):
+    """The turns of each key of W9."""
+    keys, done = collections.defaultdict(list), collections.Counter()
+    for turn in turns:
+        picks = PICKS[turn.process]
+        for key in picks[done[turn.process] % len(picks)]:
+            keys[key].append(turn)
+        done[turn.process] += 1
+    return keys.values()
+
+
+def is_writer(turn):
+    """Whether a turn of W7b is of the process that writes."""
+    return turn.process == len(TOGETHER['W7b']) - 1
+
+
+def most_at_once(turns):
+    # A turn that begins when another one ends comes after it.
+    changes = sorted([(turn.acquired, 1) for turn in turns] + [(turn.called, -1) for turn in turns])
+    return max(itertools.accumulate(change for _, change in changes), default=0)
+
+
+def violations(workload, turns):
+    """Turns that began while the holders did not admit them, by the records of all processes."""
+    if workload == 'W8':
+        return max(0, most_at_once(turns) - SLOTS)
+    if workload == 'W9':
+        return sum(map(overlaps, by_key(turns)))
+    if workload != 'W7b':
+        return overlaps(turns)
+    count, any_ends, writer_ends = 0, 0, 0
+    for turn in turns:
+        count += turn.acquired < (any_ends if is_writer(turn) else writer_ends)
+        any_ends = max(any_ends, turn.called)
+        writer_ends = max(writer_ends, turn.called * is_writer(turn))
+    return count
+
+
+def covered(turns, end):
+    """The time until `end` in which at least one of these turns lasted."""
+    time = reached = 0
+    for turn in turns:
+        until = min(turn.called, end)
+        time += max(0, until - max(turn.acquired, reached))
+        reached = max(reached, until)
+    return time
+
+
 def passed(turns):
     """The share of turns that passed somebody: another one had asked PASSED_NS earlier, and got the lock later."""
     count, earliest = 0, float('inf')
@@ -174,12 +240,16 @@ def passed(turns):
     return count / max(1, len(turns))
 
 
+def waits_ms(turns, end):
+    """A wait cut by the end of the window counts up to there."""
+    return [(min(turn.acquired, end) - turn.requested) / 1e6 for turn in turns if turn.requested < end]
+
+
 def timeline(run, secs):
     """The figures of the turns in the window."""
     every = turns_of(run)
     turns = [turn for turn in every if turn.acquired < run.end]
-    # A wait cut by the end of the window counts up to there.
-    waits = [(min(turn.acquired, run.end) - turn.requested) / 1e6 for turn in every if turn.requested < run.end]
+    waits = waits_ms(every, run.end)
     per = collections.Counter(turn.process for turn in turns)
     per = [per[process] for process in range(len(run.logs))]
     pairs = list(zip(turns, turns[1:]))
@@ -199,6 +269,33 @@ def timeline(run, secs):
         min_proc=min(per), max_proc=max(per), sent_acquire=run.sent / count, sent_handoff=run.sent / changes,
         cli_cpu_us_acquire=run.usage.drivers * 1e6 / count, redis_cpu_us_acquire=run.usage.redis * 1e6 / count,
         violations=overlaps(turns), conns=run.connections, errors=run.total('errors'), foreign=run.foreign)
+
+
+def together(runner, peer, spec, workload, secs):
+    run = runner.measure(peer, spec, workload, TOGETHER[workload], secs, logs=True)
+    if not run:
+        return None
+    every = turns_of(run)
+    turns = [turn for turn in every if turn.acquired < run.end]
+    count, window = max(1, len(turns)), run.end - run.start
+    figures = dict(
+        acquires_s=len(turns) / secs, sent_acquire=run.sent / count, wait_max_ms=max(waits_ms(every, run.end), default=None),
+        min_worker=min(result['min_worker'] for result in run.results), max_worker=max(result['max_worker'] for result in run.results),
+        cli_cpu_us_acquire=run.usage.drivers * 1e6 / count, redis_cpu_us_acquire=run.usage.redis * 1e6 / count,
+        violations=violations(workload, every), conns=run.connections, errors=run.total('errors'), foreign=run.foreign)
+    if workload == 'W7b':
+        writer = [turn for turn in every if is_writer(turn)]
+        waits = sorted(waits_ms(writer, run.end))
+        reading = covered([turn for turn in turns if not is_writer(turn)], run.end)
+        figures.update(
+            writes_s=sum(map(is_writer, turns)) / secs, writer_p50_ms=quantile(waits, .5), writer_p99_ms=quantile(waits, .99),
+            read_share=reading / max(1, window - covered(writer, run.end)))
+    elif workload == 'W8':
+        held = sum(min(turn.called, run.end) - turn.acquired for turn in turns)
+        figures.update(util=held / (SLOTS * window), most_at_once=most_at_once(every))
+    else:
+        figures.update(handoffs_s=sum(a.process != b.process for key in by_key(turns) for a, b in zip(key, key[1:])) / secs)
+    return figures
 
 
 def idle(runner, peer, spec, workload, secs):

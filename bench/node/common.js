@@ -17,8 +17,12 @@ const cfg = {
   cs: Number(m.cs_ms || 0),
   think: Number(m.think_ms || 0),
   ttl: Number(m.ttl_ms || 10000),
-  log: m.log
+  log: m.log,
+  slots: (m.take || '').startsWith('slot/') ? Number(m.take.slice(5)) : 1,
+  several: /^\d/.test(m.take || '') ? m.take.split(',') : null
 }
+// How many workers may be inside at once.
+const most = cfg.several ? Infinity : cfg.slots
 cfg.key = (w) => (cfg.one ? `${cfg.prefix}:one` : `${cfg.prefix}:${w}`)
 
 const rl = readline.createInterface({ input: process.stdin })
@@ -73,7 +77,7 @@ exports.main = async function main (peer) {
   }
   await Promise.all([...Array(cfg.workers).keys()].map(async (w) => {
     const k = `${cfg.prefix}:warm:${process.pid}:${w}`
-    for (let i = 0; i < 20; i++) await peer.release(await peer.acquire(w, k))
+    for (let i = 0; i < 20; i++) await peer.release(await peer.acquire(w, k, i))
   }))
   const t0 = await readyWait()
   const end = t0 + cfg.secs * 1e9
@@ -86,10 +90,10 @@ exports.main = async function main (peer) {
     let q = now()
     while (now() < end) {
       let g
-      try { g = await peer.acquire(w, key) } catch (e) { errors++; continue }
+      try { g = await peer.acquire(w, key, out.length) } catch (e) { errors++; continue }
       const a = now()
       if (cfg.one) {
-        if (++sh.inside !== 1) sh.violations++
+        if (++sh.inside > most) sh.violations++
         if (sh.last !== w) { sh.last = w; if (a < end) sh.changes++ }
       }
       if (cfg.cs) await sleep(cfg.cs)

@@ -18,11 +18,16 @@ const peers = {
     const Redlock = require('redlock5').default
     const locks = new Redlock(clients)
     locks.on('error', () => {})
-    return { acquire: (w, key) => locks.acquire([key], cfg.ttl), release: (lock) => lock.release(), hold: (key) => locks.acquire([key], 120000) }
+    const names = (key, cycle) => cfg.several ? [...cfg.several[cycle % cfg.several.length]].map((digit) => `${key}:${digit}`) : [key]
+    return { acquire: (w, key, cycle) => locks.acquire(names(key, cycle), cfg.ttl), release: (lock) => lock.release(), hold: (key) => locks.acquire([key], 120000) }
   },
   redis_semaphore () { // retryInterval 10 ms
-    const { Mutex, RedlockMutex } = require('redis-semaphore')
-    const mutex = (key, options) => new (clients.length > 1 ? RedlockMutex : Mutex)(clients.length > 1 ? clients : client, key, { lockTimeout: cfg.ttl, acquireTimeout: 3600000, ...options })
+    const { Mutex, RedlockMutex, Semaphore } = require('redis-semaphore')
+    const mutex = (key, options) => {
+      const own = { lockTimeout: cfg.ttl, acquireTimeout: 3600000, ...options }
+      if (cfg.slots > 1) return new Semaphore(client, key, cfg.slots, own)
+      return clients.length > 1 ? new RedlockMutex(clients, key, own) : new Mutex(client, key, own)
+    }
     return {
       acquire: async (w, key) => { const lock = mutex(key); await lock.acquire(); return lock },
       release: (lock) => lock.release(),

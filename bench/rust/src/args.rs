@@ -65,10 +65,35 @@ pub enum Mode {
     Wait,
 }
 
+/// What a worker takes in each cycle.
+#[derive(Clone)]
+pub enum Take {
+    /// The key alone.
+    Mutex,
+    /// The key, together with other readers.
+    Read,
+    /// One of so many slots of the key.
+    Slot(u16),
+    /// In its n-th cycle, a name for each digit of the n-th number.
+    Several(Vec<String>),
+}
+
+impl Take {
+    fn of(text: &str) -> Self {
+        match text.strip_prefix("slot/") {
+            Some(slots) => Self::Slot(slots.parse().expect("slot/<how many>")),
+            None if text == "mutex" => Self::Mutex,
+            None if text == "read" => Self::Read,
+            None => Self::Several(text.split(',').map(str::to_owned).collect()),
+        }
+    }
+}
+
 /// The task of a driver.
 #[derive(Clone)]
 pub struct Load {
     pub mode: Mode,
+    pub take: Take,
     pub url: String,
     /// The servers of a quorum; without `ports`, the one of `url`.
     pub urls: Vec<String>,
@@ -103,6 +128,7 @@ impl Load {
                 Some("wait") => Mode::Wait,
                 Some(other) => panic!("mode={other}: loop, idle or wait"),
             },
+            take: Take::of(args.text("take").unwrap_or("mutex")),
             url,
             urls,
             workers: args.get("workers", 1),
@@ -118,8 +144,17 @@ impl Load {
         }
     }
 
-    pub fn one_key(&self) -> bool {
+    fn one_key(&self) -> bool {
         self.one_key || self.mode != Mode::Loop
+    }
+
+    /// How many workers may be inside at once; None if they do not share a key.
+    pub(crate) fn most(&self) -> Option<usize> {
+        self.one_key().then(|| match self.take {
+            Take::Mutex => 1,
+            Take::Slot(slots) => slots.into(),
+            Take::Read | Take::Several(_) => usize::MAX,
+        })
     }
 
     pub fn key(&self, worker: usize) -> String {

@@ -105,7 +105,7 @@ async fn ready() -> u64 {
 }
 
 async fn wait<P: Peer>(load: &Load, peer: &P) {
-    let shared = Shared::new(true);
+    let shared = Shared::new(Some(1));
     let errors = Arc::new(AtomicU64::new(0));
     let key = load.key(0);
     if load.mode == Mode::Idle {
@@ -140,7 +140,7 @@ async fn cycles<P: Peer>(load: &Load, peer: &P) {
     warm_up(load, peer).await;
     let start = ready().await;
     let end = start + nanos(load.time);
-    let shared = Shared::new(load.one_key());
+    let shared = Shared::new(load.most());
     shared.end_at(end);
     let workers = (0..load.workers)
         .map(|worker| {
@@ -158,7 +158,7 @@ async fn cycles<P: Peer>(load: &Load, peer: &P) {
 
 /// Opens connections and loads scripts: 20 acquisitions of a private key per worker.
 async fn warm_up<P: Peer>(load: &Load, peer: &P) {
-    let shared = Shared::new(false);
+    let shared = Shared::new(None);
     let workers = (0..load.workers)
         .map(|worker| {
             let key = format!("{}:warm:{}:{worker}", load.prefix, std::process::id());

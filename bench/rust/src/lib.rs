@@ -9,7 +9,7 @@ mod report;
 mod section;
 mod wire;
 
-pub use args::{Args, Load};
+pub use args::{Args, Load, Take};
 pub use clock::{cpu_used, nanos, now_ns, resident_bytes, seconds_since, sleep_until_async};
 pub use drive::{Peer, Random, drive, join, line, runtime, text};
 pub use histogram::Histogram;

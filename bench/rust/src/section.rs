@@ -1,4 +1,4 @@
-//! The critical section, with a check that one worker at a time is in it.
+//! The critical section, with a check that not too many workers are in it at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,20 +8,21 @@ use crate::clock::now_ns;
 
 /// State shared by all workers of a process.
 pub(crate) struct Shared {
-    one_key: bool,
+    /// How many may be inside at once; None: any number, and nothing is counted.
+    most: Option<usize>,
     inside: AtomicUsize,
     last: AtomicUsize,
     end: AtomicU64,
-    /// Times two workers were inside at once.
+    /// Times that too many workers were inside at once.
     pub(crate) violations: AtomicU64,
     /// Acquisitions before the end whose owner differs from the one before.
     pub(crate) changes: AtomicU64,
 }
 
 impl Shared {
-    pub(crate) fn new(one_key: bool) -> Arc<Self> {
+    pub(crate) fn new(most: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
-            one_key,
+            most,
             inside: AtomicUsize::new(0),
             last: AtomicUsize::new(usize::MAX),
             end: AtomicU64::new(u64::MAX),
@@ -35,10 +36,8 @@ impl Shared {
     }
 
     fn enter(&self, worker: usize, now: u64) {
-        if !self.one_key {
-            return;
-        }
-        if self.inside.fetch_add(1, Ordering::SeqCst) != 0 {
+        let Some(most) = self.most else { return };
+        if self.inside.fetch_add(1, Ordering::SeqCst) >= most {
             self.violations.fetch_add(1, Ordering::SeqCst);
         }
         let other = self.last.swap(worker, Ordering::SeqCst) != worker;
@@ -48,7 +47,7 @@ impl Shared {
     }
 
     fn leave(&self) {
-        if self.one_key {
+        if self.most.is_some() {
             self.inside.fetch_sub(1, Ordering::SeqCst);
         }
     }

@@ -147,7 +147,8 @@ enum WaiterStatus {
 }
 
 /// The most waiters that a step grants the lock each time it advances: the release of a writer before thousands of readers must
-/// not hold up the store. Those that were granted claim at once, and each claim advances further.
+/// not hold up the store. The last of them is not told its fence if others wait: it claims the grant at once, and its claim advances
+/// further.
 pub const GRANTS_MOST: usize = 64;
 
 /// The most holders that are notified of a waiter: those that end last.
@@ -266,8 +267,8 @@ impl<'a> Turn<'a> {
                 // Nobody passes it.
                 WaiterStatus::Able if !is_admitted => break,
                 WaiterStatus::Able => {
-                    self.grant_to(place, caller);
                     grants += 1;
+                    self.grant_to(place, caller, grants == GRANTS_MOST);
                 }
             }
         }
@@ -349,7 +350,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    fn grant_to(&mut self, place: usize, caller: Option<&Owner>) {
+    /// `is_last`: of this step.
+    fn grant_to(&mut self, place: usize, caller: Option<&Owner>, is_last: bool) {
         let Some(waiter) = self.lock.queue.remove(place) else {
             return;
         };
@@ -363,14 +365,21 @@ impl<'a> Turn<'a> {
         let (fences, slot) = (self.lock.holders[at].fences, self.lock.holders[at].slot);
         self.first = self.sleeper(place, caller, window).cloned();
         if caller != Some(&waiter.owner) {
-            self.wakes.push(Wake {
+            let wake = Wake {
                 fence: Some(fences.first),
                 slot,
                 block: fences.block,
                 owner: waiter.owner,
                 at_us: self.now.clock_us,
                 queued: count(self.lock.queue.len()),
-            });
+            };
+            let must_claim = is_last && place < self.lock.queue.len();
+            let wake = if must_claim {
+                wake.without_fence()
+            } else {
+                wake
+            };
+            self.wakes.push(wake);
         }
     }
 

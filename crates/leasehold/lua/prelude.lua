@@ -268,8 +268,12 @@ local function serve(caller, held, left, these)
           these = these or several()
           these.join(token, window, mode, wanted)
         end
+        grants = grants + 1
+        local is_last = grants == GRANTS_MOST
         if not told then
-          redis.pcall(PUBLISH, channel, message(fence .. (block > 1 and '/' .. wanted or '')))
+          local fences = fence .. (block > 1 and '/' .. wanted or '')
+          -- The last one claims at once, so that the others need not wait until a holder renews.
+          redis.pcall(PUBLISH, channel, message(is_last and place < behind and '-' or fences))
         end
         sleeper = nil
         if tonumber(ttl) < SHORT_CLAIM then
@@ -290,8 +294,7 @@ local function serve(caller, held, left, these)
         if is_alone then
           return token, 'string'
         end
-        grants = grants + 1
-        if grants == GRANTS_MOST then
+        if is_last then
           these.blocked = place < behind
           return these, 'several'
         end

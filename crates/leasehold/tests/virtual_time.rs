@@ -286,6 +286,26 @@ async fn a_waiter_gets_an_expired_lock_right_then() {
 }
 
 /// Returns the store error. Panics for any other result.
+/// A release grants to 64 of them. The others do not wait until one of these renews.
+#[tokio::test(start_paused = true)]
+async fn two_hundred_readers_behind_a_writer_enter_together() {
+    let scene = Scene::begin();
+    let write = scene.client.rw_lock("m").write().acquire().await.unwrap();
+    let mut readers = JoinSet::new();
+    for _ in 0..200 {
+        let client = Client::builder().clock(scene.clock.clone());
+        let client = client.embedded(&scene.memory).unwrap();
+        readers.spawn(async move { client.rw_lock("m").read().acquire().await.unwrap() });
+    }
+    sleep(MS).await;
+    let released = scene.clock.now();
+    write.release().await.unwrap();
+    let leases = readers.join_all().await;
+    assert_eq!(leases.len(), 200);
+    let last = scene.since(released);
+    assert!(last < MS * 100, "{last:?}");
+}
+
 fn store_error(result: Result<impl std::fmt::Debug, Error>) -> StoreError {
     match result {
         Err(Error::Store(error)) => error,

@@ -4,25 +4,43 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Mutex};
-use leasehold_bench::{Peer, Section, drive, text};
+use leasehold::kind::Kind;
+use leasehold::{All, Client, Lock, Mutex, ReadLock, Semaphore};
+use leasehold_bench::{Peer, Section, Take, drive, text};
 
 #[derive(Clone)]
 struct Leasehold {
     client: Client,
+    take: Take,
     ttl: Duration,
     linger: Duration,
     awaited: bool,
 }
 
-impl Peer for Leasehold {
-    type Lock = Mutex;
+enum Wanted {
+    Mutex(Mutex),
+    Read(ReadLock),
+    Slot(Semaphore),
+    /// What each cycle takes, in turn, and how many cycles were done.
+    Several(Vec<All>, usize),
+}
 
-    fn lock(&self, key: &str) -> Mutex {
-        self.client.mutex(key).ttl(self.ttl).linger(self.linger)
+impl Leasehold {
+    fn set<K: Kind>(&self, lock: Lock<K>) -> Lock<K> {
+        lock.ttl(self.ttl).linger(self.linger)
     }
 
-    async fn cycle(&self, lock: &mut Mutex, section: &mut Section) -> Result<(), String> {
+    fn mutex(&self, key: &str) -> Mutex {
+        self.set(self.client.mutex(key))
+    }
+
+    fn several(&self, key: &str, digits: &str) -> All {
+        let names = digits.chars().map(|digit| format!("{key}:{digit}"));
+        let locks: Vec<_> = names.map(|name| self.mutex(&name)).collect();
+        self.client.all(&locks)
+    }
+
+    async fn turn<K: Kind>(&self, lock: &Lock<K>, section: &mut Section) -> Result<(), String> {
         let lease = lock.acquire().await.map_err(text)?;
         section.run().await;
         if self.awaited {
@@ -30,6 +48,37 @@ impl Peer for Leasehold {
         } else {
             drop(lease);
             Ok(())
+        }
+    }
+}
+
+impl Peer for Leasehold {
+    type Lock = Wanted;
+
+    fn lock(&self, key: &str) -> Wanted {
+        match &self.take {
+            Take::Mutex => Wanted::Mutex(self.mutex(key)),
+            Take::Read => Wanted::Read(self.set(self.client.rw_lock(key).read())),
+            Take::Slot(slots) => Wanted::Slot(self.set(self.client.semaphore(key, *slots))),
+            Take::Several(each) => {
+                let each = each.iter().map(|digits| self.several(key, digits));
+                Wanted::Several(each.collect(), 0)
+            }
+        }
+    }
+
+    async fn cycle(&self, lock: &mut Wanted, section: &mut Section) -> Result<(), String> {
+        match lock {
+            Wanted::Mutex(lock) => self.turn(lock, section).await,
+            Wanted::Read(lock) => self.turn(lock, section).await,
+            Wanted::Slot(lock) => self.turn(lock, section).await,
+            Wanted::Several(each, done) => {
+                let leases = each[*done % each.len()].acquire().await.map_err(text)?;
+                section.run().await;
+                leases.release().await.map_err(text)?;
+                *done += 1;
+                Ok(())
+            }
         }
     }
 
@@ -63,6 +112,7 @@ async fn connect(urls: &[String], home: bool) -> Client {
 fn main() {
     drive(async |args, load| Leasehold {
         client: connect(&load.urls, args.text("home").is_some()).await,
+        take: load.take.clone(),
         ttl: load.ttl,
         linger: args.millis("linger_ms", 0.0),
         awaited: match args.text("release") {

@@ -284,7 +284,11 @@ fn a_release_grants_64_of_200_readers_each_claim_the_next() {
     for who in &names {
         stage.waits_in(Shared, who, 30_000);
     }
-    assert_eq!(woken(&stage.releases("wes", None)), names[..GRANTS_MOST]);
+    let released = stage.releases("wes", None);
+    assert_eq!(woken(&released), names[..GRANTS_MOST]);
+    let (last, others) = released.wakes.split_last().unwrap();
+    assert!(others.iter().all(|wake| wake.fence.is_some()));
+    assert_eq!(last.fence, None, "it claims at once, and lets in others");
     // Nobody passes those that remain.
     assert_eq!(ahead(&stage.tries_in(Shared, "new")).0, 136 - 64);
     assert_eq!(stage.holders(), names[..2 * GRANTS_MOST]);
@@ -295,7 +299,9 @@ fn a_release_grants_64_of_200_readers_each_claim_the_next() {
         fence: None,
     };
     assert_eq!(woken(&stage.step(&claim)), names[128..192]);
-    assert_eq!(woken(&stage.step(&claim)), names[192..]);
+    let rest = stage.step(&claim);
+    assert_eq!(woken(&rest), names[192..]);
+    assert!(rest.wakes.iter().all(|wake| wake.fence.is_some()));
     assert_eq!(woken(&stage.step(&claim)), Vec::<String>::new());
     assert_eq!(stage.holders(), names);
     let fences = names.iter().map(|who| fence(&stage.extends(who, 30_000)));

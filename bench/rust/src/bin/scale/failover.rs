@@ -26,7 +26,10 @@ pub(crate) async fn run(args: &Args) {
     let (owner, holder, waiter) = (connect().await, connect().await, connect().await);
     let kept = take(&owner, kept).await;
     let given = take(&holder, wanted).await;
-    let (queued, served) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<u64>>>::default());
+    let (queued, served) = (
+        Arc::<AtomicUsize>::default(),
+        Arc::<Mutex<Vec<u64>>>::default(),
+    );
     for name in wanted {
         let (told, queued, served) = (AtomicUsize::new(0), queued.clone(), served.clone());
         let mutex = waiter.mutex(*name).ttl(TTL).on_wait(move |_| {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use leasehold::{Client, Error, Lease, Mutex};
+use leasehold::kind::Kind;
+use leasehold::{Client, Error, Lease, Lock, Mutex};
 use leasehold_bench::{Args, Load, now_ns};
 
 /// The number of concurrent requests.
@@ -27,20 +28,28 @@ pub(crate) async fn pair(mutex: &Mutex) -> u64 {
     now_ns() - asked
 }
 
-/// Takes the locks `lock:0` to `lock:<count - 1>`.
-pub(crate) async fn take(client: &Client, count: usize, ttl: Duration) -> Vec<Lease> {
+/// The n-th of many locks.
+pub(crate) fn nth(client: &Client, number: usize) -> Mutex {
+    client.mutex(format!("lock:{number}"))
+}
+
+/// Takes so many locks.
+pub(crate) async fn take<K: Kind>(
+    count: usize,
+    ttl: Duration,
+    lock: impl Fn(usize) -> Lock<K>,
+) -> Vec<Lease<K>> {
+    let lock = &lock;
     let mut leases = Vec::with_capacity(count);
     for first in (0..count).step_by(BATCH) {
-        let batch = (first..count.min(first + BATCH)).map(|number| async move {
-            let mutex = client.mutex(format!("lock:{number}")).ttl(ttl);
-            mutex.acquire().await
-        });
+        let batch = (first..count.min(first + BATCH))
+            .map(|number| async move { lock(number).ttl(ttl).acquire().await });
         leases.extend(try_join_all(batch).await.expect("every lock is free"));
     }
     leases
 }
 
-pub(crate) async fn give_back(leases: Vec<Lease>) -> Result<(), Error> {
+pub(crate) async fn give_back<K: Kind>(leases: Vec<Lease<K>>) -> Result<(), Error> {
     let mut leases = leases.into_iter();
     loop {
         let batch: Vec<_> = leases.by_ref().take(BATCH).map(Lease::release).collect();

@@ -7,6 +7,7 @@ mod failover;
 mod hold;
 mod memory;
 mod names;
+mod phase;
 mod renewal;
 
 use leasehold_bench::{Args, runtime};
@@ -19,6 +20,10 @@ fn main() {
         match part.as_str() {
             "renewal" => renewal::run(&args).await,
             "held" => memory::held(&args).await,
+            "readers" => memory::readers(&args).await,
+            "permits" => memory::permits(&args).await,
+            "phase" => phase::run(&args).await,
+            "phase-readers" => phase::readers(&args).await,
             "waiters" => memory::waiters(&args).await,
             "cycles" => memory::cycles(&args).await,
             "curve" => curve::run(&args).await,
@@ -26,7 +31,9 @@ fn main() {
             "hold" => crash::hold(&args).await,
             "wait" => crash::wait(&args).await,
             "failover" => failover::run(&args).await,
-            other => panic!("{other}: renewal, held, waiters, cycles, curve, names, hold, wait or failover"),
+            other => panic!(
+                "{other}: renewal, held, readers, permits, phase, waiters, cycles, curve, names, hold, wait or failover"
+            ),
         }
     });
 }

@@ -1,10 +1,11 @@
-//! Bytes per held lock, per used name and per waiter, and growth over many cycles.
+//! Bytes per held lock, reader and permit, per used name and per waiter, and growth over many cycles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::Error;
+use leasehold::kind::Kind;
+use leasehold::{Error, Lock};
 use leasehold_bench::{Args, Connection, Part, join, now_ns, resident_bytes, seconds_since};
 
 use crate::hold;
@@ -19,35 +20,77 @@ fn per(after: u64, before: u64, count: usize) -> f64 {
     (after as f64 - before as f64) / count as f64
 }
 
-/// `leases=N` held at once; then released. `renewed=1`: also after the first renewal of all.
+/// `leases=N` of so many locks.
 pub(crate) async fn held(args: &Args) {
-    let count = args.get("leases", 100_000);
-    let ttl = Duration::from_secs(120);
     let client = hold::connect(args).await;
     let mut redis = Connection::open(args.port());
-    // The first acquisition allocates shared state, which later ones do not.
-    hold::pair(&client.mutex("first")).await;
-    let (rss, used) = (resident_bytes(), redis_bytes(&mut redis));
-
-    let leases = hold::take(&client, count, ttl).await;
-    let client_each = || per(resident_bytes(), rss, count);
-    let mut redis_each = || per(redis_bytes(&mut redis), used, count);
-    PART.figure("client_bytes_per_held_lease", client_each());
-    PART.figure("redis_bytes_per_held_lock", redis_each());
-    if args.get("renewed", 1) == 1 {
-        tokio::time::sleep(ttl / 3 + Duration::from_secs(5)).await;
-        PART.figure("redis_bytes_per_held_lock_once_renewed", redis_each());
-        PART.figure("client_bytes_per_held_lease_once_renewed", client_each());
-    }
-    hold::give_back(leases).await.expect("all are held");
+    let figures = ["client_bytes_per_held_lease", "redis_bytes_per_held_lock"];
+    let (used, count) = hold_all(args, &mut redis, figures, |n| hold::nth(&client, n)).await;
     client.close().await;
     // The fence counter stays, and the names stay in the index for a day.
-    PART.figure("redis_bytes_per_used_name", redis_each());
+    PART.figure(
+        "redis_bytes_per_used_name",
+        per(redis_bytes(&mut redis), used, count),
+    );
     let mut counted = |command: &[&str]| redis.ask(command).parse::<f64>().expect("a number");
     let keys = counted(&["DBSIZE"]);
     PART.figure("redis_keys_per_used_name", keys / count as f64);
     let shown = counted(&["ZCARD", "leasehold:index"]);
     PART.figure("index_entries_per_used_name", shown / count as f64);
+}
+
+/// `leases=N` of readers of one lock.
+pub(crate) async fn readers(args: &Args) {
+    let client = hold::connect(args).await;
+    let mut redis = Connection::open(args.port());
+    let figures = ["client_bytes_per_reader", "redis_bytes_per_reader"];
+    hold_all(args, &mut redis, figures, |_| client.rw_lock("one").read()).await;
+    client.close().await;
+}
+
+/// `leases=N` of the slots of semaphores with 100 slots each.
+pub(crate) async fn permits(args: &Args) {
+    const SLOTS: u16 = 100;
+    let client = hold::connect(args).await;
+    let mut redis = Connection::open(args.port());
+    let semaphore = |n| client.semaphore(format!("slots:{}", n / usize::from(SLOTS)), SLOTS);
+    let figures = ["client_bytes_per_permit", "redis_bytes_per_permit"];
+    hold_all(args, &mut redis, figures, semaphore).await;
+    client.close().await;
+}
+
+/// Holds `leases=N` at once, and releases them. `renewed=1`: measures also after the first renewal of all. Returns the bytes that
+/// Redis used before, and N.
+async fn hold_all<K: Kind>(
+    args: &Args,
+    redis: &mut Connection,
+    [of_client, of_redis]: [&str; 2],
+    lock: impl Fn(usize) -> Lock<K>,
+) -> (u64, usize) {
+    let count = args.get("leases", 100_000);
+    let ttl = Duration::from_secs(120);
+    // The first acquisition allocates shared state, which later ones do not.
+    let first = lock(count).acquire().await.expect("it is free");
+    first.release().await.expect("it is held");
+    let (rss, used) = (resident_bytes(), redis_bytes(redis));
+    let mut report = |when: &str| {
+        PART.figure(
+            &format!("{of_client}{when}"),
+            per(resident_bytes(), rss, count),
+        );
+        PART.figure(
+            &format!("{of_redis}{when}"),
+            per(redis_bytes(redis), used, count),
+        );
+    };
+    let leases = hold::take(count, ttl, lock).await;
+    report("");
+    if args.get("renewed", 1) == 1 {
+        tokio::time::sleep(ttl / 3 + Duration::from_secs(5)).await;
+        report("_once_renewed");
+    }
+    hold::give_back(leases).await.expect("all are held");
+    (used, count)
 }
 
 /// `waiters=N` tasks that wait for one lock.

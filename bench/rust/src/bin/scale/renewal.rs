@@ -21,7 +21,7 @@ pub(crate) async fn run(args: &Args) {
     idle.report("idle");
 
     let begun = now_ns();
-    let leases = hold::take(&client, count, ttl).await;
+    let leases = hold::take(count, ttl, |n| hold::nth(&client, n)).await;
     PART.figure("leases", leases.len() as f64);
     PART.figure("acquire_all_s", seconds_since(begun));
 

@@ -171,7 +171,7 @@ const OF_SEVERAL: [Mistake; 20] = [
         "if holds(token, false, these) then",
     ),
     // Of several waiters that are admitted, one is granted the lock.
-    ("if grants == GRANTS_MOST then", "if true then"),
+    ("if is_last then", "if true then"),
     // One client is told that another waits.
     ("math.min(holders, 16) - 1", "0"),
     // A waiter for a slot asks at the last end.
