@@ -278,6 +278,17 @@ impl History {
         self.may_linger(lease.invoked_ns, heard)
     }
 
+    /// Until when the lease may have been in the store, if a loss that its holder reports says nothing about the store: a request that was
+    /// delayed may have renewed it.
+    pub(crate) fn may_last(&self, lease: &Lease) -> u64 {
+        let release = lease.release.and_then(|at| self.operations.get(at));
+        let until_ns = self.held_until(lease);
+        match release {
+            Some(release) if release.is(Outcome::Ok) => until_ns,
+            _ => self.may_linger(lease.invoked_ns, until_ns),
+        }
+    }
+
     /// Until when the store may hold a lock that was certainly gone at that time: a TTL and the orphan bound after a failover to
     /// a replica that had not received the removal.
     fn back(&self, from_ns: u64, gone_ns: u64) -> u64 {

@@ -241,7 +241,10 @@ impl<'a> Nemesis<'a> {
             FaultKind::Evict => from = self.evict(fault.whom)?,
             FaultKind::Flush => self.command(node, &["FLUSHALL"])?,
             FaultKind::Copy => self.copy_another(node, fault.whom)?,
-            FaultKind::StopWorker | FaultKind::KillWorker | FaultKind::MoveSlot => {
+            FaultKind::StopWorker
+            | FaultKind::KillWorker
+            | FaultKind::MoveSlot
+            | FaultKind::BreakLock => {
                 return Err(format!("{} is no fault of this server", fault.kind));
             }
         }

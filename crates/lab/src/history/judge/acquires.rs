@@ -1,11 +1,13 @@
 //! I8 and I10: the acquires of one lock. One without an outcome counts as a possible holder only.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use super::findings::{Findings, milliseconds};
-use crate::history::format::{Operation, Outcome};
+use crate::history::format::{LeaseMode, Operation, Outcome};
 use crate::history::invariant::Invariant::{Liveness, UnknownResolves};
 use crate::history::joined::by_lock;
+use crate::history::lease::Part;
 
 pub(super) fn judge(findings: &mut Findings<'_>) {
     let history = findings.history;
@@ -27,28 +29,47 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     }
 }
 
-/// I8: sweeps in order of beginnings, with the latest and the second latest end of possible holders so far. A refusal is explained
-/// if one of them, other than itself, began before the refusal ended and ended after it began.
+/// I8: sweeps in order of beginnings, with the latest and the second latest end so far of possible holders of each part of the lock. A
+/// refusal is explained if one of them, other than itself, began before the refusal ended and ended after it began, and excludes it. A
+/// slot is also refused while as many others may have had one, or have asked for it.
 fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]) {
     let mut begun = acquires.iter().zip(holds).peekable();
+    let with_slot = acquires.iter().zip(holds);
+    let with_slot = with_slot.filter(|(acquire, _)| matches!(acquire.mode, LeaseMode::Slot(_)));
+    let mut slots_over: Vec<u64> = with_slot.map(|(_, until)| *until).collect();
+    slots_over.sort_unstable();
+    let mut slots_begun = 0;
     let refused = acquires.iter().filter(|it| it.is(Outcome::Refused));
     let mut refusals: Vec<(u64, &Operation)> = refused
         .filter_map(|acquire| Some((acquire.done?.at_ns, *acquire)))
         .collect();
     refusals.sort_by_key(|(at_ns, _)| *at_ns);
-    let mut latest: Vec<(u64, &Operation)> = Vec::new();
+    let mut latest: HashMap<Part, Vec<(u64, &Operation)>> = HashMap::new();
     for (refused_ns, refused) in refusals {
         while let Some((acquire, until)) =
             begun.next_if(|(acquire, _)| acquire.invoked_ns <= refused_ns)
         {
-            latest.push((*until, *acquire));
-            latest.sort_by_key(|(until, _)| Reverse(*until));
-            latest.truncate(2);
+            slots_begun += usize::from(matches!(acquire.mode, LeaseMode::Slot(_)));
+            for part in acquire.mode.takes(None) {
+                let latest = latest.entry(part).or_default();
+                latest.push((*until, *acquire));
+                latest.sort_by_key(|(until, _)| Reverse(*until));
+                latest.truncate(2);
+            }
         }
-        let mut others = latest.iter().filter(|(_, it)| !std::ptr::eq(*it, refused));
-        let other = others.next().copied();
+        let others = refused.mode.excludes(None);
+        let others = others.filter_map(|part| latest.get(&part)).flatten();
+        let others = others.filter(|(_, it)| !std::ptr::eq(*it, refused));
+        let other = others.max_by_key(|(until, _)| *until).copied();
         if other.is_some_and(|(until, _)| until >= refused.invoked_ns) {
             continue;
+        }
+        if let LeaseMode::Slot(slots) = refused.mode {
+            let over = slots_over.partition_point(|until| *until < refused.invoked_ns);
+            // Itself is one of them.
+            if slots_begun - over > usize::from(slots) {
+                continue;
+            }
         }
         let who = match other {
             Some((until, other)) => format!(
@@ -57,7 +78,7 @@ fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]
                 other.owner,
                 milliseconds(refused.invoked_ns - until)
             ),
-            None => "nobody had ever asked for it".to_owned(),
+            None => "nobody had ever asked for it in a way that excludes this".to_owned(),
         };
         let sentence = format!(
             "worker {} was refused while nobody can have held the lock: {who}",
