@@ -1,6 +1,6 @@
 //! The nemesis: causes the planned faults. It records each fault that had an effect, and no other.
 //!
-//! A lock itself is lost only by a failover. No fence is forgotten before the clock of its server has passed it, since fences then
+//! A lock itself is lost only by a failover, or broken on purpose. No fence is forgotten before the clock of its server has passed it, since fences then
 //! fall, as documented.
 //!
 //! A node of a quorum is well again when its fault is over. After a loss of memory that is when its quarantine is over. It is recorded then
@@ -8,12 +8,14 @@
 //! whose clock is ever set does not lose its memory.
 
 mod failover;
+mod holders;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use testkit::Hole;
 
+pub(super) use self::holders::Grant;
 use super::fleet::Fleet;
 use super::schedule::{AGAIN, PlannedFault, is_a_loss, is_of_a_clock, take};
 use super::servers::{COUNTER, Servers};
@@ -154,8 +156,10 @@ impl<'a> Nemesis<'a> {
 
     fn begin(&mut self, fault: &PlannedFault) -> Result<Begun, String> {
         match fault.kind {
-            FaultKind::StopWorker => self.stage.stop_worker(fault.whom, fault.lasts)?,
-            FaultKind::KillWorker => self.stage.kill_worker(fault.whom)?,
+            FaultKind::StopWorker => {
+                self.stage.stop_worker(fault.whom, fault.lasts)?;
+            }
+            FaultKind::KillWorker => self.kill_holder(fault)?,
             _ => {}
         }
         if self.servers.fleet.is_some() && fault.servers > 0 {
@@ -241,10 +245,8 @@ impl<'a> Nemesis<'a> {
             FaultKind::Evict => from = self.evict(fault.whom)?,
             FaultKind::Flush => self.command(node, &["FLUSHALL"])?,
             FaultKind::Copy => self.copy_another(node, fault.whom)?,
-            FaultKind::StopWorker
-            | FaultKind::KillWorker
-            | FaultKind::MoveSlot
-            | FaultKind::BreakLock => {
+            FaultKind::BreakLock => self.break_lock(fault)?,
+            FaultKind::StopWorker | FaultKind::KillWorker | FaultKind::MoveSlot => {
                 return Err(format!("{} is no fault of this server", fault.kind));
             }
         }
