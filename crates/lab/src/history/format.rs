@@ -86,6 +86,7 @@
 //!   jump, which happened between `at_ns` and `until_ns`. `break-lock` has the `lock`, and the `fence` and `session` of its grant: leases with
 //!   one of them are broken from `at_ns` on, those included that its process hands on later. It is also written if nobody knows whether
 //!   the lock was broken. It has the `mode` of the holder; so has a `kill-worker` if the worker held a lock then, as far as the store knows.
+//!   `evict` has the `lock` beside which a key was deleted, unless it was the counter.
 //! - `server-start`: `epoch` counts how often the store lost its data; it is 0 until the first loss. `at_ns` is read when
 //!   the old server is dead or unreachable, and the new one is not started or not reachable yet. If both granted locks for a while,
 //!   that was from `since_ns` to `at_ns`: what was acquired or known in that time belongs to no epoch. With `locks`, it concerns only those.
@@ -308,7 +309,7 @@ pub(crate) struct Fault {
     pub(crate) until_ns: Option<u64>,
     /// How far a clock jumped.
     pub(crate) by_ns: Option<u64>,
-    /// The lock that was broken.
+    /// The lock that was broken, or beside which a key was evicted.
     pub(crate) lock: Option<String>,
     pub(crate) fence: Option<u64>,
     pub(crate) session: Option<u64>,

@@ -298,7 +298,7 @@ impl History {
 
     /// Until when the store may hold a lock that was requested at `from_ns` with the last sign of life at `heard_ns`: a TTL and
     /// the orphan bound, counted from the end of the outage at that time if any, plus the amount by which its clock was set back.
-    fn may_linger(&self, from_ns: u64, heard_ns: u64) -> u64 {
+    pub(crate) fn may_linger(&self, from_ns: u64, heard_ns: u64) -> u64 {
         let heard_ns = self.forgotten_ns(heard_ns).unwrap_or(heard_ns);
         let until_ns = self
             .served_ns(heard_ns)

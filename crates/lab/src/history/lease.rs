@@ -47,7 +47,7 @@ pub(crate) struct Claim {
 
 /// What a lease takes of its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
+pub(crate) enum Scope {
     All,
     Readers,
     Slots,
@@ -64,34 +64,34 @@ pub(crate) struct Span {
 
 impl LeaseMode {
     /// What a lease in this mode, and in this slot, takes of its lock.
-    pub(crate) fn takes(self, slot: Option<u16>) -> impl Iterator<Item = Part> {
+    pub(crate) fn takes(self, slot: Option<u16>) -> impl Iterator<Item = Scope> {
         let [one, other] = match self {
-            Self::Exclusive => [Some(Part::All), None],
-            Self::Shared => [Some(Part::Readers), None],
-            Self::Slot(_) => [Some(Part::Slots), slot.map(Part::Slot)],
+            Self::Exclusive => [Some(Scope::All), None],
+            Self::Shared => [Some(Scope::Readers), None],
+            Self::Slot(_) => [Some(Scope::Slots), slot.map(Scope::Slot)],
         };
         one.into_iter().chain(other)
     }
 
     /// What another lease must not have at that time.
-    pub(crate) fn excludes(self, slot: Option<u16>) -> impl Iterator<Item = Part> {
+    pub(crate) fn excludes(self, slot: Option<u16>) -> impl Iterator<Item = Scope> {
         let [one, other] = match self {
-            Self::Exclusive => [Some(Part::Readers), Some(Part::Slots)],
-            Self::Shared => [Some(Part::Slots), None],
-            Self::Slot(_) => [Some(Part::Readers), slot.map(Part::Slot)],
+            Self::Exclusive => [Some(Scope::Readers), Some(Scope::Slots)],
+            Self::Shared => [Some(Scope::Slots), None],
+            Self::Slot(_) => [Some(Scope::Readers), slot.map(Scope::Slot)],
         };
-        [Part::All].into_iter().chain(one).chain(other)
+        [Scope::All].into_iter().chain(one).chain(other)
     }
 }
 
 impl Lease {
     /// What it takes of its lock.
-    pub(crate) fn takes(&self) -> impl Iterator<Item = Part> {
+    pub(crate) fn takes(&self) -> impl Iterator<Item = Scope> {
         self.mode.takes(self.slot)
     }
 
     /// What another lease must not have while it is valid.
-    pub(crate) fn excludes(&self) -> impl Iterator<Item = Part> {
+    pub(crate) fn excludes(&self) -> impl Iterator<Item = Scope> {
         self.mode.excludes(self.slot)
     }
 

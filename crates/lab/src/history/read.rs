@@ -133,19 +133,19 @@ struct Reader {
     /// The lease that each process acquired last, of each lock and owner.
     current: HashMap<(u64, String, String), usize>,
     /// Since when the grants of each lock were broken.
-    broken: HashMap<(String, Grant), u64>,
+    broken: HashMap<(String, GrantId), u64>,
 }
 
 /// What a break and the leases of its grant have in common: a process may hand a lock on under further fences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Grant {
+enum GrantId {
     Fence(u64),
     Session(u64),
 }
 
-fn grants(fence: Option<u64>, session: Option<u64>) -> impl Iterator<Item = Grant> {
-    let fence = fence.map(Grant::Fence);
-    fence.into_iter().chain(session.map(Grant::Session))
+fn grants(fence: Option<u64>, session: Option<u64>) -> impl Iterator<Item = GrantId> {
+    let fence = fence.map(GrantId::Fence);
+    fence.into_iter().chain(session.map(GrantId::Session))
 }
 
 impl Reader {

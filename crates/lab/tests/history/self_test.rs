@@ -443,6 +443,15 @@ violated I5: a slot with the version of another slot
 violated I8: a reader that is refused beside readers only
   with modes
   w7 40 acquire m3 g1 => w7 68 acquire m3 g1
+clean: a reader that is refused beside readers, when the store has lost who they are
+  as a reader that is refused beside readers only
+  + n 43 evict server lock m3
+violated I8: a reader that is refused beside readers only, when the store has lost who holds another lock
+  as a reader that is refused beside readers only
+  + n 43 evict server lock m4
+violated I8: a reader that is refused beside readers only, before the store has lost who they are
+  as a reader that is refused beside readers only
+  + n 45 evict server lock m3
 violated I8: a permit that is refused while a slot is free
   with modes
   g5 mode slot/2 | 220 refused => g5 mode slot/3 | 220 refused

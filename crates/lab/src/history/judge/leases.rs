@@ -7,7 +7,7 @@ use crate::history::campaign::Resource;
 use crate::history::format::{LeaseMode, Operation};
 use crate::history::invariant::Invariant::{Exclusion, FenceOrder, UniqueFence};
 use crate::history::joined::{History, add_span, by_lock, last_begun};
-use crate::history::lease::{Lease, Part, Span};
+use crate::history::lease::{Lease, Scope, Span};
 
 /// A lease with its fence, and the epoch of that, if it is certain.
 type Fenced<'a> = (&'a Lease, u64, Option<u32>);
@@ -134,7 +134,7 @@ fn ordered(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>], unheard: &Unh
     completed.sort_by_key(|(lease, ..)| lease.acquired_ns);
     fenced.sort_by_key(|(lease, ..)| lease.invoked_ns);
     let mut before = completed.into_iter().peekable();
-    let mut highest: HashMap<Part, Fenced<'_>> = HashMap::new();
+    let mut highest: HashMap<Scope, Fenced<'_>> = HashMap::new();
     for &(lease, fence, epoch) in &*fenced {
         while let Some(ended) = before.next_if(|(it, ..)| it.acquired_ns < lease.invoked_ns) {
             for part in ended.0.takes() {
@@ -171,15 +171,15 @@ fn ordered(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>], unheard: &Unh
 }
 
 /// The leases whose fences say which came first: those that it excludes, and readers of one lock.
-fn comparable(lease: &Lease) -> impl Iterator<Item = Part> {
-    let readers = lease.is_shared().then_some(Part::Readers);
+fn comparable(lease: &Lease) -> impl Iterator<Item = Scope> {
+    let readers = lease.is_shared().then_some(Scope::Readers);
     lease.excludes().chain(readers)
 }
 
 /// I2: in order of fences, the longest validity of the lower ones of each era.
 fn over_in_order(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>]) {
     fenced.sort_by_key(|(_, fence, _)| *fence);
-    let mut longest: HashMap<(u32, Part), (&Lease, u64, u64)> = HashMap::new();
+    let mut longest: HashMap<(u32, Scope), (&Lease, u64, u64)> = HashMap::new();
     for &(lease, fence, _) in &*fenced {
         let Some((era, end)) = lease.end_in_first_era() else {
             continue;
@@ -209,7 +209,7 @@ fn over_in_order(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>]) {
 fn overlaps(leases: &[&Lease]) -> u64 {
     let mut leases = leases.to_vec();
     leases.sort_by_key(|lease| lease.acquired_ns);
-    let mut latest: HashMap<Part, u64> = HashMap::new();
+    let mut latest: HashMap<Scope, u64> = HashMap::new();
     let mut count = 0;
     for lease in leases {
         let over = lease.over.map_or(u64::MAX, |(at, _)| at);
@@ -244,7 +244,7 @@ fn exclusive(findings: &mut Findings<'_>, leases: &[&Lease]) {
         .flat_map(|&lease| lease.spans().map(move |span| (lease, span)));
     let mut spans: Vec<(&Lease, Span)> = spans.collect();
     spans.sort_by_key(|(_, span)| span.from_ns);
-    let mut latest: HashMap<(u32, Part), (&Lease, Span)> = HashMap::new();
+    let mut latest: HashMap<(u32, Scope), (&Lease, Span)> = HashMap::new();
     for (lease, span) in spans {
         let others = lease.excludes();
         let others = others.filter_map(|part| latest.get(&(span.era, part)).copied());

@@ -10,12 +10,12 @@ use crate::history::invariant::Invariant::{FencedResource, LogsAgree, NoLostUpda
 use crate::history::lease::Lease;
 
 /// A lock, or a slot of one.
-type Datum<'a> = (&'a str, Option<u16>);
+type DatumName<'a> = (&'a str, Option<u16>);
 
 /// I4. The judge computes the highest fence itself.
 pub(super) fn fenced(findings: &mut Findings<'_>) {
     let history = findings.history;
-    let mut highest: HashMap<Datum<'_>, &Decision> = HashMap::new();
+    let mut highest: HashMap<DatumName<'_>, &Decision> = HashMap::new();
     for decision in &history.decisions {
         if !history.campaign.resource.wants_fence(decision.is_write()) {
             continue;
@@ -74,7 +74,7 @@ pub(super) fn steady_reads(findings: &mut Findings<'_>) {
 /// I5.
 pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
     let decisions = findings.history.decisions.iter();
-    let mut versions: HashMap<Datum<'_>, (u64, Option<&Decision>)> = HashMap::new();
+    let mut versions: HashMap<DatumName<'_>, (u64, Option<&Decision>)> = HashMap::new();
     for decision in decisions.filter(|decision| decision.accepted) {
         let of_lock = versions.get(&decision.datum());
         let (version, last) = of_lock.copied().unwrap_or((0, None));
@@ -108,7 +108,7 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
 
 /// The common part of an operation and its decision: the fence (if the resource is presented one), process, lock and slot, whether it
 /// is a write, and whether it was accepted.
-type Key<'a> = (Option<u64>, u64, Datum<'a>, bool, bool);
+type Key<'a> = (Option<u64>, u64, DatumName<'a>, bool, bool);
 
 /// The operations and the decisions that may belong together, each in order of time.
 #[derive(Default)]
