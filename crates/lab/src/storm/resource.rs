@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_of_one_fence_read_beside_each_other_until_a_writer_comes() {
+    fn readers_of_one_fence_read_until_a_writer_comes() {
         let mut fenced = resource(Fencing::Fenced);
         for _ in 0..2 {
             assert_eq!(ask(&mut fenced, "a", Some(10), None), Some(0));

@@ -121,6 +121,8 @@ pub(super) struct PlannedFault {
     pub(super) servers: usize,
     /// The loss of memory that follows it at the same node.
     pub(super) again: Option<FaultKind>,
+    /// How many of its kind were drawn before.
+    pub(super) turn: usize,
 }
 
 impl PlannedFault {
@@ -388,6 +390,8 @@ impl Schedule {
         again: Option<FaultKind>,
     ) {
         let whom = self.rng.u64(..);
+        let before = self.faults.iter().filter(|fault| fault.kind == kind);
+        let turn = before.count();
         self.faults.push(PlannedFault {
             at,
             kind,
@@ -395,6 +399,7 @@ impl Schedule {
             whom,
             servers,
             again,
+            turn,
         });
     }
 
@@ -569,6 +574,7 @@ mod tests {
             whom,
             servers: 1,
             again: None,
+            turn: 0,
         };
         let all: Vec<Duration> = (0..1_000).map(|_| fault(rng.u64(..)).distance()).collect();
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());

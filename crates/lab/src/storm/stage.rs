@@ -228,6 +228,17 @@ impl Stage {
         }))
     }
 
+    /// Records that keys were deleted between these times, beside this lock if it was not the counter alone.
+    pub(super) fn evicted(
+        &self,
+        lock: Option<&str>,
+        (from, until): (u64, u64),
+    ) -> Result<(), String> {
+        self.write(json!({
+            "ev": "fault", "kind": FaultKind::Evict, "target": "server", "at_ns": from, "until_ns": until, "lock": lock,
+        }))
+    }
+
     /// Records how long a node of a quorum was not well.
     pub(super) fn unwell(&self, target: &str, from: u64, until: u64) -> Result<(), String> {
         self.write(json!({"ev": "unwell", "target": target, "at_ns": from, "until_ns": until}))

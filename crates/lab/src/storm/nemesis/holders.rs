@@ -12,14 +12,14 @@ use crate::storm::worker::WorkerConfig;
 /// How long a worker is looked for that holds a lock in this mode, before any other is good enough.
 const HOLDERS: Duration = Duration::from_millis(2_500);
 
-/// Whether this number selects a holder in this mode: a third each.
-fn is_drawn(mode: Mode, whom: u64) -> bool {
-    let third = match mode {
+/// Whether this fault is for a holder in this mode: those of its kind take turns.
+fn is_for(fault: &PlannedFault, mode: Mode) -> bool {
+    let turn = match mode {
         Mode::Exclusive => 0,
         Mode::Shared => 1,
         Mode::Slot(_) => 2,
     };
-    (whom >> 32) % 3 == third
+    fault.turn % 3 == turn
 }
 
 /// A grant of a lock.
@@ -40,7 +40,7 @@ impl Nemesis<'_> {
             let any = host_time::up() > until;
             let broken = nemesis.with_client(async |client, locks| {
                 let mut grants = grants(client, locks).await;
-                grants.retain(|grant| any || is_drawn(grant.mode, fault.whom));
+                grants.retain(|grant| any || is_for(fault, grant.mode));
                 while let Some(grant) = take(&mut grants, fault.whom) {
                     let from = host_time::up_ns();
                     // It may have left meanwhile.
@@ -69,7 +69,7 @@ impl Nemesis<'_> {
                 nemesis.stage.kill_worker(proc, None)?;
                 return Ok(true);
             }
-            let mut holders = nemesis.drawn_holders(fault.whom)?;
+            let mut holders = nemesis.holders_for(fault)?;
             let Some((proc, _)) = take(&mut holders, fault.whom) else {
                 return Ok(false);
             };
@@ -77,7 +77,7 @@ impl Nemesis<'_> {
             if !nemesis.stage.stop_worker_of(proc)? {
                 return Ok(false);
             }
-            let holders = nemesis.drawn_holders(fault.whom)?;
+            let holders = nemesis.holders_for(fault)?;
             let still = holders.iter().find(|(holder, _)| *holder == proc);
             if let Some((_, mode)) = still {
                 nemesis.stage.kill_worker(proc, Some(*mode))?;
@@ -86,10 +86,10 @@ impl Nemesis<'_> {
         })
     }
 
-    /// The numbers of the workers that hold a lock in the mode that this number selects.
-    fn drawn_holders(&self, whom: u64) -> Result<Vec<(u64, Mode)>, String> {
+    /// The numbers of the workers that hold a lock in the mode that this fault is for.
+    fn holders_for(&self, fault: &PlannedFault) -> Result<Vec<(u64, Mode)>, String> {
         let grants = self.with_client(grants)?.unwrap_or_default();
-        let grants = grants.iter().filter(|it| is_drawn(it.mode, whom));
+        let grants = grants.iter().filter(|it| is_for(fault, it.mode));
         let holders = grants.filter_map(|grant| {
             let proc = WorkerConfig::proc_of(&grant.owner.note())?;
             Some((proc, grant.mode))
