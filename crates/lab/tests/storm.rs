@@ -50,12 +50,14 @@ mod in_soak {
     #[test]
     fn a_storm_of_a_minute_is_clean_and_its_controls_are_not() {
         let kept = tempfile::tempdir().unwrap();
+        // The seed also says which locks are of which kind: `scripts/soak` draws one.
+        let seed = std::env::var("LEASEHOLD_SEED").unwrap_or_else(|_| "7".to_owned());
         let (report, [set_del, unfenced, storm]) = clean(&[
             "storm",
             "--time",
             "60s",
             "--seed",
-            "7",
+            &seed,
             // Other tests run in parallel on few processors: a stall of the machine is no fault of the lock.
             "--tolerance",
             "2s",
@@ -63,7 +65,7 @@ mod in_soak {
             "--keep",
             kept.path().to_str().unwrap(),
         ]);
-        assert_eq!(report["seed"], 7);
+        assert_eq!(report["seed"].to_string(), seed);
         for (control, run) in [(&set_del, "set-del"), (&unfenced, "unfenced")] {
             assert_eq!(control["verdict"]["run"], run);
             assert!(
@@ -81,11 +83,19 @@ mod in_soak {
             counts["acquisitions"].as_u64().unwrap() >= 200,
             "{counts:#}"
         );
+        // Leases of all modes, holders that were killed, and locks that were broken.
+        for of in ["acquired", "killed", "broken"] {
+            for mode in ["exclusive", "shared", "slots"] {
+                let count = counts[of][mode].as_u64();
+                assert!(count > Some(0), "{of} {mode}: {counts:#}");
+            }
+        }
         let faults = faults(counts);
         for kind in [
             "black-hole",
             "black-hole-replies",
             "black-hole-requests",
+            "break-lock",
             "client-kill",
             #[cfg(target_os = "linux")]
             "clock-back",
@@ -171,7 +181,7 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
 }
 
 #[test]
-fn without_compiler_clock_is_left_alone_and_reported() {
+fn short_storm_mixes_kinds_and_reports_a_clock_left_alone() {
     let programs = tempfile::tempdir().unwrap();
     for name in ["sh", "redis-server", "valkey-server"] {
         let places = std::env::var_os("PATH").unwrap();
@@ -193,6 +203,10 @@ fn without_compiler_clock_is_left_alone_and_reported() {
         left_out.contains("clock-forward, clock-back: "),
         "{left_out}"
     );
+    let acquired = &storm["verdict"]["counts"]["acquired"];
+    for mode in ["exclusive", "shared", "slots"] {
+        assert!(acquired[mode].as_u64() > Some(0), "{acquired}");
+    }
     let faults = &storm["verdict"]["counts"]["faults"];
     assert!(faults["clock-back"].is_null(), "{faults}");
     assert!(faults["clock-forward"].is_null(), "{faults}");

@@ -285,7 +285,6 @@ async fn a_waiter_gets_an_expired_lock_right_then() {
     assert!(lease.is_lost() && next.fence() > lease.fence());
 }
 
-/// Returns the store error. Panics for any other result.
 /// A release grants to 64 of them. The others do not wait until one of these renews.
 #[tokio::test(start_paused = true)]
 async fn two_hundred_readers_behind_a_writer_enter_together() {
@@ -306,6 +305,7 @@ async fn two_hundred_readers_behind_a_writer_enter_together() {
     assert!(last < MS * 100, "{last:?}");
 }
 
+/// Returns the store error. Panics for any other result.
 fn store_error(result: Result<impl std::fmt::Debug, Error>) -> StoreError {
     match result {
         Err(Error::Store(error)) => error,

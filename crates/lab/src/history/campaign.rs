@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The content of `campaign.json`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Campaign {
-    /// The version of the format: 1.
+    /// The version of the format: 2, or 1 without modes.
     pub format: u32,
     /// The name of the run.
     pub run: String,
@@ -150,6 +150,8 @@ pub enum FaultKind {
     /// Keys beside a lock are deleted, as by eviction: the queue, the state of its waiters, or the fence counter. Never the lock
     /// itself.
     Evict,
+    /// A lock is broken as by an operator: whoever holds it by that grant does so no longer.
+    BreakLock,
     /// `FLUSHALL` at a node of a quorum.
     Flush,
     /// A node of a quorum gives up its data for those of another one (`REPLICAOF`), and is a primary again.

@@ -12,11 +12,12 @@
 //! Written before anything starts; the fields are those of [`Campaign`](crate::history::Campaign).
 //!
 //! ```json
-//! {"format":1,"run":"storm-7","seed":7,"ttl_ms":150,"workers":8,"locks":4,"resource":"fenced","control":false,
+//! {"format":2,"run":"storm-7","seed":7,"ttl_ms":150,"workers":8,"locks":4,"resource":"fenced","control":false,
 //!  "system":"leasehold","planned":{"stop-worker":20,"kill-server":2},
 //!  "bounds":{"acquire_after_calm_ms":2000,"orphan_ms":500,"scheduling_ms":25}}
 //! ```
 //!
+//! In format 1, each lease is exclusive: it has no `mode`, `slot` and `session`, and no lock is broken.
 //! `resource` is `unfenced`, `write-fenced` or `fenced`. `planned` has minimum numbers. `control` marks a run that must show
 //! violations; `system` is `leasehold` or the name of a rung. Without `acquire_after_calm_ms` liveness is not judged.
 //!
@@ -28,12 +29,19 @@
 //! {"ev":"invoke","proc":3,"pid":123,"op":17,"what":"acquire","lock":"m1","owner":"9f3c","at_ns":1000,"fence":640}
 //! {"ev":"complete","proc":3,"op":17,"at_ns":2000,"outcome":"ok","fence":640,"valid_until_ns":150000000,"renews":true}
 //! {"ev":"complete","proc":3,"op":18,"at_ns":2500,"outcome":"unknown","no_answer":true}
+//! {"ev":"invoke","proc":3,"pid":123,"op":19,"what":"acquire","mode":"slot/4","lock":"m2","owner":"a07d","at_ns":2600}
+//! {"ev":"complete","proc":3,"op":19,"at_ns":2700,"outcome":"ok","slot":2,"session":20936,"fence":704,"valid_until_ns":152000000}
+//! {"ev":"complete","proc":3,"op":20,"at_ns":2900,"outcome":"ok","value":4}
 //! {"ev":"told-lost","proc":3,"lock":"m1","owner":"9f3c","at_ns":150000100,"valid_until_ns":150000000}
 //! ```
 //!
 //! - `what` is `acquire`, `extend`, `release`, or `read` and `write`: operations on the resource under the lease.
 //! - `outcome` is `ok`, `refused` (busy, timed out, or not taken by the resource), `lost` (of an extend or a release: the
 //!   lease was over) or `unknown` (it may have taken effect, for example a cancelled acquire).
+//! - `mode`: how an acquire asks for its lock: `exclusive` (the default), `shared` as a reader, or `slot/N` for one of N slots. An ok
+//!   acquire of a slot names its `slot`, from 1 on; no other does.
+//! - `session`: the store's grant. A process may hand it on from lease to lease, and readers share it. Optional: a break names it.
+//! - `value`: the version that an ok read returned. Optional.
 //! - `renews`: the lease renews itself. `no_answer`: the outcome is unknown because the store did not answer, and not because the
 //!   worker gave up. Both are false by default.
 //! - `owner` names one acquisition and is new for each. An operation belongs to the lease that its process acquired last as
@@ -58,11 +66,13 @@
 //! A read's `value` is the version that it returned. A write's `base` is the version that the writer had read; its `value` is
 //! the version after it. The versions of a lock's datum count up from 0, by one per accepted write. `highest` is the highest
 //! fence presented so far, this one included. A read presents no fence to a write-fenced resource.
+//! With a `slot`, all of this concerns the datum of that slot of the lock alone.
 //!
 //! # `nemesis.jsonl`
 //!
 //! ```json
 //! {"ev":"fault","kind":"stop-worker","target":"worker-3","at_ns":5000,"until_ns":9000}
+//! {"ev":"fault","kind":"break-lock","target":"server","at_ns":5100,"until_ns":5200,"lock":"m2","fence":704,"session":20936,"mode":"slot/4"}
 //! {"ev":"server-start","epoch":0,"at_ns":6000}
 //! {"ev":"server-start","epoch":1,"since_ns":6200,"at_ns":6400,"locks":["m1","m4"]}
 //! {"ev":"unwell","target":"node-2","at_ns":6500,"until_ns":8000}
@@ -73,7 +83,10 @@
 //!   and `kill-worker`, otherwise `server`, or `node-<n>` for one of several servers. `until_ns` is the time when the stopped process continued; for a worker, both times
 //!   are read while it is stopped. A `failover` begins when the replica stops following, and ends when clients are redirected
 //!   to it: a `server-start` with a new epoch has the same time. `clock-forward` and `clock-back` have `by_ns`, the size of the
-//!   jump, which happened between `at_ns` and `until_ns`.
+//!   jump, which happened between `at_ns` and `until_ns`. `break-lock` has the `lock`, and the `fence` and `session` of its grant: leases with
+//!   one of them are broken from `at_ns` on, those included that its process hands on later. It is also written if nobody knows whether
+//!   the lock was broken. It has the `mode` of the holder; so has a `kill-worker` if the worker held a lock then, as far as the store knows.
+//!   `evict` has the `lock` beside which a key was deleted, unless it was the counter.
 //! - `server-start`: `epoch` counts how often the store lost its data; it is 0 until the first loss. `at_ns` is read when
 //!   the old server is dead or unreachable, and the new one is not started or not reachable yet. If both granted locks for a while,
 //!   that was from `since_ns` to `at_ns`: what was acquired or known in that time belongs to no epoch. With `locks`, it concerns only those.
@@ -121,6 +134,32 @@ impl fmt::Display for OperationKind {
     }
 }
 
+/// How an acquire asks for its lock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum LeaseMode {
+    #[default]
+    Exclusive,
+    Shared,
+    /// For one of so many slots.
+    Slot(u16),
+}
+
+impl TryFrom<String> for LeaseMode {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let slots = text.strip_prefix("slot/").and_then(number_of);
+        let slots = slots.and_then(|slots| u16::try_from(slots).ok());
+        match (text.as_str(), slots) {
+            ("exclusive", _) => Ok(Self::Exclusive),
+            ("shared", _) => Ok(Self::Shared),
+            (_, Some(slots)) => Ok(Self::Slot(slots)),
+            _ => Err(format!("unknown mode `{text}`")),
+        }
+    }
+}
+
 /// How an operation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -160,6 +199,9 @@ pub(crate) struct Operation {
     pub(crate) what: OperationKind,
     pub(crate) lock: String,
     pub(crate) owner: String,
+    /// Of an acquire.
+    #[serde(default)]
+    pub(crate) mode: LeaseMode,
     #[serde(rename = "at_ns")]
     pub(crate) invoked_ns: u64,
     pub(crate) fence: Option<u64>,
@@ -194,6 +236,10 @@ pub(crate) struct Completion {
     /// The store did not answer.
     #[serde(default)]
     pub(crate) no_answer: bool,
+    pub(crate) slot: Option<u16>,
+    pub(crate) session: Option<u64>,
+    /// The version that a read returned.
+    pub(crate) value: Option<u64>,
     #[serde(skip)]
     pub(crate) source: Source,
 }
@@ -218,6 +264,7 @@ pub(crate) struct LossReport {
 pub(crate) struct Decision {
     pub(crate) seq: u64,
     pub(crate) lock: String,
+    pub(crate) slot: Option<u16>,
     pub(crate) proc: u64,
     pub(crate) what: OperationKind,
     pub(crate) fence: Option<u64>,
@@ -233,6 +280,11 @@ pub(crate) struct Decision {
 impl Decision {
     pub(crate) fn is_write(&self) -> bool {
         self.what == OperationKind::Write
+    }
+
+    /// What it concerns: a lock, or a slot of one.
+    pub(crate) fn datum(&self) -> (&str, Option<u16>) {
+        (&self.lock, self.slot)
     }
 }
 
@@ -257,6 +309,12 @@ pub(crate) struct Fault {
     pub(crate) until_ns: Option<u64>,
     /// How far a clock jumped.
     pub(crate) by_ns: Option<u64>,
+    /// The lock that was broken, or beside which a key was evicted.
+    pub(crate) lock: Option<String>,
+    pub(crate) fence: Option<u64>,
+    pub(crate) session: Option<u64>,
+    /// That of the holder.
+    pub(crate) mode: Option<LeaseMode>,
     #[serde(skip)]
     pub(crate) source: Source,
 }

@@ -12,26 +12,38 @@ use serde::{Deserialize, Serialize};
 /// store loses its data; an *era* ends then and when the store's clock jumps forward. An operation in progress at that time
 /// belongs to no epoch or era for certain and is never blamed. This also applies to a deadline that may have been requested up
 /// to a TTL before the jump.
+///
+/// A lease is *exclusive*, a *reader's*, or has a *slot*. Two leases of a lock *exclude* each other, except two readers, and two slots with
+/// different numbers. Readers that hold together are a *phase*. A *broken* lease is valid until its break, and so is each later one of its
+/// grant: for no time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Invariant {
-    /// I1: no two leases of a lock got the same fence in one epoch. Where the resource asks for fences, each lease has one.
+    /// I1: no two leases of a lock got the same fence in one epoch, except readers of one phase: each asked for the lock before all those with
+    /// its fence had left, as far as anybody knows. Where the resource asks for fences, each lease has one.
     #[serde(rename = "I1")]
     UniqueFence,
-    /// I2: if an acquire completed before another of the same lock was invoked, it has the lower fence, across epochs too. Within
-    /// an era, of two leases the one with the lower fence is no longer valid when the acquire of the other completes.
-    /// (With I1 and I3 this is the complete promise of a fenced mutex: there is an order of all leases in which each is over
-    /// before the next, fences rise, and real time is respected. A test tries all orders and compares.)
+    /// I2: if an acquire completed before another that it excludes was invoked, it has the lower fence, across epochs too. Within
+    /// an era, of two such leases the one with the lower fence is no longer valid when the acquire of the other completes. The same is true
+    /// of readers of different phases; those of one phase have one fence. (With I1 and I3 this is the complete promise of a fenced
+    /// mutex: there is an order of all leases in which each is over before the next, fences rise, and real time is respected. A test
+    /// tries all orders and compares.)
+    ///
+    /// Not compared are: leases that were handed on after their grant was broken; and readers of a phase that began in an earlier epoch,
+    /// which the store may still have without the leases after it.
     #[serde(rename = "I2")]
     FenceOrder,
-    /// I3: no two leases of a lock are valid at the same time in one era.
+    /// I3: no two leases that exclude each other are valid at the same time in one era. A slot has a number from 1 to the number of slots
+    /// that was asked for, so no more are valid at a time.
     #[serde(rename = "I3")]
     Exclusion,
-    /// I4: a fenced resource accepts nothing without a fence, and no fence below the highest presented for that lock before.
+    /// I4: a fenced resource accepts nothing without a fence, and no fence below the highest presented before for that lock, or for that
+    /// slot.
     /// Judged on writes if it is write-fenced, on reads as well if it is fenced, otherwise not at all.
     #[serde(rename = "I4")]
     FencedResource,
     /// I5: the base of each accepted write is the version before it, the version after it is one more, and an accepted read
-    /// returns the version of its time.
+    /// returns the version of its time. Each slot has its own versions. All reads of one reader's lease return one version; a
+    /// write-fenced resource does not protect those.
     #[serde(rename = "I5")]
     NoLostUpdate,
     /// I6: no release of an owner removes the lock of another. Judged where `removed` lines name the remover and the owner.
@@ -43,7 +55,8 @@ pub enum Invariant {
     /// the lock: the resource decides (I4, I5).
     #[serde(rename = "I7")]
     NoLateSuccess,
-    /// I8: during each refused acquire another owner may have held the lock. Possible holders are: another acquire in progress;
+    /// I8: during each refused acquire another owner that excludes it may have held the lock, or as many others may have had a slot as
+    /// there are. Possible holders are: another acquire in progress;
     /// a lease that was not released; an acquire without outcome, for up to a TTL and the orphan bound after its end, or after
     /// the end of the outage of the server or its network at that time. If the server's clock was set back meanwhile, the time
     /// is longer by that amount. A lock that was released or refused while a replica did not follow may be held again for as

@@ -278,6 +278,17 @@ impl History {
         self.may_linger(lease.invoked_ns, heard)
     }
 
+    /// Until when the lease may have been in the store, if a loss that its holder reports says nothing about the store: a request that was
+    /// delayed may have renewed it.
+    pub(crate) fn may_last(&self, lease: &Lease) -> u64 {
+        let release = lease.release.and_then(|at| self.operations.get(at));
+        let until_ns = self.held_until(lease);
+        match release {
+            Some(release) if release.is(Outcome::Ok) => until_ns,
+            _ => self.may_linger(lease.invoked_ns, until_ns),
+        }
+    }
+
     /// Until when the store may hold a lock that was certainly gone at that time: a TTL and the orphan bound after a failover to
     /// a replica that had not received the removal.
     fn back(&self, from_ns: u64, gone_ns: u64) -> u64 {
@@ -287,7 +298,7 @@ impl History {
 
     /// Until when the store may hold a lock that was requested at `from_ns` with the last sign of life at `heard_ns`: a TTL and
     /// the orphan bound, counted from the end of the outage at that time if any, plus the amount by which its clock was set back.
-    fn may_linger(&self, from_ns: u64, heard_ns: u64) -> u64 {
+    pub(crate) fn may_linger(&self, from_ns: u64, heard_ns: u64) -> u64 {
         let heard_ns = self.forgotten_ns(heard_ns).unwrap_or(heard_ns);
         let until_ns = self
             .served_ns(heard_ns)

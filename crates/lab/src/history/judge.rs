@@ -10,10 +10,11 @@ mod truth;
 use std::collections::BTreeMap;
 
 use self::findings::Findings;
-use crate::history::format::Outcome;
+use crate::history::campaign::FaultKind;
+use crate::history::format::{LeaseMode, Outcome};
 use crate::history::invariant::Invariant;
 use crate::history::joined::History;
-use crate::history::verdict::{Counts, Status, Verdict};
+use crate::history::verdict::{Counts, Modes, Status, Verdict};
 
 /// Judges a history by all invariants.
 pub fn judge(history: &History) -> Verdict {
@@ -21,6 +22,7 @@ pub fn judge(history: &History) -> Verdict {
     leases::judge(&mut findings);
     resource::fenced(&mut findings);
     resource::no_lost_update(&mut findings);
+    resource::steady_reads(&mut findings);
     truth::own_lock_only(&mut findings);
     truth::no_late_success(&mut findings);
     truth::told_in_time(&mut findings);
@@ -110,6 +112,9 @@ fn counts(history: &History) -> Counts {
     Counts {
         processes: count(history.processes.values().filter(|p| p.last_ns > 0)),
         acquisitions: count(&history.leases),
+        acquired: modes(history.leases.iter().map(|lease| lease.mode)),
+        killed: modes(of_faults(history, FaultKind::KillWorker)),
+        broken: modes(of_faults(history, FaultKind::BreakLock)),
         operations: count(operations),
         unknown: count(without_outcome),
         refused: count(refused.filter(|acquire| acquire.is(Outcome::Refused))),
@@ -124,6 +129,24 @@ fn counts(history: &History) -> Counts {
         epochs: history.starts.last().map_or(0, |start| start.epoch),
         faults,
     }
+}
+
+fn modes(of: impl IntoIterator<Item = LeaseMode>) -> Modes {
+    let mut modes = Modes::default();
+    for mode in of {
+        *match mode {
+            LeaseMode::Exclusive => &mut modes.exclusive,
+            LeaseMode::Shared => &mut modes.shared,
+            LeaseMode::Slot(_) => &mut modes.slots,
+        } += 1;
+    }
+    modes
+}
+
+/// The modes of the holders that had a fault of this kind.
+fn of_faults(history: &History, kind: FaultKind) -> impl Iterator<Item = LeaseMode> {
+    let faults = history.faults.iter().filter(move |it| it.kind == kind);
+    faults.filter_map(|fault| fault.mode)
 }
 
 fn count(items: impl IntoIterator) -> u64 {

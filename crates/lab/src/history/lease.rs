@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::history::format::Source;
+use crate::history::format::{LeaseMode, Source};
 
 /// One lease, from its ok acquire on.
 #[derive(Debug, Default)]
@@ -10,7 +10,12 @@ pub(crate) struct Lease {
     pub(crate) proc: u64,
     pub(crate) lock: String,
     pub(crate) owner: String,
+    pub(crate) mode: LeaseMode,
+    /// The number of its slot, if it has one.
+    pub(crate) slot: Option<u16>,
     pub(crate) fence: Option<u64>,
+    /// Since when it may be broken, if it ever was.
+    pub(crate) broken_ns: Option<u64>,
     /// Invocation and completion of its acquire.
     pub(crate) invoked_ns: u64,
     pub(crate) acquired_ns: u64,
@@ -40,6 +45,15 @@ pub(crate) struct Claim {
     pub(crate) era: Option<u32>,
 }
 
+/// What a lease takes of its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    All,
+    Readers,
+    Slots,
+    Slot(u16),
+}
+
 /// A time in which a lease was valid.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
@@ -48,7 +62,44 @@ pub(crate) struct Span {
     pub(crate) era: u32,
 }
 
+impl LeaseMode {
+    /// What a lease in this mode, and in this slot, takes of its lock.
+    pub(crate) fn takes(self, slot: Option<u16>) -> impl Iterator<Item = Scope> {
+        let [one, other] = match self {
+            Self::Exclusive => [Some(Scope::All), None],
+            Self::Shared => [Some(Scope::Readers), None],
+            Self::Slot(_) => [Some(Scope::Slots), slot.map(Scope::Slot)],
+        };
+        one.into_iter().chain(other)
+    }
+
+    /// What another lease must not have at that time.
+    pub(crate) fn excludes(self, slot: Option<u16>) -> impl Iterator<Item = Scope> {
+        let [one, other] = match self {
+            Self::Exclusive => [Some(Scope::Readers), Some(Scope::Slots)],
+            Self::Shared => [Some(Scope::Slots), None],
+            Self::Slot(_) => [Some(Scope::Readers), slot.map(Scope::Slot)],
+        };
+        [Scope::All].into_iter().chain(one).chain(other)
+    }
+}
+
 impl Lease {
+    /// What it takes of its lock.
+    pub(crate) fn takes(&self) -> impl Iterator<Item = Scope> {
+        self.mode.takes(self.slot)
+    }
+
+    /// What another lease must not have while it is valid.
+    pub(crate) fn excludes(&self) -> impl Iterator<Item = Scope> {
+        self.mode.excludes(self.slot)
+    }
+
+    /// Whether it is a reader's.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.mode == LeaseMode::Shared
+    }
+
     /// Adds a deadline on which the holder relies from now on.
     pub(crate) fn claim(&mut self, claim: Claim) {
         self.deadline_ns = self.deadline_ns.max(claim.until_ns);
@@ -70,6 +121,7 @@ impl Lease {
     /// Claims without a certain era are left out.
     pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         let over = self.over.map_or(u64::MAX, |(at, _)| at);
+        let over = over.min(self.broken_ns.unwrap_or(u64::MAX));
         self.claims
             .iter()
             .enumerate()

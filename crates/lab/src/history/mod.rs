@@ -9,14 +9,14 @@
 //!
 //! | | name | holds when |
 //! |---|---|---|
-//! | I1 | unique fence | no two leases of a lock got the same fence in one epoch, and where the resource asks for fences each lease has one |
-//! | I2 | fence order | an acquire that completed before another was invoked has the lower fence; and of two valid leases the one with the lower fence is over when the acquire of the other completes |
-//! | I3 | exclusion | the times in which two leases of a lock are valid do not overlap in one era |
-//! | I4 | fenced resource | the resource accepts no fence below the highest that it has seen for that lock |
-//! | I5 | no lost update | each accepted write was based on the version before it, versions count up by one, each accepted read returns the latest |
+//! | I1 | unique fence | no two leases of a lock got the same fence in one epoch, except readers that hold together, and where the resource asks for fences each lease has one |
+//! | I2 | fence order | of leases that exclude each other, an acquire that completed before another was invoked has the lower fence; and of two valid leases the one with the lower fence is over when the acquire of the other completes |
+//! | I3 | exclusion | the times in which two leases of a lock are valid do not overlap in one era, except those of readers, and of different slots |
+//! | I4 | fenced resource | the resource accepts no fence below the highest that it has seen for that lock or slot |
+//! | I5 | no lost update | each accepted write was based on the version before it, versions count up by one, each accepted read returns the latest, and a reader reads one version |
 //! | I6 | own lock only | no release removes the lock of another owner |
 //! | I7 | no late success | no acquire or extend is reported as done after the deadline that it names, and nothing succeeds for a lease that its holder knew to be over |
-//! | I8 | unknown resolves | each refusal is explained by a possible holder; an acquire without an outcome explains for a TTL and a bound, no longer |
+//! | I8 | unknown resolves | each refusal is explained by a possible holder that excludes it; an acquire without an outcome explains for a TTL and a bound, no longer |
 //! | I9 | told in time | a holder that was not stopped is told of its loss by its deadline |
 //! | I10 | liveness | after the faults each acquire ends within the bound for each acquire ahead of it |
 //! | I11 | real campaign | each planned fault happened, leases were acquired, and work was accepted |
@@ -40,4 +40,4 @@ pub use invariant::Invariant;
 pub use joined::History;
 pub use judge::judge;
 pub use read::{Unreadable, parse, read};
-pub use verdict::{Counts, Moment, Reach, Status, Verdict, Violation};
+pub use verdict::{Counts, Modes, Moment, Reach, Status, Verdict, Violation};

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::Path;
 
-use crate::history::campaign::Campaign;
+use crate::history::campaign::{Campaign, FaultKind};
 use crate::history::format::{
-    Completion, Decision, Fault, Line, LossReport, Operation, OperationKind, Outcome, Source,
-    number_of,
+    Completion, Decision, Fault, LeaseMode, Line, LossReport, Operation, OperationKind, Outcome,
+    Source, number_of,
 };
 use crate::history::joined::{History, last_begun};
 use crate::history::lease::{Claim, Lease};
@@ -77,7 +77,7 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
     let text = files.get(CAMPAIGN).ok_or_else(|| whole("missing"))?;
     let campaign: Campaign =
         serde_json::from_str(text).map_err(|error| whole(&error.to_string()))?;
-    if campaign.format != 1 {
+    if !(1..=2).contains(&campaign.format) {
         return Err(whole(&format!("format {} is unknown", campaign.format)));
     }
     let mut reader = Reader {
@@ -88,11 +88,13 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
         owners: HashMap::new(),
         begun: HashMap::new(),
         current: HashMap::new(),
+        broken: HashMap::new(),
     };
     // The nemesis first: a worker that it killed may have left a torn line.
     if let Some(text) = files.get(NEMESIS) {
         reader.file(NEMESIS, Author::Nemesis, text)?;
         reader.history.join_faults();
+        reader.join_breaks();
     }
     for (name, text) in files {
         let Some(stem) = name.strip_suffix(".jsonl").filter(|_| name != NEMESIS) else {
@@ -130,6 +132,20 @@ struct Reader {
     begun: HashMap<(u64, u64), usize>,
     /// The lease that each process acquired last, of each lock and owner.
     current: HashMap<(u64, String, String), usize>,
+    /// Since when the grants of each lock were broken.
+    broken: HashMap<(String, GrantId), u64>,
+}
+
+/// What a break and the leases of its grant have in common: a process may hand a lock on under further fences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum GrantId {
+    Fence(u64),
+    Session(u64),
+}
+
+fn grants(fence: Option<u64>, session: Option<u64>) -> impl Iterator<Item = GrantId> {
+    let fence = fence.map(GrantId::Fence);
+    fence.into_iter().chain(session.map(GrantId::Session))
 }
 
 impl Reader {
@@ -228,6 +244,10 @@ impl Reader {
         if fault.kind.is_a_step() != fault.by_ns.is_some() {
             return Err("a clock jumps by some time, nothing else does");
         }
+        let is_named = fault.lock.is_some() && fault.fence.is_some();
+        if fault.kind == FaultKind::BreakLock && !is_named {
+            return Err("a lock is broken by its name and a fence");
+        }
         self.history.faults.push(fault);
         Ok(())
     }
@@ -260,6 +280,16 @@ impl Reader {
             process.unhurt_ns = Some(at_ns);
         }
         Ok(())
+    }
+
+    /// Notes the breaks, which are in order of time.
+    fn join_breaks(&mut self) {
+        for fault in &self.history.faults {
+            for grant in grants(fault.fence, fault.session) {
+                let of = (fault.lock.clone().unwrap_or_default(), grant);
+                self.broken.entry(of).or_insert(fault.at_ns);
+            }
+        }
     }
 
     /// The index of the lease that this owner acquired last in this process.
@@ -356,7 +386,7 @@ impl Reader {
         };
         if what == OperationKind::Acquire {
             match done.outcome {
-                Outcome::Ok => self.acquired(index, done, claim),
+                Outcome::Ok => return self.acquired(index, done, claim),
                 Outcome::Lost => return Err("an acquire has nothing to lose"),
                 Outcome::Refused | Outcome::Unknown => {}
             }
@@ -381,11 +411,19 @@ impl Reader {
     }
 
     /// Records a new lease; or a deadline of the known one, if a repeated acquire answers its fence.
-    fn acquired(&mut self, index: usize, done: Completion, claim: Claim) {
+    fn acquired(
+        &mut self,
+        index: usize,
+        done: Completion,
+        claim: Claim,
+    ) -> Result<(), &'static str> {
         let History {
             operations, leases, ..
         } = &mut self.history;
         let operation = &mut operations[index];
+        if matches!(operation.mode, LeaseMode::Slot(_)) != done.slot.is_some() {
+            return Err("a slot has a number, and nothing else has");
+        }
         let who = (
             operation.proc,
             operation.lock.clone(),
@@ -399,13 +437,18 @@ impl Reader {
         operation.lease = Some(at);
         if known.is_some() {
             leases[at].claim(claim);
-            return;
+            return Ok(());
         }
+        let broken = grants(done.fence, done.session)
+            .filter_map(|grant| self.broken.get(&(who.1.clone(), grant)).copied());
         leases.push(Lease {
             proc: who.0,
             lock: who.1.clone(),
             owner: who.2.clone(),
+            mode: operation.mode,
+            slot: done.slot,
             fence: done.fence,
+            broken_ns: broken.min(),
             invoked_ns: operation.invoked_ns,
             acquired_ns: done.at_ns,
             acquired: done.source,
@@ -416,5 +459,6 @@ impl Reader {
             ..Lease::default()
         });
         self.current.insert(who, at);
+        Ok(())
     }
 }

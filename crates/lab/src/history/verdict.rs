@@ -52,6 +52,12 @@ pub struct Counts {
     pub processes: u64,
     /// Acquired leases.
     pub acquisitions: u64,
+    /// Those of each mode.
+    pub acquired: Modes,
+    /// The holders whose process was killed.
+    pub killed: Modes,
+    /// The holders whose lock was broken.
+    pub broken: Modes,
     /// Operations of workers.
     pub operations: u64,
     /// Operations without an outcome: unknown, or interrupted by the death of their process.
@@ -78,6 +84,31 @@ pub struct Counts {
     pub epochs: u32,
     /// The faults.
     pub faults: BTreeMap<FaultKind, u64>,
+}
+
+/// How many leases or holders of each mode.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modes {
+    /// Alone: of mutexes and writers.
+    pub exclusive: u64,
+    /// Of readers.
+    pub shared: u64,
+    /// Of slots of semaphores.
+    pub slots: u64,
+}
+
+impl fmt::Display for Modes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            exclusive,
+            shared,
+            slots,
+        } = self;
+        write!(
+            f,
+            "{exclusive} alone, {shared} of readers, {slots} of slots"
+        )
+    }
 }
 
 /// What must not happen while a majority of the nodes of a quorum is in reach (I13).
@@ -172,6 +203,9 @@ impl fmt::Display for Counts {
             "  acquisitions  {} by {} processes; {} refused",
             self.acquisitions, self.processes, self.refused
         )?;
+        writeln!(f, "  modes         {}", self.acquired)?;
+        writeln!(f, "  killed        {}", self.killed)?;
+        writeln!(f, "  broken        {}", self.broken)?;
         let (operations, unknown) = (self.operations, self.unknown);
         writeln!(
             f,

@@ -12,6 +12,7 @@ use testkit::Process;
 
 use super::args::Storm;
 use super::fleet::Fleet;
+use super::kinds::LockKind;
 use super::nemesis::Nemesis;
 use super::part::{Part, scratch, succeeds};
 use super::report::{CampaignFindings, Control, Stray};
@@ -235,7 +236,7 @@ impl Campaign {
             prefix: settings.url.as_ref().map_or_else(String::new, |_| {
                 format!("leasehold-storm:{}:", host_time::up_ns())
             }),
-            locks: settings.locks,
+            kinds: self.kinds(settings),
             ttl_ms: milliseconds(settings.ttl()),
             tasks: 2,
             outlived: self.outlived(),
@@ -244,6 +245,15 @@ impl Campaign {
             socket: scratch.join("resource"),
             enough: scratch.join("enough"),
         }
+    }
+
+    /// The kinds of the locks. A quorum has mutexes only, and so has the recipe.
+    fn kinds(&self, settings: &Storm) -> Vec<LockKind> {
+        if settings.quorum || self.kind == CampaignKind::SetDel {
+            let locks = usize::try_from(settings.locks).unwrap_or(usize::MAX);
+            return vec![LockKind::Mutex; locks];
+        }
+        LockKind::mixed(settings.seed, settings.locks)
     }
 
     /// Whether the nemesis causes failovers only, so that a stray write has no other cause.
@@ -299,7 +309,7 @@ impl Campaign {
             LIVELY
         };
         json!({
-            "format": 1, "run": self.kind.name(), "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl()),
+            "format": 2, "run": self.kind.name(), "seed": settings.seed, "ttl_ms": milliseconds(settings.ttl()),
             "workers": settings.workers, "locks": settings.locks, "resource": self.fencing(settings),
             "control": self.kind.shows().is_some(), "system": self.kind.system(), "planned": planned,
             // The nemesis of a control tells of no node that it is unwell.

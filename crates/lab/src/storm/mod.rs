@@ -25,6 +25,7 @@
 //! | `stage` | the worker processes, and the history of the faults |
 //! | `servers`, `clock` | one server with a replica, or the nodes of a quorum; their wall clock |
 //! | `fleet` | a cluster, or what sentinels watch |
+//! | `kinds` | which locks are read/write locks, semaphores and mutexes |
 //! | `part`; `worker`, `resource` | the separate processes |
 //! | `args`, `report` | the options and the output |
 
@@ -32,6 +33,7 @@ pub mod args;
 mod campaign;
 mod clock;
 mod fleet;
+mod kinds;
 mod nemesis;
 mod part;
 mod report;

@@ -1,6 +1,6 @@
 //! The nemesis: causes the planned faults. It records each fault that had an effect, and no other.
 //!
-//! A lock itself is lost only by a failover. No fence is forgotten before the clock of its server has passed it, since fences then
+//! A lock itself is lost only by a failover, or broken on purpose. No fence is forgotten before the clock of its server has passed it, since fences then
 //! fall, as documented.
 //!
 //! A node of a quorum is well again when its fault is over. After a loss of memory that is when its quarantine is over. It is recorded then
@@ -8,12 +8,14 @@
 //! whose clock is ever set does not lose its memory.
 
 mod failover;
+mod holders;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use testkit::Hole;
 
+pub(super) use self::holders::Grant;
 use super::fleet::Fleet;
 use super::schedule::{AGAIN, PlannedFault, is_a_loss, is_of_a_clock, take};
 use super::servers::{COUNTER, Servers};
@@ -154,8 +156,10 @@ impl<'a> Nemesis<'a> {
 
     fn begin(&mut self, fault: &PlannedFault) -> Result<Begun, String> {
         match fault.kind {
-            FaultKind::StopWorker => self.stage.stop_worker(fault.whom, fault.lasts)?,
-            FaultKind::KillWorker => self.stage.kill_worker(fault.whom)?,
+            FaultKind::StopWorker => {
+                self.stage.stop_worker(fault.whom, fault.lasts)?;
+            }
+            FaultKind::KillWorker => self.kill_holder(fault)?,
             _ => {}
         }
         if self.servers.fleet.is_some() && fault.servers > 0 {
@@ -238,14 +242,15 @@ impl<'a> Nemesis<'a> {
             }
             FaultKind::ScriptFlush => self.command(node, &["SCRIPT", "FLUSH"])?,
             FaultKind::ClientKill => self.cut(node)?,
-            FaultKind::Evict => from = self.evict(fault.whom)?,
+            FaultKind::Evict => self.evict(fault.whom)?,
             FaultKind::Flush => self.command(node, &["FLUSHALL"])?,
             FaultKind::Copy => self.copy_another(node, fault.whom)?,
+            FaultKind::BreakLock => self.break_lock(fault)?,
             FaultKind::StopWorker | FaultKind::KillWorker | FaultKind::MoveSlot => {
                 return Err(format!("{} is no fault of this server", fault.kind));
             }
         }
-        // Another fault is recorded at its end, and a jump where it is made.
+        // Another fault is recorded at its end, or where it is made.
         if is_over_at_once(fault.kind) {
             self.record(fault.kind, node, from, host_time::up_ns())?;
         }
@@ -384,11 +389,11 @@ impl<'a> Nemesis<'a> {
         Ok(until)
     }
 
-    /// Deletes the keys beside some lock: one kind of key, or all. Returns when.
-    fn evict(&mut self, whom: u64) -> Result<u64, String> {
+    /// Deletes the keys beside some lock: one kind of key, or all. Several holders of a lock are in them.
+    fn evict(&mut self, whom: u64) -> Result<(), String> {
         let which = usize::try_from(whom % (BESIDE.len() as u64 + 2)).unwrap_or_default();
         let (began, locks) = (host_time::up(), self.locks);
-        let mut from = 0;
+        let (mut from, mut of) = (0, None);
         self.until("a key beside a lock", |nemesis| {
             // There may be no waiter for a while.
             let anything = host_time::up() > began + WAITERS;
@@ -408,12 +413,14 @@ impl<'a> Nemesis<'a> {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 if words.len() > 1 && nemesis.command::<u64>(0, &words)? > 0 {
                     gone = true;
+                    of = Some(format!("m{lock}"));
                     break;
                 }
             }
             Ok(gone)
         })?;
-        Ok(from)
+        self.stage
+            .evicted(of.as_deref(), (from, host_time::up_ns()))
     }
 
     /// Deletes the counter if it exists and the clock has passed it. Returns whether it did.
@@ -494,6 +501,5 @@ impl<'a> Nemesis<'a> {
 }
 
 fn is_over_at_once(kind: FaultKind) -> bool {
-    use FaultKind::{ClientKill, Evict, ScriptFlush};
-    is_a_loss(kind) || matches!(kind, ScriptFlush | ClientKill | Evict)
+    is_a_loss(kind) || matches!(kind, FaultKind::ScriptFlush | FaultKind::ClientKill)
 }

@@ -50,7 +50,7 @@ pub struct CampaignFindings {
 /// Writes of holders before their deadlines, after a failover had given their lock to another one.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Stray {
-    /// Updates that an unfenced resource lost; accesses that a fenced one refused.
+    /// Updates that an unfenced resource lost, and changes that a reader saw; accesses that a fenced one refused.
     pub writes: u64,
     /// How often a replica took over.
     pub failovers: u64,

@@ -1,5 +1,8 @@
-//! The resource that the locks protect: a version number for each, in a separate process. It does not use the store of the
-//! locks, and judges by the presented fences only.
+//! The resource that the locks protect: a version number for each, and for each slot of a semaphore, in a separate process. It does not
+//! use the store of the locks, and judges by the presented fences only.
+//!
+//! Readers of a lock read what its writers write: their common fence lets them in beside each other, and shuts out earlier writers. Fences of
+//! different slots say nothing about each other, so each slot has its own datum, as a port or a directory would be.
 //!
 //! The protocol is lines of JSON over a Unix socket: an [`Access`], then its [`Answer`]. A write is not compared with its base: the
 //! judge does that.
@@ -77,6 +80,8 @@ fn attend(visitor: &UnixStream, resource: &Mutex<Resource>) -> std::io::Result<(
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Access {
     pub(crate) lock: String,
+    /// The slot whose datum it concerns; without it, that of the lock.
+    pub(crate) slot: Option<u16>,
     pub(crate) proc: u64,
     pub(crate) fence: Option<u64>,
     /// For a write: the version that it is based on.
@@ -99,14 +104,16 @@ struct Datum {
 #[derive(Debug)]
 struct Resource {
     fencing: Fencing,
-    data: HashMap<String, Datum>,
+    /// By lock, and by slot if it is a semaphore.
+    data: HashMap<(String, Option<u16>), Datum>,
     decisions: u64,
     history: File,
 }
 
 impl Resource {
     fn decide(&mut self, request: &Access) -> std::io::Result<Answer> {
-        let datum = self.data.entry(request.lock.clone()).or_default();
+        let of = (request.lock.clone(), request.slot);
+        let datum = self.data.entry(of).or_default();
         let checked = match self.fencing {
             Fencing::Unfenced => false,
             Fencing::WriteFenced => request.base.is_some(),
@@ -121,7 +128,7 @@ impl Resource {
         }
         self.decisions += 1;
         let mut line = json!({
-            "ev": "decision", "seq": self.decisions, "lock": request.lock, "proc": request.proc,
+            "ev": "decision", "seq": self.decisions, "lock": request.lock, "slot": request.slot, "proc": request.proc,
             "what": if request.base.is_some() { "write" } else { "read" },
             "fence": request.fence.filter(|_| checked), "base": request.base, "value": datum.version,
             "accepted": accepted, "highest": datum.highest, "at_ns": host_time::up_ns(),
@@ -140,16 +147,17 @@ impl Resource {
 mod tests {
     use super::*;
 
-    /// The version after an access, if it was accepted.
+    /// The version after an access, if it was accepted. A slot follows the name of its lock.
     fn ask(
         resource: &mut Resource,
-        lock: &str,
+        name: &str,
         fence: Option<u64>,
         base: Option<u64>,
     ) -> Option<u64> {
-        let lock = lock.to_owned();
+        let (lock, slot) = name.split_once('/').unwrap_or((name, ""));
         let access = Access {
-            lock,
+            lock: lock.to_owned(),
+            slot: slot.parse().ok(),
             proc: 1,
             fence,
             base,
@@ -176,6 +184,26 @@ mod tests {
         assert_eq!(ask(&mut fenced, "a", None, None), None);
         assert_eq!(ask(&mut fenced, "a", Some(20), Some(0)), Some(1));
         assert_eq!(ask(&mut fenced, "b", Some(10), Some(0)), Some(1));
+    }
+
+    #[test]
+    fn readers_of_one_fence_read_until_a_writer_comes() {
+        let mut fenced = resource(Fencing::Fenced);
+        for _ in 0..2 {
+            assert_eq!(ask(&mut fenced, "a", Some(10), None), Some(0));
+        }
+        assert_eq!(ask(&mut fenced, "a", Some(20), Some(0)), Some(1));
+        assert_eq!(ask(&mut fenced, "a", Some(10), None), None);
+    }
+
+    #[test]
+    fn a_slot_has_its_own_version_and_fences() {
+        let mut fenced = resource(Fencing::Fenced);
+        assert_eq!(ask(&mut fenced, "a/1", Some(20), Some(0)), Some(1));
+        assert_eq!(ask(&mut fenced, "a/2", Some(10), None), Some(0));
+        assert_eq!(ask(&mut fenced, "a/2", Some(10), Some(0)), Some(1));
+        assert_eq!(ask(&mut fenced, "a", Some(5), None), Some(0));
+        assert_eq!(ask(&mut fenced, "a/1", Some(19), Some(1)), None);
     }
 
     #[test]

@@ -11,13 +11,13 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::history::FaultKind::{
-    self, BlackHole, BlackHoleReplies, BlackHoleRequests, ClientKill, ClockBack, ClockForward,
-    Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, MoveSlot,
+    self, BlackHole, BlackHoleReplies, BlackHoleRequests, BreakLock, ClientKill, ClockBack,
+    ClockForward, Copy, Evict, Failover, Flush, HalfOpen, KillServer, KillWorker, Memory, MoveSlot,
     RestartServer, Rollback, ScriptFlush, Slow, StopServer, StopWorker,
 };
 
-/// The faults on one server, in each round of seventeen.
-const ON_A_SERVER: [FaultKind; 17] = [
+/// The faults on one server, in each round of nineteen.
+const ON_A_SERVER: [FaultKind; 19] = [
     StopWorker,
     StopWorker,
     StopWorker,
@@ -33,12 +33,14 @@ const ON_A_SERVER: [FaultKind; 17] = [
     BlackHoleRequests,
     BlackHoleReplies,
     Evict,
+    BreakLock,
+    BreakLock,
     ClockForward,
     ClockBack,
 ];
 
 /// The faults on a cluster. Under sentinels, no slot moves.
-pub(super) const ON_A_FLEET: [FaultKind; 14] = [
+pub(super) const ON_A_FLEET: [FaultKind; 16] = [
     Failover,
     Failover,
     Failover,
@@ -48,6 +50,8 @@ pub(super) const ON_A_FLEET: [FaultKind; 14] = [
     KillServer,
     ScriptFlush,
     ClientKill,
+    BreakLock,
+    BreakLock,
     StopWorker,
     StopWorker,
     StopWorker,
@@ -117,6 +121,8 @@ pub(super) struct PlannedFault {
     pub(super) servers: usize,
     /// The loss of memory that follows it at the same node.
     pub(super) again: Option<FaultKind>,
+    /// How many of its kind were drawn before.
+    pub(super) turn: usize,
 }
 
 impl PlannedFault {
@@ -384,6 +390,8 @@ impl Schedule {
         again: Option<FaultKind>,
     ) {
         let whom = self.rng.u64(..);
+        let before = self.faults.iter().filter(|fault| fault.kind == kind);
+        let turn = before.count();
         self.faults.push(PlannedFault {
             at,
             kind,
@@ -391,6 +399,7 @@ impl Schedule {
             whom,
             servers,
             again,
+            turn,
         });
     }
 
@@ -438,7 +447,7 @@ mod tests {
         assert!(faults.is_sorted_by_key(|fault| fault.at));
         assert!(faults.iter().all(|fault| fault.at.as_secs() < 10));
         for all in faults.chunks_exact(ON_A_SERVER.len()) {
-            assert_eq!(planned(all).len(), 14);
+            assert_eq!(planned(all).len(), 15);
         }
         for seed in 0..20 {
             assert!(on_a_server(seed, 35, ALL).len() > 100, "seed {seed}");
@@ -457,7 +466,7 @@ mod tests {
             assert_eq!(faults, plan(seed));
             assert_ne!(faults, plan(seed + 1));
             let kinds = planned(&faults);
-            assert_eq!(kinds.len(), 8, "seed {seed}: {kinds:?}");
+            assert_eq!(kinds.len(), 9, "seed {seed}: {kinds:?}");
             assert!(kinds[&Failover] >= 6, "seed {seed}: {kinds:?}");
             let of_servers: Vec<_> = faults.iter().filter(|fault| fault.servers > 0).collect();
             for pair in of_servers.windows(2) {
@@ -565,6 +574,7 @@ mod tests {
             whom,
             servers: 1,
             again: None,
+            turn: 0,
         };
         let all: Vec<Duration> = (0..1_000).map(|_| fault(rng.u64(..)).distance()).collect();
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());

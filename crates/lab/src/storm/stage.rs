@@ -5,12 +5,15 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use leasehold::Mode;
 use serde_json::{Value, json};
 use testkit::Process;
 
+use super::kinds::LockKind;
+use super::nemesis::Grant;
 use super::part::{Part, succeeds};
 use super::schedule::take;
-use super::worker::{self, WorkerConfig};
+use super::worker::{self, WorkerConfig, session};
 use crate::history::FaultKind;
 use crate::host_time;
 
@@ -97,7 +100,7 @@ impl Stage {
             for &(proc, from, to) in &resumed {
                 self.fault(
                     FaultKind::StopWorker,
-                    &worker_name(proc),
+                    &WorkerConfig::worker(proc),
                     from,
                     Some(to),
                     None,
@@ -116,9 +119,22 @@ impl Stage {
         self.rest(host_time::up() + TICK)
     }
 
-    /// Stops a worker for so long. The stop is recorded when the worker is resumed.
-    pub(super) fn stop_worker(&mut self, whom: u64, lasts: Duration) -> Result<(), String> {
+    /// Stops a worker for so long. The stop is recorded when the worker is resumed. Returns its number.
+    pub(super) fn stop_worker(&mut self, whom: u64, lasts: Duration) -> Result<u64, String> {
         let at = self.choose(whom)?;
+        self.stop(at, lasts)?;
+        Ok(self.workers[at].proc)
+    }
+
+    /// Stops the worker with this number until the next tick, unless there is none that runs. Returns whether it did.
+    pub(super) fn stop_worker_of(&mut self, proc: u64) -> Result<bool, String> {
+        let mut workers = self.workers.iter();
+        let at = workers.position(|worker| worker.proc == proc && worker.stopped.is_none());
+        at.map(|at| self.stop(at, Duration::ZERO)).transpose()?;
+        Ok(at.is_some())
+    }
+
+    fn stop(&mut self, at: usize, lasts: Duration) -> Result<(), String> {
         let until = host_time::up() + lasts;
         let worker = &mut self.workers[at];
         let stopped = worker.process.pause();
@@ -128,13 +144,15 @@ impl Stage {
         Ok(())
     }
 
-    /// Kills a worker. Another one takes its place.
-    pub(super) fn kill_worker(&mut self, whom: u64) -> Result<(), String> {
-        let at = self.choose(whom)?;
-        let mut worker = self.workers.swap_remove(at);
+    /// Kills the worker with this number, which holds a lock in this mode. Another one takes its place.
+    pub(super) fn kill_worker(&mut self, proc: u64, mode: Option<Mode>) -> Result<(), String> {
+        let at = self.workers.iter().position(|worker| worker.proc == proc);
+        let mut worker = self.workers.swap_remove(at.ok_or("no such worker")?);
         worker.process.kill()?;
-        let (name, at_ns) = (worker_name(worker.proc), host_time::up_ns());
-        self.fault(FaultKind::KillWorker, &name, at_ns, None, None)?;
+        self.write(json!({
+            "ev": "fault", "kind": FaultKind::KillWorker, "target": WorkerConfig::worker(proc), "at_ns": host_time::up_ns(),
+            "mode": mode.map(|mode| mode.to_string()),
+        }))?;
         self.start_worker()
     }
 
@@ -182,6 +200,45 @@ impl Stage {
         }))
     }
 
+    /// Whether some locks are no mutexes.
+    pub(super) fn mixes_kinds(&self) -> bool {
+        let mut kinds = self.config.kinds.iter();
+        kinds.any(|kind| *kind != LockKind::Mutex)
+    }
+
+    /// The URL of the store of the first worker, and the names of all locks.
+    pub(super) fn store(&self) -> (&str, Vec<String>) {
+        let url = self.config.urls.first().map_or("", String::as_str);
+        let numbers = 0..self.config.kinds.len();
+        (
+            url,
+            numbers.map(|number| self.config.lock(number)).collect(),
+        )
+    }
+
+    /// Records that a lock was broken between these times, or may have been.
+    pub(super) fn lock_broken(
+        &self,
+        grant: &Grant,
+        (from, until): (u64, u64),
+    ) -> Result<(), String> {
+        self.write(json!({
+            "ev": "fault", "kind": FaultKind::BreakLock, "target": "server", "at_ns": from, "until_ns": until, "lock": grant.lock,
+            "fence": grant.fence.get(), "session": session(&grant.owner), "mode": grant.mode.to_string(),
+        }))
+    }
+
+    /// Records that keys were deleted between these times, beside this lock if it was not the counter alone.
+    pub(super) fn evicted(
+        &self,
+        lock: Option<&str>,
+        (from, until): (u64, u64),
+    ) -> Result<(), String> {
+        self.write(json!({
+            "ev": "fault", "kind": FaultKind::Evict, "target": "server", "at_ns": from, "until_ns": until, "lock": lock,
+        }))
+    }
+
     /// Records how long a node of a quorum was not well.
     pub(super) fn unwell(&self, target: &str, from: u64, until: u64) -> Result<(), String> {
         self.write(json!({"ev": "unwell", "target": target, "at_ns": from, "until_ns": until}))
@@ -210,12 +267,12 @@ impl Stage {
         let until = host_time::up() + END;
         for worker in &mut self.workers {
             let left = until.saturating_sub(host_time::up());
-            succeeds(&mut worker.process, &worker_name(worker.proc), left)?;
+            succeeds(
+                &mut worker.process,
+                &WorkerConfig::worker(worker.proc),
+                left,
+            )?;
         }
         Ok(self.stops)
     }
-}
-
-fn worker_name(proc: u64) -> String {
-    format!("worker-{proc}")
 }

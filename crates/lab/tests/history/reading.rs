@@ -1,6 +1,6 @@
 //! Readable input, and the errors for unreadable input.
 
-use leasehold_lab::history::{Status, parse};
+use leasehold_lab::history::{Modes, Status, parse};
 use serde_json::json;
 
 use crate::text::{Text, campaign, complete, held, invoke};
@@ -119,4 +119,66 @@ fn fault_hits_only_possible_targets() {
             "nemesis.jsonl:1: nothing that this can happen to"
         );
     }
+}
+
+#[test]
+fn modes_and_slots_are_read_or_refused() {
+    let of = |mode: &str, slot: Option<u64>| {
+        let mut text = Text::new(campaign(100));
+        let mut begin = invoke(1, 1, "acquire", "m1", "a", 10);
+        begin["mode"] = mode.into();
+        let mut end = held(1, 1, 64, 90_000_000, 20);
+        end["slot"] = slot.into();
+        text.worker(1, begin);
+        text.worker(1, end);
+        text
+    };
+    for (mode, slot) in [("exclusive", None), ("shared", None), ("slot/4", Some(2))] {
+        let counts = of(mode, slot).judge().unwrap().counts;
+        let Modes {
+            exclusive,
+            shared,
+            slots,
+        } = counts.acquired;
+        assert_eq!(exclusive + shared + slots, 1, "{mode}");
+    }
+    for mode in ["slot", "slot/x", "slot/04", "slot/65536", "Shared", ""] {
+        let complaint = complaint(&of(mode, Some(2)));
+        let says = format!("worker-1.jsonl:1: unknown mode `{mode}`");
+        assert!(complaint.starts_with(&says), "{complaint}");
+    }
+    for (mode, slot) in [
+        ("slot/4", None),
+        ("shared", Some(1)),
+        ("exclusive", Some(1)),
+    ] {
+        let why = "worker-1.jsonl:2: a slot has a number, and nothing else has";
+        assert_eq!(complaint(&of(mode, slot)), why);
+    }
+}
+
+#[test]
+fn first_format_is_read_and_later_ones_are_refused() {
+    for (format, is_known) in [(0, false), (1, true), (2, true), (3, false)] {
+        let mut text = small();
+        text.0.get_mut("campaign.json").unwrap()[0]["format"] = format.into();
+        let read = parse(&text.files()).map(drop);
+        assert_eq!(read.is_ok(), is_known, "format {format}: {read:?}");
+    }
+}
+
+#[test]
+fn break_without_its_lock_or_fence_is_refused() {
+    let whole = json!({"ev": "fault", "kind": "break-lock", "target": "server", "at_ns": 5, "lock": "m1", "fence": 64});
+    for left_out in ["lock", "fence"] {
+        let mut line = whole.clone();
+        line[left_out] = serde_json::Value::Null;
+        let mut text = small();
+        text.add("nemesis.jsonl", line);
+        let why = "nemesis.jsonl:1: a lock is broken by its name and a fence";
+        assert_eq!(complaint(&text), why);
+    }
+    let mut text = small();
+    text.add("nemesis.jsonl", whole);
+    assert!(parse(&text.files()).is_ok());
 }

@@ -61,6 +61,61 @@ s 241 removed m1 by c2 whose c2
 s 267 removed m1 by b1 whose none
 ";
 
+/// More of it, before its calm. On `m3` a writer comes after two readers, and further readers after it, twice. On `m4`, with two slots,
+/// worker 7 is refused, and gets a slot with a fence below that of the other slot. Then worker 5 has the whole name.
+const MODES: &str = "\
+w5 10 acquire m3 e1 mode shared | 12 ok fence 64 until 157
+w5 30 read m3 e1 | 32 ok value 0
+w5 50 read m3 e1 | 52 ok value 0
+w5 60 release m3 e1 | 62 ok
+w5 90 acquire m3 e2 mode shared | 92 ok fence 192 until 237
+w5 94 read m3 e2 | 96 ok value 1
+w5 104 release m3 e2 | 106 ok
+w5 210 acquire m4 e5 mode slot/2 | 212 ok slot 1 session 5 fence 64 until 357
+w5 222 read m4 e5 | 224 ok value 0
+w5 226 write m4 e5 | 228 ok
+w5 240 release m4 e5 | 242 ok
+w5 270 acquire m4 e6 | 272 ok session 6 fence 256 until 417
+w5 274 read m4 e6 | 276 ok value 0
+w5 278 write m4 e6 | 280 ok
+w5 284 release m4 e6 | 286 ok
+w6 20 acquire m3 f1 mode shared | 22 ok fence 64 until 167
+w6 34 read m3 f1 | 36 ok value 0
+w6 42 acquire m3 f2 mode shared | 44 refused
+w6 64 release m3 f1 | 66 ok
+w6 98 acquire m3 f3 mode shared | 100 ok fence 192 until 245
+w6 114 release m3 f3 | 116 ok
+w6 214 acquire m4 f5 mode slot/2 | 216 ok slot 2 fence 128 until 361
+w6 230 read m4 f5 | 232 ok value 0
+w6 234 write m4 f5 | 236 ok
+w6 262 release m4 f5 | 264 ok
+w7 40 acquire m3 g1 | 72 ok fence 128 until 187
+w7 74 read m3 g1 | 76 ok value 0
+w7 78 write m3 g1 | 80 ok
+w7 84 release m3 g1 | 86 ok
+w7 130 acquire m3 g2 mode shared | 132 ok fence 256 until 277
+w7 134 release m3 g2 | 136 ok
+w7 218 acquire m4 g5 mode slot/2 | 220 refused
+w7 244 acquire m4 g6 mode slot/2 | 246 ok slot 1 fence 100 until 391
+w7 248 read m4 g6 | 250 ok value 1
+w7 252 write m4 g6 | 254 ok
+w7 258 release m4 g6 | 260 ok
+r 31 read m3 5 fence 64 value 0 accepted true highest 64
+r 35 read m3 6 fence 64 value 0 accepted true highest 64
+r 51 read m3 5 fence 64 value 0 accepted true highest 64
+r 75 read m3 7 fence 128 value 0 accepted true highest 128
+r 79 write m3 7 fence 128 base 0 value 1 accepted true highest 128
+r 95 read m3 5 fence 192 value 1 accepted true highest 192
+r 223 read m4 5 slot 1 fence 64 value 0 accepted true highest 64
+r 227 write m4 5 slot 1 fence 64 base 0 value 1 accepted true highest 64
+r 231 read m4 6 slot 2 fence 128 value 0 accepted true highest 128
+r 235 write m4 6 slot 2 fence 128 base 0 value 1 accepted true highest 128
+r 249 read m4 7 slot 1 fence 100 value 1 accepted true highest 100
+r 253 write m4 7 slot 1 fence 100 base 1 value 2 accepted true highest 100
+r 275 read m4 5 fence 256 value 0 accepted true highest 256
+r 279 write m4 5 fence 256 base 0 value 1 accepted true highest 256
+";
+
 /// Edits of the sound history, each with the status and the invariants that the judge must find, and no others. An edit replaces a text
 /// that occurs once, adds a line, removes one, or takes the edits of another case.
 const CASES: &str = "\
@@ -270,6 +325,167 @@ clean: an orphan that stays for as long as the clock was set back
 clean: a lease that its holder took for lost, kept by a clock that was set back
   + w3 270 acquire m1 c9 | 272 refused
   + n 150 clock-back server step 9
+clean: readers, a writer, and two slots
+  with modes
+violated I1: a writer with the fence of the readers before it
+  with modes
+  g2 mode shared | 132 ok fence 256 => g2 | 132 ok fence 192
+violated I1: two slots with one fence
+  with modes
+  + w7 266 acquire m4 g7 mode slot/2 | 267 ok slot 1 fence 128 until 400
+  + w7 268 release m4 g7 | 269 ok
+violated I1: readers with the fence of a phase that is over
+  with modes
+  132 ok fence 256 => 132 ok fence 192
+clean: readers with the fence of a phase that may last, since an acquire has no outcome
+  as readers with the fence of a phase that is over
+  + w8 113 acquire m3 f9 mode shared | 118 unknown
+clean: readers with the fence of a phase that may last, since a reader has not heard yet of its grant
+  as readers with the fence of a phase that is over
+  + w8 113 acquire m3 f9 mode shared | 140 ok fence 256 until 290
+  + w8 141 release m3 f9 | 142 ok
+violated I1: readers with the fence of a phase that is over, and a reader came without an outcome later
+  as readers with the fence of a phase that is over
+  + w6 131 acquire m3 f9 mode shared | 133 unknown
+clean: readers with the fence of a phase that may last, since its last reader was told of a loss
+  as readers with the fence of a phase that is over
+  w6 114 release m3 f3 | 116 ok => w6 114 release m3 f3 | 116 lost
+violated I1: readers with the fence of a phase that is over, and all of its readers have left
+  as readers with the fence of a phase that is over
+  w5 104 release m3 e2 | 106 ok => w5 104 release m3 e2 | 120 ok
+violated I2: readers that hold together with two fences
+  with modes
+  100 ok fence 192 => 100 ok fence 193
+violated I2: readers that follow each other with a fence that falls
+  with modes
+  132 ok fence 256 => 132 ok fence 191
+violated I2: readers with a fence below that of the writer before them
+  with modes
+  132 ok fence 256 => 132 ok fence 127
+clean: readers with a fence below that of the writer before them, in a phase that the store had before it lost the writer
+  with modes
+  132 ok fence 256 => 132 ok fence 64
+  + n 120 server-start epoch 1
+violated I2: readers with a fence below that of the writer before them, in a phase of after a loss
+  as readers with a fence below that of the writer before them
+  + n 120 server-start epoch 1
+clean: readers with a fence below that of the writer before them, in a phase that an acquire without an outcome may have begun
+  as readers with a fence below that of the writer before them, in a phase of after a loss
+  + w8 117 acquire m3 f9 mode shared | 118 unknown
+violated I2: a writer with a fence below that of the readers before it, of before a loss
+  with modes
+  g2 mode shared | 132 ok fence 256 => g2 | 132 ok fence 190
+  + n 120 server-start epoch 1
+violated I2: a slot whose fence falls
+  with modes
+  + w7 266 acquire m4 g7 mode slot/2 | 267 ok slot 1 fence 99 until 400
+  + w7 268 release m4 g7 | 269 ok
+clean: a slot whose fence is below that of another slot
+  with modes
+  + w7 266 acquire m4 g7 mode slot/2 | 267 ok slot 1 fence 101 until 400
+  + w7 268 release m4 g7 | 269 ok
+violated I2: a mutex with a fence below that of a slot of its name
+  with modes
+  + w7 290 acquire m4 g7 mode slot/2 | 292 ok slot 1 fence 255 until 430
+violated I3: a writer beside a reader
+  with modes
+  g1 | 72 ok => g1 | 56 ok
+violated I3: a reader beside a writer
+  with modes
+  w5 90 acquire m3 e2 mode shared | 92 => w5 81 acquire m3 e2 mode shared | 82
+violated I3: a slot twice
+  with modes
+  w7 244 acquire m4 g6 mode slot/2 | 246 => w7 237 acquire m4 g6 mode slot/2 | 238
+violated I3: one permit too many
+  with modes
+  + w8 256 acquire m4 g7 mode slot/2 | 257 ok slot 3 fence 160 until 400
+  + w8 259 release m4 g7 | 261 ok
+clean: as many permits as slots
+  with modes
+  + w8 256 acquire m4 g7 mode slot/3 | 257 ok slot 3 fence 160 until 400
+  + w8 259 release m4 g7 | 261 ok
+violated I3: a slot that no semaphore has
+  with modes
+  + w8 256 acquire m4 g7 mode slot/2 | 257 ok slot 0 fence 160 until 400
+  + w8 259 release m4 g7 | 261 ok
+violated I3: a mutex beside a permit of its name
+  with modes
+  w5 270 acquire m4 e6 | 272 => w5 260 acquire m4 e6 | 261
+violated I3: a permit beside a mutex of its name
+  with modes
+  + w7 282 acquire m4 g7 mode slot/2 | 283 ok slot 1 fence 320 until 430
+violated I3: a reader beside a permit
+  with modes
+  + w8 256 acquire m4 g7 mode shared | 257 ok fence 192 until 380
+  + w8 259 release m4 g7 | 261 ok
+violated I3: a permit beside a reader
+  with modes
+  + w7 120 acquire m3 g7 mode shared | 121 ok fence 200 until 270
+  + w6 122 acquire m3 f7 mode slot/2 | 123 ok slot 1 fence 201 until 270
+  + w6 124 release m3 f7 | 125 ok
+  + w7 126 release m3 g7 | 127 ok
+violated I4: a slot whose resource takes the fence of another slot for its own
+  with modes
+  slot 1 fence 100 value 1 accepted true highest 100 => slot 1 fence 100 value 1 accepted true highest 128
+violated I5: a reader that reads two versions
+  with modes
+  52 ok value 0 => 52 ok value 1
+clean: a reader that reads two versions of a resource that asks for no fence of reads
+  as a reader that reads two versions
+  resource write-fenced
+clean: a holder that reads two versions, and wrote between
+  with modes
+  + w7 81 read m3 g1 | 83 ok value 1
+  + r 82 read m3 7 fence 128 value 1 accepted true highest 128
+violated I5: a slot with the version of another slot
+  with modes
+  slot 2 fence 128 base 0 value 1 => slot 2 fence 128 base 1 value 2
+violated I8: a reader that is refused beside readers only
+  with modes
+  w7 40 acquire m3 g1 => w7 68 acquire m3 g1
+clean: a reader that is refused beside readers, when the store has lost who they are
+  as a reader that is refused beside readers only
+  + n 43 evict server lock m3
+violated I8: a reader that is refused beside readers only, when the store has lost who holds another lock
+  as a reader that is refused beside readers only
+  + n 43 evict server lock m4
+violated I8: a reader that is refused beside readers only, before the store has lost who they are
+  as a reader that is refused beside readers only
+  + n 45 evict server lock m3
+violated I8: a permit that is refused while a slot is free
+  with modes
+  g5 mode slot/2 | 220 refused => g5 mode slot/3 | 220 refused
+violated I12: a write to a slot that its holder does not have
+  with modes
+  + w6 238 write m4 f5 | 240 refused
+  + r 239 write m4 6 slot 3 fence 128 base 1 value 0 accepted false highest 128
+clean: two holders because the lock was broken, with its fence
+  as a writer beside a reader
+  + n 55 break-lock server lock m3 fence 64 session 9
+violated I3: two holders although the lock is broken later
+  as a writer beside a reader
+  + n 57 break-lock server lock m3 fence 64
+violated I3: two holders although another phase was broken
+  as a writer beside a reader
+  + n 55 break-lock server lock m3 fence 63
+violated I3: two holders although another lock was broken
+  as a writer beside a reader
+  + n 55 break-lock server lock m4 fence 64
+clean: two holders because the lock was broken, in its session
+  as a slot twice
+  + n 236 break-lock server lock m4 fence 1 session 5
+violated I3: two holders although another session was broken
+  as a slot twice
+  + n 236 break-lock server lock m4 fence 1 session 6
+violated I2: a lock that a process hands on after another one had it
+  with modes
+  + w6 287 acquire m4 f7 | 289 ok fence 320 until 430
+  + w6 290 release m4 f7 | 291 ok
+  + w5 292 acquire m4 e7 | 293 ok session 6 fence 257 until 417
+  + w5 294 release m4 e7 | 295 lost
+clean: a lock that a process hands on after another one had it, since it was broken
+  as a lock that a process hands on after another one had it
+  + n 285 break-lock server lock m4 fence 256 session 6
 invalid: a control that shows nothing
   control true
 clean I5: a control that shows a lost update
@@ -320,6 +536,8 @@ fn edit(plan: &mut Value, lines: &mut String, edit: &str) {
         for each in edits {
             self::edit(plan, lines, each);
         }
+    } else if edit == "with modes" {
+        lines.push_str(MODES);
     } else if let Some(line) = edit.strip_prefix("+ ") {
         lines.extend([line, "\n"]);
     } else if let Some(line) = edit.strip_prefix("- ") {

@@ -1,11 +1,14 @@
 //! I8 and I10: the acquires of one lock. One without an outcome counts as a possible holder only.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use super::findings::{Findings, milliseconds};
-use crate::history::format::{Operation, Outcome};
+use crate::history::campaign::FaultKind;
+use crate::history::format::{LeaseMode, Operation, Outcome};
 use crate::history::invariant::Invariant::{Liveness, UnknownResolves};
-use crate::history::joined::by_lock;
+use crate::history::joined::{History, add_span, by_lock, last_begun};
+use crate::history::lease::Scope;
 
 pub(super) fn judge(findings: &mut Findings<'_>) {
     let history = findings.history;
@@ -27,28 +30,52 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
     }
 }
 
-/// I8: sweeps in order of beginnings, with the latest and the second latest end of possible holders so far. A refusal is explained
-/// if one of them, other than itself, began before the refusal ended and ended after it began.
+/// I8: sweeps in order of beginnings, with the latest and the second latest end so far of possible holders of each part of the lock. A
+/// refusal is explained if one of them, other than itself, began before the refusal ended and ended after it began, and excludes it. A
+/// slot is also refused while as many others may have had one, or have asked for it; and anybody while the store may have lost who holds.
 fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]) {
     let mut begun = acquires.iter().zip(holds).peekable();
+    let with_slot = acquires.iter().zip(holds);
+    let with_slot = with_slot.filter(|(acquire, _)| matches!(acquire.mode, LeaseMode::Slot(_)));
+    let mut slots_over: Vec<u64> = with_slot.map(|(_, until)| *until).collect();
+    slots_over.sort_unstable();
+    let mut slots_begun = 0;
+    let nameless = nameless(findings.history, acquires, holds);
     let refused = acquires.iter().filter(|it| it.is(Outcome::Refused));
     let mut refusals: Vec<(u64, &Operation)> = refused
         .filter_map(|acquire| Some((acquire.done?.at_ns, *acquire)))
         .collect();
     refusals.sort_by_key(|(at_ns, _)| *at_ns);
-    let mut latest: Vec<(u64, &Operation)> = Vec::new();
+    let mut latest: HashMap<Scope, Vec<(u64, &Operation)>> = HashMap::new();
     for (refused_ns, refused) in refusals {
         while let Some((acquire, until)) =
             begun.next_if(|(acquire, _)| acquire.invoked_ns <= refused_ns)
         {
-            latest.push((*until, *acquire));
-            latest.sort_by_key(|(until, _)| Reverse(*until));
-            latest.truncate(2);
+            slots_begun += usize::from(matches!(acquire.mode, LeaseMode::Slot(_)));
+            for part in acquire.mode.takes(None) {
+                let latest = latest.entry(part).or_default();
+                latest.push((*until, *acquire));
+                latest.sort_by_key(|(until, _)| Reverse(*until));
+                latest.truncate(2);
+            }
         }
-        let mut others = latest.iter().filter(|(_, it)| !std::ptr::eq(*it, refused));
-        let other = others.next().copied();
+        let others = refused.mode.excludes(None);
+        let others = others.filter_map(|part| latest.get(&part)).flatten();
+        let others = others.filter(|(_, it)| !std::ptr::eq(*it, refused));
+        let other = others.max_by_key(|(until, _)| *until).copied();
         if other.is_some_and(|(until, _)| until >= refused.invoked_ns) {
             continue;
+        }
+        let lost = last_begun(&nameless, refused_ns);
+        if lost.is_some_and(|(_, end)| end >= refused.invoked_ns) {
+            continue;
+        }
+        if let LeaseMode::Slot(slots) = refused.mode {
+            let over = slots_over.partition_point(|until| *until < refused.invoked_ns);
+            // Itself is one of them.
+            if slots_begun - over > usize::from(slots) {
+                continue;
+            }
         }
         let who = match other {
             Some((until, other)) => format!(
@@ -57,7 +84,7 @@ fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]
                 other.owner,
                 milliseconds(refused.invoked_ns - until)
             ),
-            None => "nobody had ever asked for it".to_owned(),
+            None => "nobody had ever asked for it in a way that excludes this".to_owned(),
         };
         let sentence = format!(
             "worker {} was refused while nobody can have held the lock: {who}",
@@ -66,6 +93,25 @@ fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]
         let other = other.map(|(_, other)| other);
         findings.add(UnknownResolves, sentence, &[refused, &other]);
     }
+}
+
+/// The times in which several held the lock and the store may not have known who, since that was evicted: it then waits for the last of
+/// them.
+fn nameless(history: &History, acquires: &[&Operation], holds: &[u64]) -> Vec<(u64, u64)> {
+    let mut times = Vec::new();
+    let lock = acquires.first().map(|acquire| acquire.lock.as_str());
+    let faults = history.faults.iter();
+    for fault in faults.filter(|it| it.kind == FaultKind::Evict && it.lock.as_deref() == lock) {
+        let (from_ns, to_ns) = fault.span();
+        for (acquire, until) in acquires.iter().zip(holds) {
+            let is_one = acquire.mode != LeaseMode::Exclusive;
+            if is_one && acquire.invoked_ns <= to_ns && *until >= from_ns {
+                let until_ns = history.may_linger(acquire.invoked_ns, to_ns);
+                add_span(&mut times, (from_ns, until_ns));
+            }
+        }
+    }
+    times
 }
 
 /// I10: the bound counts the acquires ahead.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::format::{Decision, LossReport, Operation, Removal, Source};
+use crate::history::format::{Decision, LeaseMode, LossReport, Operation, Removal, Source};
 use crate::history::invariant::Invariant;
 use crate::history::joined::History;
 use crate::history::lease::Lease;
@@ -78,7 +78,9 @@ impl<'a> Findings<'a> {
             let by = fault
                 .by_ns
                 .map_or(String::new(), |by| format!(", by {}", milliseconds(by)));
-            let text = format!("{} {}{by}{until}", fault.kind, fault.target);
+            let lock = fault.lock.as_ref();
+            let target = lock.unwrap_or(&fault.target);
+            let text = format!("{} {target}{by}{until}", fault.kind);
             window.push(moment(self.history, fault.source, fault.at_ns, None, text));
         }
     }
@@ -105,7 +107,12 @@ impl Shown for Lease {
             let valid_ns = until.saturating_sub(self.acquired_ns);
             format!(", valid for {}", milliseconds(valid_ns))
         });
-        let text = format!("{owner} acquired{}{valid}", with_fence(self.fence));
+        let how = match (self.mode, self.slot) {
+            (LeaseMode::Shared, _) => " as a reader".to_owned(),
+            (_, Some(slot)) => format!(" slot {slot}"),
+            _ => String::new(),
+        };
+        let text = format!("{owner} acquired{how}{}{valid}", with_fence(self.fence));
         let begin = moment(history, self.acquired, self.acquired_ns, proc, text);
         let (source, at_ns, how) = match (self.over, deadline) {
             (Some((at, source)), deadline) if deadline.is_none_or(|deadline| at <= deadline) => {

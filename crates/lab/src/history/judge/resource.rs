@@ -4,19 +4,23 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 use super::findings::Findings;
+use crate::history::campaign::Resource;
 use crate::history::format::{Decision, Operation, OperationKind, Outcome};
 use crate::history::invariant::Invariant::{FencedResource, LogsAgree, NoLostUpdate};
 use crate::history::lease::Lease;
 
+/// A lock, or a slot of one.
+type DatumName<'a> = (&'a str, Option<u16>);
+
 /// I4. The judge computes the highest fence itself.
 pub(super) fn fenced(findings: &mut Findings<'_>) {
     let history = findings.history;
-    let mut highest: HashMap<&str, &Decision> = HashMap::new();
+    let mut highest: HashMap<DatumName<'_>, &Decision> = HashMap::new();
     for decision in &history.decisions {
         if !history.campaign.resource.wants_fence(decision.is_write()) {
             continue;
         }
-        let top = highest.get(decision.lock.as_str()).copied();
+        let top = highest.get(&decision.datum()).copied();
         let most = top.and_then(|top| top.fence);
         if decision.accepted && decision.fence < most {
             let (fence, most) = (name(decision.fence), name(most));
@@ -27,7 +31,7 @@ pub(super) fn fenced(findings: &mut Findings<'_>) {
             findings.add(FencedResource, sentence, &[decision]);
         }
         if decision.fence > most {
-            highest.insert(&decision.lock, decision);
+            highest.insert(decision.datum(), decision);
         }
         let most = most.max(decision.fence);
         if decision.highest != most {
@@ -43,12 +47,36 @@ fn name(fence: Option<u64>) -> String {
     fence.map_or("no fence".to_owned(), |fence| format!("fence {fence}"))
 }
 
+/// I5: the reads of a reader's lease. A resource that asks for no fence of reads does not protect a reader that is late.
+pub(super) fn steady_reads(findings: &mut Findings<'_>) {
+    let history = findings.history;
+    if history.campaign.resource == Resource::WriteFenced {
+        return;
+    }
+    let mut first: HashMap<usize, (u64, &Operation)> = HashMap::new();
+    for operation in &history.operations {
+        let lease = history.lease(operation.lease);
+        let value = operation.done.and_then(|done| done.value);
+        let (Some(at), Some(value)) = (operation.lease, value) else {
+            continue;
+        };
+        if !lease.is_some_and(Lease::is_shared) {
+            continue;
+        }
+        let (before, read) = *first.entry(at).or_insert((value, operation));
+        if before != value {
+            let sentence = format!("a reader read version {before}, and then version {value}");
+            findings.add(NoLostUpdate, sentence, &[&lease, read, operation]);
+        }
+    }
+}
+
 /// I5.
 pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
     let decisions = findings.history.decisions.iter();
-    let mut versions: HashMap<&str, (u64, Option<&Decision>)> = HashMap::new();
+    let mut versions: HashMap<DatumName<'_>, (u64, Option<&Decision>)> = HashMap::new();
     for decision in decisions.filter(|decision| decision.accepted) {
-        let of_lock = versions.get(decision.lock.as_str());
+        let of_lock = versions.get(&decision.datum());
         let (version, last) = of_lock.copied().unwrap_or((0, None));
         let wrong = if !decision.is_write() {
             (decision.value != version).then(|| {
@@ -73,14 +101,14 @@ pub(super) fn no_lost_update(findings: &mut Findings<'_>) {
             findings.add(NoLostUpdate, sentence, &[decision, &last]);
         }
         if decision.is_write() {
-            versions.insert(&decision.lock, (decision.value, Some(decision)));
+            versions.insert(decision.datum(), (decision.value, Some(decision)));
         }
     }
 }
 
-/// The common part of an operation and its decision: the fence (if the resource is presented one), process, lock, whether it
+/// The common part of an operation and its decision: the fence (if the resource is presented one), process, lock and slot, whether it
 /// is a write, and whether it was accepted.
-type Key<'a> = (Option<u64>, u64, &'a str, bool, bool);
+type Key<'a> = (Option<u64>, u64, DatumName<'a>, bool, bool);
 
 /// The operations and the decisions that may belong together, each in order of time.
 #[derive(Default)]
@@ -109,7 +137,8 @@ pub(super) fn logs_agree(findings: &mut Findings<'_>) {
             .filter(|done| done.outcome != Outcome::Unknown);
         for accepted in [true, false] {
             if known.is_none_or(|done| accepted == (done.outcome == Outcome::Ok)) {
-                let key = (fence, operation.proc, &*operation.lock, write, accepted);
+                let datum = (&*operation.lock, lease.and_then(|lease| lease.slot));
+                let key = (fence, operation.proc, datum, write, accepted);
                 let meeting = meetings.entry(key).or_default();
                 meeting
                     .asked
@@ -123,7 +152,7 @@ pub(super) fn logs_agree(findings: &mut Findings<'_>) {
         let key = (
             fence,
             decision.proc,
-            &*decision.lock,
+            decision.datum(),
             write,
             decision.accepted,
         );

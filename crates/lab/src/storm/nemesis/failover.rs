@@ -66,6 +66,7 @@ impl Nemesis<'_> {
                 primary
             }
             FaultKind::Failover => return self.replica_takes_over(fault, primary),
+            FaultKind::BreakLock => return self.break_lock(fault),
             kind => return Err(format!("{kind} is no fault of a fleet")),
         };
         self.record(fault.kind, node, from, host_time::up_ns())?;

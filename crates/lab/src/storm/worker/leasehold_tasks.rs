@@ -5,7 +5,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::{Client, Clock, Error, Lease, Moment, Mutex};
+use leasehold::kind::{Exclusive, Kind, Shared, Slots};
+use leasehold::{Client, Clock, Error, Fence, Lease, Lock, Mode, Moment, Owner};
 use tokio::time::{sleep, timeout};
 
 use super::log::{HistoryLog, Known, LeaseName};
@@ -26,10 +27,30 @@ pub(super) async fn connect(config: &WorkerConfig) -> Option<Client> {
     None
 }
 
-/// Acquires the lock, works under it, and releases it.
+/// Acquires the lock in its mode, works under it, and releases it.
 pub(super) async fn round(
     worker: &Worker,
     client: &Client,
+    name: &LeaseName,
+    visit: &mut Visit,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    match name.mode {
+        Mode::Exclusive => round_of(worker, client.mutex(&name.lock), name, visit, rng).await,
+        Mode::Shared => {
+            let readers = client.rw_lock(&name.lock).read();
+            round_of(worker, readers, name, visit, rng).await
+        }
+        Mode::Slot(slots) => {
+            let semaphore = client.semaphore(&name.lock, slots.get());
+            round_of(worker, semaphore, name, visit, rng).await
+        }
+    }
+}
+
+async fn round_of<K: Seen>(
+    worker: &Worker,
+    lock: Lock<K>,
     name: &LeaseName,
     visit: &mut Visit,
     rng: &mut Rng,
@@ -41,9 +62,10 @@ pub(super) async fn round(
     if renews && !worker.config.punctual && rng.u64(..20) == 0 {
         stay = HoldPlan::Outlive;
     }
-    let mutex = client.mutex(&name.lock).ttl(ttl).auto_renew(renews);
+    let note = WorkerConfig::worker(worker.config.proc);
+    let lock = lock.ttl(ttl).auto_renew(renews).note(note);
     let op = log.invoke("acquire", name, Known::default())?;
-    let lease = match ask(&mutex, ttl, rng).await {
+    let lease = match ask(&lock, ttl, rng).await {
         Ok(Some(lease)) => lease,
         Ok(None) => return log.complete(op, "refused", Known::default()),
         Err(error) => {
@@ -60,7 +82,7 @@ pub(super) async fn round(
         renews,
         ..known(&lease)
     };
-    log.complete(op, "ok", acquired)?;
+    log.acquired(op, acquired, session(lease.owner()))?;
     tokio::select! {
         biased;
         refused = watch(log, name, &lease) => match refused? {},
@@ -71,19 +93,23 @@ pub(super) async fn round(
 
 /// Acquires the lock in one of several ways; `None` if it is busy. After an error it may have been acquired anyway. Without the text of
 /// an error, it was cancelled.
-async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Result<Option<Lease>, Option<String>> {
+async fn ask<K: Kind>(
+    lock: &Lock<K>,
+    ttl: Duration,
+    rng: &mut Rng,
+) -> Result<Option<Lease<K>>, Option<String>> {
     let acquired = match rng.u64(..20) {
-        0..3 => return (mutex.try_acquire().await).map_err(|error| Some(error.to_string())),
+        0..3 => return (lock.try_acquire().await).map_err(|error| Some(error.to_string())),
         // Cancels.
         3..5 => {
             let limit = ttl
                 .mul_f64(0.5)
                 .min(Duration::from_micros(rng.u64(..100_000)));
-            let acquired = timeout(limit, mutex.acquire()).await;
+            let acquired = timeout(limit, lock.acquire()).await;
             acquired.map_err(|_| None)?
         }
-        5..12 => mutex.acquire_within(ttl * 8).await,
-        _ => mutex.acquire().await,
+        5..12 => lock.acquire_within(ttl * 8).await,
+        _ => lock.acquire().await,
     };
     match acquired {
         Ok(lease) => Ok(Some(lease)),
@@ -93,16 +119,21 @@ async fn ask(mutex: &Mutex, ttl: Duration, rng: &mut Rng) -> Result<Option<Lease
 }
 
 /// Records the loss of the lease when it is reported.
-async fn watch(log: &HistoryLog, name: &LeaseName, lease: &Lease) -> Result<Infallible, String> {
+async fn watch<K: Seen>(
+    log: &HistoryLog,
+    name: &LeaseName,
+    lease: &Lease<K>,
+) -> Result<Infallible, String> {
     let lost = lease.lost().await;
     log.told_lost(name, known(lease), &lost.cause.to_string())?;
     pending().await
 }
 
-async fn work(
+/// A holder reads, and writes on what it read. A reader reads twice.
+async fn work<K: Seen>(
     worker: &Worker,
     name: &LeaseName,
-    lease: &Lease,
+    lease: &Lease<K>,
     visit: &mut Visit,
     stay: HoldPlan,
     rng: &mut Rng,
@@ -118,16 +149,14 @@ async fn work(
     if worker.config.punctual && on_host(lease.valid_until()) <= host_time::up_ns() {
         return Ok(());
     }
-    visit
-        .access(log, name, known(lease), Some(version))
-        .await
-        .map(drop)
+    let base = (name.mode != Mode::Shared).then_some(version);
+    visit.access(log, name, known(lease), base).await.map(drop)
 }
 
-async fn extend(
+async fn extend<K: Seen>(
     log: &HistoryLog,
     name: &LeaseName,
-    lease: &Lease,
+    lease: &Lease<K>,
     ttl: Duration,
 ) -> Result<(), String> {
     let op = log.invoke("extend", name, Known::default())?;
@@ -138,10 +167,10 @@ async fn extend(
     }
 }
 
-async fn give_back(
+async fn give_back<K: Kind>(
     log: &HistoryLog,
     name: &LeaseName,
-    lease: Lease,
+    lease: Lease<K>,
     rng: &mut Rng,
 ) -> Result<(), String> {
     let op = log.invoke("release", name, Known::default())?;
@@ -163,13 +192,49 @@ fn failed(log: &HistoryLog, op: u64, error: &Error) -> Result<(), String> {
     }
 }
 
-/// The lease's fence and deadline.
-fn known(lease: &Lease) -> Known {
+/// A kind of lock whose leases have fences: of their own, of readers that hold together, or of a slot.
+pub(super) trait Seen: Kind {
+    /// The fence of a lease, and the number of its slot.
+    fn seen(lease: &Lease<Self>) -> (Option<Fence>, Option<u16>)
+    where
+        Self: Sized;
+}
+
+impl Seen for Exclusive {
+    fn seen(lease: &Lease) -> (Option<Fence>, Option<u16>) {
+        (Some(lease.fence()), None)
+    }
+}
+
+impl Seen for Shared {
+    fn seen(lease: &Lease<Self>) -> (Option<Fence>, Option<u16>) {
+        (lease.fence(), None)
+    }
+}
+
+impl Seen for Slots {
+    fn seen(lease: &Lease<Self>) -> (Option<Fence>, Option<u16>) {
+        let slot = lease.slot();
+        (Some(slot.fence), Some(slot.number))
+    }
+}
+
+/// The lease's fence, slot and deadline.
+fn known<K: Seen>(lease: &Lease<K>) -> Known {
+    let (fence, slot) = K::seen(lease);
     Known {
-        fence: Some(lease.fence().get()),
+        fence: fence.map(Fence::get),
+        slot,
         valid_until_ns: Some(on_host(lease.valid_until())),
         renews: false,
     }
+}
+
+/// The session of an owner in histories.
+pub(in crate::storm) fn session(owner: &Owner) -> u64 {
+    // The last digits differ in all owners of a client.
+    let digits = owner.id().get(16..).unwrap_or_default();
+    u64::from_str_radix(digits, 16).unwrap_or_default()
 }
 
 /// A time of the library's clock in nanoseconds of the host's, which it counts in microseconds.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use leasehold::Mode;
 use serde_json::{Value, json};
 
 use crate::host_time;
@@ -22,12 +23,14 @@ pub(super) struct HistoryLog {
 pub(super) struct LeaseName {
     pub(super) lock: String,
     pub(super) owner: String,
+    pub(super) mode: Mode,
 }
 
 /// The known state of its lease.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known {
     pub(super) fence: Option<u64>,
+    pub(super) slot: Option<u16>,
     pub(super) valid_until_ns: Option<u64>,
     /// It renews itself.
     pub(super) renews: bool,
@@ -45,17 +48,18 @@ impl HistoryLog {
     }
 
     /// A new acquisition of `lock`.
-    pub(super) fn name(&self, lock: String) -> LeaseName {
+    pub(super) fn name(&self, lock: String, mode: Mode) -> LeaseName {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
         let owner = format!("{}.{number}", self.proc);
-        LeaseName { lock, owner }
+        LeaseName { lock, owner, mode }
     }
 
     /// Records the beginning of an operation. Returns its number.
     pub(super) fn invoke(&self, what: &str, name: &LeaseName, known: Known) -> Result<u64, String> {
         let op = self.operations.fetch_add(1, Ordering::Relaxed);
+        let mode = (what == "acquire").then(|| name.mode.to_string());
         let line = json!({
-            "ev": "invoke", "pid": std::process::id(), "op": op, "what": what, "lock": name.lock, "owner": name.owner,
+            "ev": "invoke", "pid": std::process::id(), "op": op, "what": what, "mode": mode, "lock": name.lock, "owner": name.owner,
         });
         self.write(line, known, None)?;
         Ok(op)
@@ -65,6 +69,19 @@ impl HistoryLog {
     pub(super) fn complete(&self, op: u64, outcome: &str, known: Known) -> Result<(), String> {
         let line = json!({"ev": "complete", "op": op, "outcome": outcome});
         self.write(line, known, None)
+    }
+
+    /// Records that it acquired a lease, in this session of the store.
+    pub(super) fn acquired(&self, op: u64, known: Known, session: u64) -> Result<(), String> {
+        let line = json!({"ev": "complete", "op": op, "outcome": "ok", "session": session});
+        self.write(line, known, None)
+    }
+
+    /// Records what the resource answered, with the version that it returned for a read.
+    pub(super) fn decided(&self, op: u64, accepted: bool, read: Option<u64>) -> Result<(), String> {
+        let outcome = if accepted { "ok" } else { "refused" };
+        let line = json!({"ev": "complete", "op": op, "outcome": outcome, "value": read});
+        self.write(line, Known::default(), None)
     }
 
     /// Records that its outcome is unknown, since the worker gave it up in this way.
@@ -95,6 +112,7 @@ impl HistoryLog {
         line["proc"] = self.proc.into();
         line["at_ns"] = host_time::up_ns().into();
         line["fence"] = known.fence.into();
+        line["slot"] = known.slot.into();
         line["valid_until_ns"] = known.valid_until_ns.into();
         line["renews"] = known.renews.then_some(true).into();
         line["why"] = why.into();

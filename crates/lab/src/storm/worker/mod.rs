@@ -23,9 +23,11 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+pub(super) use self::leasehold_tasks::session;
 use self::log::HistoryLog;
 pub(super) use self::log::append;
 use self::work::Visit;
+use super::kinds::LockKind;
 
 /// The lock implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,9 +47,10 @@ pub(crate) struct WorkerConfig {
     pub(crate) system: System,
     /// The URLs of the stores. Each worker uses one of them.
     pub(crate) urls: Vec<String>,
-    /// The prefix of the lock names, and the number of locks.
+    /// The prefix of the lock names.
     pub(crate) prefix: String,
-    pub(crate) locks: u64,
+    /// The kind of each lock, in the order of their numbers.
+    pub(crate) kinds: Vec<LockKind>,
     pub(crate) ttl_ms: u64,
     /// The number of tasks; each acquires and releases.
     pub(crate) tasks: u64,
@@ -76,6 +79,21 @@ impl WorkerConfig {
             .cycle()
             .nth(turn)
             .map_or("", String::as_str)
+    }
+
+    /// The name of a lock, by its number from 0 on.
+    pub(super) fn lock(&self, number: usize) -> String {
+        format!("{}m{}", self.prefix, 1 + number)
+    }
+
+    /// The name of a worker, as its locks note it.
+    pub(super) fn worker(proc: u64) -> String {
+        format!("worker-{proc}")
+    }
+
+    /// The number of the worker of this name.
+    pub(super) fn proc_of(worker: &str) -> Option<u64> {
+        worker.strip_prefix("worker-")?.parse().ok()
     }
 
     /// Whether to stop acquiring.
@@ -139,8 +157,10 @@ async fn rounds(
         System::Leasehold => None,
     };
     while !config.is_enough() {
-        let lock = format!("{}m{}", config.prefix, 1 + rng.u64(..config.locks));
-        let name = worker.log.name(lock);
+        let Some((number, kind)) = rng.choice(config.kinds.iter().enumerate()) else {
+            break;
+        };
+        let name = worker.log.name(config.lock(number), kind.draw(&mut rng));
         match (&mut set_del, client) {
             (Some(set_del), _) => set_del.round(worker, &name, &mut visit, &mut rng).await?,
             (None, Some(client)) => {

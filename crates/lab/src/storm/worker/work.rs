@@ -74,6 +74,7 @@ impl Visit {
         let op = log.invoke(what, name, known)?;
         let access = Access {
             lock: name.lock.clone(),
+            slot: known.slot,
             proc: self.proc,
             fence: known.fence,
             base,
@@ -81,8 +82,8 @@ impl Visit {
         let answer = self.ask(&access).await;
         let Answer { accepted, version } =
             answer.map_err(|error| format!("the resource: {error}"))?;
-        let outcome = if accepted { "ok" } else { "refused" };
-        log.complete(op, outcome, Known::default())?;
+        let read = (accepted && base.is_none()).then_some(version);
+        log.decided(op, accepted, read)?;
         Ok(accepted.then_some(version))
     }
 
