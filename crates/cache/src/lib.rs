@@ -66,6 +66,11 @@ pub use self::value::{
     AnyFormat, Cached, Codec, Encoding, Error, Json, LoadFailed, MessagePack, Origin, Raw,
 };
 
+/// The page at the registry has a program, which is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct RegistryPage;
+
 /// The examples of the guide are compiled as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/reference/cache.md")]

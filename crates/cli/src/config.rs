@@ -551,6 +551,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn file_of_the_package_names_each_setting_and_sets_none() {
+        let file = include_str!("../debian/leasehold.toml");
+        let path = Path::new("/etc/leasehold.toml");
+        assert_eq!(parse(path, file).unwrap().len(), 0);
+        let all = parse(path, &file.replace("\n#", "\n").replace("\n ", "\n# ")).unwrap();
+        assert!(KEYS.iter().all(|(key, _)| all.contains_key(key)));
+    }
+
     fn refused(text: &str) -> String {
         let Err(exit) = parse(Path::new("/c.toml"), text) else {
             panic!("{text:?} was taken")

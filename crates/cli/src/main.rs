@@ -20,6 +20,7 @@
 //! | [`view`], [`output`] | a lock as shown to operators, and the writing to stdout |
 //! | [`quorum`] | `leasehold quorum`: prepares the servers of a quorum |
 //! | [`doctor`], [`diagnosis`] | `leasehold doctor`: checks that a store is fit for locks; its tables of checks |
+//! | [`service`] | messages to systemd |
 //! | [`terminal`], [`sys`], [`processes`] | signals and the terminal, system calls, other processes |
 //! | [`messages`], [`verbose`] | messages on stderr, their colour, and the log lines of `-v` |
 
@@ -45,6 +46,7 @@ mod pages;
 mod processes;
 mod quorum;
 mod run;
+mod service;
 mod session;
 mod store;
 mod sys;

@@ -373,6 +373,7 @@ async fn take(
         ttl,
         note: args.how.note.as_deref().unwrap_or("acquire"),
         how: &args.how,
+        tells_manager: false,
         wants_holder: false,
         again: RetryHint {
             verb: &verb,

@@ -91,3 +91,8 @@ pub use step::{
 };
 pub use time::{Now, Ttl};
 pub use world::World;
+
+/// The page at the registry has a program, which is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct RegistryPage;

@@ -118,6 +118,11 @@ pub use tokio_util::sync::CancellationToken;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The page at the registry has a program, which is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct RegistryPage;
+
 /// The examples of the tutorial are run as tests.
 #[cfg(all(doctest, feature = "local"))]
 #[doc = include_str!("../../../docs/tutorial.md")]

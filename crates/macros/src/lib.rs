@@ -18,6 +18,11 @@ use syn::{Error, Result};
 use crate::arguments::{Arguments, Kind, Wait};
 use crate::function::Function;
 
+/// The page at the registry has a program, which is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct RegistryPage;
+
 #[allow(
     missing_docs,
     reason = "documented where it is exported, as leasehold::locked"

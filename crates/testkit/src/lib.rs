@@ -25,3 +25,8 @@ pub use directory::Directory;
 pub use process::{Process, find_program, watched};
 #[cfg(feature = "testing")]
 pub use testing::*;
+
+/// The page at the registry has a program, which is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct RegistryPage;

@@ -23,7 +23,7 @@ use crate::held::{CHAIN, LockGuard};
 use crate::messages::{can_rewrite, pasteable, quoted, span, write_raw};
 use crate::terminal::{Signals, Terminal};
 use crate::view::{fence_of, held_of, holders, lease_of, never_expires, phase, several, who};
-use crate::{sys, verbose};
+use crate::{service, sys, verbose};
 
 /// The interval at which the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
@@ -176,6 +176,8 @@ pub(crate) struct LockRequest<'a> {
     pub(crate) how: &'a WaitArgs,
     /// Asks for the holder of a busy lock, also if no message names it.
     pub(crate) wants_holder: bool,
+    /// Tells the service manager of the wait.
+    pub(crate) tells_manager: bool,
     /// The command that tries again, for messages.
     pub(crate) again: RetryHint<'a>,
 }
@@ -326,6 +328,7 @@ async fn until_held<T>(
     tokio::pin!(asking);
     // `--max-waiters` counts only at the entry of each queue: in a fair one later waiters come behind.
     let (mut in_line, mut full) = (None, None);
+    let mut told = String::new();
     let answer = loop {
         tokio::select! {
             // Signals have priority: a lock that arrives together with one must not be used.
@@ -345,6 +348,11 @@ async fn until_held<T>(
                 in_line = Some(name);
                 progress.resize(sys::columns(io::stderr()));
                 write_raw(&progress.see(WaitState { holder, ahead, at: clock.now().since(begun) }).unwrap_or_default());
+                let status = progress.status();
+                if request.tells_manager && status != told {
+                    service::tell(&format!("STATUS={status}"));
+                    told = status;
+                }
             }
             () = tokio::time::sleep(TICK) => {
                 progress.resize(sys::columns(io::stderr()));
@@ -619,6 +627,7 @@ mod tests {
             note: "",
             how: &waits,
             wants_holder: false,
+            tells_manager: false,
             again: RetryHint {
                 verb: "run",
                 store: "",

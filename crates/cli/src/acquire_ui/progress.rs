@@ -128,6 +128,20 @@ impl Progress {
         ))
     }
 
+    /// The wait in words that stay true until the next answer of the store: without times.
+    pub(crate) fn status(&self) -> String {
+        let Some(WaitState { holder, ahead, .. }) = &self.seen else {
+            return format!("waiting for {}", self.lock);
+        };
+        format!(
+            "waiting for {}, {}: held by {}{}",
+            self.lock,
+            place(*ahead),
+            who(holder),
+            fence_of(holder)
+        )
+    }
+
     fn line(&self, seen: &WaitState, at: Duration) -> String {
         let WaitState {
             holder,

@@ -33,6 +33,7 @@ use crate::exit::{
 use crate::held::{self, LockGuard};
 use crate::inherited_store::{UrlFile, Variables};
 use crate::messages::{quoted, say, span, without_advice};
+use crate::service;
 use crate::session::{RELEASE, Released, Target, with_client};
 use crate::terminal::{Signals, Terminal};
 use crate::view::millis;
@@ -169,6 +170,7 @@ impl LockedRun<'_> {
             let (Ok(said) | Err(said)) = &exit;
             let pause = elect::pause_after(said, report, is_limited);
             let Some(pause) = pause.filter(|_| !signals.is_asked_to_end()) else {
+                service::tell("STOPPING=1");
                 return exit;
             };
             if told.is_news(said.reason(), clock.now()) {
@@ -209,6 +211,7 @@ impl LockedRun<'_> {
         let asking = self.occasion(client, report);
         let occasion = unless_ended(asking, signals, terminal).await?;
         let mut known = WaitFacts::default();
+        service::tell(&format!("STATUS=waiting for {}", quoted(self.args.lock()?)));
         let held = self.take(client, signals, terminal, &mut known).await;
         let held = held.inspect_err(|_| report.set_refused(&known))?;
         let begun = clock.now();
@@ -226,6 +229,9 @@ impl LockedRun<'_> {
         let mut variables = held.variables(self.ttl, known.waited, firing, &self.store);
         let term = held.fence().filter(|_| self.args.elects);
         variables.push(("LEASEHOLD_TERM", term.map(|term| term.to_string().into())));
+        // By default, systemd listens to the main process only, which is this one. And a message about another main process would
+        // turn the manager's signals away from this one.
+        variables.push((service::SOCKET, None));
         guardian.replace_if_gone()?;
         Supervisor::prepare_guardian(guardian, &held, self.policy, begun);
         let started = Child::start(&self.program, &variables, terminal, guardian);
@@ -234,8 +240,12 @@ impl LockedRun<'_> {
             Err(error) => return Err(self.not_started(&error, held, report)),
         };
         report.started = true;
+        service::tell(&format!("READY=1\nSTATUS=holding {}", held.title()));
         let supervisor = Supervisor::new(&mut child, &held, terminal, guardian, self.policy, begun);
         let verdict = supervisor.until_end(signals).await;
+        if !self.args.elects {
+            service::tell(&format!("STOPPING=1\nSTATUS=releasing {}", held.names()));
+        }
         if !child.group_lives() {
             guardian.dismiss();
         }
@@ -302,6 +312,7 @@ impl LockedRun<'_> {
             note: &note.unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES)),
             how: &self.how,
             wants_holder: args.command.report.is_some(),
+            tells_manager: true,
             again: RetryHint {
                 verb: &args.verb(),
                 store: &args.store.again(),

@@ -24,6 +24,7 @@ use super::stop::{
 };
 use crate::held::LockGuard;
 use crate::messages::{quoted, say, span};
+use crate::service;
 use crate::sys;
 use crate::terminal::{Signals, Terminal};
 
@@ -287,6 +288,9 @@ impl<'a> Supervisor<'a> {
 
     fn ask(&mut self) {
         let lock = quoted(self.lease.endangered());
+        service::tell(&format!(
+            "STATUS=stopping the command: {lock} cannot be kept"
+        ));
         // A short message; the exit message has the whole reason.
         if self.lease.is_lost() && self.policy.on_lost != OnLost::Warn {
             say(&format!("{lock} was lost, stopping the command"));

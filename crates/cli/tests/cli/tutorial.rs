@@ -1,4 +1,4 @@
-//! The console blocks of `docs/tutorial.md`, run in one shell. Their output must be that of the page.
+//! The console blocks of `docs/tutorial.md` and of the page at the registry, each page in one shell. Their output must be that of the page.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test and its helpers")]
@@ -6,7 +6,9 @@
 use crate::common::Store;
 use crate::dev::nothing_is_left;
 
-const PAGE: &str = include_str!("../../../../docs/tutorial.md");
+const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
+
+const REGISTRY_PAGE: &str = include_str!("../../README.md");
 
 /// Separates the outputs of two commands.
 const MARK: &str = "-- next command --";
@@ -14,9 +16,9 @@ const MARK: &str = "-- next command --";
 /// Waits until a command in the background has written its fence.
 const UNTIL_HELD: &str = "until [ -s fence ]; do sleep 0.05; done";
 
-/// The commands of the page in order, each with the output below it.
-fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
-    let blocks = PAGE.split("```console\n").skip(1);
+/// The commands of a page in order, each with the output below it.
+fn commands(page: &str) -> Vec<(&str, Vec<&str>)> {
+    let blocks = page.split("```console\n").skip(1);
     let lines = blocks.flat_map(|rest| rest.split("```").next().unwrap_or_default().lines());
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in lines {
@@ -51,8 +53,19 @@ fn general(line: &str) -> String {
 
 #[test]
 fn tutorial_prints_what_its_page_shows() {
-    let commands = commands();
-    assert!(commands.len() > 8, "the page has commands");
+    assert!(commands(TUTORIAL).len() > 8, "the page has commands");
+    prints_what_it_shows(TUTORIAL);
+}
+
+#[test]
+fn registry_page_prints_what_it_shows() {
+    assert_eq!(commands(REGISTRY_PAGE).len(), 1);
+    prints_what_it_shows(REGISTRY_PAGE);
+}
+
+#[track_caller]
+fn prints_what_it_shows(page: &str) {
+    let commands = commands(page);
     let lines = commands.iter().map(|(command, _)| {
         let then = if command.ends_with('&') {
             UNTIL_HELD

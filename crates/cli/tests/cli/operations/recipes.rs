@@ -112,7 +112,7 @@ impl Workplace {
             workplace.bin().join("leasehold"),
         )
         .expect("a link");
-        for name in ["report", "worker"] {
+        for name in ["report", "worker", "primary"] {
             workplace.stub(&workplace.bin().join(name));
         }
         for name in ["migrate.sh", "deploy.sh", "build.sh", "publish.sh"] {

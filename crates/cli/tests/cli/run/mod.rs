@@ -14,6 +14,7 @@ mod once;
 mod passthrough;
 mod refusals;
 mod report;
+mod service;
 mod signals;
 mod terminal;
 mod timestamp;
