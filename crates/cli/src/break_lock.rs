@@ -226,11 +226,25 @@ fn not_broken(args: &Break, seen: &Snapshot) -> (&'static str, Exit) {
     if let Some(digits) = &args.holder {
         return match named(seen, digits).count() {
             0 => {
+                let shown = match seen.omitted {
+                    0 => "no holder".to_owned(),
+                    _ => format!(
+                        "none of the {} holders that are shown",
+                        seen.holders().count()
+                    ),
+                };
                 let none = exit!(
                     BUSY,
-                    "no holder of {name} has an id that begins with {digits}: nothing was broken (exit {BUSY})\n{rows}"
+                    "{shown} of {name} has an id that begins with {digits}: nothing was broken (exit {BUSY})\n{rows}"
                 );
                 ("held", none)
+            }
+            1 => {
+                let other = exit!(
+                    BUSY,
+                    "the holder of {name} was not broken (exit {BUSY})\n{rows}"
+                );
+                ("held", other)
             }
             several => {
                 let several = exit!(
@@ -366,6 +380,13 @@ mod tests {
         assert!(text.contains("begins with ffffffff: nothing was broken"));
         let next = format!("leasehold break --holder {id} x\n");
         assert!(text.contains(&next), "{text}");
+        let mut more = seen.clone();
+        more.omitted = 5;
+        let (.., text) = says("ffffffff", &more);
+        assert!(text.contains("none of the 2 holders that are shown of \"x\" has"));
+        let (outcome, code, text) = says(&id[..8], &readers(1));
+        assert_eq!((outcome, code), ("held", BUSY));
+        assert!(text.starts_with("the holder of \"x\" was not broken (exit 75)"));
         // One that is alone has a fence for it.
         let (.., text) = says("ffffffff", &held(41));
         assert!(

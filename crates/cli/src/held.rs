@@ -115,6 +115,9 @@ impl LockGuard {
 
     /// The lock in messages: of several, the one that is lost or ends first.
     pub(crate) fn title(&self) -> String {
+        if let Self::Timestamp { hold, .. } = self {
+            return format!("the lock {} (timestamp protocol)", quoted(hold.name()));
+        }
         let name = self.endangered();
         title(name, self.fence_of(name))
     }
@@ -257,13 +260,10 @@ impl LockGuard {
     }
 }
 
-/// A lock in messages.
+/// A lease in messages. A reader of a quorum has no fence.
 pub(crate) fn title(name: &str, fence: Option<Fence>) -> String {
-    let name = quoted(name);
-    match fence {
-        Some(fence) => format!("the lease on {name} (fence {fence})"),
-        None => format!("the lock {name} (timestamp protocol)"),
-    }
+    let fence = fence.map(|fence| format!(" (fence {fence})"));
+    format!("the lease on {}{}", quoted(name), fence.unwrap_or_default())
 }
 
 /// One of several locks, as JSON.

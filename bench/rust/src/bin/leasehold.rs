@@ -36,8 +36,8 @@ impl Leasehold {
 
     fn several(&self, key: &str, digits: &str) -> All {
         let names = digits.chars().map(|digit| format!("{key}:{digit}"));
-        let locks: Vec<_> = names.map(|name| self.mutex(&name)).collect();
-        self.client.all(&locks)
+        let none = self.client.all([]);
+        names.fold(none, |all, name| all.and(&self.mutex(&name)))
     }
 
     async fn turn<K: Kind>(&self, lock: &Lock<K>, section: &mut Section) -> Result<(), String> {

@@ -384,10 +384,12 @@ impl LockedRun<'_> {
             (Verdict::Stopped(why) | Verdict::Undead(why), released) => why.loss(released),
             _ => None,
         };
-        let title = lost.map_or(title, |lost| held::title(&lost.name, lost.fence));
-        let whole = match self.args.kind.also[..] {
-            [] => title.clone(),
-            _ => names,
+        // The lease that ends first may not be the lost one.
+        let (title, whole) = if self.args.kind.also.is_empty() {
+            (title.clone(), title)
+        } else {
+            let lost = lost.map(|lost| held::title(&lost.name, lost.fence));
+            (lost.unwrap_or(title), names)
         };
         let lost_lock = lost.map_or(endangered, |lost| lost.name.clone());
         let (cause, how) = match (verdict, released) {

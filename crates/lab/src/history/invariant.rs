@@ -33,7 +33,7 @@ pub enum Invariant {
     #[serde(rename = "I2")]
     FenceOrder,
     /// I3: no two leases that exclude each other are valid at the same time in one era. A slot has a number from 1 to the number of slots
-    /// that was asked for, so no more are valid at a time.
+    /// that was asked for, so no more are valid at a time if all ask for one number; others are not counted.
     #[serde(rename = "I3")]
     Exclusion,
     /// I4: a fenced resource accepts nothing without a fence, and no fence below the highest presented before for that lock, or for that

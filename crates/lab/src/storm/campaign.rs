@@ -247,7 +247,7 @@ impl Campaign {
         }
     }
 
-    /// The kinds of the locks. A quorum has mutexes only, and so has the recipe.
+    /// The kinds of the locks. The recipe has mutexes only. So have storms on a quorum: its readers have no fence for the resource.
     fn kinds(&self, settings: &Storm) -> Vec<LockKind> {
         if settings.quorum || self.kind == CampaignKind::SetDel {
             let locks = usize::try_from(settings.locks).unwrap_or(usize::MAX);

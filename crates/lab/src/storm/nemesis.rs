@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use testkit::Hole;
 
-pub(super) use self::holders::Grant;
 use super::fleet::Fleet;
 use super::schedule::{AGAIN, PlannedFault, is_a_loss, is_of_a_clock, take};
 use super::servers::{COUNTER, Servers};

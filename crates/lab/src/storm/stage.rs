@@ -5,12 +5,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::Mode;
+use leasehold::{Fence, Mode, Owner};
 use serde_json::{Value, json};
 use testkit::Process;
 
 use super::kinds::LockKind;
-use super::nemesis::Grant;
 use super::part::{Part, succeeds};
 use super::schedule::take;
 use super::worker::{self, WorkerConfig, session};
@@ -35,6 +34,15 @@ struct PoolWorker {
 struct Stop {
     from_ns: u64,
     until: Duration,
+}
+
+/// A grant of a lock.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) lock: String,
+    pub(super) owner: Owner,
+    pub(super) fence: Fence,
+    pub(super) mode: Mode,
 }
 
 /// The workers, one of which is replaced when it is killed, and the history of their faults and of those of the servers.

@@ -356,6 +356,17 @@ violated I1: readers with the fence of a phase that is over, and all of its read
 violated I2: readers that hold together with two fences
   with modes
   100 ok fence 192 => 100 ok fence 193
+violated I2: a reader beside one of the phase before, behind a reader of its own phase that holds for longer
+  with modes
+  + w5 140 acquire m3 e8 mode shared | 142 ok fence 300 until 280
+  + w5 190 release m3 e8 | 192 ok
+  + w6 150 acquire m3 f8 mode shared | 195 ok fence 320 until 330
+  + w6 210 release m3 f8 | 212 ok
+  + w7 160 acquire m3 g8 mode shared | 170 ok fence 320 until 310
+  + w7 200 release m3 g8 | 202 ok
+clean: a reader after the phase before, behind a reader of its own phase that holds for longer
+  as a reader beside one of the phase before, behind a reader of its own phase that holds for longer
+  m3 g8 mode shared | 170 => m3 g8 mode shared | 193
 violated I2: readers that follow each other with a fence that falls
   with modes
   132 ok fence 256 => 132 ok fence 191

@@ -79,9 +79,13 @@ impl<K: Fenced> Lease<K> {
     ///
     /// A lease among [several](crate::Leases) has `None` if it is a permit: the token of its [slot](Lease::slot) says nothing about others.
     pub fn fence(&self) -> K::Fence {
-        let fence = self.hold.fenced();
-        K::fence(fence.filter(|_| self.hold.slot.is_none()))
+        fence_of::<K>(&self.hold)
     }
+}
+
+/// The fence of this hold in this kind. That of a slot says nothing about others.
+fn fence_of<K: Fenced>(hold: &Hold) -> K::Fence {
+    K::fence(hold.fenced().filter(|_| hold.slot.is_none()))
 }
 
 /// A lease among [several](crate::Leases).
@@ -442,7 +446,7 @@ impl<K: Kind> Clone for LossWatch<K> {
 impl<K: Fenced> LossWatch<K> {
     /// The fencing token of the lease: see [`Lease::fence`].
     pub fn fence(&self) -> K::Fence {
-        K::fence(self.hold.fenced())
+        fence_of::<K>(&self.hold)
     }
 }
 

@@ -167,6 +167,24 @@ async fn a_broken_lease_is_noticed_by_the_release(place: Place) {
     }
 }
 
+async fn a_break_of_a_waiter_costs_its_place_only(place: Place) {
+    let (a, b) = place.two().await;
+    let lease = take(&a, "m").await;
+    let mut waits = JoinSet::new();
+    waits.spawn(b.mutex("m").ttl(TTL).acquire_owned());
+    let queued = async || !look(&a, "m").await.queue.is_empty();
+    eventually("it queues", queued).await;
+    let first = look(&a, "m").await.queue.swap_remove(0);
+    let broken = a.break_holder("m", &first.owner).await;
+    assert!(broken.expect("it answers"));
+    lease.extend(TTL).await.expect("it holds on");
+    lease.release().await.expect("it was held");
+    let next = timeout(LONG, waits.join_next()).await;
+    let next = next.expect("it asks again").expect("it waits");
+    let next = next.expect("no panic").expect("it answers");
+    next.release().await.expect("it was held");
+}
+
 async fn a_broken_lease_is_noticed_by_its_next_renewal(place: Place) {
     let (_place, time, [a, b]) = place.in_test_time().await;
     let lease = take(&a, "m").await;
@@ -234,6 +252,7 @@ on_every_store! {
     a_lock_is_waited_for_in_a_task_of_its_own
     a_broken_lease_is_lost_and_its_holder_is_told
     a_broken_lease_is_noticed_by_the_release
+    a_break_of_a_waiter_costs_its_place_only
     a_broken_lease_is_noticed_by_its_next_renewal
     a_lease_that_is_not_renewed_expires
     close_ends_everything_and_frees_all

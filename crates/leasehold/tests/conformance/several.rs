@@ -199,6 +199,9 @@ async fn several_kinds_are_held_or_none(place: Place) {
         (shown.slot, shown.fence)
     );
     assert_eq!((slot.number, permit.fence()), (1, None));
+    for lease in leases.iter() {
+        assert_eq!(lease.watch().fence(), lease.fence(), "{lease:?}");
+    }
     assert!(reader.token().is_none() && permit.token().is_none());
     let token = writer.token().expect("of a mutex");
     let detached = b.detached("m", &token).expect("a token");
@@ -237,7 +240,7 @@ on_every_store! {
     several_in_any_order_never_deadlock
 }
 
-/// A quorum has mutexes only.
+/// A quorum has no semaphores.
 mod kinds {
     use super::{several_kinds_are_held_or_none, several_of_random_kinds_never_deadlock};
     use crate::common::on_every_store_of_entries;
@@ -249,13 +252,20 @@ mod kinds {
 }
 
 #[tokio::test]
-async fn a_quorum_takes_none_beside_a_reader() {
+async fn a_quorum_takes_a_reader_beside_a_mutex_and_no_permit() {
     let place = Place::quorum();
     let client = place.client().await;
     let (mutex, read) = (client.mutex("m").ttl(TTL), client.rw_lock("r").read());
-    let refused = client.all([&mutex, &read]).acquire().await;
-    let text = refused.expect_err("no readers").to_string();
-    assert!(text.contains("a quorum has exclusive locks only"), "{text}");
+    let both = client.all([&mutex, &read.ttl(TTL)]);
+    let leases = both.acquire_within(LONG).await.expect("they are free");
+    let fence = |name| leases.get(name).and_then(Lease::fence);
+    assert!(fence("m").is_some() && fence("r").is_none());
+    leases.release().await.expect("they were held");
+    are_free(&client, &["m", "r"]).await;
+    let permit = client.semaphore("s", 2);
+    let refused = client.all([&mutex, &permit]).acquire().await;
+    let text = refused.expect_err("no semaphores").to_string();
+    assert!(text.contains("a quorum has no semaphores"), "{text}");
     are_free(&client, &["m"]).await;
 }
 

@@ -25,7 +25,7 @@ on_each_store! {
     several_are_held_or_none,
 }
 
-/// A quorum has mutexes only.
+/// A quorum has no slots.
 mod kinds {
     use super::readers_and_slots_are_held_beside_each_other;
     use crate::common::on_each_store_of_entries;

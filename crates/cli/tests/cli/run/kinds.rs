@@ -39,6 +39,18 @@ mod quorum {
         assert_eq!((&left["fence"], others), (two, Some(0)));
     }
 
+    /// It has no fence, like a lock of the timestamp protocol.
+    #[test]
+    fn a_reader_that_is_lost_is_called_a_lease() {
+        let store = Store::quorum();
+        let reader = super::holds(&store, "--shared --ttl 2s x", "one");
+        let look = || json(&store.verb("inspect", "--json x").is(0, &[]).stdout);
+        let id = look()["locks"][0]["holder"]["id"].take();
+        let words = format!("--holder {} x", id.as_str().expect("digits"));
+        store.verb("break", &words).is(0, &["\"x\" was broken"]);
+        reader.ends(79, &["the lease on \"x\" was lost: "]);
+    }
+
     #[test]
     fn slots_are_refused() {
         let store = Store::quorum();

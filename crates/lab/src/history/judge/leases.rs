@@ -176,29 +176,36 @@ fn comparable(lease: &Lease) -> impl Iterator<Item = Scope> {
     lease.excludes().chain(readers)
 }
 
-/// I2: in order of fences, the longest validity of the lower ones of each era.
+/// I2: in order of fences, the longest validity of the lower ones of each era. Readers of one phase do not hide those of the phase before.
 fn over_in_order(findings: &mut Findings<'_>, fenced: &mut [Fenced<'_>]) {
     fenced.sort_by_key(|(_, fence, _)| *fence);
+    let in_eras = fenced.iter().filter_map(|&(lease, fence, _)| {
+        let (era, end) = lease.end_in_first_era()?;
+        Some((lease, fence, era, end))
+    });
+    let in_eras: Vec<_> = in_eras.collect();
     let mut longest: HashMap<(u32, Scope), (&Lease, u64, u64)> = HashMap::new();
-    for &(lease, fence, _) in &*fenced {
-        let Some((era, end)) = lease.end_in_first_era() else {
-            continue;
-        };
-        let lower = comparable(lease).filter_map(|part| longest.get(&(era, part)).copied());
-        if let Some((lower, its, until)) = lower.max_by_key(|(_, _, until)| *until) {
+    for equals in in_eras.chunk_by(|(_, fence, ..), (_, next, ..)| fence == next) {
+        for &(lease, fence, era, end) in equals {
+            let lower = comparable(lease).filter_map(|part| longest.get(&(era, part)).copied());
+            let Some((lower, its, until)) = lower.max_by_key(|(_, _, until)| *until) else {
+                continue;
+            };
             // An overlap is a matter of I3, but for readers.
             let apart = lower.acquired_ns >= end || lower.is_shared() && lease.is_shared();
-            if its < fence && until > lease.acquired_ns && apart {
+            if until > lease.acquired_ns && apart {
                 let sentence = format!(
                     "{lower} has fence {its} but was not over before {lease} with fence {fence}"
                 );
                 findings.add(FenceOrder, sentence, &[lower, lease]);
             }
         }
-        for part in lease.takes() {
-            let of_part = longest.entry((era, part)).or_insert((lease, fence, end));
-            if end > of_part.2 {
-                *of_part = (lease, fence, end);
+        for &(lease, fence, era, end) in equals {
+            for part in lease.takes() {
+                let of_part = longest.entry((era, part)).or_insert((lease, fence, end));
+                if end > of_part.2 {
+                    *of_part = (lease, fence, end);
+                }
             }
         }
     }

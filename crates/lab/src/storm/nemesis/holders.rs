@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Fence, HolderIdentity, Mode, Owner};
+use leasehold::{Client, HolderIdentity, Mode};
 
 use super::Nemesis;
 use crate::host_time;
 use crate::storm::schedule::{PlannedFault, take};
+use crate::storm::stage::Grant;
 use crate::storm::worker::WorkerConfig;
 
 /// How long a worker is looked for that holds a lock in this mode, before any other is good enough.
@@ -20,15 +21,6 @@ fn is_for(fault: &PlannedFault, mode: Mode) -> bool {
         Mode::Slot(_) => 2,
     };
     fault.turn % 3 == turn
-}
-
-/// A grant of a lock.
-#[derive(Debug)]
-pub(in crate::storm) struct Grant {
-    pub(in crate::storm) lock: String,
-    pub(in crate::storm) owner: Owner,
-    pub(in crate::storm) fence: Fence,
-    pub(in crate::storm) mode: Mode,
 }
 
 impl Nemesis<'_> {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::kind::{Exclusive, Kind, Shared, Slots};
-use leasehold::{Client, Clock, Error, Fence, Lease, Lock, Mode, Moment, Owner};
+use leasehold::{Client, Clock, Error, Fence, Lease, Lock, Mode, Moment};
 use tokio::time::{sleep, timeout};
 
-use super::log::{HistoryLog, Known, LeaseName};
+use super::log::{HistoryLog, Known, LeaseName, session};
 use super::work::{HoldPlan, Visit};
 use super::{Worker, WorkerConfig};
 use crate::host_time;
@@ -228,13 +228,6 @@ fn known<K: Seen>(lease: &Lease<K>) -> Known {
         valid_until_ns: Some(on_host(lease.valid_until())),
         renews: false,
     }
-}
-
-/// The session of an owner in histories.
-pub(in crate::storm) fn session(owner: &Owner) -> u64 {
-    // The last digits differ in all owners of a client.
-    let digits = owner.id().get(16..).unwrap_or_default();
-    u64::from_str_radix(digits, 16).unwrap_or_default()
 }
 
 /// A time of the library's clock in nanoseconds of the host's, which it counts in microseconds.

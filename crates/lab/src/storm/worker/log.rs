@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use leasehold::Mode;
+use leasehold::{Mode, Owner};
 use serde_json::{Value, json};
 
 use crate::host_time;
@@ -127,4 +127,11 @@ pub(crate) fn append(mut file: &File, mut line: Value) -> Result<(), String> {
     }
     file.write_all(format!("{line}\n").as_bytes())
         .map_err(|error| format!("cannot write the history: {error}"))
+}
+
+/// The session of an owner in histories.
+pub(crate) fn session(owner: &Owner) -> u64 {
+    // The last digits differ in all owners of a client.
+    let digits = owner.id().get(16..).unwrap_or_default();
+    u64::from_str_radix(digits, 16).unwrap_or_default()
 }

@@ -23,9 +23,8 @@ use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-pub(super) use self::leasehold_tasks::session;
 use self::log::HistoryLog;
-pub(super) use self::log::append;
+pub(super) use self::log::{append, session};
 use self::work::Visit;
 use super::kinds::LockKind;
 
