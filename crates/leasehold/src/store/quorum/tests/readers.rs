@@ -180,3 +180,28 @@ async fn a_dead_reader_ends_by_its_own_ttl() {
     lives.release().await.unwrap();
     assert!(is_free_to_write(&writer).await);
 }
+
+/// A repair has raised the hold of one reader at a node, and the answer was lost. The refusal to renew it there tells of its own hold,
+/// and not of the reader beside it that ends later.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_raised_is_known_beside_others() {
+    let nodes = Nodes::new(3);
+    let [(a, ..), (b, ..)] = [0; 2].map(|_| nodes.client());
+    let one = a.rw_lock("stock").read().ttl(6 * SECOND);
+    let one = one.acquire().await.unwrap();
+    let _other = read(&b).await;
+    settle().await;
+    let name = LockName::new("stock").unwrap();
+    let owner = one.owner().clone();
+    nodes.memories[1].meddle(|world| {
+        let holders = &mut world.entry(&name).holders;
+        let holder = holders.iter_mut().find(|holder| holder.owner == owner);
+        let holder = holder.unwrap();
+        holder.vote = holder.vote.map(|vote| Fence::new(vote.get() + 1));
+    });
+    nodes.memories[2].meddle(|world| {
+        let holders = &mut world.entry(&name).holders;
+        holders.retain(|holder| holder.owner != owner);
+    });
+    one.extend(6 * SECOND).await.unwrap();
+}
