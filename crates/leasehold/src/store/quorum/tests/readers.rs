@@ -1,6 +1,6 @@
 //! Readers of a quorum, beside each other and in the line with writers.
 
-use leasehold_core::{Fence, LockName, Mode, Snapshot};
+use leasehold_core::{Fence, LockName, Mode, Snapshot, World};
 
 use super::{MS, Nodes, SECOND, settle};
 use crate::error::StoreErrorKind;
@@ -8,7 +8,7 @@ use crate::{Client, ReadLease};
 
 async fn read(client: &Client) -> ReadLease {
     let lock = client.rw_lock("stock").read();
-    lock.acquire_within(SECOND).await.unwrap()
+    lock.acquire_within(10 * SECOND).await.unwrap()
 }
 
 async fn is_free_to_write(client: &Client) -> bool {
@@ -204,4 +204,36 @@ async fn a_reader_that_was_raised_is_known_beside_others() {
         holders.retain(|holder| holder.owner != owner);
     });
     one.extend(6 * SECOND).await.unwrap();
+}
+
+/// The lead has lost its data, and queues nobody for 31 s. Another node takes its place, so that readers that hold one after the other
+/// do not pass the writer.
+#[tokio::test(start_paused = true)]
+async fn a_writer_waits_in_line_while_the_lead_gives_no_vote() {
+    let nodes = Nodes::new(3);
+    let (writer, _, store) = nodes.client();
+    let name = LockName::new("stock").unwrap();
+    let lead = store.quorum().lock().leads.of(&name);
+    tokio::time::sleep(100 * SECOND).await;
+    let readers = (0..4).map(|at| {
+        let (client, ..) = nodes.client();
+        tokio::spawn(async move {
+            tokio::time::sleep(SECOND / 4 * at).await;
+            loop {
+                let lease = read(&client).await;
+                tokio::time::sleep(SECOND).await;
+                lease.release().await.unwrap();
+            }
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    tokio::time::sleep(2 * SECOND).await;
+    nodes.memories[lead].meddle(|world| *world = World::node(None));
+    let mutex = writer.mutex("stock");
+    let write = mutex.acquire_within(5 * SECOND).await.unwrap();
+    assert!(readers.iter().all(|reader| !reader.is_finished()));
+    for reader in readers {
+        reader.abort();
+    }
+    write.release().await.unwrap();
 }
