@@ -453,9 +453,15 @@ impl<'a> Turn<'a> {
 
     fn extend(&mut self, owner: &Owner, ttl: Ttl, fence: Option<Fence>) -> Reply {
         self.advance(None);
-        let mut holders = self.lock.holders.iter();
-        match holders.position(|holder| holder.is(owner, fence)) {
-            Some(at) => Reply::Held(self.hold_until(at, ttl)),
+        match self.holder(owner) {
+            Some(at) if self.lock.holders[at].is_under(fence) => {
+                Reply::Held(self.hold_until(at, ttl))
+            }
+            // A hold of its own by another grant, whoever holds beside it: a client of a quorum learns its number there.
+            Some(at) => {
+                let own = view_of(&self.lock.holders[at], self.now);
+                Reply::NotHeld(Some(Box::new(own)))
+            }
             None => self.not_held(),
         }
     }

@@ -239,6 +239,27 @@ fn a_vote_of_a_reader_is_given_back_by_its_number() {
     assert_eq!(others, [Some(Fence::new(NOW_US + 3))]);
 }
 
+/// Its client asks again by this number.
+#[test]
+fn a_refused_renewal_tells_a_reader_of_its_own_vote() {
+    let (mut node, name) = (marked(), LockName::new("stock").unwrap());
+    let one = read(1, NOW_US + 7);
+    vote(&mut node, 0, &one);
+    vote(&mut node, 5_000, &read(2, NOW_US + 3));
+    let step = Step::Extend {
+        owner: one.owner.clone(),
+        ttl: one.ttl,
+        fence: Some(Fence::new(NOW_US)),
+    };
+    let now = Now::at_micros(NOW_US + 6_000);
+    let reply = node.apply(now, &name, &step, &UnknownPresence).reply;
+    let Reply::NotHeld(Some(named)) = reply else {
+        panic!("{reply:?}")
+    };
+    assert!(named.is(&one.owner), "{named:?}");
+    assert_eq!(named.fence, Some(one.fences.first));
+}
+
 /// A reader that the lead has granted the lock out of its queue has no vote until it claims it.
 #[test]
 fn a_reader_waits_behind_a_writer_and_claims_its_vote() {

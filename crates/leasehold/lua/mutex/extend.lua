@@ -15,5 +15,7 @@ local function extend(owner, ttl, believed)
   if holds(owner, believed, these) then
     return hold(ttl, these)
   end
-  return { 'not-held', view(value, kind) }
+  -- A hold of its own by another grant, whoever holds beside it: a client of a quorum learns its number there.
+  local own = these and holder == owner and these.view(call('ZRANK', QUEUE, owner))
+  return { 'not-held', own or view(value, kind) }
 end

@@ -87,8 +87,9 @@ impl<C> QuorumMachine<C> {
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
         let Ballot { owner, asked, sent } = ballot;
-        if answer.is_ok() {
-            self.leads.took(node, at.now.since(*sent));
+        if let Ok(reply) = &answer {
+            let is_in_quarantine = matches!(reply, Reply::NoVote(NoVote::Quarantined(_)));
+            (self.leads).took(node, at.now.since(*sent), is_in_quarantine);
         }
         let (owners, mut context) = self.context(at, owner, effects);
         let Some(record) = owners.get(owner) else {

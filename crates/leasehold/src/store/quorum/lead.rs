@@ -24,6 +24,8 @@ pub(super) struct Leads {
 struct Pace {
     /// The last request failed.
     is_silent: bool,
+    /// It gave no vote, since it may have lost its memory. Nor does it queue anybody.
+    is_in_quarantine: bool,
     /// How long a vote usually takes.
     usual: Duration,
 }
@@ -45,12 +47,15 @@ impl Leads {
         }
     }
 
-    /// The first node that answers, in an order that depends on the name. Without the lead, another node takes its place.
+    /// The first node that answers and gives votes, in an order that depends on the name. Without the lead, another node takes its place.
     pub(super) fn of(&self, name: &LockName) -> usize {
         let first = usize::from(bucket(name)) % self.order.len();
         let mut order = self.order.iter().cycle().skip(first).take(self.order.len());
-        let answers = |node: &&usize| !self.nodes[**node].is_silent;
-        *order.find(answers).unwrap_or(&self.order[first])
+        let queues = |node: &&usize| {
+            let node = &self.nodes[**node];
+            !node.is_silent && !node.is_in_quarantine
+        };
+        *order.find(queues).unwrap_or(&self.order[first])
     }
 
     /// Whether this node leads the name while it answers.
@@ -64,9 +69,10 @@ impl Leads {
     }
 
     /// A node has answered a proposal after this time.
-    pub(super) fn took(&mut self, node: usize, time: Duration) {
-        let usual = &mut self.nodes[node].usual;
-        *usual = (*usual * 3 + time.min(SLOW)) / 4;
+    pub(super) fn took(&mut self, node: usize, time: Duration, is_in_quarantine: bool) {
+        let node = &mut self.nodes[node];
+        node.usual = (node.usual * 3 + time.min(SLOW)) / 4;
+        node.is_in_quarantine = is_in_quarantine;
     }
 
     /// How long the answer of this lead is awaited, once the others have answered.
@@ -213,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_different_leads_and_a_silent_node_leads_none() {
+    fn names_have_different_leads_and_a_node_that_queues_nobody_leads_none() {
         let of = |labels: [&str; 3]| Leads::new(&labels.map(str::to_owned));
         let mut leads = of(["b", "a", "c"]);
         let names = (0..30).map(|at| LockName::new(&format!("name-{at}")).unwrap());
@@ -237,6 +243,12 @@ mod tests {
         assert_eq!(counts(&leads)[1], 0);
         leads.heard(1, true);
         assert!(counts(&leads)[1] > 3);
+        leads.took(1, Duration::ZERO, true);
+        // It answers, as to a renewal.
+        leads.heard(1, true);
+        assert_eq!(counts(&leads)[1], 0);
+        leads.took(1, Duration::ZERO, false);
+        assert!(counts(&leads)[1] > 3);
     }
 
     #[test]
@@ -245,10 +257,10 @@ mod tests {
         let mut leads = Leads::new(&["a", "b"].map(str::to_owned));
         assert_eq!(leads.patience(0), PATIENCE);
         for _ in 0..20 {
-            leads.took(0, ms(80));
+            leads.took(0, ms(80), false);
         }
         assert!(leads.patience(0) > ms(160), "{:?}", leads.patience(0));
-        leads.took(0, Duration::from_secs(60));
+        leads.took(0, Duration::from_secs(60), false);
         assert!(leads.patience(0) < ms(400), "{:?}", leads.patience(0));
         assert_eq!(leads.patience(1), PATIENCE);
     }

@@ -23,7 +23,8 @@
 //! - **V2** At each node a release follows the proposals of its owner at once, on the same connection, so that it frees their votes. A
 //!   release that was carried out before one of them is sent again after its answer.
 //! - **V3** A client without the vote of the lead keeps no other vote of a busy lock. If a majority names its holder, it keeps none.
-//! - **V4** The loss of the lead delays its waiters; it never decides who holds.
+//! - **V4** The loss of the lead delays its waiters; it never decides who holds. A node that gives no vote leads no name: a writer that
+//!   waited in no queue would be passed by reader after reader.
 //! - **V5** No newcomer takes the lock before the lead has answered it, or is late, unless the lead said within 3 s that nobody waits. If
 //!   the lead alone holds for another, the newcomer leaves it the votes for 40 ms.
 //! - **V6** A node is late if it takes 25 ms and twice its usual time longer than a majority. It then counts as one that fails.

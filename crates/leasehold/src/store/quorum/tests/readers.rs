@@ -1,6 +1,6 @@
 //! Readers of a quorum, beside each other and in the line with writers.
 
-use leasehold_core::{Fence, LockName, Mode, Snapshot};
+use leasehold_core::{Fence, LockName, Mode, Snapshot, World};
 
 use super::{MS, Nodes, SECOND, settle};
 use crate::error::StoreErrorKind;
@@ -8,7 +8,7 @@ use crate::{Client, ReadLease};
 
 async fn read(client: &Client) -> ReadLease {
     let lock = client.rw_lock("stock").read();
-    lock.acquire_within(SECOND).await.unwrap()
+    lock.acquire_within(10 * SECOND).await.unwrap()
 }
 
 async fn is_free_to_write(client: &Client) -> bool {
@@ -179,4 +179,61 @@ async fn a_dead_reader_ends_by_its_own_ttl() {
     assert_eq!(look(&writer).await.holders().count(), 1);
     lives.release().await.unwrap();
     assert!(is_free_to_write(&writer).await);
+}
+
+/// A repair has raised the hold of one reader at a node, and the answer was lost. The refusal to renew it there tells of its own hold,
+/// and not of the reader beside it that ends later.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_raised_is_known_beside_others() {
+    let nodes = Nodes::new(3);
+    let [(a, ..), (b, ..)] = [0; 2].map(|_| nodes.client());
+    let one = a.rw_lock("stock").read().ttl(6 * SECOND);
+    let one = one.acquire().await.unwrap();
+    let _other = read(&b).await;
+    settle().await;
+    let name = LockName::new("stock").unwrap();
+    let owner = one.owner().clone();
+    nodes.memories[1].meddle(|world| {
+        let holders = &mut world.entry(&name).holders;
+        let holder = holders.iter_mut().find(|holder| holder.owner == owner);
+        let holder = holder.unwrap();
+        holder.vote = holder.vote.map(|vote| Fence::new(vote.get() + 1));
+    });
+    nodes.memories[2].meddle(|world| {
+        let holders = &mut world.entry(&name).holders;
+        holders.retain(|holder| holder.owner != owner);
+    });
+    one.extend(6 * SECOND).await.unwrap();
+}
+
+/// The lead has lost its data, and queues nobody for 31 s. Another node takes its place, so that readers that hold one after the other
+/// do not pass the writer.
+#[tokio::test(start_paused = true)]
+async fn a_writer_waits_in_line_while_the_lead_gives_no_vote() {
+    let nodes = Nodes::new(3);
+    let (writer, _, store) = nodes.client();
+    let name = LockName::new("stock").unwrap();
+    let lead = store.quorum().lock().leads.of(&name);
+    tokio::time::sleep(100 * SECOND).await;
+    let readers = (0..4).map(|at| {
+        let (client, ..) = nodes.client();
+        tokio::spawn(async move {
+            tokio::time::sleep(SECOND / 4 * at).await;
+            loop {
+                let lease = read(&client).await;
+                tokio::time::sleep(SECOND).await;
+                lease.release().await.unwrap();
+            }
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    tokio::time::sleep(2 * SECOND).await;
+    nodes.memories[lead].meddle(|world| *world = World::node(None));
+    let mutex = writer.mutex("stock");
+    let write = mutex.acquire_within(5 * SECOND).await.unwrap();
+    assert!(readers.iter().all(|reader| !reader.is_finished()));
+    for reader in readers {
+        reader.abort();
+    }
+    write.release().await.unwrap();
 }

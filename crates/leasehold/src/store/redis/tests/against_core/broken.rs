@@ -196,7 +196,7 @@ const OF_SEVERAL: [Mistake; 20] = [
     ("= value.view(rank)", "= value.view(0)"),
 ];
 
-const OF_READERS: [Mistake; 8] = [
+const OF_READERS: [Mistake; 9] = [
     // A reader has to be above the numbers of the others.
     ("least = last and of_phase or math.max(of_phase, least)", ""),
     // A reader joins with any number.
@@ -219,6 +219,8 @@ const OF_READERS: [Mistake; 8] = [
     ("these.vote(proposed)", ""),
     // The record of a vote stays when its reader leaves.
     ("if these.number or TERMS then", "if these.number then"),
+    // A refused renewal names the last to end, and not the hold of the owner that asks.
+    ("these.view(call('ZRANK', QUEUE, owner))", "false"),
 ];
 
 #[test]
