@@ -12,16 +12,19 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, Fence, Lease, Lost};
+use leasehold::{Client, Clock, Error, Fence, Lost, WaitStatus};
 use leasehold_core::LockName;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::watch;
 
-use crate::acquire_ui::{self, WaitArgs};
+use crate::acquire_ui::{self, KindArgs, LockRequest, RetryHint, WaitArgs, WaitFacts};
 use crate::exit::{BUSY, Exit, LOST, TIMEOUT, exit};
+use crate::held::LockGuard;
 use crate::messages::{quoted, say, without_advice};
 use crate::output;
 use crate::session::{RELEASE, Released, closing, in_runtime};
@@ -55,6 +58,9 @@ pub(crate) struct Hold {
 
     #[command(flatten)]
     ttl: TtlArgs,
+
+    #[command(flatten)]
+    kind: KindArgs,
 
     /// The lock
     #[arg(value_name = "LOCK")]
@@ -96,18 +102,21 @@ fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exi
             client = target.connect() => client?,
         };
         let work = async {
-            let (lease, waited) = acquire(&client, args, ttl, &mut parent, &mut signals).await?;
+            let (held, waited) = acquire(&client, args, ttl, &mut parent, &mut signals).await?;
             parent.program.look_again();
             parent.events.tell(&HoldEvent::Acquired {
                 lock: args.lock.clone(),
-                fence: lease.fence().get(),
-                token: lease.token(),
+                fence: held.fence().map(Fence::get),
+                mode: held.mode().map(|mode| mode.to_string()),
+                slot: held.slot(),
+                token: held.token(),
+                locks: held.json(),
                 waited_ms: millis(waited),
                 ttl_ms: millis(ttl),
-                valid_for_ms: millis(lease.valid_for()),
+                valid_for_ms: millis(held.valid_for()),
             });
-            let end = until_end(&lease, &mut parent, &mut signals).await;
-            Ok(finish(lease, end, parent.events).await)
+            let end = until_end(&held, &mut parent, &mut signals).await;
+            Ok(finish(held, end, parent.events).await)
         };
         closing(&target, &client, Box::pin(work)).await
     })
@@ -178,15 +187,28 @@ async fn acquire(
     ttl: Duration,
     parent: &mut Parent<'_>,
     signals: &mut Signals,
-) -> Result<(Lease, Duration), Exit> {
+) -> Result<(LockGuard, Duration), Exit> {
     let (limit, clock) = (args.how.limit()?, Clock::system());
     let begun = clock.now();
     let waited = || clock.now().since(begun);
-    let note = args.how.note.as_deref().unwrap_or("hold");
-    let (lock, mut seen) = acquire_ui::watched(client, &args.lock, ttl, note);
-    let asking = args.how.ask(&lock, limit);
+    let verb = format!("hold{}", args.kind.words());
+    let request = LockRequest {
+        name: &args.lock,
+        kind: &args.kind,
+        ttl,
+        note: args.how.note.as_deref().unwrap_or("hold"),
+        how: &args.how,
+        wants_holder: false,
+        again: RetryHint {
+            verb: &verb,
+            store: &args.store.again(),
+            command: "",
+        },
+    };
+    let (answers, mut seen) = watch::channel(None);
+    let asking = request.ask(client, limit, answers);
     tokio::pin!(asking);
-    let mut told = None;
+    let mut told: Option<(String, u32, String, Option<Fence>)> = None;
     let answer = loop {
         tokio::select! {
             // The parent has priority: a lock that arrives after a cancel must not be announced.
@@ -195,33 +217,42 @@ async fn acquire(
             answer = &mut asking => break answer,
             Ok(()) = seen.changed() => {
                 let Some(waiting) = seen.borrow_and_update().clone() else { continue };
-                let outer = acquire_ui::outer_of(client, None, &args.lock, &waiting.holder);
-                if let Some(outer) = outer.await {
-                    return Err(acquire_ui::nested(&args.lock, &outer));
+                let WaitStatus { name, holder, ahead, .. } = waiting;
+                if let Some(outer) = acquire_ui::outer_of(client, args.kind.slots, &name, &holder).await {
+                    return Err(acquire_ui::nested(&name, &outer));
                 }
-                if told.is_none() && args.how.is_full(waiting.ahead) {
-                    return Err(refused(parent.events, args, BUSY));
+                // It counts at the entry of each queue: later waiters come behind.
+                let is_new = told.as_ref().is_none_or(|(lock, ..)| *lock != name);
+                if is_new && args.how.is_full(ahead) {
+                    return Err(refused(parent.events, args, &name, BUSY));
                 }
-                let now = (waiting.ahead, who(&waiting.holder), waiting.holder.fence);
+                let now = (name, ahead, who(&holder), holder.fence);
                 if told.as_ref() != Some(&now) {
-                    told = Some(now);
                     parent.events.tell(&HoldEvent::Waiting {
-                        lock: args.lock.clone(),
-                        ahead: waiting.ahead,
-                        holder: who(&waiting.holder),
-                        holder_fence: waiting.holder.fence.map(Fence::get),
+                        lock: now.0.clone(),
+                        ahead,
+                        holder: now.2.clone(),
+                        holder_fence: holder.fence.map(Fence::get),
                         waited_ms: millis(waited()),
                     });
+                    told = Some(now);
                 }
             }
         }
     };
     match answer {
-        Ok(Some(lease)) => Ok((lease, waited())),
-        Ok(None) => Err(refused(parent.events, args, BUSY)),
-        Err(Error::Timeout(_)) => {
-            acquire_ui::inspect_or_unavailable(client, &args.lock).await?;
-            Err(refused(parent.events, args, TIMEOUT))
+        Ok(Some(held)) => Ok((held, waited())),
+        Ok(None) if args.kind.also.is_empty() => {
+            Err(refused(parent.events, args, &args.lock, BUSY))
+        }
+        Ok(None) => {
+            let known = WaitFacts::default();
+            let (busy, _) = acquire_ui::inspect_busy(client, request, &known).await;
+            Err(refused(parent.events, args, &busy, BUSY))
+        }
+        Err(Error::Timeout(timeout)) => {
+            acquire_ui::inspect_or_unavailable(client, &timeout.name).await?;
+            Err(refused(parent.events, args, &timeout.name, TIMEOUT))
         }
         Err(error) => Err(error.into()),
     }
@@ -229,7 +260,7 @@ async fn acquire(
 
 /// Serves the parent until the hold ends. The error is the loss of the lease.
 async fn until_end(
-    lease: &Lease,
+    held: &LockGuard,
     parent: &mut Parent<'_>,
     signals: &mut Signals,
 ) -> Result<Exit, Lost> {
@@ -237,13 +268,13 @@ async fn until_end(
     loop {
         let heard = tokio::select! {
             biased;
-            lost = lease.lost() => return Err(lost),
+            lost = held.lost() => return Err(lost),
             heard = parent.hear(signals) => heard,
         };
-        let doubt = lease.doubt();
+        let doubt = held.doubt();
         if doubt.is_some() != was_doubtful {
             was_doubtful = doubt.is_some();
-            let valid_for_ms = millis(lease.valid_for());
+            let valid_for_ms = millis(held.valid_for());
             parent.events.tell(&match doubt {
                 Some(reason) => HoldEvent::Doubtful {
                     valid_for_ms,
@@ -253,7 +284,7 @@ async fn until_end(
             });
         }
         match heard {
-            ParentEvent::Check => parent.events.tell(&state(Some(lease))),
+            ParentEvent::Check => parent.events.tell(&state(Some(held))),
             ParentEvent::Release | ParentEvent::Gone => return Ok(Exit::quiet(0)),
             ParentEvent::Signal(signal) => return Ok(Exit::by(signal)),
             ParentEvent::Nothing => {}
@@ -262,19 +293,18 @@ async fn until_end(
 }
 
 /// Releases the lock and sends the last event.
-async fn finish(lease: Lease, end: Result<Exit, Lost>, events: &mut Events) -> Exit {
-    let name = lease.name().to_owned();
+async fn finish(held: LockGuard, end: Result<Exit, Lost>, events: &mut Events) -> Exit {
+    let names = held.names();
     let exit = match end {
         Ok(exit) => exit,
         Err(lost) => return was_lost(events, &lost),
     };
-    match Released::within(RELEASE, lease.release()).await {
+    match held.release(None, RELEASE).await {
         Released::WasLost(lost) => return was_lost(events, &lost),
         Released::Yes => events.tell(&HoldEvent::Released { confirmed: true }),
         Released::Unconfirmed(_) => {
             say(&format!(
-                "the release of {} was not confirmed: the TTL ends the lease; until then other clients wait",
-                quoted(&name)
+                "the release of {names} was not confirmed: the TTL ends the lease; until then other clients wait"
             ));
             events.tell(&HoldEvent::Released { confirmed: false });
         }
@@ -284,6 +314,7 @@ async fn finish(lease: Lease, end: Result<Exit, Lost>, events: &mut Events) -> E
 
 fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
     events.tell(&HoldEvent::Lost {
+        lock: lost.name.clone(),
         cause: without_advice(&lost.reason()),
         code: LOST,
     });
@@ -293,19 +324,19 @@ fn was_lost(events: &mut Events, lost: &Lost) -> Exit {
     )
 }
 
-fn state(lease: Option<&Lease>) -> HoldEvent {
-    let valid_for = lease.map_or(Duration::ZERO, Lease::valid_for);
+fn state(held: Option<&LockGuard>) -> HoldEvent {
+    let valid_for = held.map_or(Duration::ZERO, LockGuard::valid_for);
     HoldEvent::State {
         held: !valid_for.is_zero(),
-        doubtful: lease.is_some_and(Lease::is_doubtful),
+        doubtful: held.is_some_and(|held| held.doubt().is_some()),
         valid_for_ms: millis(valid_for),
-        fence: lease.map(|lease| lease.fence().get()),
+        fence: held.and_then(LockGuard::fence).map(Fence::get),
     }
 }
 
 /// The exit for a busy lock.
-fn refused(events: &mut Events, args: &Hold, code: u8) -> Exit {
-    let exit = exit!(code, "{} is busy (exit {code})", quoted(&args.lock));
+fn refused(events: &mut Events, args: &Hold, busy: &str, code: u8) -> Exit {
+    let exit = exit!(code, "{} is busy (exit {code})", quoted(busy));
     let message = exit.text().to_owned();
     events.tell(&match code {
         TIMEOUT => HoldEvent::Timeout { code, message },
@@ -342,11 +373,14 @@ enum HoldEvent {
         holder_fence: Option<u64>,
         waited_ms: u64,
     },
-    /// The lock is held from now on.
+    /// The lock is held from now on. A reader and a slot have no token; `locks` are all of several.
     Acquired {
         lock: String,
-        fence: u64,
-        token: String,
+        fence: Option<u64>,
+        mode: Option<String>,
+        slot: Option<u16>,
+        token: Option<String>,
+        locks: Option<Value>,
         waited_ms: u64,
         ttl_ms: u64,
         valid_for_ms: u64,
@@ -363,7 +397,11 @@ enum HoldEvent {
         fence: Option<u64>,
     },
     /// The lock was lost: the last event.
-    Lost { cause: String, code: u8 },
+    Lost {
+        lock: String,
+        cause: String,
+        code: u8,
+    },
     /// The lock was released: the last event. If not `confirmed`, the store did not answer and the TTL ends the
     /// lease.
     Released { confirmed: bool },

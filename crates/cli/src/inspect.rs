@@ -19,8 +19,8 @@ use crate::messages::{fit, pasteable, place, quoted, say, span};
 use crate::session::{Target, with_client_until_signal};
 use crate::store::StoreArgs;
 use crate::view::{
-    LockJson, NodeJson, fence_of, foreign, is_alive, is_cache_entry, is_free, lease_of,
-    never_expires, phase, several, state, who,
+    LockJson, NodeJson, fence_of, foreign, holders, id_of, is_alive, is_cache_entry, is_free,
+    lease_of, never_expires, phase, several, state, who,
 };
 use crate::{output, sys};
 
@@ -80,7 +80,7 @@ struct InspectReport<'a> {
 enum InspectEntry<'a> {
     Known {
         #[serde(flatten)]
-        lock: LockJson<'a>,
+        lock: Box<LockJson<'a>>,
         nodes: Option<Vec<NodeJson<'a>>>,
     },
     Unknown {
@@ -220,7 +220,7 @@ impl<'a> InspectEntry<'a> {
         let nodes = nodes.map(|nodes| nodes.nodes.iter().map(NodeJson::of).collect());
         match &found.outcome {
             Ok(snapshot) => Self::Known {
-                lock: LockJson::of(&found.name, snapshot),
+                lock: Box::new(LockJson::of(&found.name, snapshot)),
                 nodes,
             },
             Err(error) => Self::Unknown {
@@ -242,8 +242,13 @@ fn detail(name: &str, pasted: &str, snapshot: &Snapshot, nodes: Option<&Inspecte
         // Writing to a string cannot fail.
         let _infallible = writeln!(text, "    {what:<7} {said}");
     };
+    let is_alone = holders(snapshot) == 1;
+    let id = |holder| match id_of(holder).filter(|_| !is_alone) {
+        Some(id) => format!(", id {id}"),
+        None => String::new(),
+    };
     if let Some(holder) = &snapshot.holder {
-        row("holder", slot_of(holder) + &described(holder));
+        row("holder", slot_of(holder) + &described(holder) + &id(holder));
         if let Some(fence) = holder.fence {
             row("fence", fence.to_string());
         }
@@ -257,9 +262,10 @@ fn detail(name: &str, pasted: &str, snapshot: &Snapshot, nodes: Option<&Inspecte
             row(
                 "",
                 format!(
-                    "{}{}{}, {lease}",
+                    "{}{}{}{}, {lease}",
                     slot_of(other),
                     who(other),
+                    id(other),
                     fence_of(other)
                 ),
             );
@@ -282,13 +288,23 @@ fn detail(name: &str, pasted: &str, snapshot: &Snapshot, nodes: Option<&Inspecte
     for (ahead, waiter) in (0..).zip(&snapshot.queue) {
         row("", waiting(ahead, waiter));
     }
-    let fence = snapshot.holder.as_ref().and_then(|holder| holder.fence);
-    if let Some(fence) = fence {
+    let Some(holder) = &snapshot.holder else {
+        return text;
+    };
+    if let Some(fence) = holder.fence {
         let all = phase(snapshot).map(|readers| format!("  (ends all {readers})"));
         let all = all.unwrap_or_default();
         row(
             "break",
             format!("leasehold break --if-fence {fence} {pasted}{all}"),
+        );
+    }
+    if let Some(id) = id_of(holder).filter(|_| phase(snapshot).is_some() || holder.fence.is_none())
+    {
+        let what = if holder.fence.is_some() { "" } else { "break" };
+        row(
+            what,
+            format!("leasehold break --holder {id} {pasted}  (ends this one)"),
         );
     }
     text
@@ -496,11 +512,11 @@ mod tests {
         assert_eq!(
             detail("gpu", "gpu", &slots(&[3, 1]), None),
             "\"gpu\" is held by 2 of 4 slots\n    \
-             holder  slot 3: deploy@web-3 (pid 4121: migrate.sh)\n    \
+             holder  slot 3: deploy@web-3 (pid 4121: migrate.sh), id 000000000000\n    \
              fence   43\n    \
              held    3m12s\n    \
              lease   24s left, unless renewed\n    \
-             \x20       slot 1: deploy@web-3 (pid 4121: migrate.sh), fence 41, 24s left, unless renewed\n    \
+             \x20       slot 1: deploy@web-3 (pid 4121: migrate.sh), id 000000000000, fence 41, 24s left, unless renewed\n    \
              queue   0 waiting\n    \
              break   leasehold break --if-fence 43 gpu\n"
         );

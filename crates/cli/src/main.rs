@@ -33,6 +33,7 @@ mod dev;
 mod diagnosis;
 mod doctor;
 mod exit;
+mod held;
 mod hold;
 mod inherited_store;
 mod inspect;

@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::fstat;
 use serde::Serialize;
 
-use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts};
+use crate::acquire_ui::{self, KindArgs, LockRequest, RetryHint, WaitArgs, WaitFacts};
 use crate::config::{duration, ttl};
 use crate::exit::{Exit, LOST, SOFTWARE, USAGE, exit};
 use crate::messages::{quoted, span};
@@ -369,8 +369,7 @@ async fn take(
     let verb = format!("acquire --ttl {lasting}");
     let wanted = LockRequest {
         name: &args.lock,
-        also: &[],
-        slots: None,
+        kind: &KindArgs::default(),
         ttl,
         note: args.how.note.as_deref().unwrap_or("acquire"),
         how: &args.how,

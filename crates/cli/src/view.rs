@@ -46,6 +46,17 @@ pub(crate) fn who(holder: &HolderView) -> String {
     }
 }
 
+/// The first digits of the owner's id. Others see no more: with all of them and the fence, a program could release the lock.
+const ID: usize = 12;
+
+/// The first digits of the id by which a holder is named; `None` for a foreign one.
+pub(crate) fn id_of(holder: &HolderView) -> Option<&str> {
+    match &holder.who {
+        HolderIdentity::Owner(owner) => owner.id().get(..ID),
+        HolderIdentity::Foreign { .. } => None,
+    }
+}
+
 /// `, fence 41`, or nothing if the fence is not known.
 pub(crate) fn fence_of(holder: &HolderView) -> String {
     let text = holder.fence.map(|fence| format!(", fence {fence}"));
@@ -161,6 +172,8 @@ pub(crate) struct OwnerJson {
     pid: u32,
     note: String,
     client: String,
+    /// The first digits of its id.
+    id: String,
 }
 
 impl OwnerJson {
@@ -170,6 +183,7 @@ impl OwnerJson {
             pid: owner.pid(),
             note: owner.note(),
             client: owner.client().to_string(),
+            id: owner.id().chars().take(ID).collect(),
         }
     }
 }

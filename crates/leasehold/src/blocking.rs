@@ -28,7 +28,7 @@ use std::future::ready;
 use std::ops::{ControlFlow, Deref};
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, Fence, HolderView, Snapshot};
+use leasehold_core::{ClientId, Fence, HolderView, Owner, Snapshot};
 use pollster::block_on;
 
 use crate::ClientBuilder;
@@ -37,11 +37,12 @@ use crate::QuorumInit;
 #[cfg(feature = "doctor")]
 use crate::doctor::{Examination, Examined};
 use crate::error::{Error, Lost, StoreError};
-use crate::kind::{Exclusive, Kind, Shared, Slots};
+use crate::kind::{AnyKind, Exclusive, Kind, Shared, Slots, sealed};
 use crate::lease::{LeaseEnd, LeaseStatus, WaitLimit, WaitStatus, done};
 #[cfg(feature = "macros")]
 use crate::locked::__locked::{Ran, Wait, acquire};
 use crate::once::{PastRun, Turn};
+use crate::several::AnyLock;
 use crate::store::InspectedNodes;
 #[cfg(feature = "timestamp")]
 use crate::timestamp::Unit;
@@ -267,8 +268,8 @@ impl Client {
     }
 
     /// See [`Client::all`](crate::Client::all).
-    pub fn all<'a>(&self, locks: impl IntoIterator<Item = &'a Mutex>) -> All {
-        All(self.0.all(locks.into_iter().map(|lock| &lock.0)))
+    pub fn all<const N: usize>(&self, locks: [&dyn AnyLock; N]) -> All {
+        All(self.0.all(locks))
     }
 
     /// See [`Client::election`](crate::Client::election).
@@ -357,6 +358,19 @@ impl Client {
     /// ```
     pub fn break_lock(&self, name: impl AsRef<str>, fence: Fence) -> Result<bool, Error> {
         block_on(self.0.break_lock(name, fence))
+    }
+
+    /// See [`Client::break_holder`](crate::Client::break_holder).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let permit = client.semaphore("gpu", 4).acquire()?;
+    /// assert!(client.break_holder("gpu", permit.owner())?);
+    /// assert!(permit.release().is_err());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn break_holder(&self, name: impl AsRef<str>, owner: &Owner) -> Result<bool, Error> {
+        block_on(self.0.break_holder(name, owner))
     }
 
     /// See [`Client::names`](crate::Client::names).
@@ -465,6 +479,14 @@ impl RwLock {
 impl<K: Kind> From<Lock<K>> for crate::Lock<K> {
     fn from(lock: Lock<K>) -> Self {
         lock.0
+    }
+}
+
+impl<K: Kind> sealed::Sealed for Lock<K> {}
+
+impl<K: Kind> AnyLock for Lock<K> {
+    fn any(&self) -> crate::Lock<AnyKind> {
+        self.0.any()
     }
 }
 
@@ -808,6 +830,11 @@ impl Once {
 pub struct All(crate::All);
 
 impl All {
+    /// See [`All::and`](crate::All::and).
+    pub fn and(self, lock: &dyn AnyLock) -> Self {
+        Self(self.0.and(lock))
+    }
+
     /// See [`All::acquire`](crate::All::acquire).
     pub fn acquire(&self) -> Result<Leases, Error> {
         block_on(self.0.acquire()).map(Leases)
@@ -832,8 +859,7 @@ impl All {
         work: impl FnOnce(&Leases) -> Result<T, E>,
     ) -> Result<T, E> {
         let leases = self.acquire()?;
-        let output = work(&leases);
-        done(output, leases.release())
+        done(work(&leases), leases.release())
     }
 }
 
@@ -1038,8 +1064,7 @@ impl<K: Kind> Lease<K> {
         if let Some(lost) = self.loss() {
             return Err(Error::from(lost).into());
         }
-        let output = work(&self);
-        done(output, self.release())
+        done(work(&self), self.release())
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{
-    ClientId, Fence, Invalid, KeyTemplate, LockName, Mode, Namespace, Naming, Reply, Slots,
+    ClientId, Fence, Invalid, KeyTemplate, LockName, Mode, Namespace, Naming, Owner, Reply, Slots,
     Snapshot, Step,
 };
 #[cfg(feature = "redis")]
@@ -281,6 +281,43 @@ impl Client {
             self.ask(name, Step::Break { fence }).await?,
             Reply::Released
         ))
+    }
+
+    /// Ends the hold of one owner that is dead, and of no other owner: one of several readers or permits, or the holder of a mutex. Returns
+    /// whether the owner held the lock, or waited for it: then it loses its place.
+    ///
+    /// [`Client::inspect`] shows the owner. One that is still alive learns at its next renewal that its lease is lost. The readers of one
+    /// client are one owner, and so are tasks to which a client hands the lock in turn.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::HolderIdentity;
+    ///
+    /// # let client = leasehold::Client::embedded()?;
+    /// # let permit = client.semaphore("gpu", 4).acquire().await?;
+    /// let seen = client.inspect("gpu").await?;
+    /// let stuck = seen.holders().find(|holder| holder.slot == Some(1));
+    /// if let Some(HolderIdentity::Owner(owner)) = stuck.map(|holder| &holder.who) {
+    ///     assert!(client.break_holder("gpu", owner).await?);
+    /// }
+    /// assert!(permit.release().await.is_err());             // the holder finds out
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::break_lock`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::break_lock`].
+    pub async fn break_holder(&self, name: impl AsRef<str>, owner: &Owner) -> Result<bool, Error> {
+        let name = self.name(name.as_ref())?;
+        // What the owner itself would send. An id is never used again, so it says which hold is meant.
+        let step = Step::Release {
+            owner: owner.clone(),
+            keep: None,
+            fence: None,
+        };
+        Ok(matches!(self.ask(name, step).await?, Reply::Released))
     }
 
     /// A lease that was [detached](crate::Lease::detach) by this or another process, by [its token](Detached::token). Does no I/O:

@@ -2,7 +2,7 @@
 
 use leasehold_core::Fence;
 
-/// A kind of lock: [`Exclusive`], [`Shared`] or [`Slots`].
+/// A kind of lock: [`Exclusive`], [`Shared`] or [`Slots`], or [`AnyKind`] where only the running program knows which.
 pub trait Kind: sealed::Sealed + 'static {}
 
 /// One holder at a time: a [`Mutex`](crate::Mutex), and the writer of a [`RwLock`](crate::RwLock).
@@ -17,7 +17,11 @@ pub enum Shared {}
 #[derive(Debug, Clone, Copy)]
 pub enum Slots {}
 
-/// A kind whose leases have a fencing token: all but [`Slots`], where each slot has one of its own.
+/// Any of the other kinds: the leases of locks that [`Client::all`](crate::Client::all) takes together.
+#[derive(Debug, Clone, Copy)]
+pub enum AnyKind {}
+
+/// A kind whose leases may have a fencing token: all but [`Slots`], where each slot has one of its own.
 pub trait Fenced: Kind {
     /// What [`Lease::fence`](crate::Lease::fence) returns.
     type Fence;
@@ -43,13 +47,23 @@ impl Fenced for Shared {
     }
 }
 
+impl Fenced for AnyKind {
+    type Fence = Option<Fence>;
+
+    fn fence(fence: Option<Fence>) -> Option<Fence> {
+        fence
+    }
+}
+
 impl Kind for Exclusive {}
 impl Kind for Shared {}
 impl Kind for Slots {}
+impl Kind for AnyKind {}
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Exclusive {}
     impl Sealed for super::Shared {}
     impl Sealed for super::Slots {}
+    impl Sealed for super::AnyKind {}
 }

@@ -94,7 +94,7 @@ pub use once::{Once, PastRun, Turn};
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;
-pub use several::{All, Leases};
+pub use several::{All, AnyLock, Leases};
 #[cfg(feature = "redis")]
 pub use store::QuorumInit;
 #[cfg(feature = "tls")]

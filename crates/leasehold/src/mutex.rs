@@ -134,14 +134,7 @@ pub struct Lock<K: Kind> {
 
 impl<K: Kind> Clone for Lock<K> {
     fn clone(&self) -> Self {
-        Self {
-            engine: self.engine.clone(),
-            name: self.name.clone(),
-            mode: self.mode.clone(),
-            note: self.note.clone(),
-            on_wait: self.on_wait.clone(),
-            ..*self
-        }
+        self.of_kind()
     }
 }
 
@@ -163,6 +156,23 @@ impl<K: Kind> Lock<K> {
             linger: Duration::ZERO,
             at_least: Duration::ZERO,
             on_wait: None,
+            kind: PhantomData,
+        }
+    }
+
+    /// A copy of it whose leases are of this kind. What they are in the store depends on its mode alone.
+    pub(crate) fn of_kind<L: Kind>(&self) -> Lock<L> {
+        Lock {
+            engine: self.engine.clone(),
+            name: self.name.clone(),
+            mode: self.mode.clone(),
+            ttl: self.ttl,
+            note: self.note.clone(),
+            auto_renew: self.auto_renew,
+            max_hold: self.max_hold,
+            linger: self.linger,
+            at_least: self.at_least,
+            on_wait: self.on_wait.clone(),
             kind: PhantomData,
         }
     }
@@ -461,7 +471,8 @@ impl<K: Kind> Lock<K> {
     /// Takes the lock, without a least time.
     pub(crate) async fn take(&self, limit: WaitLimit) -> Result<Option<Lease<K>>, Error> {
         let engine = &self.engine;
-        let asked = engine.telemetry.ask(self.name.as_ref().ok(), &engine.clock);
+        let (name, mode) = (self.name.as_ref().ok(), self.mode.as_ref().ok());
+        let asked = engine.telemetry.ask(name, mode.copied(), &engine.clock);
         let answer = self.ask(limit).await;
         if let Some(asked) = asked {
             match &answer {

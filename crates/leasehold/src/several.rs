@@ -14,10 +14,11 @@ use futures_util::future::{join_all, pending, select_all};
 use leasehold_core::Invalid;
 
 use crate::client::Client;
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
-use crate::lease::{Lease, WaitLimit, done, unless_lost};
-use crate::mutex::Mutex;
+use crate::kind::{AnyKind, Kind, sealed};
+use crate::lease::{EngineHandle, Lease, WaitLimit, done, unless_lost};
+use crate::mutex::Lock;
 
 /// The most locks that are taken at once.
 const MOST: usize = 32;
@@ -34,37 +35,83 @@ const MOST: usize = 32;
 /// # client.close().await; Ok(()) }
 /// ```
 ///
+/// They may be of different kinds:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// # let client = leasehold::Client::embedded()?;
+/// let (report, prices) = (client.mutex("report"), client.rw_lock("prices").read());
+/// let workers = client.semaphore("workers", 4);
+/// let leases = client.all([&report, &prices, &workers]).acquire().await?;
+/// let slot = leases.get("workers").and_then(|lease| lease.slot());
+/// println!("worker {:?}", slot.map(|slot| slot.number));
+/// leases.release().await?;
+/// # client.close().await; Ok(()) }
+/// ```
+///
 /// If all of them are free, one round trip takes them. Otherwise they are taken one after the other in the order of their keys, whatever the
 /// order of the arguments. So two callers that take the same locks never wait for each other without end. That holds only among callers that
 /// take all of their locks in this way: do not wait for several while you hold another one.
 ///
-/// Each lock keeps the settings of its [`Mutex`], and is renewed by itself. [`Mutex::at_least`] counts from the moment when all are held.
+/// Each lock keeps its settings, and its lease is renewed by itself. [`Lock::at_least`] counts from the moment when all are held.
 #[derive(Clone)]
 #[must_use = "it does nothing until it is acquired"]
 pub struct All {
-    /// In the order of their keys, none twice.
-    locks: Result<Vec<Mutex>, Invalid>,
-    clock: Clock,
+    locks: Vec<Lock<AnyKind>>,
+    engine: EngineHandle,
+}
+
+/// A lock of any kind, as [`Client::all`] takes it: a [`Mutex`](crate::Mutex), a [`ReadLock`](crate::ReadLock) or a
+/// [`Semaphore`](crate::Semaphore), also a blocking one.
+pub trait AnyLock: sealed::Sealed {
+    #[doc(hidden)]
+    fn any(&self) -> Lock<AnyKind>;
+}
+
+impl<K: Kind> sealed::Sealed for Lock<K> {}
+
+impl<K: Kind> AnyLock for Lock<K> {
+    fn any(&self) -> Lock<AnyKind> {
+        self.of_kind()
+    }
 }
 
 /// Leases of several locks, in the order of their keys. Dropping them releases the locks.
 #[must_use = "dropping the leases releases the locks"]
 pub struct Leases {
-    leases: Vec<Lease>,
+    leases: Vec<Lease<AnyKind>>,
 }
 
 impl Client {
-    /// These locks together: 1 to 32 mutexes of this client with different names. Does no I/O. What is not allowed is reported when they are
-    /// acquired.
-    pub fn all<'a>(&self, locks: impl IntoIterator<Item = &'a Mutex>) -> All {
-        let locks = locks.into_iter().cloned().collect();
+    /// These locks together: 1 to 32 locks of this client, of any kinds, with different names. Does no I/O. What is not allowed is reported
+    /// when they are acquired. [`All::and`] adds locks whose number only the running program knows.
+    pub fn all<const N: usize>(&self, locks: [&dyn AnyLock; N]) -> All {
         All {
-            locks: self.in_order(locks),
-            clock: self.engine.clock.clone(),
+            locks: locks.map(AnyLock::any).into(),
+            engine: self.engine.clone(),
         }
     }
+}
 
-    fn in_order(&self, mut locks: Vec<Mutex>) -> Result<Vec<Mutex>, Invalid> {
+impl All {
+    /// This lock too.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let order = ["item:3", "item:7"].map(|item| client.mutex(item));
+    /// let all = order.iter().fold(client.all([]), |all, item| all.and(item));
+    /// all.acquire().await?.release().await?;
+    /// # client.close().await; Ok(()) }
+    /// ```
+    pub fn and(mut self, lock: &dyn AnyLock) -> Self {
+        self.locks.push(lock.any());
+        self
+    }
+
+    /// The locks in the order of their keys, none twice.
+    fn in_order(&self) -> Result<Vec<&Lock<AnyKind>>, Invalid> {
+        let mut locks: Vec<_> = self.locks.iter().collect();
         if locks.is_empty() || locks.len() > MOST {
             let why = format!("takes 1 to {MOST} locks at once");
             return Err(Invalid::new(
@@ -91,13 +138,11 @@ impl Client {
         }
         Ok(locks)
     }
-}
 
-impl All {
     /// Waits for all locks. While it waits for one, it may hold others.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], for any of the locks. [`Error::Lost`] when a lock that it held was lost before it had all. [`Error::Invalid`] for
+    /// As [`Lock::acquire`], for any of the locks. [`Error::Lost`] when a lock that it held was lost before it had all. [`Error::Invalid`] for
     /// no lock, more than 32, a name that comes twice, and a lock of another client.
     ///
     /// # Cancel safety
@@ -145,11 +190,11 @@ impl All {
     }
 
     async fn request(&self, limit: WaitLimit) -> Result<Option<Leases>, Error> {
-        let locks = self.locks.as_ref().map_err(Invalid::clone)?;
-        let begun = self.clock.now();
+        let (locks, clock) = (self.in_order()?, &self.engine.clock);
+        let begun = clock.now();
         let left = || match limit {
             WaitLimit::Within(limit) => {
-                WaitLimit::Within(limit.saturating_sub(self.clock.now().since(begun)))
+                WaitLimit::Within(limit.saturating_sub(clock.now().since(begun)))
             }
             limit => limit,
         };
@@ -158,7 +203,7 @@ impl All {
         // Those behind a busy one are given back before it is waited for (A1).
         let free = got.iter().take_while(|lease| lease.is_some()).count();
         let behind = got.split_off(free).into_iter().flatten();
-        let mut leases: Vec<Lease> = got.into_iter().flatten().collect();
+        let mut leases: Vec<_> = got.into_iter().flatten().collect();
         // If one is not confirmed, its release goes on in the background.
         join_all(behind.map(Lease::release)).await;
         if free < locks.len() && matches!(limit, WaitLimit::Once) {
@@ -180,13 +225,14 @@ impl All {
 }
 
 impl Leases {
-    /// The lease of the lock with this name.
-    pub fn get(&self, name: &str) -> Option<&Lease> {
+    /// The lease of the lock with this name. It says of which [mode](Lease::mode) it is, and has a [fence](Lease::fence) or a
+    /// [slot](Lease::slot).
+    pub fn get(&self, name: &str) -> Option<&Lease<AnyKind>> {
         self.leases.iter().find(|lease| lease.name() == name)
     }
 
     /// All leases, in the order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = &Lease> {
+    pub fn iter(&self) -> impl Iterator<Item = &Lease<AnyKind>> {
         self.leases.iter()
     }
 
@@ -237,8 +283,7 @@ impl Leases {
         work: impl AsyncFnOnce(&Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let output = unless_lost(self.lost(), work(&self)).await;
-        let output = output.map_err(Error::from)?;
-        done(output, self.release().await)
+        done(output.map_err(Error::from)?, self.release().await)
     }
 
     /// Releases all locks, also if the release of one fails.
@@ -275,8 +320,8 @@ impl Leases {
 }
 
 impl<'a> IntoIterator for &'a Leases {
-    type Item = &'a Lease;
-    type IntoIter = slice::Iter<'a, Lease>;
+    type Item = &'a Lease<AnyKind>;
+    type IntoIter = slice::Iter<'a, Lease<AnyKind>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.leases.iter()
@@ -284,7 +329,7 @@ impl<'a> IntoIterator for &'a Leases {
 }
 
 /// Waits until one of these leases is lost.
-async fn first_lost(leases: &[Lease]) -> Lost {
+async fn first_lost(leases: &[Lease<AnyKind>]) -> Lost {
     if leases.is_empty() {
         return pending().await;
     }

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Busy, Fence, HolderIdentity, LockName, Reply};
+use leasehold_core::{Busy, Fence, HolderIdentity, LockName, Mode, Reply};
 use tracing::dispatcher::{self, Dispatch};
 use tracing::field::{Empty, display};
 use tracing::level_filters::LevelFilter;
@@ -78,6 +78,7 @@ impl Telemetry {
     pub(crate) fn ask<'a>(
         &'a self,
         name: Option<&'a LockName>,
+        mode: Option<Mode>,
         clock: &'a Clock,
     ) -> Option<Asked<'a>> {
         if !cfg!(feature = "metrics") && LevelFilter::current() == LevelFilter::OFF {
@@ -85,11 +86,13 @@ impl Telemetry {
         }
         let lock = name.map(LockName::as_str);
         let span = self.span(|| {
-            info_span!(target: TARGET, "leasehold.acquire", lock, fence = Empty, waited_ms = Empty, outcome = Empty)
+            let mode = mode.map(mode_word);
+            info_span!(target: TARGET, "leasehold.acquire", lock, mode, fence = Empty, waited_ms = Empty, outcome = Empty)
         });
         Some(Asked {
             telemetry: self,
             lock,
+            mode,
             span,
             clock,
             begun: clock.now(),
@@ -113,6 +116,7 @@ impl Telemetry {
                 outcome,
                 waited,
                 span,
+                ..
             } => self.asked(lock, outcome, waited, span),
             Observation::Ended(ended) => self.ended(ended),
             Observation::InLine { lock, busy } => {
@@ -256,6 +260,8 @@ impl Default for Telemetry {
 pub(crate) struct Asked<'a> {
     telemetry: &'a Telemetry,
     lock: Option<&'a str>,
+    /// `None` if it is not allowed.
+    mode: Option<Mode>,
     span: ShieldedSpan,
     clock: &'a Clock,
     begun: Moment,
@@ -268,8 +274,10 @@ impl Asked<'_> {
     pub(crate) fn acquired(mut self, fence: Fence) -> Arc<ShieldedSpan> {
         let waited = self.end(Outcome::Acquired(fence));
         let (lock, fence, waited_ms) = (self.lock, fence.get(), ms(waited));
+        let mode = self.mode;
         let span = self.telemetry.span(|| {
-            info_span!(target: TARGET, "leasehold.hold", lock, fence, waited_ms, held_ms = Empty, ended = Empty)
+            let mode = mode.map(mode_word);
+            info_span!(target: TARGET, "leasehold.hold", lock, mode, fence, waited_ms, held_ms = Empty, ended = Empty)
         });
         shielded(|| {
             span.follows_from(&*self.span);
@@ -288,6 +296,7 @@ impl Asked<'_> {
         let waited = self.clock.now().since(self.begun);
         self.telemetry.observe(Observation::Asked {
             lock: self.lock,
+            mode: self.mode,
             outcome,
             waited,
             span: &self.span,
@@ -307,9 +316,11 @@ impl Drop for Asked<'_> {
 /// An event in the life of a client, of a request for a lock, or of a lease.
 #[derive(Clone, Copy)]
 pub(crate) enum Observation<'a> {
-    /// A request for a lock ended after this time. It has no lock if the name is not allowed.
+    /// A request for a lock ended after this time. It has no lock, or no mode, if that is not allowed.
     Asked {
         lock: Option<&'a str>,
+        #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a label only"))]
+        mode: Option<Mode>,
         outcome: Outcome<'a>,
         waited: Duration,
         span: &'a Span,
@@ -386,6 +397,8 @@ impl Outcome<'_> {
 /// The end of the use of a lease. It is observed when no mutex of the client is held.
 pub(crate) struct Ended {
     pub(crate) lock: LockName,
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a label only"))]
+    pub(crate) mode: Mode,
     pub(crate) fence: Fence,
     pub(crate) how: How,
     /// How long it was used.
@@ -427,6 +440,15 @@ impl Said {
             Ok(_) => Self::Lost,
             Err(error) => Self::Failed(error.clone()),
         }
+    }
+}
+
+/// A mode in one word. The number of slots is left out: each value is a time series.
+fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Slot(_) => "slots",
     }
 }
 
@@ -494,6 +516,8 @@ mod numbers {
         describe_histogram, gauge, histogram,
     };
 
+    use leasehold_core::Mode;
+
     use super::{How, Observation, Outcome, cause_word, shielded};
     use crate::error::{Error, StoreErrorKind};
 
@@ -530,6 +554,9 @@ mod numbers {
     /// The outcomes of requests that may have waited. The duration of the others says nothing about a busy lock.
     const WAITS: [&str; 3] = ["acquired", "timeout", "cancelled"];
 
+    /// The words of all modes, in the order of [`Series::of_mode`].
+    const MODES: [&str; 3] = ["exclusive", "shared", "slots"];
+
     /// The words of all causes of losses.
     const CAUSES: [&str; 4] = ["deadline", "not_held", "max_hold", "closed"];
 
@@ -563,11 +590,16 @@ mod numbers {
     /// The numbers of the locks that share a label.
     struct Series {
         asked: [(&'static str, Counter); OUTCOMES.len()],
+        modes: [ModeSeries; MODES.len()],
+        lost: [(&'static str, Counter); CAUSES.len()],
+        renew: Histogram,
+    }
+
+    /// The numbers that tell something else of a reader, or of a permit, than of a mutex.
+    struct ModeSeries {
         waited: [(&'static str, Histogram); WAITS.len()],
         held: Gauge,
         hold: Histogram,
-        lost: [(&'static str, Counter); CAUSES.len()],
-        renew: Histogram,
     }
 
     /// The labels of the names of a client.
@@ -643,12 +675,15 @@ mod numbers {
             match observation {
                 Observation::Asked {
                     lock,
+                    mode,
                     outcome,
                     waited,
                     ..
                 } => {
                     let (series, word) = (self.of(lock), outcome.word());
                     count(&series.asked, &word);
+                    // A mode that is not allowed neither waits nor holds.
+                    let series = series.of_mode(mode.unwrap_or(Mode::Exclusive));
                     if let Some((_, histogram)) = series.waited.iter().find(|(of, _)| *of == word) {
                         record(histogram, waited);
                     }
@@ -658,8 +693,9 @@ mod numbers {
                 }
                 Observation::Ended(ended) => {
                     let series = self.of(Some(ended.lock.as_str()));
-                    shielded(|| series.held.decrement(1.0));
-                    record(&series.hold, ended.held);
+                    let of_mode = series.of_mode(ended.mode);
+                    shielded(|| of_mode.held.decrement(1.0));
+                    record(&of_mode.hold, ended.held);
                     if let How::Lost(cause) = &ended.how {
                         count(&series.lost, &cause_word(cause));
                     }
@@ -697,17 +733,34 @@ mod numbers {
                 let more = more.iter().map(|(key, value)| Label::new(*key, *value));
                 lock.into_iter().chain(more).collect()
             };
-            let held = gauge!(HELD, with(&[]));
-            // Not set: another client may count there as well.
-            held.increment(0.0);
+            let of_mode = |mode: &'static str| {
+                let held = gauge!(HELD, with(&[("mode", mode)]));
+                // Not set: another client may count there as well.
+                held.increment(0.0);
+                ModeSeries {
+                    waited: WAITS.map(|word| {
+                        let labels = with(&[("outcome", word), ("mode", mode)]);
+                        (word, histogram!(WAIT, labels))
+                    }),
+                    held,
+                    hold: histogram!(HOLD, with(&[("mode", mode)])),
+                }
+            };
             Self {
                 asked: OUTCOMES
                     .map(|word| (word, zero(counter!(ACQUIRE, with(&[("outcome", word)]))))),
-                waited: WAITS.map(|word| (word, histogram!(WAIT, with(&[("outcome", word)])))),
-                held,
-                hold: histogram!(HOLD, with(&[])),
+                modes: MODES.map(of_mode),
                 lost: CAUSES.map(|word| (word, zero(counter!(LOST, with(&[("cause", word)]))))),
                 renew: histogram!(RENEW, with(&[])),
+            }
+        }
+
+        fn of_mode(&self, mode: Mode) -> &ModeSeries {
+            let [exclusive, shared, slots] = &self.modes;
+            match mode {
+                Mode::Exclusive => exclusive,
+                Mode::Shared => shared,
+                Mode::Slot(_) => slots,
             }
         }
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use leasehold::timestamp::Unit;
 use leasehold::{
-    Client, ClientBuilder, Clock, Credentials, Detached, Error, Fence, Gate, HolderView, Lease,
-    LeaseEnd, LeaseStatus, LossWatch, Lost, Memory, Moment, Mutex, Snapshot, StoreError, Timeout,
-    TimestampHold, TimestampLock, WaitStatus, blocking,
+    All, Client, ClientBuilder, Clock, Credentials, Detached, Error, Fence, Gate, HolderView,
+    Lease, LeaseEnd, LeaseStatus, Leases, LossWatch, Lost, Memory, Moment, Mutex, Snapshot,
+    StoreError, Timeout, TimestampHold, TimestampLock, WaitStatus, blocking,
 };
 
 fn crosses<T: Send + Sync + 'static>() {}
@@ -28,6 +28,7 @@ fn types_cross_threads() {
     crosses::<Memory>();
     crosses::<Mutex>();
     crosses::<Lease>();
+    crosses::<(All, Leases)>();
     crosses::<LeaseEnd>();
     crosses::<LossWatch>();
     crosses::<Detached>();
@@ -56,6 +57,8 @@ async fn futures_cross_threads() -> Result<(), Error> {
     moves(mutex.clone().acquire_within_owned(Duration::from_secs(1)));
     sends(mutex.acquire());
     sends(mutex.try_acquire());
+    let read = client.rw_lock("r").read();
+    sends(client.all([&mutex, &read]).acquire());
     sends(mutex.acquire_within(Duration::from_secs(1)));
     sends(mutex.run(async |lease| Ok::<_, leasehold::Error>(lease.fence())));
     sends(client.inspect("m"));

@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use futures_util::future::join_all;
 use leasehold::kind::Kind;
 use leasehold::{
-    All, Client, Clock, Error, Fence, HolderIdentity, HolderView, Lease, Leases, Lock, Lost, Mode,
-    Moment, Mutex, Snapshot, Timeout, WaitStatus,
+    Client, Clock, Error, Fence, HolderIdentity, HolderView, Lease, Lock, Lost, Mode, Moment,
+    Slots, Snapshot, Timeout, WaitStatus,
 };
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use self::progress::{Progress, ProgressStyle, WaitState};
 use crate::config::duration;
 use crate::exit::{BUSY, Exit, InterruptTarget, TIMEOUT, UNAVAILABLE, USAGE, exit};
+use crate::held::{CHAIN, LockGuard};
 use crate::messages::{can_rewrite, pasteable, quoted, span, write_raw};
 use crate::terminal::{Signals, Terminal};
 use crate::view::{fence_of, held_of, holders, lease_of, never_expires, phase, several, who};
@@ -29,9 +30,6 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// The time limit for asking the store who holds a busy lock.
 const INSPECTION: Duration = Duration::from_secs(2);
-
-/// The variable with the tokens of all outer runs, the outermost first.
-pub(crate) const CHAIN: &str = "LEASEHOLD_CHAIN";
 
 const WAIT_HELP: &str = "Wait for at most this long (5s, 2h; a bare number is seconds), then exit with 124 [env: LEASEHOLD_WAIT]";
 
@@ -112,31 +110,38 @@ impl WaitArgs {
         })
     }
 
-    /// Asks for the lock, at once or within `limit`. Without a lock it is busy.
-    pub(crate) async fn ask<K: Kind>(
-        &self,
-        lock: &Lock<K>,
-        limit: Option<Duration>,
-    ) -> Result<Option<Lease<K>>, Error> {
-        match limit {
-            _ if self.once => lock.try_acquire().await,
-            Some(limit) => lock.acquire_within(limit).await.map(Some),
-            None => lock.acquire().await.map(Some),
-        }
-    }
-
-    /// As [`WaitArgs::ask`], for several locks.
-    async fn ask_all(&self, locks: &All, limit: Option<Duration>) -> Result<Option<Leases>, Error> {
-        match limit {
-            _ if self.once => locks.try_acquire().await,
-            Some(limit) => locks.acquire_within(limit).await.map(Some),
-            None => locks.acquire().await.map(Some),
-        }
-    }
-
     /// True if `ahead` waiters are too many to join the queue.
     pub(crate) fn is_full(&self, ahead: u32) -> bool {
         self.max_waiters.is_some_and(|most| ahead >= most)
+    }
+}
+
+/// What is asked for: a lock alone, a reader, a slot, or several locks.
+#[derive(Debug, Default, Args)]
+pub(crate) struct KindArgs {
+    /// Take this lock too, all or none; up to 31 times. They are waited for in the order of their names
+    #[arg(long, value_name = "LOCK", hide_short_help = true)]
+    pub(crate) also: Vec<String>,
+
+    /// Read: hold beside others with --shared. A holder without it waits for all of them, and they wait for it
+    #[arg(short, long, conflicts_with_all = ["slots", "also"])]
+    pub(crate) shared: bool,
+
+    /// Hold one of N slots: up to N hold at a time, each with a number of its own
+    #[arg(long, value_name = "N", conflicts_with = "also", value_parser = clap::value_parser!(u16).range(1..=i64::from(Slots::MOST)))]
+    pub(crate) slots: Option<u16>,
+}
+
+impl KindArgs {
+    /// These options, each behind a space, to paste behind a verb.
+    pub(crate) fn words(&self) -> String {
+        let also = self.also.iter().map(|lock| pasteable(lock));
+        // An option's value may begin with a hyphen after an equals sign.
+        let also = also.map(|lock| format!(" --also={}", lock.trim_start_matches("-- ")));
+        let shared = if self.shared { " --shared" } else { "" };
+        let slots = self.slots.map(|slots| format!(" --slots {slots}"));
+        let slots = slots.unwrap_or_default();
+        format!("{shared}{slots}{}", also.collect::<String>())
     }
 }
 
@@ -165,10 +170,7 @@ pub(crate) struct RetryHint<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockRequest<'a> {
     pub(crate) name: &'a str,
-    /// The locks that are taken with it.
-    pub(crate) also: &'a [String],
-    /// Asks for one of so many slots.
-    pub(crate) slots: Option<u16>,
+    pub(crate) kind: &'a KindArgs,
     pub(crate) ttl: Duration,
     pub(crate) note: &'a str,
     pub(crate) how: &'a WaitArgs,
@@ -183,9 +185,68 @@ impl LockRequest<'_> {
     fn names(&self) -> impl Iterator<Item = &str> {
         [self.name]
             .into_iter()
-            .chain(self.also.iter().map(String::as_str))
+            .chain(self.kind.also.iter().map(String::as_str))
+    }
+
+    /// Asks for what is wanted, at once or within `limit`, and tells the answers of the store. Without it the lock is busy.
+    pub(crate) async fn ask(
+        self,
+        client: &Client,
+        limit: Option<Duration>,
+        answers: Answers,
+    ) -> Result<Option<LockGuard>, Error> {
+        let (name, kind) = (self.name, self.kind);
+        if kind.shared {
+            let lease = self.ask_one(client.rw_lock(name).read(), limit, answers);
+            return Ok(lease.await?.map(LockGuard::Reader));
+        }
+        if let Some(slots) = kind.slots {
+            let permit = self.ask_one(client.semaphore(name, slots), limit, answers);
+            return Ok(permit.await?.map(LockGuard::Permit));
+        }
+        if kind.also.is_empty() {
+            let lease = self.ask_one(client.mutex(name), limit, answers);
+            return Ok(lease.await?.map(LockGuard::Lease));
+        }
+        let all = self.names().fold(client.all([]), |all, name| {
+            all.and(&self.told(client.mutex(name), answers.clone()))
+        });
+        let leases = match limit {
+            _ if self.how.once => all.try_acquire().await,
+            Some(limit) => all.acquire_within(limit).await.map(Some),
+            None => all.acquire().await.map(Some),
+        }?;
+        lengthen(leases.iter().flatten(), self.ttl).await?;
+        let first = name.to_owned();
+        Ok(leases.map(|leases| LockGuard::Several { leases, first }))
+    }
+
+    /// Asks for this lock only.
+    async fn ask_one<K: Kind>(
+        self,
+        lock: Lock<K>,
+        limit: Option<Duration>,
+        answers: Answers,
+    ) -> Result<Option<Lease<K>>, Error> {
+        let lock = self.told(lock, answers);
+        let lease = match limit {
+            _ if self.how.once => lock.try_acquire().await,
+            Some(limit) => lock.acquire_within(limit).await.map(Some),
+            None => lock.acquire().await.map(Some),
+        }?;
+        lengthen(&lease, self.ttl).await?;
+        Ok(lease)
+    }
+
+    /// The lock with its settings, which tells the answers of the store.
+    fn told<K: Kind>(self, lock: Lock<K>, answers: Answers) -> Lock<K> {
+        let tell = move |waiting: &WaitStatus| drop(answers.send_replace(Some(waiting.clone())));
+        lock.ttl(self.ttl).note(self.note).on_wait(tell)
     }
 }
+
+/// The last answer of the store to a request that waits.
+type Answers = watch::Sender<Option<WaitStatus>>;
 
 /// The facts of a wait, which ended with a lease or without one.
 #[derive(Debug, Default)]
@@ -199,28 +260,6 @@ pub(crate) struct WaitFacts {
     pub(crate) lost: Option<Lost>,
 }
 
-/// The mutex of this name, and the answers of the store while it is waited for.
-pub(crate) fn watched(
-    client: &Client,
-    name: &str,
-    ttl: Duration,
-    note: &str,
-) -> (Mutex, watch::Receiver<Option<WaitStatus>>) {
-    let (answers, seen) = watch::channel(None);
-    (telling(client.mutex(name), ttl, note, answers), seen)
-}
-
-/// A lock that tells the answers of the store.
-fn telling<K: Kind>(
-    lock: Lock<K>,
-    ttl: Duration,
-    note: &str,
-    answers: watch::Sender<Option<WaitStatus>>,
-) -> Lock<K> {
-    let tell = move |waiting: &WaitStatus| drop(answers.send_replace(Some(waiting.clone())));
-    lock.ttl(ttl).note(note).on_wait(tell)
-}
-
 /// Waits for the lock. The caller closes the client afterwards in all cases, which removes the place in the
 /// queue.
 pub(crate) async fn for_lock(
@@ -230,72 +269,26 @@ pub(crate) async fn for_lock(
     terminal: Option<&Terminal>,
     known: &mut WaitFacts,
 ) -> Result<Lease, Exit> {
-    let fence: FenceOf<_> = |lease| Some(lease.fence());
-    let lock = (client.mutex(request.name), fence);
-    for_kind(client, request, lock, signals, terminal, known).await
-}
-
-/// Tells the fence of a lease of this kind.
-pub(crate) type FenceOf<K> = fn(&Lease<K>) -> Option<Fence>;
-
-/// Waits for a lock of any kind.
-pub(crate) async fn for_kind<K: Kind>(
-    client: &Client,
-    request: LockRequest<'_>,
-    (lock, fence): (Lock<K>, FenceOf<K>),
-    signals: &mut Signals,
-    terminal: Option<&Terminal>,
-    known: &mut WaitFacts,
-) -> Result<Lease<K>, Exit> {
-    let (ttl, limit) = (request.ttl, request.how.limit()?);
-    let (answers, seen) = watch::channel(None);
-    let lock = telling(lock, ttl, request.note, answers);
-    let asking = async {
-        let lease = request.how.ask(&lock, limit).await?;
-        lengthen(&lease, ttl).await?;
-        Ok(lease.map(|lease| (fence(&lease), lease)))
+    let ask = async |limit, answers| {
+        let lease = request.ask_one(client.mutex(request.name), limit, answers);
+        Ok(lease.await?.map(|lease| (Some(lease.fence()), lease)))
     };
-    until_held(
-        client,
-        request,
-        (asking, limit, seen),
-        signals,
-        terminal,
-        known,
-    )
-    .await
+    until_held(client, request, ask, signals, terminal, known).await
 }
 
-/// Waits for all locks, as [`for_lock`] does for one: all or none.
-pub(crate) async fn for_all(
+/// Waits for what is wanted, as [`for_lock`] does for a lock alone.
+pub(crate) async fn for_any(
     client: &Client,
     request: LockRequest<'_>,
     signals: &mut Signals,
     terminal: Option<&Terminal>,
     known: &mut WaitFacts,
-) -> Result<Leases, Exit> {
-    let (ttl, limit) = (request.ttl, request.how.limit()?);
-    let (answers, seen) = watch::channel(None);
-    let locks = request.names();
-    let mutex = |name| telling(client.mutex(name), ttl, request.note, answers.clone());
-    let locks = locks.map(mutex);
-    let locks: Vec<Mutex> = locks.collect();
-    let all = client.all(&locks);
-    let asking = async {
-        let leases = request.how.ask_all(&all, limit).await?;
-        lengthen(leases.iter().flatten(), ttl).await?;
-        let fence = |leases: &Leases| leases.get(request.name).map(Lease::fence);
-        Ok(leases.map(|leases| (fence(&leases), leases)))
+) -> Result<LockGuard, Exit> {
+    let ask = async |limit, answers| {
+        let held = request.ask(client, limit, answers).await?;
+        Ok(held.map(|held| (held.fence(), held)))
     };
-    until_held(
-        client,
-        request,
-        (asking, limit, seen),
-        signals,
-        terminal,
-        known,
-    )
-    .await
+    until_held(client, request, ask, signals, terminal, known).await
 }
 
 /// The command starts with enough time: the first lease of a waiter is short. If the store does not answer, the renewals
@@ -314,21 +307,19 @@ async fn lengthen<'a, K: Kind>(
         .map_or(Ok(()), Err)
 }
 
-/// Shows the wait until `asking` has an answer: what is held, with the fence of the first lock. `limit` is the time limit of
-/// `asking`, and `seen` has the answers of the store.
+/// Shows the wait until `ask` has an answer: what is held, with the fence of the first lock.
 async fn until_held<T>(
     client: &Client,
     request: LockRequest<'_>,
-    (asking, limit, mut seen): (
-        impl Future<Output = Result<Option<(Option<Fence>, T)>, Error>>,
-        Option<Duration>,
-        watch::Receiver<Option<WaitStatus>>,
-    ),
+    ask: impl AsyncFnOnce(Option<Duration>, Answers) -> Result<Option<(Option<Fence>, T)>, Error>,
     signals: &mut Signals,
     terminal: Option<&Terminal>,
     known: &mut WaitFacts,
 ) -> Result<T, Exit> {
     let (how, clock) = (request.how, Clock::system());
+    let limit = how.limit()?;
+    let (answers, mut seen) = watch::channel(None);
+    let asking = ask(limit, answers);
     let begun = clock.now();
     let last = seen.clone();
     let mut progress = Progress::new(style(how, terminal), request.name, limit);
@@ -343,7 +334,7 @@ async fn until_held<T>(
             answer = &mut asking => break Ok(answer),
             Ok(()) = seen.changed() => {
                 let Some(WaitStatus { name, holder, ahead, .. }) = seen.borrow_and_update().clone() else { continue };
-                if let Some(outer) = outer_of(client, request.slots, &name, &holder).await {
+                if let Some(outer) = outer_of(client, request.kind.slots, &name, &holder).await {
                     break Err(nested(&name, &outer));
                 }
                 if in_line.as_ref() != Some(&name) && how.is_full(ahead) {
@@ -406,7 +397,7 @@ pub(crate) async fn inspect_or_unavailable(client: &Client, name: &str) -> Resul
 
 /// The lock that was busy, and its state. If several were asked for once, no answer says which one was: it is the first one that is
 /// held now.
-async fn inspect_busy(
+pub(crate) async fn inspect_busy(
     client: &Client,
     request: LockRequest<'_>,
     known: &WaitFacts,
@@ -473,7 +464,7 @@ async fn refused(
         let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
         snapshot.queue.truncate(ahead);
     }
-    let exit = if let Some(outer) = endless(&snapshot, request.slots) {
+    let exit = if let Some(outer) = endless(&snapshot, request.kind.slots) {
         nested(name, outer)
     } else {
         let text = busy(name, &outcome, &snapshot, retry, request);
@@ -623,8 +614,7 @@ mod tests {
         let waits = Line::try_parse_from(["x"]).unwrap().how;
         let again = LockRequest {
             name: "db migrate",
-            also: &[],
-            slots: None,
+            kind: &KindArgs::default(),
             ttl: Duration::ZERO,
             note: "",
             how: &waits,

@@ -5,17 +5,16 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::Slots;
 
-use crate::acquire_ui::{self, WaitArgs};
+use crate::acquire_ui::{self, KindArgs, WaitArgs};
 use crate::config::{duration, hold, ttl};
 use crate::exit::{self, Exit, exit};
-use crate::messages::{self, pasteable};
+use crate::messages;
 use crate::store::{StoreArgs, TtlArgs};
 
-use super::lock::TimestampArgs;
 use super::once::OnceArgs;
 use super::stop::{OnLost, StopLimits};
+use super::timestamp::TimestampArgs;
 
 /// The usage line: clap cannot express that options stop at the lock name.
 const USAGE: &str = "leasehold run [OPTIONS] LOCK [--] CMD [ARG...]";
@@ -46,17 +45,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) ttl: TtlArgs,
 
-    /// Take this lock too, all or none; up to 31 times. CMD runs while all are held. They are waited for in the order of their names
-    #[arg(long, value_name = "LOCK", help_heading = SECTION, hide_short_help = true)]
-    pub(crate) also: Vec<String>,
-
-    /// Read: run beside others with --shared. A run without it waits for all of them, and they wait for it
-    #[arg(short, long, conflicts_with_all = ["slots", "also"])]
-    pub(crate) shared: bool,
-
-    /// Hold one of N slots: up to N runs at a time, each with a number of its own
-    #[arg(long, value_name = "N", conflicts_with = "also", value_parser = clap::value_parser!(u16).range(1..=i64::from(Slots::MOST)))]
-    pub(crate) slots: Option<u16>,
+    #[command(flatten)]
+    pub(crate) kind: KindArgs,
 
     /// If the lock is busy, or the work of --once is done, exit with 0 and no message (waits only with --wait)
     #[arg(long, conflicts_with = "busy_code")]
@@ -145,7 +135,10 @@ impl Run {
         let chosen = self.timestamp.is_chosen(&self.how);
         let chosen = chosen.and_then(|chosen| self.once.check(chosen).map(|()| chosen));
         let chosen = chosen.map_err(|why| self.refuse(&why))?;
-        let kind = [(self.shared, "--shared"), (self.slots.is_some(), "--slots")];
+        let kind = [
+            (self.kind.shared, "--shared"),
+            (self.kind.slots.is_some(), "--slots"),
+        ];
         if let Some((_, kind)) = kind.iter().find(|(given, _)| *given) {
             if chosen {
                 let why = "other programs of the timestamp protocol hold a lock alone";
@@ -158,7 +151,7 @@ impl Run {
                 return Err(self.refuse(&format!("{kind} cannot be used with --once: {why}")));
             }
         }
-        if self.also.is_empty() {
+        if self.kind.also.is_empty() {
             return Ok(chosen);
         }
         if chosen {
@@ -174,14 +167,8 @@ impl Run {
 
     /// The verb with its locks but the first, to paste.
     pub(crate) fn verb(&self) -> String {
-        let also = self.also.iter().map(|lock| pasteable(lock));
-        // An option's value may begin with a hyphen after an equals sign.
-        let also = also.map(|lock| format!(" --also={}", lock.trim_start_matches("-- ")));
         let verb = if self.elects { "elect" } else { "run" };
-        let shared = if self.shared { " --shared" } else { "" };
-        let slots = self.slots.map(|slots| format!(" --slots {slots}"));
-        let slots = slots.unwrap_or_default();
-        format!("{verb}{shared}{slots}{}", also.collect::<String>())
+        format!("{verb}{}", self.kind.words())
     }
 
     /// The option that limits how long the lock is held.

@@ -8,11 +8,11 @@ use clap::Args;
 use leasehold::Moment;
 
 use super::args::{CommandArgs, ELECT_USAGE, Run, SECTION};
-use super::lock::TimestampArgs;
 use super::once::OnceArgs;
 use super::report::Report;
 use super::stop::OnLost;
-use crate::acquire_ui::WaitArgs;
+use super::timestamp::TimestampArgs;
+use crate::acquire_ui::{KindArgs, WaitArgs};
 use crate::config::hold;
 use crate::exit::{self, Exit, LOST, UNAVAILABLE, USAGE as WRONG_USE, exit};
 use crate::store::{StoreArgs, TtlArgs};
@@ -76,9 +76,7 @@ impl Elect {
             ttl: self.ttl,
             skip: false,
             busy_code: None,
-            also: Vec::new(),
-            shared: false,
-            slots: None,
+            kind: KindArgs::default(),
             max_hold: self.max_term,
             at_least: None,
             command: self.command,

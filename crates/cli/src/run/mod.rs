@@ -4,17 +4,17 @@ mod args;
 pub(crate) mod command;
 mod elect;
 mod guardian;
-mod lock;
 mod once;
 mod report;
 mod stop;
 mod supervise;
+mod timestamp;
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::{Client, Clock, Fence, Moment, Owner, Permit, ReadLease};
+use leasehold::{Client, Clock, Fence, Moment, Owner};
 use leasehold_core::LockName;
 use nix::sys::signal::Signal;
 
@@ -22,20 +22,24 @@ pub(crate) use self::args::Run;
 use self::command::{Child, ResolvedCommand};
 pub(crate) use self::elect::Elect;
 use self::guardian::Guardian;
-use self::lock::{LockGuard, RELEASE_LOST};
 use self::once::Occasion;
 use self::report::{Report, ReportFile};
 use self::stop::{Policy, StopReason, Verdict};
 use self::supervise::Supervisor;
-use crate::acquire_ui::{self, FenceOf, LockRequest, RetryHint, WaitArgs, WaitFacts, interrupted};
+use crate::acquire_ui::{self, LockRequest, RetryHint, WaitArgs, WaitFacts, interrupted};
 use crate::exit::{
     BUSY, CONFIG, DONE, Exit, InterruptTarget, LOST, SOFTWARE, TIMEOUT, USAGE, exit,
 };
+use crate::held::{self, LockGuard};
 use crate::inherited_store::{UrlFile, Variables};
 use crate::messages::{quoted, say, span, without_advice};
 use crate::session::{RELEASE, Released, Target, with_client};
 use crate::terminal::{Signals, Terminal};
 use crate::view::millis;
+
+/// The time limit after a lease was lost or could not be renewed. Most often the store does not answer then, and
+/// a restart of the command should not wait for it.
+const RELEASE_LOST: Duration = Duration::from_millis(300);
 
 /// The minimal rest of `--at-least` for which the release is delayed.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -284,17 +288,16 @@ impl LockedRun<'_> {
             let clock = Clock::system();
             let begun = clock.now();
             let lock = args.timestamp.lock(client, name, self.ttl);
-            let link = lock::timestamp_link(client.store(), &self.naming, name);
+            let link = timestamp::timestamp_link(client.store(), &self.naming, name);
             let held =
-                lock::wait_for_timestamp(lock, name, link, &self.how, signals, terminal).await;
+                timestamp::wait_for_timestamp(lock, name, link, &self.how, signals, terminal).await;
             known.waited = clock.now().since(begun);
             return held;
         }
         let note = self.how.note.clone();
         let wanted = LockRequest {
             name,
-            also: &args.also,
-            slots: args.slots,
+            kind: &args.kind,
             ttl: self.ttl,
             note: &note.unwrap_or_else(|| self.program.note(Owner::MAX_META_BYTES)),
             how: &self.how,
@@ -305,28 +308,7 @@ impl LockedRun<'_> {
                 command: " -- ...",
             },
         };
-        if args.shared {
-            let fence: FenceOf<_> = ReadLease::fence;
-            let reader = (client.rw_lock(name).read(), fence);
-            let lease =
-                acquire_ui::for_kind(client, wanted, reader, signals, terminal, known).await;
-            return lease.map(LockGuard::Reader);
-        }
-        if let Some(slots) = args.slots {
-            let fence: FenceOf<_> = |permit: &Permit| Some(permit.slot().fence);
-            let slot = (client.semaphore(name, slots), fence);
-            let lease = acquire_ui::for_kind(client, wanted, slot, signals, terminal, known).await;
-            return lease.map(|permit| LockGuard::Permit { permit, slots });
-        }
-        if args.also.is_empty() {
-            let lease = acquire_ui::for_lock(client, wanted, signals, terminal, known).await;
-            return lease.map(LockGuard::Lease);
-        }
-        let leases = acquire_ui::for_all(client, wanted, signals, terminal, known).await?;
-        Ok(LockGuard::Several {
-            leases,
-            first: name.to_owned(),
-        })
+        acquire_ui::for_any(client, wanted, signals, terminal, known).await
     }
 
     /// The exit for a command that did not start. Dropping `held` releases the lock.
@@ -391,8 +373,8 @@ impl LockedRun<'_> {
             (Verdict::Stopped(why) | Verdict::Undead(why), released) => why.loss(released),
             _ => None,
         };
-        let title = lost.map_or(title, |lost| lock::title(&lost.name, lost.fence));
-        let whole = match self.args.also[..] {
+        let title = lost.map_or(title, |lost| held::title(&lost.name, lost.fence));
+        let whole = match self.args.kind.also[..] {
             [] => title.clone(),
             _ => names,
         };

@@ -15,7 +15,7 @@ use std::time::Duration;
 use leasehold::{Lost, Moment};
 use nix::sys::signal::Signal;
 
-use super::lock::LockGuard;
+use crate::held::LockGuard;
 use crate::messages::{quoted, span};
 use crate::session::Released;
 

@@ -18,11 +18,11 @@ use nix::sys::signal::Signal;
 
 use super::command::Child;
 use super::guardian::Guardian;
-use super::lock::LockGuard;
 use super::stop::{
     OnLost, Policy, StopAction, StopLimits, StopPhase, StopReason, StopState, Verdict, until_kill,
     when_rest_lives, when_stopped,
 };
+use crate::held::LockGuard;
 use crate::messages::{quoted, say, span};
 use crate::sys;
 use crate::terminal::{Signals, Terminal};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use leasehold_core::{Fence, LockName, Owner, Ttl};
+use leasehold_core::{Fence, LockName, Mode, Owner, Ttl};
 use tokio::sync::oneshot;
 #[cfg(feature = "cancellation")]
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use super::hold::{Hold, LeaseEnd};
 use super::waiter::{AcquireOutcome, AcquireRequest};
 use crate::clock::Moment;
 use crate::error::{Error, Lost, StoreError};
-use crate::kind::{Exclusive, Fenced, Kind, Slots};
+use crate::kind::{AnyKind, Exclusive, Fenced, Kind, Slots};
 use crate::telemetry::{Asked, Observation};
 
 /// A lock that is held until a deadline. The client renews it in the background while the `Lease` lives.
@@ -76,8 +76,26 @@ impl<K: Fenced> Lease<K> {
     ///
     /// Readers that hold together are a phase, and have one number. It is above that of each writer before them, and below that of each
     /// writer after them. For a reader it is `None` if the store has no such number.
+    ///
+    /// A lease among [several](crate::Leases) has `None` if it is a permit: the token of its [slot](Lease::slot) says nothing about others.
     pub fn fence(&self) -> K::Fence {
-        K::fence(self.hold.is_fenced().then_some(self.hold.fence))
+        let is_fenced = self.hold.is_fenced() && self.hold.slot.is_none();
+        K::fence(is_fenced.then_some(self.hold.fence))
+    }
+}
+
+/// A lease among [several](crate::Leases).
+impl Lease<AnyKind> {
+    /// The slot that it has, if it is a permit.
+    pub fn slot(&self) -> Option<Slot> {
+        let fence = self.hold.fence;
+        self.hold.slot.map(|number| Slot { number, fence })
+    }
+
+    /// The token of an exclusive lease, as [`Lease::token`]: no other kind is checked, renewed or released from elsewhere.
+    pub fn token(&self) -> Option<String> {
+        let token = || self.hold.owner.with_fence(self.hold.grant);
+        (self.mode() == Mode::Exclusive).then(token)
     }
 }
 
@@ -119,6 +137,11 @@ impl<K: Kind> Lease<K> {
     /// The name of the lock.
     pub fn name(&self) -> &str {
         self.hold.name.as_str()
+    }
+
+    /// How the lock is held: alone, beside other readers, or in a slot.
+    pub fn mode(&self) -> Mode {
+        self.hold.mode
     }
 
     /// The key of the lock in the store.
@@ -305,8 +328,7 @@ impl<K: Kind> Lease<K> {
         work: impl AsyncFnOnce(&Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let output = unless_lost(self.lost(), work(&self)).await;
-        let output = output.map_err(Error::from)?;
-        done(output, self.release().await)
+        done(output.map_err(Error::from)?, self.release().await)
     }
 
     /// A watch on this lease for other tasks, threads and structs: see [`LossWatch`]. It does not keep the lease.

@@ -347,6 +347,7 @@ impl Hold {
     fn ended(&self, span: Arc<ShieldedSpan>, how: How) -> Ended {
         Ended {
             lock: self.name.clone(),
+            mode: self.mode,
             fence: self.fence,
             how,
             held: self.clock.now().since(self.since),

@@ -1,23 +1,23 @@
 //! Several locks at once: a future that is dropped leaves none of them taken.
 
-use leasehold::{Client, Mutex};
+use leasehold::{All, Client};
 use tokio::time::timeout;
 
 use crate::common::{Place, TTL, at_each_poll};
 use crate::still::on_every_still_store;
 use crate::{MOMENTS, Scene, poll_n_times_then_drop};
 
-fn locks(client: &Client) -> [Mutex; 3] {
-    ["m", "a", "z"].map(|name| client.mutex(name).ttl(TTL))
+fn all_of(client: &Client) -> All {
+    let [m, a, z] = ["m", "a", "z"].map(|name| client.mutex(name).ttl(TTL));
+    client.all([&m, &a, &z])
 }
 
 async fn one_that_is_dropped_keeps_none(place: Place) {
     let scene = Scene::at(place).await;
-    let (mine, of_operator) = (locks(&scene.client), locks(&scene.operator));
-    let all = scene.client.all(&mine);
+    let (all, of_operator) = (all_of(&scene.client), all_of(&scene.operator));
     // For another client.
     let are_free = async || {
-        let leases = scene.operator.all(&of_operator).acquire().await;
+        let leases = of_operator.acquire().await;
         drop(leases.expect("it answers"));
     };
     at_each_poll(async |n| {

@@ -48,6 +48,23 @@ fn a_quorum_is_refused_without_an_executor() {
 }
 
 #[test]
+fn locks_of_each_kind_are_taken_together() {
+    let client = blocking::Client::embedded().expect("a thread");
+    let (mutex, read) = (client.mutex("m"), client.rw_lock("r").read());
+    let (slots, more) = (client.semaphore("s", 2), client.mutex("n"));
+    let all = client.all([&mutex, &read, &slots]).and(&more);
+    let leases = all.acquire().expect("they are free");
+    let names: Vec<_> = leases.iter().map(leasehold::Lease::name).collect();
+    assert_eq!(names, ["m", "n", "r", "s"]);
+    let permit = leases.get("s").expect("it is there");
+    assert_eq!(permit.slot().map(|slot| slot.number), Some(1));
+    assert!(mutex.try_acquire().expect("it answers").is_none());
+    assert!(read.try_acquire().expect("it answers").is_some());
+    leases.release().expect("held");
+    assert!(mutex.try_acquire().expect("it answers").is_some());
+}
+
+#[test]
 fn a_mutex_has_all_settings() {
     let client = blocking::Client::embedded().expect("a thread");
     let told = Arc::new(AtomicUsize::new(0));

@@ -152,11 +152,18 @@ async fn a_broken_lease_is_lost_and_its_holder_is_told(place: Place) {
 
 async fn a_broken_lease_is_noticed_by_the_release(place: Place) {
     let (a, b) = place.two().await;
-    let lease = take(&a, "m").await;
-    assert!(b.break_lock("m", lease.fence()).await.expect("it answers"));
-    match lease.release().await.expect_err("it was broken") {
-        Error::Lost(lost) => assert_eq!(lost.cause, LossCause::NotHeld(None)),
-        other => panic!("{other:?}"),
+    for by_owner in [false, true] {
+        let lease = take(&a, "m").await;
+        let broken = if by_owner {
+            b.break_holder("m", lease.owner()).await
+        } else {
+            b.break_lock("m", lease.fence()).await
+        };
+        assert!(broken.expect("it answers"));
+        match lease.release().await.expect_err("it was broken") {
+            Error::Lost(lost) => assert_eq!(lost.cause, LossCause::NotHeld(None)),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

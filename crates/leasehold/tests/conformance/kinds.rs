@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{Client, Error, LossCause, Mode, Permit, ReadLease};
+use leasehold::{Client, Error, HolderIdentity, LossCause, Mode, Permit, ReadLease};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -280,7 +280,44 @@ async fn tasks_of_one_client_take_turns(place: Place) {
     eventually("nothing is left", free).await;
 }
 
+#[track_caller]
+fn is_not_held(cause: &LossCause) {
+    assert!(matches!(cause, LossCause::NotHeld(_)), "{cause}");
+}
+
+async fn a_break_by_owner_ends_one_of_several(place: Place) {
+    let (a, b) = place.two().await;
+    let operator = place.client().await;
+    let (stuck, other) = (read(&a).await, read(&b).await);
+    let writer = queues!(&operator, place.client().await.rw_lock("m").write());
+    let broken = operator.break_holder("m", stuck.owner()).await;
+    assert!(broken.expect("it answers"));
+    let seen = look(&operator, "m").await;
+    let holders: Vec<_> = seen.holders().map(|holder| holder.who.clone()).collect();
+    assert_eq!(holders, [HolderIdentity::Owner(other.owner().clone())]);
+    is_not_held(&lost(stuck.extend(TTL).await).cause);
+    other.extend(TTL).await.expect("it holds on");
+    let again = operator.break_holder("m", stuck.owner()).await;
+    assert!(!again.expect("it answers"), "it holds no more");
+    let broken = operator.break_holder("m", other.owner()).await;
+    assert!(broken.expect("it answers"));
+    let writer = got!(writer);
+    is_not_held(&lost(other.release().await).cause);
+    writer.release().await.expect("it was held");
+
+    let (one, two) = (permit(&a, 2).await, permit(&b, 2).await);
+    let (one, two) = (one.expect("free"), two.expect("free"));
+    let broken = operator.break_holder("m", one.owner()).await;
+    assert!(broken.expect("it answers"));
+    let next = permit(&operator, 2).await.expect("its slot is free");
+    assert_eq!(next.slot().number, 1);
+    two.release().await.expect("it holds on");
+    is_not_held(&lost(one.release().await).cause);
+    next.release().await.expect("it was held");
+}
+
 on_every_store_of_entries! {
+    a_break_by_owner_ends_one_of_several
     readers_hold_together
     a_writer_waits_for_all_readers_and_no_reader_passes_it
     readers_behind_a_writer_enter_together

@@ -43,11 +43,19 @@ async fn an_acquisition_and_a_hold_are_spans_of_the_caller() {
     let asked = listener.span("leasehold.acquire");
     has(
         &asked.fields,
-        &[("lock", "x"), ("fence", &fence), ("outcome", "acquired")],
+        &[
+            ("lock", "x"),
+            ("mode", "exclusive"),
+            ("fence", &fence),
+            ("outcome", "acquired"),
+        ],
     );
     assert!(asked.fields.contains_key("waited_ms") && asked.is_closed());
     let hold = listener.span("leasehold.hold");
-    has(&hold.fields, &[("lock", "x"), ("fence", &fence)]);
+    has(
+        &hold.fields,
+        &[("lock", "x"), ("mode", "exclusive"), ("fence", &fence)],
+    );
     assert!(hold.fields.contains_key("waited_ms") && !hold.is_closed());
     assert!(!hold.fields.contains_key("ended"));
     let caller = caller.id().map(|id| id.into_u64());
@@ -70,6 +78,25 @@ async fn an_acquisition_and_a_hold_are_spans_of_the_caller() {
         &listener.only("released").fields,
         &[("lock", "x"), ("fence", &fence)],
     );
+}
+
+#[tokio::test]
+async fn spans_tell_the_mode_without_the_number_of_slots() {
+    let listener = Listener::default();
+    let _listening = set_default(listener.clone());
+    let client = Scene::memory().client().await;
+    let read = client.rw_lock("r").read().acquire().await;
+    let permit = client.semaphore("s", 3).acquire().await;
+    let refused = client.semaphore("s", 0).acquire().await;
+    assert!(refused.is_err() && read.is_ok() && permit.is_ok());
+    let modes = |name: &str| -> Vec<Option<String>> {
+        let spans = listener.spans(name);
+        let modes = spans.iter().map(|span| span.fields.get("mode").cloned());
+        modes.collect()
+    };
+    let [shared, slots] = ["shared", "slots"].map(|mode| Some(mode.to_owned()));
+    assert_eq!(modes("leasehold.hold"), [shared.clone(), slots.clone()]);
+    assert_eq!(modes("leasehold.acquire"), [shared, slots, None]);
 }
 
 #[tokio::test]

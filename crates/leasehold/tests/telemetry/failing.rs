@@ -117,9 +117,9 @@ async fn each_outcome_of_a_request_counts_once() {
     let acquired = [
         "acquire_total{lock=x,outcome=acquired}",
         // Up and down.
-        "several held{lock=x}",
-        "hold_seconds{lock=x}",
-        "wait_seconds{lock=x,outcome=acquired}",
+        "several held{lock=x,mode=exclusive}",
+        "hold_seconds{lock=x,mode=exclusive}",
+        "wait_seconds{lock=x,mode=exclusive,outcome=acquired}",
     ];
     asking("acquired", &acquired, async |pair| {
         drop(pair.lock().acquire().await.expect("free"));
@@ -142,20 +142,20 @@ async fn each_outcome_of_a_request_counts_once() {
 
     let timed_out = [
         "acquire_total{lock=x,outcome=timeout}",
-        "wait_seconds{lock=x,outcome=timeout}",
+        "wait_seconds{lock=x,mode=exclusive,outcome=timeout}",
     ];
     asking("busy until the limit", &timed_out, async |pair| {
         let _held = take(&pair.other, "x").await;
         let waited = pair.lock().acquire_within(millis(50)).await;
         assert!(matches!(waited, Err(Error::Timeout(_))), "{waited:?}");
-        let series = "leasehold_wait_seconds{lock=\"x\",outcome=\"timeout\"}";
+        let series = "leasehold_wait_seconds{lock=\"x\",mode=\"exclusive\",outcome=\"timeout\"}";
         assert!(pair.numbers.seconds(series) >= 0.05);
     })
     .await;
 
     let cancelled = [
         "acquire_total{lock=x,outcome=cancelled}",
-        "wait_seconds{lock=x,outcome=cancelled}",
+        "wait_seconds{lock=x,mode=exclusive,outcome=cancelled}",
     ];
     asking("dropped while it waits", &cancelled, async |pair| {
         let _held = take(&pair.other, "x").await;
@@ -236,7 +236,10 @@ async fn each_request_without_a_verdict_counts_once() {
 
 #[tokio::test(start_paused = true)]
 async fn each_loss_counts_once_by_its_cause() {
-    let (held, seconds) = ("held{lock=x}", "hold_seconds{lock=x}");
+    let (held, seconds) = (
+        "held{lock=x,mode=exclusive}",
+        "hold_seconds{lock=x,mode=exclusive}",
+    );
     let (renew, several) = ("renew_seconds{lock=x}", "several renew_seconds{lock=x}");
     let by_deadline = [held, seconds, "lost_total{cause=deadline,lock=x}"];
     holding("released late", &by_deadline, async |pair, lease| {
@@ -309,7 +312,10 @@ async fn a_failed_renewal_or_release_is_no_loss() {
     })
     .await;
 
-    let (held, seconds) = ("held{lock=x}", "hold_seconds{lock=x}");
+    let (held, seconds) = (
+        "held{lock=x,mode=exclusive}",
+        "hold_seconds{lock=x,mode=exclusive}",
+    );
     let refused = [held, seconds, "store_errors_total{kind=denied}"];
     holding("a refused release", &refused, async |pair, lease| {
         pair.faults.fail(StoreErrorKind::Denied);

@@ -58,7 +58,7 @@ async fn declared_names_show_zero_and_count_apart() {
         lease.release().await.expect("held");
     }
     assert_eq!(shown.map(acquired), [1, 3, 1, 2]);
-    let held = numbers.count("leasehold_hold_seconds{lock=\"order:*\"}");
+    let held = numbers.count("leasehold_hold_seconds{lock=\"order:*\",mode=\"exclusive\"}");
     assert_eq!(held, 3);
     assert_eq!(numbers.all(), before);
     // A failure of the store belongs to no lock.

@@ -1,5 +1,7 @@
 //! Counters, gauges and histograms.
 
+use std::time::Duration;
+
 use leasehold::Client;
 use tokio::task::JoinSet;
 
@@ -7,8 +9,8 @@ use crate::common::{Place, TTL, eventually, renewed, stand_in_line, take};
 use crate::recorder::Numbers;
 use crate::scene::Scene;
 
-const HELD: &str = "leasehold_held";
-const HOLD: &str = "leasehold_hold_seconds";
+const HELD: &str = "leasehold_held{mode=\"exclusive\"}";
+const HOLD: &str = "leasehold_hold_seconds{mode=\"exclusive\"}";
 const RENEW: &str = "leasehold_renew_seconds";
 
 #[tokio::test]
@@ -69,4 +71,38 @@ async fn leases_that_no_store_is_asked_for_count_too() {
     assert_eq!((numbers.sum(HELD), numbers.count(HOLD)), (0, 3));
     let acquired = "leasehold_acquire_total{outcome=\"acquired\"}";
     assert_eq!(numbers.sum(acquired), 3);
+}
+
+#[tokio::test]
+async fn each_mode_has_numbers_of_its_own() {
+    let (numbers, place) = (Numbers::default(), Place::memory());
+    let client = numbers.client(&place, Client::builder()).await;
+    let rows = |name: &str| {
+        ["exclusive", "shared", "slots"].map(|mode| format!("leasehold_{name}{{mode=\"{mode}\"}}"))
+    };
+    let waited = |outcome: &str| {
+        let series =
+            |mode: &str| format!("leasehold_wait_seconds{{mode=\"{mode}\",outcome=\"{outcome}\"}}");
+        ["exclusive", "shared", "slots"].map(|mode| numbers.count(&series(mode)))
+    };
+    let held = || rows("held").map(|series| numbers.sum(&series));
+    let readers = client.rw_lock("r").read().ttl(TTL);
+    let (one, other) = (readers.acquire().await, readers.acquire().await);
+    let permit = client.semaphore("s", 3).ttl(TTL).acquire().await;
+    let mutex = take(&client, "m").await;
+    assert_eq!(held(), [1, 2, 1]);
+    let limit = Duration::from_millis(1);
+    let writes = client.rw_lock("r").write().acquire_within(limit).await;
+    assert!(writes.is_err(), "it is read");
+    let full = client.semaphore("s", 1).acquire_within(limit).await;
+    assert!(full.is_err(), "its slot is held");
+    assert_eq!(waited("acquired"), [1, 2, 1]);
+    assert_eq!(waited("timeout"), [1, 0, 1]);
+    for lease in [one, other] {
+        lease.expect("free").release().await.expect("held");
+    }
+    drop((permit, mutex));
+    assert_eq!(held(), [0, 0, 0]);
+    let holds = rows("hold_seconds").map(|series| numbers.count(&series));
+    assert_eq!(holds, [1, 2, 1]);
 }

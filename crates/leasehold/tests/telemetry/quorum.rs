@@ -7,7 +7,7 @@ use crate::common::{TTL, eventually, passing, renewed};
 use crate::recorder::Numbers;
 use crate::scene::Scene;
 
-const HELD: &str = "leasehold_held";
+const HELD: &str = "leasehold_held{mode=\"exclusive\"}";
 const RENEW: &str = "leasehold_renew_seconds";
 
 /// The counters whose names begin so, added up.

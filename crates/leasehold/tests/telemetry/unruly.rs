@@ -45,7 +45,7 @@ async fn a_listener_that_panics_when_a_span_ends_costs_no_lease() {
 async fn a_recorder_that_panics_loses_only_what_it_was_told() {
     let numbers = Numbers::that_panic_at_times();
     let client = numbers.client(&Place::memory(), Client::builder()).await;
-    let held = || numbers.sum("leasehold_held");
+    let held = || numbers.sum("leasehold_held{mode=\"exclusive\"}");
     let lease = take(&client, "x").await;
     assert_eq!(held(), 1);
     lease.release().await.expect("it is held");

@@ -22,6 +22,17 @@ on_each_store! {
     a_signal_releases_it,
     a_parent_that_reads_no_more_has_gone,
     the_end_is_told_whatever_it_is,
+    several_are_held_or_none,
+}
+
+/// A quorum has mutexes only.
+mod kinds {
+    use super::readers_and_slots_are_held_beside_each_other;
+    use crate::common::on_each_store_of_entries;
+
+    on_each_store_of_entries! {
+        readers_and_slots_are_held_beside_each_other,
+    }
 }
 
 /// A running `leasehold hold`.
@@ -88,6 +99,15 @@ impl Held {
         assert_eq!(done.stdout.lines().count(), self.read.get(), "{done:?}");
     }
 
+    /// The program lets it go, and hears that this lock was lost before.
+    #[track_caller]
+    fn lets_go_of_lost(mut self, name: &str) {
+        self.close();
+        let lost = self.tells("lost");
+        assert_eq!((&lost["lock"], &lost["code"]), (&name.into(), &79.into()));
+        self.ends(79);
+    }
+
     /// The program lets it go.
     #[track_caller]
     fn lets_go(mut self) -> Value {
@@ -126,6 +146,92 @@ fn an_outage_at_the_first_contact_is_part_of_the_wait() {
     store.server().restart();
     stays.tells("acquired");
     stays.lets_go();
+}
+
+fn readers_and_slots_are_held_beside_each_other(store: &Store) {
+    let acquired = |words: &str| {
+        let held = Held::start(store, &format!("{words} x --ttl 1h"));
+        let told = held.tells("acquired");
+        (held, told)
+    };
+    let (one, told) = acquired("--shared");
+    let (mut other, same) = acquired("-s");
+    for told in [&told, &same] {
+        assert_eq!(
+            (&told["mode"], &told["slot"]),
+            (&"shared".into(), &Value::Null)
+        );
+        assert_eq!(
+            (&told["token"], &told["locks"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+    assert_eq!(told["fence"], same["fence"]);
+    other.say("{\"do\":\"check\"}");
+    assert_eq!(other.tells("state")["fence"], same["fence"]);
+    let busy = Held::start(store, "-n x");
+    assert_eq!(busy.tells("busy")["code"], 75);
+    busy.ends(75);
+    one.lets_go();
+    store.is_busy();
+    let writer = Held::long(store);
+    let waiting = writer.tells("waiting");
+    assert_eq!(waiting["holder_fence"], same["fence"]);
+    other.lets_go();
+    assert_eq!(writer.tells("acquired")["mode"], "exclusive");
+    writer.lets_go();
+
+    let (one, told) = acquired("--slots 2");
+    let (other, same) = acquired("--slots 2");
+    let fence = |told: &Value| told["fence"].as_u64().expect("of its slot");
+    assert!(fence(&told) != fence(&same));
+    let slots = [told, same].map(|told| (told["mode"].clone(), told["slot"].clone()));
+    assert_eq!(slots, [1, 2].map(|slot| ("slot/2".into(), slot.into())));
+    store.run("-n --slots 2 x true").is(75, &["is busy"]);
+    one.lets_go();
+    let (again, told) = acquired("--slots 2");
+    assert_eq!(told["slot"], 1);
+    again.lets_go();
+    other.lets_go();
+}
+
+fn several_are_held_or_none(store: &Store) {
+    let other = Held::start(store, "y --ttl 1h");
+    other.tells("acquired");
+    let busy = Held::start(store, "-n --also y x");
+    let told = busy.tells("busy");
+    assert_eq!(told["message"], "\"y\" is busy (exit 75)");
+    busy.ends(75);
+    is_free(store);
+    let both = Held::start(store, "--also y x --ttl 1h");
+    let waiting = both.tells("waiting");
+    assert_eq!(waiting["lock"], "y");
+    other.lets_go();
+    let told = both.tells("acquired");
+    assert_eq!(
+        (&told["lock"], &told["mode"]),
+        (&"x".into(), &"exclusive".into())
+    );
+    let locks = told["locks"].as_array().expect("both");
+    let names: Vec<_> = locks.iter().map(|lock| lock["name"].as_str()).collect();
+    assert_eq!(names, [Some("x"), Some("y")]);
+    assert_eq!(locks[0]["fence"], told["fence"]);
+    store.is_busy();
+    let fence = &locks[1]["fence"];
+    // It renews "y" when it is asked to, and else after a third of the hour.
+    store
+        .verb("break", &format!("--if-fence {fence} y"))
+        .is(0, &["was broken"]);
+    store.run("-w 30s y true").is(0, &[]);
+    both.lets_go_of_lost("y");
+    is_free(store);
+    let refused = Held::start(store, "--also x x");
+    let told = refused.tells("error");
+    assert!(
+        told["message"].to_string().contains("is there twice"),
+        "{told}"
+    );
+    refused.ends(64);
 }
 
 fn it_is_held_until_stdin_is_closed(store: &Store) {

@@ -50,7 +50,7 @@ fn break_frees_what_was_meant_and_nothing_else(store: &Store) {
 #[test]
 fn break_without_a_fence_says_what_to_type() {
     let store = &Store::local();
-    let missing = "--if-fence is missing";
+    let missing = "--if-fence or --holder is missing";
     store
         .verb("break", "x")
         .is(64, &[missing, "nothing to break"]);

@@ -7,6 +7,7 @@ on_each_store_of_entries! {
     as_many_run_as_there_are_slots,
     a_run_inside_another_does_not_wait_for_it,
     a_break_says_whom_it_ends,
+    a_break_by_id_ends_one_of_several,
     what_holds_alone_cannot_be_shared,
 }
 
@@ -148,7 +149,11 @@ fn a_break_says_whom_it_ends(store: &Store) {
         holds(store, "--shared x", "one"),
         holds(store, "--shared x", "two"),
     ];
-    store.verb("break", "x").is(64, &["(ends all: 2 readers)"]);
+    let one = "next    leasehold break --if-fence ";
+    let missing = ["(ends all: 2 readers)", one, " break --holder "];
+    store.verb("break", "x").is(64, &missing);
+    let shown = store.verb("inspect", "x").is(0, &[]).stdout;
+    assert!(shown.contains(" break --holder "), "{shown}");
     let words = format!("--if-fence {} x", fence(&look()));
     let broken = "\"x\" was broken: it was held by 2 readers, fence ";
     store
@@ -167,4 +172,52 @@ fn a_break_says_whom_it_ends(store: &Store) {
     let words = format!("--if-fence {} x", fence(&look()));
     let broken = format!("slot {number} of \"x\" was broken: it was held by ");
     store.verb("break", &words).is(0, &[&broken]);
+}
+
+fn a_break_by_id_ends_one_of_several(store: &Store) {
+    let look = || json(&store.verb("inspect", "--json x").is(0, &[]).stdout)["locks"][0].take();
+    for (kind, whose, all) in [
+        ("--shared", "", "2 readers"),
+        ("--slots 2", "slot 1 of ", "2 of 2 slots"),
+    ] {
+        let words = format!("{kind} x");
+        // Its holder does not run, so it cannot end by itself.
+        let stuck = holds(store, &words, "stuck");
+        stuck.stop();
+        let id = look()["holder"]["id"].as_str().expect("digits").to_owned();
+        let other = holds(store, &words, "other");
+        let shown = store.verb("inspect", "x").is(0, &[]).stdout;
+        for part in [all, &format!(", id {id}")] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let none = "begins with ffffffff: nothing was broken (exit 75)";
+        let none = store
+            .verb("break", "--json --holder ffffffff x")
+            .is(75, &[none]);
+        assert_eq!(none.json()["outcome"], "held");
+
+        let words = format!("--json --holder {} x", &id[..8]);
+        let broken = format!("{whose}\"x\" was broken: it was held by ");
+        let done = store
+            .verb("break", &words)
+            .is(0, &[&broken, "; 1 more hold on"]);
+        let report = done.json();
+        assert_eq!(
+            (&report["outcome"], &report["if_holder"]),
+            (&"broken".into(), &id[..8].into())
+        );
+        assert_eq!(report["holder"]["id"], id);
+        let left = look();
+        assert_ne!(left["holder"]["id"], id);
+        assert_eq!(left["others"], serde_json::json!([]));
+        store.verb("break", &words).is(75, &["nothing was broken"]);
+        store.is_busy();
+        std::fs::remove_file(store.file("stuck")).expect("a file");
+        std::fs::remove_file(store.file("other")).expect("a file");
+        goes(store, "other", other);
+        std::fs::remove_file(store.file("other.go")).expect("a file");
+    }
+    store
+        .verb("break", "--holder 01234567 x")
+        .is(0, &["\"x\" is free already"]);
 }
