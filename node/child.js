@@ -14,7 +14,6 @@ export class Child {
   #listeners = new Map();
   #next = 1;
   #isReady = false;
-  #isClosing = false;
   #failure = null;
 
   constructor({ command, url, ttl, onEnd }) {
@@ -63,9 +62,8 @@ export class Child {
 
   /** Releases all locks, and waits for the end. */
   async close() {
-    this.#isClosing = true;
-    this.#hold();
     this.#process.stdin.end();
+    // It also keeps the program alive until the end.
     const kill = setTimeout(() => this.#process.kill('SIGKILL'), CLOSE);
     await this.ended;
     clearTimeout(kill);
@@ -73,7 +71,7 @@ export class Child {
 
   /** The program stays alive for locks that it has or wants, not for an idle child. */
   #hold() {
-    const isIdle = this.#isReady && !this.#isClosing && this.#listeners.size === 0;
+    const isIdle = this.#isReady && this.#listeners.size === 0;
     const how = isIdle ? 'unref' : 'ref';
     for (const one of [this.#process, this.#process.stdin, this.#process.stdout]) one?.[how]?.();
   }

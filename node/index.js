@@ -132,7 +132,7 @@ class Lock {
       const asked = now();
       let lease = null;
       const cancel = () => {
-        // If the lock arrives now, the child lets it go.
+        // If the lock arrives now, the child lets it go, and no caller has the lease.
         child.say('release', id);
         reject(signal.reason);
       };
@@ -148,7 +148,6 @@ class Lock {
             const isLost = event.event === 'lost';
             return isLost ? settle(reject, new LeaseLost(event.lock, event.cause)) : settle(resolve, event);
           }
-          if (signal?.aborted) return;
           lease = new Lease(child, id, event, asked);
           settle(resolve, lease);
         },

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{
-    Events, Hold, HoldCommand, HoldEvent, Input, Inputs, Parent, ParentEvent, Process, Wanted,
+    Asked, Events, Hold, HoldCommand, HoldEvent, Input, Inputs, Parent, ParentEvent, Process,
     hold_one,
 };
 use crate::acquire_ui::{KindArgs, WaitArgs};
@@ -53,16 +53,17 @@ pub(super) async fn serve(
     let mut open: BTreeMap<u64, UnboundedSender<ParentEvent>> = BTreeMap::new();
     let mut early = early.into_iter();
     let exit = loop {
-        let heard = match early.next() {
-            Some(command) => Input::Said(command),
-            None => tokio::select! {
+        let heard = if let Some(command) = early.next() {
+            Input::Said(command)
+        } else {
+            tokio::select! {
                 biased;
                 heard = process.hear() => heard,
                 Some(id) = holds.next() => {
                     open.remove(&id);
                     continue;
                 }
-            },
+            }
         };
         match heard {
             Input::Said(HoldCommand::Acquire(request)) if open.contains_key(&request.id) => {
@@ -117,14 +118,14 @@ async fn one(
     let mut parent = Parent { inputs, events };
     let held = async {
         let (kind, how) = (request.kind()?, request.how(&args.how));
-        let wanted = Wanted {
+        let asked = Asked {
             lock: &request.lock,
             kind: &kind,
             how: &how,
             ttl: request.ttl_ms.map_or(Ok(ttl), lease)?,
             store,
         };
-        hold_one(client, &wanted, &mut parent).await
+        hold_one(client, &asked, &mut parent).await
     };
     if let Err(exit) = Box::pin(held).await {
         // Ignored if the last event was already sent.

@@ -77,7 +77,7 @@ pub(crate) struct Hold {
 }
 
 /// A lock that the parent asks for.
-struct Wanted<'a> {
+struct Asked<'a> {
     lock: &'a str,
     kind: &'a KindArgs,
     how: &'a WaitArgs,
@@ -118,7 +118,7 @@ fn begin(args: &Hold, program: Program, events: Events) -> Result<Exit, Exit> {
             let work = many::serve(&client, args, ttl, process, early);
             return closing(&target, &client, Box::pin(work)).await;
         };
-        let wanted = Wanted {
+        let asked = Asked {
             lock,
             kind: &args.kind,
             how: &args.how,
@@ -132,26 +132,26 @@ fn begin(args: &Hold, program: Program, events: Events) -> Result<Exit, Exit> {
             exit = parent.until_cancelled() => return Err(exit),
             client = target.connect() => client?,
         };
-        let work = hold_one(&client, &wanted, &mut parent);
+        let work = hold_one(&client, &asked, &mut parent);
         closing(&target, &client, Box::pin(work)).await
     })
 }
 
 /// Holds one lock, from the request to its end.
-async fn hold_one(client: &Client, wanted: &Wanted<'_>, parent: &mut Parent) -> Result<Exit, Exit> {
-    let (held, waited) = acquire(client, wanted, parent).await?;
+async fn hold_one(client: &Client, asked: &Asked<'_>, parent: &mut Parent) -> Result<Exit, Exit> {
+    let (held, waited) = acquire(client, asked, parent).await?;
     if let Inputs::Process(process) = &mut parent.inputs {
         process.program.look_again();
     }
     parent.events.tell(&HoldEvent::Acquired {
-        lock: wanted.lock.to_owned(),
+        lock: asked.lock.to_owned(),
         fence: held.fence().map(Fence::get),
         mode: held.mode().map(|mode| mode.to_string()),
         slot: held.slot(),
         token: held.token(),
         locks: held.json(),
         waited_ms: millis(waited),
-        ttl_ms: millis(wanted.ttl),
+        ttl_ms: millis(asked.ttl),
         valid_for_ms: millis(held.valid_for()),
     });
     let end = until_end(&held, parent).await;
@@ -297,24 +297,24 @@ impl Parent {
 /// Waits for the lock. The client is closed afterwards in all cases, which removes the place in the queue.
 async fn acquire(
     client: &Client,
-    wanted: &Wanted<'_>,
+    asked: &Asked<'_>,
     parent: &mut Parent,
 ) -> Result<(LockGuard, Duration), Exit> {
-    let (kind, how) = (wanted.kind, wanted.how);
+    let (kind, how) = (asked.kind, asked.how);
     let (limit, clock) = (how.limit()?, Clock::system());
     let begun = clock.now();
     let waited = || clock.now().since(begun);
     let verb = format!("hold{}", kind.words());
     let request = LockRequest {
-        name: wanted.lock,
+        name: asked.lock,
         kind,
-        ttl: wanted.ttl,
+        ttl: asked.ttl,
         note: how.note.as_deref().unwrap_or("hold"),
         how,
         wants_holder: false,
         again: RetryHint {
             verb: &verb,
-            store: wanted.store,
+            store: asked.store,
             command: "",
         },
     };
@@ -355,9 +355,7 @@ async fn acquire(
     };
     match answer {
         Ok(Some(held)) => Ok((held, waited())),
-        Ok(None) if kind.also.is_empty() => {
-            Err(refused(&mut parent.events, how, wanted.lock, BUSY))
-        }
+        Ok(None) if kind.also.is_empty() => Err(refused(&mut parent.events, how, asked.lock, BUSY)),
         Ok(None) => {
             let known = WaitFacts::default();
             let (busy, _) = acquire_ui::inspect_busy(client, request, &known).await;
