@@ -141,6 +141,8 @@ def build(names, say):
                 if kind == 'python':
                     command = [made[kind], os.path.join(BENCH, 'python', 'driver.py'), 'peer=' + spec[kind]]
                 else:
+                    if spec[kind] == 'leasehold' and not (os.environ.get('LEASEHOLD') or shutil.which('leasehold')):
+                        raise Missing('the command leasehold is not in PATH, and LEASEHOLD does not name it')
                     command = ['node', os.path.join(BENCH, 'node', 'driver.js'), 'peer=' + spec[kind]]
                     spec = {**spec, 'env': {'NODE_PATH': made[kind]}}
             ready[name] = {**spec, 'command': command}

@@ -1,5 +1,5 @@
 'use strict'
-// The Node peers: peer=redlock4|redlock5|redis_semaphore, with their own defaults.
+// The Node peers: peer=leasehold|redlock4|redlock5|redis_semaphore, with their own defaults.
 const { cfg, main } = require('./common')
 // The packages are in the cache, not beside this file; the benchmark sets NODE_PATH.
 const { Redis } = require('ioredis')
@@ -9,6 +9,11 @@ const [client] = clients
 for (const one of clients) one.on('error', () => {})
 
 const peers = {
+  async leasehold () {
+    const { Client } = await import('../../node/index.js')
+    const locks = await Client.connect(`redis://127.0.0.1:${cfg.ports[0]}`, { ttl: cfg.ttl })
+    return { acquire: (w, key) => locks.mutex(key).acquire(), release: (lease) => lease.release(), hold: (key) => locks.mutex(key, { ttl: 120000 }).acquire() }
+  },
   redlock4 () { // retryCount 10, retryDelay 200 ms, retryJitter 100 ms
     const Redlock = require('redlock')
     const locks = new Redlock(clients)
@@ -35,4 +40,4 @@ const peers = {
     }
   }
 }
-main(peers[cfg.peer]()).catch((error) => { console.error(error); process.exit(1) })
+Promise.resolve(peers[cfg.peer]()).then(main).catch((error) => { console.error(error); process.exit(1) })

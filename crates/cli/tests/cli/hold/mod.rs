@@ -23,6 +23,7 @@ on_each_store! {
     a_parent_that_reads_no_more_has_gone,
     the_end_is_told_whatever_it_is,
     several_are_held_or_none,
+    one_process_holds_many_locks,
 }
 
 /// A quorum has no slots.
@@ -232,6 +233,74 @@ fn several_are_held_or_none(store: &Store) {
         "{told}"
     );
     refused.ends(64);
+}
+
+fn one_process_holds_many_locks(store: &Store) {
+    let mut held = Held::start(store, "--many --ttl 1h");
+    held.tells("ready");
+    let ask = |held: &mut Held, id: u64, lock: &str, more: &str| {
+        held.say(&format!(
+            r#"{{"do":"acquire","id":{id},"lock":"{lock}"{more}}}"#
+        ));
+    };
+    // A request behind another one of this process may be told of it, or not.
+    let tells = |held: &Held, id: u64, event: &str| {
+        let mut told = held.next();
+        while told["event"] == "waiting" {
+            told = held.next();
+        }
+        assert_eq!(
+            (&told["id"], &told["event"]),
+            (&id.into(), &event.into()),
+            "{told}"
+        );
+        told
+    };
+    ask(&mut held, 1, "x", "");
+    let first = tells(&held, 1, "acquired");
+    assert_eq!(first["ttl_ms"], 3_600_000);
+    ask(&mut held, 2, "y", r#","ttl_ms":6000"#);
+    assert_eq!(tells(&held, 2, "acquired")["ttl_ms"], 6_000);
+    store.is_busy();
+    // A number is free after the end of its lock only.
+    ask(&mut held, 1, "z", "");
+    assert!(
+        held.tells("error")["message"]
+            .to_string()
+            .contains("number 1")
+    );
+    for (id, lock, more, event, code) in [
+        (3, "x", r#","wait_ms":0"#, "busy", 75),
+        (3, "x", r#","wait_ms":100"#, "timeout", 124),
+        (3, "a{b", "", "error", 64),
+        (3, "z", r#","mode":"slot/0""#, "error", 64),
+        (3, "z", r#","mode":"shared","also":["y"]"#, "error", 64),
+        (3, "z", r#","ttl_ms":1"#, "error", 64),
+    ] {
+        ask(&mut held, id, lock, more);
+        assert_eq!(tells(&held, id, event)["code"], code);
+    }
+    for line in [r#"{"do":"release"}"#, r#"{"do":"acquire","id":4}"#] {
+        held.say(line);
+        let error = held.tells("error");
+        assert!(error["code"].is_null() && error["id"].is_null(), "{error}");
+    }
+    ask(&mut held, 3, "x", "");
+    held.say(r#"{"do":"check","id":3}"#);
+    assert_eq!(tells(&held, 3, "state")["held"], false);
+    held.say(r#"{"do":"release","id":1}"#);
+    tells(&held, 1, "released");
+    assert!(tells(&held, 3, "acquired")["fence"].as_u64() > first["fence"].as_u64());
+    held.say(r#"{"do":"check","id":3}"#);
+    assert_eq!(tells(&held, 3, "state")["held"], true);
+    held.say(r#"{"do":"check","id":1}"#);
+    assert_eq!(tells(&held, 1, "state")["held"], false);
+    held.close();
+    let last = [held.tells("released"), held.tells("released")];
+    assert!(last.iter().all(|told| told["id"] != 1), "{last:?}");
+    assert_eq!(held.tells("ended")["code"], 0);
+    held.ends(0);
+    is_free(store);
 }
 
 fn it_is_held_until_stdin_is_closed(store: &Store) {

@@ -2,11 +2,15 @@
 //! controls it over pipes. The lock is held until stdin closes or the program ends, and the last event says how the
 //! hold ended.
 
+mod many;
+
+use std::cell::Cell;
 use std::fs::{self, Metadata};
 use std::io::{self, BufRead, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -19,7 +23,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel};
 use tokio::sync::watch;
 
 use crate::acquire_ui::{self, KindArgs, LockRequest, RetryHint, WaitArgs, WaitFacts};
@@ -27,7 +31,7 @@ use crate::exit::{BUSY, Exit, LOST, TIMEOUT, exit};
 use crate::held::LockGuard;
 use crate::messages::{quoted, say, without_advice};
 use crate::output;
-use crate::session::{RELEASE, Released, closing, in_runtime};
+use crate::session::{RELEASE, Released, Target, closing, in_runtime};
 use crate::store::{StoreArgs, TtlArgs};
 use crate::terminal::Signals;
 use crate::view::{millis, who};
@@ -42,6 +46,7 @@ of released, lost, busy, timeout, cancelled, error. The lock is held from `acqui
 meanwhile, and is released when stdin closes or the program that started it ends. Lines for stdin:
   {\"do\":\"release\"}   {\"do\":\"check\"}
 To try it: leasehold hold deploy, then Ctrl-D.
+With --many, the lines name the locks: {\"do\":\"acquire\",\"id\":1,\"lock\":\"deploy\"}
 
 Exit: 0 released, 79 lost, 75 busy, or stdin closed before the lock was held, 124 the limit of --wait,
 128+n by signal n (released first), and as `leasehold run` for the rest. See docs/cli.md.";
@@ -62,71 +67,109 @@ pub(crate) struct Hold {
     #[command(flatten)]
     kind: KindArgs,
 
+    /// Hold any number of locks, which lines of stdin ask for, each with a number of its own
+    #[arg(long, conflicts_with_all = ["lock", "also", "shared", "slots"])]
+    many: bool,
+
     /// The lock
-    #[arg(value_name = "LOCK")]
-    lock: String,
+    #[arg(value_name = "LOCK", required_unless_present = "many")]
+    lock: Option<String>,
+}
+
+/// A lock that the parent asks for.
+struct Asked<'a> {
+    lock: &'a str,
+    kind: &'a KindArgs,
+    how: &'a WaitArgs,
+    ttl: Duration,
+    /// The store options, each followed by a space.
+    store: &'a str,
 }
 
 /// Runs the verb.
 pub(crate) fn hold(args: &Hold) -> Result<Exit, Exit> {
     let program = Program::find();
-    let mut events = Events::open()?;
-    let exit = begin(args, program, &mut events).unwrap_or_else(|exit| exit);
+    let (events, writer) = Events::open()?;
+    let exit = begin(args, program, events.clone()).unwrap_or_else(|exit| exit);
     // Ignored if the last event was already sent.
-    events.tell(&HoldEvent::Error {
-        code: Some(exit.code()),
-        message: match exit.text() {
-            "" => "ended by a signal".to_owned(),
-            text => text.to_owned(),
-        },
-    });
-    events.close();
+    events.tell(&HoldEvent::of_exit(&exit));
+    drop(events);
+    writer.close();
     Ok(exit)
 }
 
-fn begin(args: &Hold, program: Program, events: &mut Events) -> Result<Exit, Exit> {
-    LockName::new(&args.lock)?;
+fn begin(args: &Hold, program: Program, events: Events) -> Result<Exit, Exit> {
+    if let Some(lock) = &args.lock {
+        LockName::new(lock)?;
+    }
     let target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
-    let mut parent = Parent {
-        program,
-        said: listen()?,
-        events,
-    };
+    let said = listen()?;
     let target = target.patient(args.how.limit()?, args.how.quiet);
     in_runtime(async {
-        let mut signals = Signals::catch()?;
+        let mut process = Process {
+            program,
+            said,
+            signals: Signals::catch()?,
+            events: events.clone(),
+        };
+        let Some(lock) = &args.lock else {
+            let (client, early) = process.connect(&target).await?;
+            let work = many::serve(&client, args, ttl, process, early);
+            return closing(&target, &client, Box::pin(work)).await;
+        };
+        let asked = Asked {
+            lock,
+            kind: &args.kind,
+            how: &args.how,
+            ttl,
+            store: &args.store.again(),
+        };
+        let inputs = Inputs::Process(process);
+        let mut parent = Parent { inputs, events };
         let client = tokio::select! {
             biased;
-            exit = parent.until_cancelled(&mut signals) => return Err(exit),
+            exit = parent.until_cancelled() => return Err(exit),
             client = target.connect() => client?,
         };
-        let work = async {
-            let (held, waited) = acquire(&client, args, ttl, &mut parent, &mut signals).await?;
-            parent.program.look_again();
-            parent.events.tell(&HoldEvent::Acquired {
-                lock: args.lock.clone(),
-                fence: held.fence().map(Fence::get),
-                mode: held.mode().map(|mode| mode.to_string()),
-                slot: held.slot(),
-                token: held.token(),
-                locks: held.json(),
-                waited_ms: millis(waited),
-                ttl_ms: millis(ttl),
-                valid_for_ms: millis(held.valid_for()),
-            });
-            let end = until_end(&held, &mut parent, &mut signals).await;
-            Ok(finish(held, end, parent.events).await)
-        };
+        let work = hold_one(&client, &asked, &mut parent);
         closing(&target, &client, Box::pin(work)).await
     })
 }
 
-/// The parent process.
-struct Parent<'a> {
-    program: Program,
-    said: Receiver<StdinLine>,
-    events: &'a mut Events,
+/// Holds one lock, from the request to its end.
+async fn hold_one(client: &Client, asked: &Asked<'_>, parent: &mut Parent) -> Result<Exit, Exit> {
+    let (held, waited) = acquire(client, asked, parent).await?;
+    if let Inputs::Process(process) = &mut parent.inputs {
+        process.program.look_again();
+    }
+    parent.events.tell(&HoldEvent::Acquired {
+        lock: asked.lock.to_owned(),
+        fence: held.fence().map(Fence::get),
+        mode: held.mode().map(|mode| mode.to_string()),
+        slot: held.slot(),
+        token: held.token(),
+        locks: held.json(),
+        waited_ms: millis(waited),
+        ttl_ms: millis(asked.ttl),
+        valid_for_ms: millis(held.valid_for()),
+    });
+    let end = until_end(&held, parent).await;
+    Ok(finish(held, end, &mut parent.events).await)
+}
+
+/// What one lock hears of the parent process, and tells it.
+struct Parent {
+    inputs: Inputs,
+    events: Events,
+}
+
+/// Where the inputs of a lock come from.
+enum Inputs {
+    /// The only lock of this process hears all of them.
+    Process(Process),
+    /// One of many locks hears those with its number. The end of the channel is that of the parent.
+    Passed(UnboundedReceiver<ParentEvent>),
 }
 
 /// An input that may end the hold or the wait.
@@ -140,32 +183,103 @@ enum ParentEvent {
     Nothing,
 }
 
-impl Parent<'_> {
+/// The inputs of this process.
+struct Process {
+    program: Program,
+    said: Receiver<StdinLine>,
+    signals: Signals,
+    /// For errors in lines of stdin.
+    events: Events,
+}
+
+/// An input of this process.
+enum Input {
+    Said(HoldCommand),
+    Gone,
+    Signal(Signal),
+    Nothing,
+}
+
+impl Process {
     /// The next input, at the latest after [`LOOK`]. Cancel safe.
-    async fn hear(&mut self, signals: &mut Signals) -> ParentEvent {
+    async fn hear(&mut self) -> Input {
         if self.program.has_ended() || self.events.is_broken() {
-            return ParentEvent::Gone;
+            return Input::Gone;
         }
         tokio::select! {
             biased;
-            signal = signals.next_ending() => ParentEvent::Signal(signal),
+            signal = self.signals.next_ending() => Input::Signal(signal),
             said = self.said.recv() => match said {
-                Some(Ok(HoldCommand::Check)) => ParentEvent::Check,
-                Some(Ok(HoldCommand::Release)) => ParentEvent::Release,
-                Some(Err(message)) => {
-                    self.events.tell(&HoldEvent::Error { code: None, message });
-                    ParentEvent::Nothing
-                }
-                None => ParentEvent::Gone,
+                Some(Ok(command)) => Input::Said(command),
+                Some(Err(message)) => self.refuse(message),
+                None => Input::Gone,
             },
-            () = tokio::time::sleep(LOOK) => ParentEvent::Nothing,
+            () = tokio::time::sleep(LOOK) => Input::Nothing,
+        }
+    }
+
+    /// Tells the error in a line of stdin.
+    fn refuse(&mut self, message: String) -> Input {
+        self.events.tell(&HoldEvent::Error {
+            code: None,
+            message,
+        });
+        Input::Nothing
+    }
+
+    /// Connects, and collects what the parent says meanwhile.
+    async fn connect(&mut self, target: &Target) -> Result<(Client, Vec<HoldCommand>), Exit> {
+        let mut early = Vec::new();
+        let connecting = target.connect();
+        tokio::pin!(connecting);
+        loop {
+            tokio::select! {
+                biased;
+                heard = self.hear() => match heard {
+                    Input::Said(command) => early.push(command),
+                    Input::Gone => {
+                        self.events.tell(&HoldEvent::Ended { code: 0 });
+                        return Err(Exit::quiet(0));
+                    }
+                    Input::Signal(signal) => return Err(Exit::by(signal)),
+                    Input::Nothing => {}
+                },
+                client = &mut connecting => return Ok((client?, early)),
+            }
+        }
+    }
+}
+
+impl Parent {
+    /// The next input, at the latest after [`LOOK`]. Cancel safe.
+    async fn hear(&mut self) -> ParentEvent {
+        let process = match &mut self.inputs {
+            Inputs::Process(process) => process,
+            Inputs::Passed(passed) => {
+                return tokio::select! {
+                    biased;
+                    heard = passed.recv() => heard.unwrap_or(ParentEvent::Gone),
+                    () = tokio::time::sleep(LOOK) => ParentEvent::Nothing,
+                };
+            }
+        };
+        match process.hear().await {
+            Input::Said(HoldCommand::Check { id: None }) => ParentEvent::Check,
+            Input::Said(HoldCommand::Release { id: None }) => ParentEvent::Release,
+            Input::Said(_) => {
+                process.refuse("not understood: many locks need `leasehold hold --many`".into());
+                ParentEvent::Nothing
+            }
+            Input::Gone => ParentEvent::Gone,
+            Input::Signal(signal) => ParentEvent::Signal(signal),
+            Input::Nothing => ParentEvent::Nothing,
         }
     }
 
     /// Serves the parent while the lock is not held, until an input ends the wait. Cancel safe.
-    async fn until_cancelled(&mut self, signals: &mut Signals) -> Exit {
+    async fn until_cancelled(&mut self) -> Exit {
         loop {
-            let why = match self.hear(signals).await {
+            let why = match self.hear().await {
                 ParentEvent::Release => "asked to release",
                 ParentEvent::Gone => "stdin or stdout was closed, or the program ended",
                 ParentEvent::Signal(signal) => return Exit::by(signal),
@@ -175,7 +289,7 @@ impl Parent<'_> {
                 }
                 ParentEvent::Nothing => continue,
             };
-            return cancelled(self.events, why);
+            return cancelled(&mut self.events, why);
         }
     }
 }
@@ -183,27 +297,27 @@ impl Parent<'_> {
 /// Waits for the lock. The client is closed afterwards in all cases, which removes the place in the queue.
 async fn acquire(
     client: &Client,
-    args: &Hold,
-    ttl: Duration,
-    parent: &mut Parent<'_>,
-    signals: &mut Signals,
+    asked: &Asked<'_>,
+    parent: &mut Parent,
 ) -> Result<(LockGuard, Duration), Exit> {
-    let (limit, clock) = (args.how.limit()?, Clock::system());
+    let (kind, how) = (asked.kind, asked.how);
+    let (limit, clock) = (how.limit()?, Clock::system());
     let begun = clock.now();
     let waited = || clock.now().since(begun);
-    let verb = format!("hold{}", args.kind.words());
+    let verb = format!("hold{}", kind.words());
     let request = LockRequest {
-        name: &args.lock,
-        kind: &args.kind,
-        ttl,
-        note: args.how.note.as_deref().unwrap_or("hold"),
-        how: &args.how,
+        name: asked.lock,
+        kind,
+        ttl: asked.ttl,
+        note: how.note.as_deref().unwrap_or("hold"),
+        how,
         wants_holder: false,
         again: RetryHint {
             verb: &verb,
-            store: &args.store.again(),
+            store: asked.store,
             command: "",
         },
+        tells_manager: false,
     };
     let (answers, mut seen) = watch::channel(None);
     let asking = request.ask(client, limit, answers);
@@ -213,18 +327,18 @@ async fn acquire(
         tokio::select! {
             // The parent has priority: a lock that arrives after a cancel must not be announced.
             biased;
-            exit = parent.until_cancelled(signals) => return Err(exit),
+            exit = parent.until_cancelled() => return Err(exit),
             answer = &mut asking => break answer,
             Ok(()) = seen.changed() => {
                 let Some(waiting) = seen.borrow_and_update().clone() else { continue };
                 let WaitStatus { name, holder, ahead, .. } = waiting;
-                if let Some(outer) = acquire_ui::outer_of(client, args.kind.slots, &name, &holder).await {
+                if let Some(outer) = acquire_ui::outer_of(client, kind.slots, &name, &holder).await {
                     return Err(acquire_ui::nested(&name, &outer));
                 }
                 // It counts at the entry of each queue: later waiters come behind.
                 let is_new = told.as_ref().is_none_or(|(lock, ..)| *lock != name);
-                if is_new && args.how.is_full(ahead) {
-                    return Err(refused(parent.events, args, &name, BUSY));
+                if is_new && how.is_full(ahead) {
+                    return Err(refused(&mut parent.events, how, &name, BUSY));
                 }
                 let now = (name, ahead, who(&holder), holder.fence);
                 if told.as_ref() != Some(&now) {
@@ -242,34 +356,28 @@ async fn acquire(
     };
     match answer {
         Ok(Some(held)) => Ok((held, waited())),
-        Ok(None) if args.kind.also.is_empty() => {
-            Err(refused(parent.events, args, &args.lock, BUSY))
-        }
+        Ok(None) if kind.also.is_empty() => Err(refused(&mut parent.events, how, asked.lock, BUSY)),
         Ok(None) => {
             let known = WaitFacts::default();
             let (busy, _) = acquire_ui::inspect_busy(client, request, &known).await;
-            Err(refused(parent.events, args, &busy, BUSY))
+            Err(refused(&mut parent.events, how, &busy, BUSY))
         }
         Err(Error::Timeout(timeout)) => {
             acquire_ui::inspect_or_unavailable(client, &timeout.name).await?;
-            Err(refused(parent.events, args, &timeout.name, TIMEOUT))
+            Err(refused(&mut parent.events, how, &timeout.name, TIMEOUT))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// Serves the parent until the hold ends. The error is the loss of the lease.
-async fn until_end(
-    held: &LockGuard,
-    parent: &mut Parent<'_>,
-    signals: &mut Signals,
-) -> Result<Exit, Lost> {
+async fn until_end(held: &LockGuard, parent: &mut Parent) -> Result<Exit, Lost> {
     let mut was_doubtful = false;
     loop {
         let heard = tokio::select! {
             biased;
             lost = held.lost() => return Err(lost),
-            heard = parent.hear(signals) => heard,
+            heard = parent.hear() => heard,
         };
         let doubt = held.doubt();
         if doubt.is_some() != was_doubtful {
@@ -335,14 +443,14 @@ fn state(held: Option<&LockGuard>) -> HoldEvent {
 }
 
 /// The exit for a busy lock.
-fn refused(events: &mut Events, args: &Hold, busy: &str, code: u8) -> Exit {
+fn refused(events: &mut Events, how: &WaitArgs, busy: &str, code: u8) -> Exit {
     let exit = exit!(code, "{} is busy (exit {code})", quoted(busy));
     let message = exit.text().to_owned();
     events.tell(&match code {
         TIMEOUT => HoldEvent::Timeout { code, message },
         _ => HoldEvent::Busy { code, message },
     });
-    exit.quiet_if(args.how.quiet)
+    exit.quiet_if(how.quiet)
 }
 
 /// The exit for a cancelled wait.
@@ -365,6 +473,8 @@ const LAST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum HoldEvent {
+    /// With `--many`: the store is connected. The first event.
+    Ready { store: String },
     /// The lock is busy. Sent again when the place in the queue or the holder changes.
     Waiting {
         lock: String,
@@ -414,14 +524,28 @@ enum HoldEvent {
     /// With a code, the error that ends this process: the last event. Without a code, the error in a line of
     /// stdin.
     Error { code: Option<u8>, message: String },
+    /// With `--many`: all locks were let go, and the process ends.
+    Ended { code: u8 },
 }
 
 impl HoldEvent {
+    /// The error that ended a hold, or this process.
+    fn of_exit(exit: &Exit) -> Self {
+        Self::Error {
+            code: Some(exit.code()),
+            message: match exit.text() {
+                "" => "ended by a signal".to_owned(),
+                text => text.to_owned(),
+            },
+        }
+    }
+
     /// True for an event that ends the stream.
     fn is_last(&self) -> bool {
         match self {
             Self::Error { code, .. } => code.is_some(),
-            Self::Waiting { .. }
+            Self::Ready { .. }
+            | Self::Waiting { .. }
             | Self::Acquired { .. }
             | Self::Doubtful { .. }
             | Self::Renewed { .. }
@@ -434,23 +558,35 @@ impl HoldEvent {
 #[derive(Serialize)]
 #[serde(tag = "schema", rename = "leasehold.hold/1")]
 struct EventLine<'a> {
+    /// With `--many`, the number of the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
     #[serde(flatten)]
     event: &'a HoldEvent,
 }
 
-/// The stream of events to the parent: NDJSON on stdout. A slow reader never blocks the lock holder.
+/// The events of one lock, or of the process, to the parent: NDJSON on stdout. A slow reader never blocks the lock holder.
+#[derive(Clone)]
 struct Events {
+    id: Option<u64>,
     lines: SyncSender<String>,
-    writer: JoinHandle<io::Result<()>>,
-    /// Closed when the writer has ended.
-    done: mpsc::Receiver<()>,
-    is_broken: bool,
-    is_over: bool,
+    pipe: Rc<Pipe>,
+    /// The last event was sent.
+    is_over: Rc<Cell<bool>>,
 }
+
+/// The state of stdout.
+struct Pipe {
+    writer: JoinHandle<io::Result<()>>,
+    is_broken: Cell<bool>,
+}
+
+/// The writer of the last events.
+struct Writer(mpsc::Receiver<()>);
 
 impl Events {
     /// Starts the writer thread.
-    fn open() -> io::Result<Self> {
+    fn open() -> io::Result<(Self, Writer)> {
         let (lines, written) = sync_channel::<String>(UNREAD);
         let (finish, done) = sync_channel(0);
         let write = move || {
@@ -461,44 +597,62 @@ impl Events {
                 .try_for_each(|line| output::write(line.as_bytes()))
         };
         let writer = thread::Builder::new().name("events".into()).spawn(write)?;
-        Ok(Self {
-            lines,
+        let pipe = Pipe {
             writer,
-            done,
-            is_broken: false,
-            is_over: false,
-        })
+            is_broken: Cell::new(false),
+        };
+        let events = Self {
+            id: None,
+            lines,
+            pipe: Rc::new(pipe),
+            is_over: Rc::default(),
+        };
+        Ok((events, Writer(done)))
+    }
+
+    /// Those of one of many locks.
+    fn of(&self, id: u64) -> Self {
+        Self {
+            id: Some(id),
+            is_over: Rc::default(),
+            ..self.clone()
+        }
     }
 
     /// Sends an event without waiting for the parent.
-    fn tell(&mut self, event: &HoldEvent) {
-        if self.is_over {
+    fn tell(&self, event: &HoldEvent) {
+        if self.is_over.get() {
             return;
         }
-        self.is_over = event.is_last();
-        let line = output::json(&EventLine { event });
-        self.is_broken |= self.lines.try_send(line).is_err();
+        self.is_over.set(event.is_last());
+        let line = output::json(&EventLine { id: self.id, event });
+        if self.lines.try_send(line).is_err() {
+            self.pipe.is_broken.set(true);
+        }
     }
 
     /// True if the parent no longer reads: the pipe has no reader, or is full.
-    fn is_broken(&mut self) -> bool {
-        self.is_broken |= self.writer.is_finished();
-        if !self.is_broken {
+    fn is_broken(&self) -> bool {
+        let is_broken = || {
+            if self.pipe.is_broken.get() || self.pipe.writer.is_finished() {
+                return true;
+            }
             let stdout = io::stdout();
             let mut asked = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
             let polled = poll(&mut asked, PollTimeout::ZERO);
             let said = asked[0].revents().unwrap_or(PollFlags::empty());
-            self.is_broken =
-                polled.is_ok() && said.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL);
-        }
-        self.is_broken
+            polled.is_ok() && said.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL)
+        };
+        self.pipe.is_broken.set(is_broken());
+        self.pipe.is_broken.get()
     }
+}
 
-    /// Waits a moment for the writing of the last events.
+impl Writer {
+    /// Waits a moment for the writing of the last events, after their senders are gone.
     fn close(self) {
-        drop(self.lines);
         // After this time the parent is assumed not to read.
-        let _closed: Result<(), RecvTimeoutError> = self.done.recv_timeout(LAST);
+        let _closed: Result<(), RecvTimeoutError> = self.0.recv_timeout(LAST);
     }
 }
 
@@ -511,12 +665,13 @@ const AHEAD: usize = 16;
 /// A line of stdin, or the error of an invalid one.
 type StdinLine = Result<HoldCommand, String>;
 
-/// A command of the parent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// A command of the parent. With `--many`, each names the lock by its number.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 enum HoldCommand {
-    Release,
-    Check,
+    Acquire(many::Request),
+    Release { id: Option<u64> },
+    Check { id: Option<u64> },
 }
 
 /// Starts reading the lines of stdin, which are NDJSON. The channel closes at the end of stdin, which ends the hold; an
@@ -655,7 +810,10 @@ mod tests {
             valid_for_ms: 7,
             reason: "no".into(),
         };
-        let line = serde_json::to_string(&EventLine { event: &event });
+        let line = serde_json::to_string(&EventLine {
+            id: None,
+            event: &event,
+        });
         assert_eq!(
             line.unwrap(),
             r#"{"schema":"leasehold.hold/1","event":"doubtful","valid_for_ms":7,"reason":"no"}"#
@@ -674,10 +832,10 @@ mod tests {
         );
         let said = all(text.as_bytes());
         assert_eq!(said.len(), 5, "{said:?}");
-        assert_eq!(said[0], Ok(HoldCommand::Check));
+        assert_eq!(said[0], Ok(HoldCommand::Check { id: None }));
         assert!(matches!(&said[1], Err(why) if why.contains("dance")));
         assert!(matches!(&said[2], Err(why) if why.contains("longer")));
         assert!(said[3].is_err());
-        assert_eq!(said[4], Ok(HoldCommand::Release));
+        assert_eq!(said[4], Ok(HoldCommand::Release { id: None }));
     }
 }
