@@ -43,7 +43,7 @@ mod quorum {
     #[test]
     fn a_reader_that_is_lost_is_called_a_lease() {
         let store = Store::quorum();
-        let reader = super::holds(&store, "--shared --ttl 2s x", "one");
+        let reader = super::holds(&store, "--shared --ttl 6s x", "one");
         let look = || json(&store.verb("inspect", "--json x").is(0, &[]).stdout);
         let id = look()["locks"][0]["holder"]["id"].take();
         let words = format!("--holder {} x", id.as_str().expect("digits"));
