@@ -349,3 +349,124 @@ impl fmt::Debug for Leases {
         f.debug_list().entries(&self.leases).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+    use std::rc::Rc;
+
+    use fastrand::Rng;
+    use leasehold_core::Mode;
+    use tokio::runtime::Builder;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::backoff::{seed, seeds};
+    use crate::{Clock, Memory};
+
+    const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The leases that are in use.
+    type InUse = Rc<RefCell<HashMap<String, Vec<(Mode, Option<u16>)>>>>;
+
+    /// A1, A2: three clients want random subsets of five locks, of random kinds and in random order. Some wait for a while only, some are
+    /// dropped while they wait. All others get them, never beside those that they exclude, and nothing is left.
+    #[test]
+    fn several_in_any_order_get_through_and_leave_nothing() {
+        for number in seeds(300) {
+            let mut runtime = Builder::new_current_thread();
+            let runtime = runtime.enable_time().start_paused(true).build();
+            runtime.unwrap().block_on(history(number));
+        }
+    }
+
+    async fn history(number: u64) {
+        seed(number);
+        let clock = Clock::virtual_time();
+        let memory = Memory::new(clock.clone());
+        let client = || {
+            let client = Client::builder().clock(clock.clone());
+            client.embedded(&memory).unwrap()
+        };
+        let clients = [client(), client(), client()];
+        let in_use = InUse::default();
+        let mut rng = Rng::with_seed(number);
+        let users = clients
+            .each_ref()
+            .map(|client| user(client, rng.fork(), &in_use));
+        let again = format!("LEASEHOLD_SEEDS={number}..{}", number + 1);
+        let all = timeout(Duration::from_secs(3600), join_all(users)).await;
+        assert!(all.is_ok(), "{again}: they wait for each other");
+        for client in clients {
+            client.close().await;
+        }
+        let looks = client();
+        for name in NAMES {
+            let seen = looks.inspect(name).await.unwrap();
+            let is_free = seen.holder.is_none() && seen.queue.is_empty();
+            assert!(is_free, "{again}: {name:?} is left: {seen:?}");
+        }
+    }
+
+    async fn user(client: &Client, mut rng: Rng, in_use: &InUse) {
+        for _ in 0..6 {
+            let mut names = NAMES;
+            rng.shuffle(&mut names);
+            let names = &names[..rng.usize(1..=NAMES.len())];
+            let all = names
+                .iter()
+                .fold(client.all([]), |all, name| match rng.u8(..3) {
+                    0 => all.and(&client.mutex(name)),
+                    1 => all.and(&client.rw_lock(name).read()),
+                    _ => all.and(&client.semaphore(name, 2)),
+                });
+            let patience = MS * rng.u32(..100);
+            let got = match rng.u8(..4) {
+                0 => timeout(patience, all.acquire()).await.ok(),
+                1 => Some(all.acquire_within(patience).await),
+                _ => Some(all.acquire().await),
+            };
+            let leases = match got {
+                None => continue,
+                Some(Err(error)) if error.is_timeout() => continue,
+                Some(got) => got.unwrap(),
+            };
+            for lease in &leases {
+                begins(in_use, lease);
+            }
+            sleep(MS * rng.u32(..20)).await;
+            for lease in &leases {
+                let mut in_use = in_use.borrow_mut();
+                let holders = in_use.get_mut(lease.name()).unwrap();
+                let own = (lease.mode(), lease.slot().map(|slot| slot.number));
+                let at = holders.iter().position(|holder| *holder == own);
+                holders.remove(at.unwrap());
+            }
+            if rng.bool() {
+                leases.release().await.unwrap();
+            }
+        }
+    }
+
+    /// Checks that the lock admits this lease beside those in use.
+    fn begins(in_use: &InUse, lease: &Lease<AnyKind>) {
+        let mut in_use = in_use.borrow_mut();
+        let holders = in_use.entry(lease.name().to_owned()).or_default();
+        let own = (lease.mode(), lease.slot().map(|slot| slot.number));
+        let is_admitted = match own.0 {
+            Mode::Exclusive => holders.is_empty(),
+            Mode::Shared => holders.iter().all(|(mode, _)| *mode == Mode::Shared),
+            Mode::Slot(_) => {
+                let beside =
+                    |(mode, slot): &(Mode, _)| matches!(mode, Mode::Slot(_)) && *slot != own.1;
+                holders.len() < 2 && holders.iter().all(beside)
+            }
+        };
+        assert!(is_admitted, "{lease:?} beside {holders:?}");
+        holders.push(own);
+    }
+}
