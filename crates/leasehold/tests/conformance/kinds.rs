@@ -9,9 +9,7 @@ use leasehold::{Client, Error, HolderIdentity, LossCause, Mode, Permit, ReadLeas
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::common::{
-    LONG, Place, TTL, eventually, look, lost, on_every_store, on_every_store_of_entries, take,
-};
+use crate::common::{LONG, Place, TTL, eventually, look, lost, on_every_store, take};
 
 async fn read(client: &Client) -> ReadLease {
     let lock = client.rw_lock("m").read().ttl(TTL);
@@ -323,20 +321,7 @@ async fn a_break_by_owner_ends_one_of_several(place: Place) {
     next.release().await.expect("it was held");
 }
 
-on_every_store_of_entries! {
-    a_break_by_owner_ends_one_of_several
-    readers_hold_together
-    a_writer_waits_for_all_readers_and_no_reader_passes_it
-    readers_behind_a_writer_enter_together
-    readers_of_one_client_share_one_hold
-    a_reader_ends_by_its_own_limit
-    a_reader_that_is_lost_is_told
-    as_many_hold_as_there_are_slots
-    who_waits_for_a_slot_gets_the_next
-    tasks_of_one_client_take_turns
-}
-
-on_every_store! { quorum:
+on_every_store! {
     readers_hold_together
     a_writer_waits_for_all_readers_and_no_reader_passes_it
     readers_behind_a_writer_enter_together
@@ -345,14 +330,20 @@ on_every_store! { quorum:
     a_reader_that_is_lost_is_told
 }
 
-// One of the three servers is down.
-on_every_store! { majority:
-    readers_hold_together
-    a_writer_waits_for_all_readers_and_no_reader_passes_it
-    readers_behind_a_writer_enter_together
-    readers_of_one_client_share_one_hold
-    a_reader_ends_by_its_own_limit
-    a_reader_that_is_lost_is_told
+/// A quorum has no semaphores.
+mod slots {
+    use super::{
+        a_break_by_owner_ends_one_of_several, as_many_hold_as_there_are_slots,
+        tasks_of_one_client_take_turns, who_waits_for_a_slot_gets_the_next,
+    };
+    use crate::common::on_every_store_of_entries;
+
+    on_every_store_of_entries! {
+        a_break_by_owner_ends_one_of_several
+        as_many_hold_as_there_are_slots
+        who_waits_for_a_slot_gets_the_next
+        tasks_of_one_client_take_turns
+    }
 }
 
 #[tokio::test]
