@@ -28,8 +28,10 @@ pub trait Peer: Clone + Send + Sync + 'static {
         section: &mut Section,
     ) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Takes `key` for 120 s and keeps it.
-    fn hold(&self, key: &str) -> impl Future<Output = ()> + Send;
+    /// Takes `key` for 120 s and keeps it, in the workloads of `mode=idle`. Not all peers take part in those.
+    fn hold(&self, key: &str) -> impl Future<Output = ()> + Send {
+        async move { panic!("mode=idle: this peer does not hold {key:?} for others") }
+    }
 
     /// Ends the background work of the library.
     fn close(&self) -> impl Future<Output = ()> + Send {

@@ -163,10 +163,6 @@ impl Peer for Bare {
         let released = self.all(lock, |node| self.release(node, &key, token)).await;
         taken.and(released)
     }
-
-    async fn hold(&self, _: &str) {
-        unimplemented!("no workload with waiters")
-    }
 }
 
 /// The time of the wall clock.

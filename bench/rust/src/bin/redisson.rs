@@ -100,10 +100,6 @@ impl Peer for Redisson {
             _ => Err("it was not held".to_owned()),
         }
     }
-
-    async fn hold(&self, _: &str) {
-        unimplemented!("no workload with a held lock")
-    }
 }
 
 /// Hears of the releases of the one key. As in Redisson, a free slot wakes one waiter of each process, and a free lock all of them.

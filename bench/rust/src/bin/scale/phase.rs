@@ -63,7 +63,10 @@ fn longest_ms(redis: &mut Connection) -> f64 {
 
 fn signal(processes: &[Child], name: &str) {
     let ids = processes.iter().map(|process| process.id().to_string());
-    let done = Command::new("kill").arg(format!("-{name}")).args(ids).status();
+    let done = Command::new("kill")
+        .arg(format!("-{name}"))
+        .args(ids)
+        .status();
     assert!(done.is_ok_and(|status| status.success()), "kill -{name}");
 }
 
