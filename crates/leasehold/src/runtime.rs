@@ -156,7 +156,7 @@ impl Tasks {
         self.tracker.token()
     }
 
-    /// Waits until all tasks started by [`Tasks::spawn`] have ended, and those that are started meanwhile.
+    /// Waits until all tasks started by [`Tasks::spawn`] have ended, and those that are started meanwhile. Others may be started later.
     pub(crate) async fn finished(&self) {
         self.tracker.close();
         self.tracker.wait().await;

@@ -61,6 +61,7 @@ use std::time::Duration;
 
 use leasehold_core::Fence;
 
+use crate::client::Client;
 use crate::error::{LossCause, Lost, StoreError, StoreErrorKind, Timeout};
 pub use crate::store::memory::Faults;
 
@@ -103,4 +104,25 @@ pub fn lost(name: impl Into<String>, fence: Option<Fence>, cause: LossCause) -> 
 /// The error of a store named `test` that gave no verdict. Its fields can be set; `may_have_taken_effect` is false.
 pub fn store_error(kind: StoreErrorKind) -> StoreError {
     StoreError::new("test", kind, "made by a test")
+}
+
+/// Waits until no request of this client is under way, and each lock that no caller uses any more is released. A test that drops a lease, or
+/// a future that asked for one, and then looks at the store would else race with the client.
+///
+/// It does not wait for leases that are held. A store that does not answer is awaited, and a release is repeated until the store confirms it
+/// or the lock's time is over.
+///
+/// ```
+/// use leasehold::{Client, Memory, testing};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+/// let memory = Memory::default();
+/// let [here, there] = [Client::builder().embedded(&memory)?, Client::builder().embedded(&memory)?];
+/// drop(here.mutex("orders").acquire().await?);         // the client releases it in the background
+/// testing::settled(&here).await;
+/// assert!(there.mutex("orders").try_acquire().await?.is_some());
+/// # Ok(()) }
+/// ```
+pub async fn settled(client: &Client) {
+    client.engine.tasks.finished().await;
 }

@@ -14,7 +14,7 @@ async fn extend(place: Place) {
     let lease = scene.lease().await;
     at_each_poll(async |n| {
         let ended = poll_n_times_then_drop(n, lease.extend(TTL * 2)).await;
-        scene.all_was_sent().await;
+        scene.is_settled().await;
         assert!(!lease.is_lost());
         ended.is_some()
     })
@@ -194,12 +194,12 @@ async fn break_lock(place: Place) {
         let lease = scene.held_by_another().await;
         let stale = scene.client.break_lock("m", Fence::new(1));
         poll_n_times_then_drop(n, stale).await;
-        scene.all_was_sent().await;
+        scene.is_settled().await;
         assert!(look(&scene.operator, "m").await.holder.is_some());
 
         let right = scene.client.break_lock("m", lease.fence());
         let broken = poll_n_times_then_drop(n, right).await;
-        scene.all_was_sent().await;
+        scene.is_settled().await;
         drop(lease);
         scene.is_free_soon().await;
         broken.is_some()

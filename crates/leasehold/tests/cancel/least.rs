@@ -13,7 +13,7 @@ use crate::{MOMENTS, Scene, poll_n_times_then_drop};
 async fn is_kept_until_broken(scene: &Scene, lease: Lease) {
     let fence = lease.fence();
     drop(lease);
-    scene.all_was_sent().await;
+    scene.is_settled().await;
     let holder = look(&scene.operator, "m").await.holder;
     assert!(holder.is_some(), "it is kept");
     let broken = scene.operator.break_lock("m", fence).await;
@@ -85,7 +85,7 @@ async fn a_release_that_is_dropped_keeps_the_lock(place: Place) {
         let lease = lease.expect("it is free");
         let fence = lease.fence();
         let released = poll_n_times_then_drop(n, lease.release()).await;
-        scene.all_was_sent().await;
+        scene.is_settled().await;
         assert!(look(&scene.operator, "m").await.holder.is_some());
         let broken = scene.operator.break_lock("m", fence).await;
         assert!(broken.expect("it answers"));

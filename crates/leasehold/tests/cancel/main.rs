@@ -18,7 +18,7 @@ mod still;
 use std::time::Duration;
 
 use common::{MOMENTS, Place, SOON, TTL, look, poll_n_times_then_drop, poll_once_then_drop_after};
-use leasehold::{Client, Lease, Snapshot};
+use leasehold::{Client, Lease, Snapshot, testing};
 use tokio::time::{sleep, timeout};
 
 /// One lock, the client under test, and an operator's client that inspects the lock.
@@ -77,24 +77,15 @@ impl Scene {
             .await;
     }
 
-    /// Waits until the store has all earlier requests of the client. It sends requests in order.
-    async fn all_was_sent(&self) {
-        // At a node of a quorum, one answer may bring about another request.
-        let looks = if matches!(self.place, Place::Quorum(..)) {
-            4
-        } else {
-            1
-        };
-        for _ in 0..looks {
-            let looked = self.client.inspect_nodes("m").await;
-            let verdict = looked.expect("it is open").lock;
-            verdict.expect("the store answers");
-        }
+    /// Waits until the client has nothing under way, at most for [`SOON`].
+    async fn is_settled(&self) {
+        let settled = timeout(SOON, testing::settled(&self.client)).await;
+        settled.expect("the client soon has nothing under way");
     }
 
     /// Checks that the lock is soon free and without waiters, and that the operator can acquire it.
     async fn is_free_soon(&self) {
-        self.all_was_sent().await;
+        self.is_settled().await;
         let free = |seen: &Snapshot| seen.holder.is_none() && seen.queue.is_empty();
         self.all_nodes_show("free, and nobody waits", free).await;
         let lease = common::take(&self.operator, "m").await;
@@ -104,7 +95,7 @@ impl Scene {
 
     /// Checks that soon no client waits and `held` is unchanged, and that the lock is free after its release.
     async fn waits_for_nobody_after(&self, held: Lease) {
-        self.all_was_sent().await;
+        self.is_settled().await;
         let theirs = |seen: &Snapshot| {
             let holder = seen.holder.as_ref().and_then(|holder| holder.fence);
             holder == Some(held.fence()) && seen.queue.is_empty()

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use leasehold::{
     Client, ClientBuilder, Clock, Error, Fence, Invalid, Lease, Lost, Memory, Mutex, Snapshot,
-    StoreError, WaitStatus,
+    StoreError, StoreErrorKind, WaitStatus,
 };
 use tempfile::TempDir;
 use testkit::{RedisCluster, RedisServer, Sentinels, TestTime};
@@ -362,7 +362,10 @@ pub(crate) fn host(server: &RedisServer) -> String {
 /// asks meanwhile may get that one, and then waits in no queue.
 pub(crate) async fn take(client: &Client, name: &str) -> Lease {
     let lease = client.mutex(name).ttl(TTL).try_acquire().await;
-    let lease = lease.expect("the store answers").expect("nobody holds it");
+    let Some(lease) = lease.expect("the store answers") else {
+        let seen = client.inspect_nodes(name).await;
+        panic!("nobody holds it, but it is busy: {seen:?}");
+    };
     all_nodes_show(client, name, "its votes", |seen| {
         let holder = seen.holder.as_ref().and_then(|holder| holder.fence);
         holder == Some(lease.fence())
@@ -371,7 +374,7 @@ pub(crate) async fn take(client: &Client, name: &str) -> Lease {
     lease
 }
 
-/// Polls until each node that answers shows this state.
+/// Polls until each node that is not down shows this state. One that answers later than the others may show it, or not.
 pub(crate) async fn all_nodes_show(
     client: &Client,
     name: &str,
@@ -380,11 +383,10 @@ pub(crate) async fn all_nodes_show(
 ) {
     eventually(what, async || {
         let inspected = client.inspect_nodes(name).await.expect("it is open");
-        let mut seen = inspected
-            .nodes
-            .iter()
-            .filter_map(|view| view.seen.as_ref().ok());
-        seen.all(&condition)
+        inspected.nodes.iter().all(|view| match &view.seen {
+            Ok(seen) => condition(seen),
+            Err(error) => error.kind != StoreErrorKind::TimedOut,
+        })
     })
     .await;
 }
