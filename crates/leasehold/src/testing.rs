@@ -113,10 +113,10 @@ pub fn store_error(kind: StoreErrorKind) -> StoreError {
 /// or the lock's time is over.
 ///
 /// ```
-/// use leasehold::{Client, Memory, testing};
+/// use leasehold::{Client, Clock, Memory, testing};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
-/// let memory = Memory::default();
+/// let memory = Memory::new(Clock::system());
 /// let [here, there] = [Client::builder().embedded(&memory)?, Client::builder().embedded(&memory)?];
 /// drop(here.mutex("orders").acquire().await?);         // the client releases it in the background
 /// testing::settled(&here).await;
