@@ -8,7 +8,8 @@ use leasehold_core::{
 };
 
 use super::attempt::{
-    Attempt, NodeReply, QuorumInfo, ROUNDS, Request, TRIES, is_open, refusal_error, superseded,
+    Attempt, Awaited, NodeReply, QuorumInfo, ROUNDS, Request, TRIES, is_open, refusal_error,
+    superseded,
 };
 use super::effects::{Ballot, EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
 use super::lead::{Leads, PATIENCE, Passing, Stuck, WaitersHeard};
@@ -53,6 +54,7 @@ impl<C> QuorumMachine<C> {
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
         let Party { owner, name } = party;
+        self.client.get_or_insert_with(|| owner.client());
         self.next_attempt += 1;
         let (number, lead) = (self.next_attempt, self.leads.of(name));
         let (owners, mut context) = self.context(at, owner, effects);
@@ -65,7 +67,11 @@ impl<C> QuorumMachine<C> {
         // An owner that asks again does not use an earlier certificate: its answer came too late.
         record.certified = None;
         let nodes = context.info.nodes.len();
-        let attempt = Attempt::new(number, nodes, lead, request, caller, at.now, fences);
+        let mut attempt = Attempt::new(number, nodes, lead, request, caller, at.now, fences);
+        // A waiter with the vote of the lead needs the others now.
+        attempt.asks_lead_alone = !request.is_claim
+            && record.nodes[lead].votes.is_empty()
+            && context.wanted.is_wanted(name, at.now) == Some(true);
         let before = record.attempt.replace(attempt);
         context.propose(record);
         // Its votes are those of the new attempt. It has no answer of its own.
@@ -160,11 +166,11 @@ impl<C> QuorumMachine<C> {
         &mut self,
         at: EventTime,
         owner: &Owner,
-        (number, first): (u64, Fence),
+        awaited: Awaited,
         effects: &mut Vec<QuorumEffect<C>>,
     ) {
         let attempt = self.owners.get(owner).and_then(|it| it.attempt.as_mut());
-        let Some(attempt) = attempt.filter(|it| it.number == number && it.asks(first)) else {
+        let Some(attempt) = attempt.filter(|it| it.awaits() == awaited) else {
             return;
         };
         let waited = attempt.awaits_rest.take().unwrap_or_default();
@@ -221,14 +227,34 @@ impl<C> Context<'_, C> {
         self.proposer.propose(block, self.at.wall_us, bounds)
     }
 
-    /// Sends the current proposal to all nodes. Only the lead queues the owner.
+    /// Sends the current proposal to the nodes that are to be asked. Only the lead queues the owner.
     fn propose(&mut self, record: &mut Record<C>) {
         if let Some(attempt) = &record.attempt {
             let (fences, lead, request) = (attempt.fences, attempt.lead, attempt.request);
-            for node in 0..record.nodes.len() {
+            let alone = attempt.asks_lead_alone;
+            let asked: Vec<usize> = attempt.missing().collect();
+            for node in asked {
                 let wait = request.wait.filter(|_| node == lead);
                 self.ask(record, node, fences, request.ttl, wait);
             }
+            if alone {
+                self.await_rest(record, self.leads.patience(lead));
+            }
+        }
+    }
+
+    /// Goes on once the lead alone has been asked. It is first to say whether others wait.
+    fn lead_answered(&mut self, record: &mut Record<C>) {
+        let refusal = match record.attempt.as_ref().and_then(Attempt::lead_said) {
+            Some(NodeReply::Busy(busy)) => Some(busy.clone()),
+            _ => None,
+        };
+        if refusal.is_some_and(|busy| self.passing(record, &busy) != Passing::Now) {
+            return self.busy(record, None);
+        }
+        if let Some(attempt) = &mut record.attempt {
+            (attempt.asks_lead_alone, attempt.awaits_rest) = (false, None);
+            self.propose(record);
         }
     }
 
@@ -371,6 +397,9 @@ impl<C> Context<'_, C> {
         let Some(attempt) = &mut record.attempt else {
             return;
         };
+        if attempt.asks_lead_alone {
+            return self.lead_answered(record);
+        }
         match verdict {
             Verdict::Open if attempt.is_mostly_said() => {
                 let patience = attempt.missing().map(|node| self.leads.patience(node));
@@ -420,14 +449,7 @@ impl<C> Context<'_, C> {
             return self.await_rest(record, patience);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            // Beside readers, a reader is refused for a writer that waits. It does not pass that one, however long they hold (V5).
-            let is_behind_writer = record.is_shared && busy.holder.mode == Mode::Shared;
-            let passing = if is_behind_writer {
-                Passing::Not
-            } else {
-                (self.stuck).passing(&record.name, busy, is_wanted, self.at.now)
-            };
-            match passing {
+            match self.passing(record, busy) {
                 Passing::Now => {}
                 Passing::Later if attempt.tries < TRIES && attempt.has_time(self.at.now) => {
                     // For as long as the other one may take to ask for the votes again.
@@ -472,6 +494,16 @@ impl<C> Context<'_, C> {
         }
     }
 
+    /// What a client does that the lead refuses, and that a majority may vote for.
+    fn passing(&mut self, record: &Record<C>, busy: &Busy) -> Passing {
+        // Beside readers, a reader is refused for a writer that waits. It does not pass that one, however long they hold (V5).
+        if record.is_shared && busy.holder.mode == Mode::Shared {
+            return Passing::Not;
+        }
+        let is_wanted = self.wanted.is_wanted(&record.name, self.at.now);
+        (self.stuck).passing(&record.name, busy, is_wanted, self.at.now)
+    }
+
     /// Begins the next round after this time.
     fn pause(&mut self, record: &mut Record<C>, pause: Duration) {
         if let Some(attempt) = &mut record.attempt {
@@ -489,7 +521,7 @@ impl<C> Context<'_, C> {
             && attempt.awaits_rest.is_none()
         {
             attempt.awaits_rest = Some(patience);
-            let timer = QuorumTimer::Rest(self.owner.clone(), attempt.number, attempt.fences.first);
+            let timer = QuorumTimer::Rest(self.owner.clone(), attempt.awaits());
             self.effects.push(QuorumEffect::Wake(patience, timer));
         }
     }

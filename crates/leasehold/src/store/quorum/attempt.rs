@@ -55,6 +55,14 @@ impl NodeReply {
     }
 }
 
+/// The answers that an attempt waits for: of which round, and whether only of the lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    attempt: u64,
+    first: Fence,
+    of_lead_alone: bool,
+}
+
 /// An acquisition in progress.
 pub(super) struct Attempt<C> {
     /// Tells this acquisition from others of its owner.
@@ -63,6 +71,8 @@ pub(super) struct Attempt<C> {
     /// Taken when the acquisition is answered.
     pub(super) caller: Option<C>,
     pub(super) lead: usize,
+    /// Only the lead is asked, until it has answered or is late (V8).
+    pub(super) asks_lead_alone: bool,
     pub(super) began: Moment,
     pub(super) fences: Fences,
     pub(super) round: Round,
@@ -95,6 +105,7 @@ impl<C> Attempt<C> {
             request,
             caller: Some(caller),
             lead,
+            asks_lead_alone: false,
             began,
             fences,
             round: Round::new(u8::try_from(nodes).unwrap_or(u8::MAX), fences),
@@ -175,10 +186,24 @@ impl<C> Attempt<C> {
         answered >= majority(self.said.len()) && said(|said| said.busy().is_some()) > 0
     }
 
-    /// The nodes that have not answered in this round.
+    /// The answers that it waits for now.
+    pub(super) const fn awaits(&self) -> Awaited {
+        Awaited {
+            attempt: self.number,
+            first: self.fences.first,
+            of_lead_alone: self.asks_lead_alone,
+        }
+    }
+
+    /// Whether this node is asked.
+    pub(super) const fn is_asked(&self, node: usize) -> bool {
+        !self.asks_lead_alone || node == self.lead
+    }
+
+    /// The nodes that are asked and have not answered in this round.
     pub(super) fn missing(&self) -> impl Iterator<Item = usize> {
         let said = self.said.iter().enumerate();
-        said.filter_map(|(node, said)| said.is_none().then_some(node))
+        said.filter_map(|(node, said)| (said.is_none() && self.is_asked(node)).then_some(node))
     }
 
     /// The holder that a majority names. Then no other client is about to take the lock.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Block, Fence, LockName, Owner, Step, Ttl, Wake};
 
+use super::attempt::Awaited;
 use crate::clock::Moment;
 use crate::store::contract::{Answer, Notice};
 
@@ -164,8 +165,8 @@ impl VoteUndo {
 pub(crate) enum QuorumTimer {
     /// The next round of the attempt with this number.
     Retry(Owner, u64),
-    /// The round of the attempt with this number that begins with this fence waits for the missing answers no longer.
-    Rest(Owner, u64, Fence),
+    /// An attempt waits no longer for these answers.
+    Rest(Owner, Awaited),
     /// The nodes without a vote for the lease with this first fence are asked once more.
     Fill(Owner, Fence),
     /// A renewal at this node may have been cut short by an earlier one that came late: once more.

@@ -5,7 +5,7 @@
 #[cfg(test)]
 use leasehold_core::Owner;
 use leasehold_core::quorum::{Proposer, QuorumTerms};
-use leasehold_core::{Block, CLAIM_WINDOW, Fence, Fences, LockName, Mode, Step, Wake};
+use leasehold_core::{Block, CLAIM_WINDOW, ClientId, Fence, Fences, LockName, Mode, Step, Wake};
 
 use super::attempt::{QuorumInfo, Request};
 use super::effects::{EventTime, Purpose, QuorumEffect, QuorumEvent, QuorumTimer};
@@ -17,6 +17,8 @@ use crate::error::{StoreError, StoreErrorKind};
 /// The acquisitions and leases of a client of a quorum. `C` is the caller of a step.
 pub(crate) struct QuorumMachine<C> {
     pub(super) info: QuorumInfo,
+    /// That of the owners that acquire here, once one has asked.
+    pub(super) client: Option<ClientId>,
     pub(super) proposer: Proposer,
     pub(super) leads: Leads,
     pub(super) owners: Owners<C>,
@@ -30,6 +32,7 @@ impl<C> QuorumMachine<C> {
     /// A client that knows nothing yet of the nodes with these labels.
     pub(crate) fn new(terms: QuorumTerms, label: String, nodes: Vec<String>) -> Self {
         Self {
+            client: None,
             proposer: Proposer::default(),
             leads: Leads::new(&nodes),
             owners: Owners::new(nodes.len()),
@@ -92,8 +95,8 @@ impl<C> QuorumMachine<C> {
             QuorumEvent::Passed(QuorumTimer::Retry(owner, number)) => {
                 self.retry(at, &owner, number, effects);
             }
-            QuorumEvent::Passed(QuorumTimer::Rest(owner, number, first)) => {
-                self.rest_is_late(at, &owner, (number, first), effects);
+            QuorumEvent::Passed(QuorumTimer::Rest(owner, awaited)) => {
+                self.rest_is_late(at, &owner, awaited, effects);
             }
             QuorumEvent::Passed(QuorumTimer::Fill(owner, first)) => {
                 self.fill(at, &owner, first, effects);

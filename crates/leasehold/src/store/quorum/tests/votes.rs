@@ -158,6 +158,24 @@ async fn an_operator_sees_and_breaks_the_holder() {
     assert!(lease.is_lost());
 }
 
+/// The lead answers last. It may queue an owner, so a client that leaves a queue waits for it; an operator's break does not depend on it.
+#[tokio::test(start_paused = true)]
+async fn only_an_owner_that_held_is_a_holder_that_was_broken() {
+    let nodes = Nodes::new(3);
+    let ((client, ..), (operator, ways, store)) = (nodes.client(), nodes.client());
+    let name = leasehold_core::LockName::new("stock").unwrap();
+    let lead = store.quorum().lock().leads.of(&name);
+    ways[lead].faults().slow(SECOND);
+    let lease = client.mutex("stock").acquire().await.unwrap();
+    let owner = lease.owner().clone();
+    assert!(operator.break_holder("stock", &owner).await.unwrap());
+    assert!(!operator.break_holder("stock", &owner).await.unwrap());
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(nodes.held_at("stock"), 0);
+    let stranger = nodes.client().0;
+    assert!(!stranger.break_holder("stock", &owner).await.unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_ttl_above_the_longest_is_refused_before_any_request() {
     let nodes = Nodes::new(3);
@@ -242,4 +260,39 @@ async fn a_release_that_no_node_received_may_take_effect() {
     }
     tokio::time::sleep(2 * SECOND).await;
     assert_eq!(nodes.held_at("stock"), 0, "it was sent again");
+}
+
+/// Twenty clients try without a pause, at nodes that are slow in different ways. They take the votes that a waiter needs to use its grant.
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_tries_does_not_starve_a_waiter() {
+    let nodes = Nodes::new(3);
+    let mut storm = tokio::task::JoinSet::new();
+    for number in 0..20_u32 {
+        let (client, ways, _) = nodes.client();
+        for (way, node) in ways.iter().zip(0..) {
+            way.faults().slow(2 * MS + MS * ((number + node) % 4));
+        }
+        storm.spawn(async move {
+            loop {
+                if let Some(lease) = client.mutex("stock").try_acquire().await.unwrap() {
+                    tokio::time::sleep(MS).await;
+                    lease.release().await.unwrap();
+                }
+            }
+        });
+    }
+    let (client, ways, _) = nodes.client();
+    for way in &ways {
+        way.faults().slow(3 * MS);
+    }
+    let mut most = MS;
+    for _ in 0..100 {
+        let begun = nodes.clock.now();
+        let mutex = client.mutex("stock");
+        let lease = mutex.acquire_within(10 * SECOND).await.unwrap();
+        most = most.max(nodes.clock.now().since(begun));
+        lease.release().await.unwrap();
+    }
+    storm.shutdown().await;
+    assert!(most < SECOND, "{most:?}");
 }
