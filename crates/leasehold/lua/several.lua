@@ -52,9 +52,10 @@ several = function(marker)
   local function numbers()
     if taken == nil then
       taken = {}
-      local tokens = these.holders > 0 and call('ZRANGE', QUEUE, '0', these.holders - 1) or {}
-      for _, token in ipairs(tokens) do
-        local number = match(call('HGET', WAITERS, token) or '', '^slot/%d+ (%d+) %d+ %d+$')
+      -- Fewer than the most slots, so Lua can pass them to one call.
+      local tokens = these.holders > 0 and call('ZRANGE', QUEUE, '0', these.holders - 1)
+      for _, record in ipairs(tokens and call('HMGET', WAITERS, unpack(tokens)) or {}) do
+        local number = match(record or '', '^slot/%d+ (%d+) %d+ %d+$')
         if not number then
           taken = false
           break

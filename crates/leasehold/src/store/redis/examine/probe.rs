@@ -516,6 +516,8 @@ static NEEDS: &[Need] = &[
     need("zcount", Worse, &["ZCOUNT", SET, "0", "0"]),
     need("zrangebyscore", Worse, &["ZRANGEBYSCORE", SET, "0", "0"]),
     need("hlen", Worse, &["HLEN", HASH]),
+    #[cfg(not(feature = "entries"))]
+    need("hmget", Worse, &["HMGET", HASH, "x"]),
     need("publish", Worse, &["PUBLISH", CHANNEL, "doctor"]).only(false),
     need("pubsub|numsub", Worse, &["PUBSUB", "NUMSUB", CHANNEL]).only(false),
     Need { part: SUBSCRIBE, in_cluster: Some(false), words: &[] },
@@ -539,6 +541,7 @@ static NEEDS: &[Need] = &[
     // An empty SETRANGE makes no key.
     #[cfg(feature = "entries")]
     need("setrange", Without::NoCache, &["SETRANGE", KEY, "0", ""]),
+    // Semaphores need it too.
     #[cfg(feature = "entries")]
     need("hmget", Without::NoCache, &["HMGET", HASH, "x"]),
     #[cfg(feature = "entries")]
