@@ -68,8 +68,9 @@ impl<C> QuorumMachine<C> {
         record.certified = None;
         let nodes = context.info.nodes.len();
         let mut attempt = Attempt::new(number, nodes, lead, request, caller, at.now, fences);
-        // A waiter with the vote of the lead needs the others now.
+        // A waiter with the vote of the lead needs the others now. Without a majority, the error of each node tells more than a refusal.
         attempt.asks_lead_alone = !request.is_claim
+            && context.leads.have_majority()
             && record.nodes[lead].votes.is_empty()
             && context.wanted.is_wanted(name, at.now) == Some(true);
         let before = record.attempt.replace(attempt);

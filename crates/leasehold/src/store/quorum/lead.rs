@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold_core::quorum::bucket;
 use leasehold_core::{Busy, CLAIM_WINDOW, HolderIdentity, LockName};
 
+use super::judge::majority;
 use crate::clock::Moment;
 
 /// The most names that are remembered of each kind.
@@ -30,6 +31,12 @@ struct Pace {
     usual: Duration,
 }
 
+impl Pace {
+    const fn votes(&self) -> bool {
+        !self.is_silent && !self.is_in_quarantine
+    }
+}
+
 /// How much longer than usual a lead may take, once its answer alone is missing.
 pub(super) const PATIENCE: Duration = Duration::from_millis(25);
 
@@ -51,11 +58,14 @@ impl Leads {
     pub(super) fn of(&self, name: &LockName) -> usize {
         let first = usize::from(bucket(name)) % self.order.len();
         let mut order = self.order.iter().cycle().skip(first).take(self.order.len());
-        let queues = |node: &&usize| {
-            let node = &self.nodes[**node];
-            !node.is_silent && !node.is_in_quarantine
-        };
-        *order.find(queues).unwrap_or(&self.order[first])
+        let voting = order.find(|node| self.nodes[**node].votes());
+        *voting.unwrap_or(&self.order[first])
+    }
+
+    /// Whether a majority answers and gives votes.
+    pub(super) fn have_majority(&self) -> bool {
+        let voting = self.nodes.iter().filter(|node| node.votes()).count();
+        voting >= majority(self.nodes.len())
     }
 
     /// Whether this node leads the name while it answers.

@@ -30,8 +30,8 @@
 //! - **V6** A node is late if it takes 25 ms and twice its usual time longer than a majority. It then counts as one that fails.
 //! - **V7** A lease that renews itself is not lost while a majority is in reach. A node is in reach if for a TTL it was connected, had a
 //!   vote to give, and held for no other owner.
-//! - **V8** A client that heard of waiters within 3 s asks the lead first, and the other nodes once the lead has not refused it, or is late.
-//!   Else tries without a pause would take the votes that the first waiter needs, again and again.
+//! - **V8** A client that heard of waiters within 3 s, and knows of a majority that gives votes, asks the lead first. It asks the other
+//!   nodes if the lead does not refuse it, or is late. Else tries without a pause would take the votes that the first waiter needs, again and again.
 
 mod acquire;
 mod attempt;
