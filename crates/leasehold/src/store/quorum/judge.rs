@@ -19,7 +19,7 @@ pub(super) enum Question {
     /// A renewal, a release or a break: a majority has to confirm it.
     Confirm,
     /// The release of an owner without a certificate.
-    Leave { lead: usize },
+    Leave { lead: usize, is_ours: bool },
 }
 
 /// The steps whose answers are judged together.
@@ -110,7 +110,7 @@ impl<C> Gatherings<C> {
 fn judge(question: Question, answers: &Answers, label: &str) -> Option<Answer> {
     match question {
         Question::Confirm => confirmed(answers, label),
-        Question::Leave { lead } => left(answers, lead, label),
+        Question::Leave { lead, is_ours } => left(answers, lead, is_ours, label),
     }
 }
 
@@ -146,21 +146,25 @@ fn confirmed(answers: &Answers, label: &str) -> Option<Answer> {
 }
 
 /// Judges the release of an owner that has no certificate. It may wait in the queue of the lead, which alone knows it. If the lead has not
-/// answered yet, it leaves that queue when it does: the release is repeated until then (V1).
-fn left(answers: &Answers, lead: usize, label: &str) -> Option<Answer> {
+/// answered yet, it leaves that queue when it does: the release is repeated until then (V1). Of another client's owner, a majority or the
+/// lead has to say whether it was there.
+fn left(answers: &Answers, lead: usize, is_ours: bool, label: &str) -> Option<Answer> {
     let replies = || answers.iter().flatten().flatten();
     if replies().count() < majority(answers.len()) {
         let all = answers.iter().all(Option::is_some);
         return all.then(|| Err(no_majority(answers, label)));
     }
+    let released = replies().filter(|reply| matches!(reply, Reply::Released));
+    let released = released.count();
     let leaves = answers[lead].is_none();
-    Some(Ok(
-        if leaves || replies().any(|reply| matches!(reply, Reply::Released)) {
-            Reply::Released
-        } else {
-            Reply::NotHeld(other_holder(answers).map(Box::new))
-        },
-    ))
+    if leaves && !is_ours && released < majority(answers.len()) {
+        return None;
+    }
+    Some(Ok(if released > 0 || leaves {
+        Reply::Released
+    } else {
+        Reply::NotHeld(other_holder(answers).map(Box::new))
+    }))
 }
 
 /// The hold that most nodes report; of two, the one with the higher fence.

@@ -247,14 +247,14 @@ impl<C> QuorumMachine<C> {
     ) {
         let Party { owner, name } = party;
         let (nodes, lead) = (self.info.nodes.len(), self.leads.of(name));
-        // Of another client's owner, which an operator breaks, a majority has to say that it held.
-        let is_ours = self.client == Some(owner.client());
         let record = self.owners.entry(owner, name, Duration::ZERO, at.now);
-        let is_lease = !is_ours || fence.is_some() || keep.is_some() || record.certified.is_some();
+        let is_lease = fence.is_some() || keep.is_some() || record.certified.is_some();
         let question = if is_lease {
             Question::Confirm
         } else {
-            Question::Leave { lead }
+            // An operator who breaks another client's hold or place has to hear whether there was one.
+            let is_ours = self.client == Some(owner.client());
+            Question::Leave { lead, is_ours }
         };
         let gathering = self.gatherings.begin(nodes, question, caller);
         // A reader's client knows no number. With it, a release keeps its place behind a renewal.
