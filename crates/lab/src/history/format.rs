@@ -84,8 +84,8 @@
 //!   are read while it is stopped. A `failover` begins when the replica stops following, and ends when clients are redirected
 //!   to it: a `server-start` with a new epoch has the same time. `clock-forward` and `clock-back` have `by_ns`, the size of the
 //!   jump, which happened between `at_ns` and `until_ns`. `break-lock` has the `lock`, and the `fence` and `session` of its grant: leases with
-//!   one of them are broken from `at_ns` on, those included that its process hands on later. It is also written if nobody knows whether
-//!   the lock was broken. It has the `mode` of the holder; so has a `kill-worker` if the worker held a lock then, as far as the store knows.
+//!   one of them are broken from `at_ns` on, those included that its process hands on later. A reader whose process asked for the phase
+//!   after `until_ns` is not. It is also written if nobody knows whether the lock was broken. It has the `mode` of the holder; so has a `kill-worker` if the worker held a lock then, as far as the store knows.
 //!   `evict` has the `lock` beside which a key was deleted, unless it was the counter.
 //! - `server-start`: `epoch` counts how often the store lost its data; it is 0 until the first loss. `at_ns` is read when
 //!   the old server is dead or unreachable, and the new one is not started or not reachable yet. If both granted locks for a while,

@@ -33,7 +33,7 @@ pub enum Invariant {
     #[serde(rename = "I2")]
     FenceOrder,
     /// I3: no two leases that exclude each other are valid at the same time in one era. A slot has a number from 1 to the number of slots
-    /// that was asked for, so no more are valid at a time if all ask for one number; others are not counted.
+    /// that was asked for. So at most k leases are valid at a time that asked for k slots or fewer, whatever others ask for.
     #[serde(rename = "I3")]
     Exclusion,
     /// I4: a fenced resource accepts nothing without a fence, and no fence below the highest presented before for that lock, or for that
@@ -56,7 +56,7 @@ pub enum Invariant {
     #[serde(rename = "I7")]
     NoLateSuccess,
     /// I8: during each refused acquire another owner that excludes it may have held the lock, or as many others may have had a slot as
-    /// there are. Possible holders are: another acquire in progress;
+    /// there are, or as a request for fewer slots waited for, which was ahead. Possible holders are: another acquire in progress;
     /// a lease that was not released; an acquire without outcome, for up to a TTL and the orphan bound after its end, or after
     /// the end of the outage of the server or its network at that time. If the server's clock was set back meanwhile, the time
     /// is longer by that amount. A lock that was released or refused while a replica did not follow may be held again for as

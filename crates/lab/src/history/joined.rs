@@ -243,6 +243,25 @@ impl History {
         outage.map_or(at_ns, |(_, end)| end.max(at_ns))
     }
 
+    /// Whether an acquire may have got what another one of its process asked for before this time, and left behind without a lease.
+    pub(crate) fn is_handed_on(&self, acquire: usize, before_ns: u64) -> bool {
+        let (earlier, rest) = self.operations.split_at(acquire);
+        let Some(acquire) = rest.first() else {
+            return false;
+        };
+        let is_alike = |it: &Operation| {
+            (it.what, it.proc, it.mode) == (OperationKind::Acquire, acquire.proc, acquire.mode)
+                && it.lock == acquire.lock
+        };
+        let mut left = earlier
+            .iter()
+            .filter(|it| is_alike(it) && it.lease.is_none() && it.invoked_ns <= before_ns);
+        left.any(|it| {
+            let end_ns = it.done.map_or(u64::MAX, |done| done.at_ns);
+            self.may_linger(it.invoked_ns, end_ns) >= acquire.invoked_ns
+        })
+    }
+
     /// The time in which an acquire may have had the lock: while in progress, as a lease, or as an orphan.
     pub(crate) fn may_hold(&self, acquire: &Operation) -> (u64, u64) {
         let from_ns = acquire.invoked_ns;

@@ -89,6 +89,7 @@ pub fn parse(files: &BTreeMap<String, String>) -> Result<History, Unreadable> {
         begun: HashMap::new(),
         current: HashMap::new(),
         broken: HashMap::new(),
+        asked: HashMap::new(),
     };
     // The nemesis first: a worker that it killed may have left a torn line.
     if let Some(text) = files.get(NEMESIS) {
@@ -132,8 +133,10 @@ struct Reader {
     begun: HashMap<(u64, u64), usize>,
     /// The lease that each process acquired last, of each lock and owner.
     current: HashMap<(u64, String, String), usize>,
-    /// Since when the grants of each lock were broken.
-    broken: HashMap<(String, GrantId), u64>,
+    /// The first and the last moment in which the grants of each lock were broken.
+    broken: HashMap<(String, GrantId), (u64, u64)>,
+    /// When each process asked for what it holds in a session, by its lock.
+    asked: HashMap<(u64, String, u64), u64>,
 }
 
 /// What a break and the leases of its grant have in common: a process may hand a lock on under further fences.
@@ -287,7 +290,9 @@ impl Reader {
         for fault in &self.history.faults {
             for grant in grants(fault.fence, fault.session) {
                 let of = (fault.lock.clone().unwrap_or_default(), grant);
-                self.broken.entry(of).or_insert(fault.at_ns);
+                let (at_ns, until_ns) = fault.span();
+                let broken = self.broken.entry(of).or_insert((at_ns, until_ns));
+                broken.1 = until_ns.max(broken.1);
             }
         }
     }
@@ -439,8 +444,22 @@ impl Reader {
             leases[at].claim(claim);
             return Ok(());
         }
-        let broken = grants(done.fence, done.session)
-            .filter_map(|grant| self.broken.get(&(who.1.clone(), grant)).copied());
+        let mut asked_ns = operation.invoked_ns;
+        if let Some(session) = done.session {
+            let of = (who.0, who.1.clone(), session);
+            asked_ns = *self.asked.entry(of).or_insert(asked_ns);
+        }
+        let broken = grants(done.fence, done.session).filter_map(|grant| {
+            let (at_ns, until_ns) = *self.broken.get(&(who.1.clone(), grant))?;
+            // A store that lets a reader into a phase after the break of it did not break it. A process that was in it may not know.
+            let is_later = matches!(grant, GrantId::Fence(_)) && asked_ns > until_ns;
+            (!is_later || self.history.is_handed_on(index, until_ns)).then_some(at_ns)
+        });
+        let broken_ns = broken.min();
+        let History {
+            operations, leases, ..
+        } = &mut self.history;
+        let operation = &operations[index];
         leases.push(Lease {
             proc: who.0,
             lock: who.1.clone(),
@@ -448,7 +467,7 @@ impl Reader {
             mode: operation.mode,
             slot: done.slot,
             fence: done.fence,
-            broken_ns: broken.min(),
+            broken_ns,
             invoked_ns: operation.invoked_ns,
             acquired_ns: done.at_ns,
             acquired: done.source,

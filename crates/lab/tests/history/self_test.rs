@@ -415,6 +415,16 @@ clean: as many permits as slots
   with modes
   + w8 256 acquire m4 g7 mode slot/3 | 257 ok slot 3 fence 160 until 400
   + w8 259 release m4 g7 | 261 ok
+violated I3: one permit too many, although another request was for more slots
+  with modes
+  + w8 256 acquire m4 g7 mode slot/9 | 257 ok slot 4 fence 160 until 400
+  + w6 264.5 acquire m4 f7 mode slot/2 | 265 ok slot 3 fence 170 until 400
+  + w8 266 release m4 g7 | 267 ok
+  + w6 266 release m4 f7 | 267 ok
+violated I3: a slot twice, of requests for different numbers of slots
+  with modes
+  + w8 256 acquire m4 g7 mode slot/9 | 257 ok slot 2 fence 160 until 400
+  + w8 259 release m4 g7 | 261 ok
 violated I3: a slot that no semaphore has
   with modes
   + w8 256 acquire m4 g7 mode slot/2 | 257 ok slot 0 fence 160 until 400
@@ -466,6 +476,23 @@ violated I8: a reader that is refused beside readers only, before the store has 
 violated I8: a permit that is refused while a slot is free
   with modes
   g5 mode slot/2 | 220 refused => g5 mode slot/3 | 220 refused
+clean: a permit that is refused while a slot is free, since a request for fewer slots waits before it
+  with modes
+  + w8 217 acquire m4 h5 mode slot/2 | 247 refused
+  g5 mode slot/2 | 220 refused => g5 mode slot/4 | 220 refused
+violated I8: a permit that is refused while a slot is free, and a request for fewer slots came later
+  with modes
+  + w8 221 acquire m4 h5 mode slot/2 | 247 refused
+  g5 mode slot/2 | 220 refused => g5 mode slot/4 | 220 refused
+violated I8: a permit that is refused while a slot is free, and a request for fewer slots has its slot by then
+  with modes
+  + w8 203 acquire m4 h5 mode slot/1 | 206 ok slot 1 fence 50 until 350
+  + w8 207 release m4 h5 | 209 ok
+  g5 mode slot/2 | 220 refused => g5 mode slot/4 | 220 refused
+violated I8: a permit that is refused while a slot is free, and a request for more slots waits before it
+  with modes
+  + w8 217 acquire m4 h5 mode slot/9 | 247 unknown
+  g5 mode slot/2 | 220 refused => g5 mode slot/4 | 220 refused
 violated I12: a write to a slot that its holder does not have
   with modes
   + w6 238 write m4 f5 | 240 refused
@@ -473,6 +500,26 @@ violated I12: a write to a slot that its holder does not have
 clean: two holders because the lock was broken, with its fence
   as a writer beside a reader
   + n 55 break-lock server lock m3 fence 64 session 9
+violated I3: a reader beside a writer, let into a phase after that was broken
+  as two holders because the lock was broken, with its fence
+  + w8 55.5 acquire m3 h1 mode shared | 57 ok session 8 fence 64 until 160
+  + w8 59 release m3 h1 | 60 ok
+clean: a reader beside a writer, that asked before the break of its phase was over
+  as a writer beside a reader
+  + w8 55.5 acquire m3 h1 mode shared | 57 ok session 8 fence 64 until 160
+  + w8 59 release m3 h1 | 60 ok
+  + n 55 break-lock server lock m3 fence 64 session 9 until 55.6
+clean: a reader beside a writer, let into a broken phase by its process, which was in it
+  as a reader beside a writer, let into a phase after that was broken
+  + w8 30 acquire m3 h2 mode shared | 32 ok session 8 fence 64 until 160
+  + w8 61 release m3 h2 | 62 lost
+violated I3: a reader beside a writer, let into a broken phase by its process, which was in it with another lock
+  as a reader beside a writer, let into a phase after that was broken
+  + w8 30 acquire m5 h2 mode shared | 32 ok session 8 fence 64 until 160
+  + w8 61 release m5 h2 | 62 ok
+clean: a reader beside a writer, let into a broken phase by its process, in which another reader had asked
+  as a reader beside a writer, let into a phase after that was broken
+  + w8 50 acquire m3 h2 mode shared | 54 refused
 violated I3: two holders although the lock is broken later
   as a writer beside a reader
   + n 57 break-lock server lock m3 fence 64

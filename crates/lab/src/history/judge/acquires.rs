@@ -1,7 +1,7 @@
 //! I8 and I10: the acquires of one lock. One without an outcome counts as a possible holder only.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::findings::{Findings, milliseconds};
 use crate::history::campaign::FaultKind;
@@ -32,7 +32,8 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
 
 /// I8: sweeps in order of beginnings, with the latest and the second latest end so far of possible holders of each part of the lock. A
 /// refusal is explained if one of them, other than itself, began before the refusal ended and ended after it began, and excludes it. A
-/// slot is also refused while as many others may have had one, or have asked for it; and anybody while the store may have lost who holds.
+/// slot is also refused while as many others may have had one, or have asked for it: as many as there are, or as another request that is
+/// ahead of it waits for, and that one; and anybody while the store may have lost who holds.
 fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]) {
     let mut begun = acquires.iter().zip(holds).peekable();
     let with_slot = acquires.iter().zip(holds);
@@ -40,6 +41,8 @@ fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]
     let mut slots_over: Vec<u64> = with_slot.map(|(_, until)| *until).collect();
     slots_over.sort_unstable();
     let mut slots_begun = 0;
+    // By the number of slots that was asked for: until when one may have waited, of those so far.
+    let mut waited: BTreeMap<u16, u64> = BTreeMap::new();
     let nameless = nameless(findings.history, acquires, holds);
     let refused = acquires.iter().filter(|it| it.is(Outcome::Refused));
     let mut refusals: Vec<(u64, &Operation)> = refused
@@ -51,7 +54,13 @@ fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]
         while let Some((acquire, until)) =
             begun.next_if(|(acquire, _)| acquire.invoked_ns <= refused_ns)
         {
-            slots_begun += usize::from(matches!(acquire.mode, LeaseMode::Slot(_)));
+            if let LeaseMode::Slot(slots) = acquire.mode {
+                slots_begun += 1;
+                let lease = findings.history.lease(acquire.lease);
+                let until = lease.map_or(*until, |lease| lease.acquired_ns);
+                let latest = waited.entry(slots).or_default();
+                *latest = until.max(*latest);
+            }
             for part in acquire.mode.takes(None) {
                 let latest = latest.entry(part).or_default();
                 latest.push((*until, *acquire));
@@ -72,8 +81,12 @@ fn explained(findings: &mut Findings<'_>, acquires: &[&Operation], holds: &[u64]
         }
         if let LeaseMode::Slot(slots) = refused.mode {
             let over = slots_over.partition_point(|until| *until < refused.invoked_ns);
-            // Itself is one of them.
-            if slots_begun - over > usize::from(slots) {
+            let mut fewer = waited.range(..slots);
+            let fewest = fewer.find(|(_, until)| **until >= refused.invoked_ns);
+            // A request for fewer slots, which may be ahead, is one of them.
+            let enough = fewest.map_or(slots, |(fewest, _)| fewest + 1);
+            // So is the refused one.
+            if slots_begun - over > usize::from(enough) {
                 continue;
             }
         }
