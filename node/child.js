@@ -18,31 +18,38 @@ export class Child {
 
   constructor({ command, url, ttl, onEnd }) {
     const program = command ?? (process.env.LEASEHOLD || 'leasehold');
-    const options = ttl === undefined ? [] : ['--ttl', `${ttl}ms`];
     // The URL may have a password, and every user of the host sees arguments.
-    const env = url === undefined ? process.env : { ...process.env, LEASEHOLD_URL: url };
+    const env = { ...process.env };
+    if (url !== undefined) Object.assign(env, { LEASEHOLD_URL: url, LEASEHOLD_URL_FILE: undefined });
+    if (ttl !== undefined) env.LEASEHOLD_TTL = `${ttl}ms`;
     // In a group of its own: Ctrl-C is for this program, which decides when its locks end.
-    this.#process = spawn(program, ['hold', '--many', ...options], { stdio: ['pipe', 'pipe', 'inherit'], env, detached: true });
-    this.#process.stdin.on('error', () => {}); // 'close' reports the end.
-    this.ready = new Promise((resolve, reject) => {
+    this.#process = spawn(program, ['hold', '--many'], { stdio: ['pipe', 'pipe', 'inherit'], env, detached: true });
+    this.#process.stdin?.on('error', () => {}); // 'close' reports the end.
+    this.ended = new Promise((end) => {
       this.#process.on('error', (error) => {
-        this.#failure = new CommandFailed(
-          `cannot start ${program}: ${error.code ?? error.message}; install the command, or name it by the option \`command\` or by LEASEHOLD`);
-        reject(this.#failure);
+        if (this.#process.pid !== undefined) return;
+        const isMissing = ['ENOENT', 'EACCES'].includes(error.code);
+        const advice = isMissing ? '; install the command, or name it by the option `command` or by LEASEHOLD' : '';
+        this.#failure ??= new CommandFailed(`cannot start ${program}: ${error.code ?? error.message}${advice}`, { mayRetry: !isMissing });
+        end(); // Without a free file descriptor there are no pipes, and 'close' does not follow.
       });
-      createInterface({ input: this.#process.stdout }).on('line', (line) => this.#hear(line, program, resolve));
-      this.ended = new Promise((end) => this.#process.on('close', (code, signal) => {
+      this.#process.on('close', (code, signal) => {
         const how = signal ?? `exit ${code}`;
         const early = `${program} ended (${how}) before it was ready: this package needs a leasehold with \`hold --many\``;
         const late = `${program} ended (${how}), and with it all its locks`;
         this.#failure ??= new CommandFailed(this.#isReady ? late : early, { mayRetry: this.#isReady, code });
-        reject(this.#failure);
-        onEnd();
-        for (const listener of this.#listeners.values()) listener.failed(this.#failure);
-        this.#listeners.clear();
         end();
-      }));
+      });
+    }).then(() => {
+      onEnd();
+      for (const listener of this.#listeners.values()) listener.failed(this.#failure);
+      this.#listeners.clear();
     });
+    const { stdout: input } = this.#process;
+    const started = new Promise((resolve) => {
+      if (input) createInterface({ input }).on('line', (line) => this.#hear(line, program, resolve));
+    });
+    this.ready = Promise.race([started, this.ended.then(() => Promise.reject(this.#failure))]);
     this.ready.catch(() => {}); // Each caller of `ready` has the error.
     this.#hold();
   }
@@ -57,12 +64,13 @@ export class Child {
   }
 
   say(what, id, fields) {
-    this.#process.stdin.write(`${JSON.stringify({ do: what, id, ...fields })}\n`);
+    this.#process.stdin?.write(`${JSON.stringify({ do: what, id, ...fields })}\n`);
   }
 
   /** Releases all locks, and waits for the end. */
   async close() {
-    this.#process.stdin.end();
+    this.#failure ??= new CommandFailed('the client was closed');
+    this.#process.stdin?.end();
     // It also keeps the program alive until the end.
     const kill = setTimeout(() => this.#process.kill('SIGKILL'), CLOSE);
     await this.ended;
@@ -83,7 +91,7 @@ export class Child {
     } catch {
       event = {};
     }
-    if (event.schema !== SCHEMA) {
+    if (event?.schema !== SCHEMA) {
       this.#failure ??= new CommandFailed(`${program} does not speak ${SCHEMA}: it is not a leasehold that fits this package`);
       this.#process.kill();
       return;
@@ -105,6 +113,7 @@ export class Child {
     const listener = this.#listeners.get(event.id);
     const isLast = ['released', 'lost', 'busy', 'timeout', 'cancelled', 'error'].includes(event.event);
     if (isLast) this.#listeners.delete(event.id);
-    listener?.heard(event);
+    if (event.event === 'cancelled' && this.#failure) listener?.failed(this.#failure);
+    else listener?.heard(event);
   }
 }

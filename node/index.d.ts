@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 /** A connection to a store, and the locks that it holds. One child process, `leasehold hold --many`, renews them. */
 export class Client implements AsyncDisposable {
   private constructor();
@@ -8,8 +10,8 @@ export class Client implements AsyncDisposable {
   static connect(url?: string, options?: ClientOptions): Promise<Client>;
   /** A lock with one holder at a time. */
   mutex(name: string, options?: LockOptions): Lock;
-  /** A lock with many readers or one writer. */
-  rwLock(name: string, options?: LockOptions): { read(): Lock; write(): Lock };
+  /** A lock with many readers or one writer. On a quorum, a reader has no fence. */
+  rwLock(name: string, options?: LockOptions): { read(): Lock<number | null>; write(): Lock };
   /** A lock with up to `slots` holders at a time, 1 to 1,000. */
   semaphore(name: string, slots: number, options?: LockOptions): Lock;
   /** Up to 32 mutexes, all or none. */
@@ -41,7 +43,7 @@ export interface TryOptions {
 export interface AcquireOptions extends TryOptions {
   /** The limit of the wait, in milliseconds; by default none. */
   wait?: number;
-  /** Called when the lock is busy, and when the place in line or the holder changes. */
+  /** Called when the lock is busy, and when the place in line or the holder changes. If it throws, the request rejects with its error. */
   onWait?: (waiting: Waiting) => void;
 }
 
@@ -55,21 +57,21 @@ export interface Waiting {
   readonly waited_ms: number;
 }
 
-export interface Lock {
+export interface Lock<Fence extends number | null = number> {
   /** Waits in line for the lock. Rejects with `WaitTimeout` at the limit. */
-  acquire(options?: AcquireOptions): Promise<Lease>;
+  acquire(options?: AcquireOptions): Promise<Lease<Fence>>;
   /** The lease, or null if the lock is busy. */
-  tryAcquire(options?: TryOptions): Promise<Lease | null>;
-  /** Runs `work` under the lock, then releases it. Rejects with `LeaseLost` if the lease did not last until then. */
-  use<T>(work: (lease: Lease) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T>;
+  tryAcquire(options?: TryOptions): Promise<Lease<Fence> | null>;
+  /** Runs `work` under the lock, then releases it. Rejects with the error of `work`, else with `LeaseLost` if the lease did not last until then. */
+  use<T>(work: (lease: Lease<Fence>) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T>;
 }
 
 /** A held lock. The child renews it until the release. */
-export interface Lease extends AsyncDisposable {
+export interface Lease<Fence extends number | null = number> extends AsyncDisposable {
   /** The name of the lock; of several, the first. */
   readonly lock: string;
   /** A number below 2^53, higher for each later holder. Of a slot, that of the slot. */
-  readonly fence: number;
+  readonly fence: Fence;
   /** `exclusive`, `shared`, or `slot/4`. */
   readonly mode: string;
   /** The number of the slot; null without slots. */
@@ -80,7 +82,7 @@ export interface Lease extends AsyncDisposable {
   readonly signal: AbortSignal;
   /** How long the lease is valid without a renewal, in milliseconds. Rejects with `LeaseLost` after a loss. */
   check(): Promise<{ doubtful: boolean; validFor: number }>;
-  /** Gives the lock back. Rejects with `LeaseLost` if the lease had ended before. */
+  /** Gives the lock back, or leaves it to the TTL if the server does not answer. Rejects with `LeaseLost` if the lease had ended before. */
   release(): Promise<void>;
   /** The same as `release()`: `await using lease = await lock.acquire()`. */
   [Symbol.asyncDispose](): Promise<void>;

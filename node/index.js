@@ -7,8 +7,11 @@ export { CommandFailed, LeaseLost, LeaseholdError, Refused, StoreUnavailable, Wa
 /** How long the child may take to answer when this program has not asked in time. */
 const ANSWER = 2_000;
 
-/** The most characters of a request: the command reads lines of 64 KiB. */
-const LONGEST = 10_000;
+/** How long a release may take. The command gives up earlier, unless it is stopped. */
+const RELEASE = 5_000;
+
+/** The most bytes of a request: the command reads lines of 64 KiB. */
+const LONGEST = 60_000;
 
 /** A positive time as the command reads it. */
 function millis(time, what) {
@@ -54,7 +57,9 @@ export class Client {
   }
 
   /** Several mutexes, all or none. */
-  all([first, ...also], options) {
+  all(names, options) {
+    if (!Array.isArray(names)) throw new TypeError('the names of the locks are a list');
+    const [first, ...also] = names;
     return new Lock(this, { lock: first, also }, options);
   }
 
@@ -90,9 +95,10 @@ class Lock {
     this.#client = client;
     this.#request = { ...request, ttl_ms: ttl === undefined ? undefined : millis(ttl, 'ttl'), note };
     // The command would not know whose answer an error is.
-    const texts = [request.lock, ...(request.also ?? []), note ?? ''];
+    const texts = [request.lock, ...(request.also ?? []), request.mode ?? '', note ?? ''];
     if (!texts.every((text) => typeof text === 'string')) throw new TypeError('the names of locks and notes are strings');
-    if (JSON.stringify(this.#request).length > LONGEST) throw new Refused('the names of the locks are too long', { code: 64 });
+    if (!texts.every((text) => text.isWellFormed())) throw new Refused('a name or a note has half of a surrogate pair', { code: 64 });
+    if (Buffer.byteLength(JSON.stringify(this.#request)) > LONGEST) throw new Refused('the names of the locks are too long', { code: 64 });
   }
 
   /** Waits for the lock, at most `wait` milliseconds, until `signal` aborts. */
@@ -124,36 +130,50 @@ class Lock {
     return result;
   }
 
-  async #ask(wait_ms, signal, onWait) {
-    signal?.throwIfAborted();
-    const child = await this.#client.child();
-    signal?.throwIfAborted();
+  #ask(wait, signal, onWait) {
     return new Promise((resolve, reject) => {
-      const asked = now();
-      let lease = null;
-      const cancel = () => {
-        // If the lock arrives now, the child lets it go, and no caller has the lease.
-        child.say('release', id);
-        reject(signal.reason);
-      };
+      signal?.throwIfAborted();
+      const begun = now();
+      let [child, id, lease, isOver] = [null, null, null, false];
       const settle = (how, value) => {
+        isOver = true;
         signal?.removeEventListener('abort', cancel);
         how(value);
       };
-      const id = child.open({ ...this.#request, wait_ms }, {
-        heard: (event) => {
-          if (lease) return lease.heard(event);
-          if (event.event === 'waiting') return onWait?.(event);
-          if (event.event !== 'acquired') {
-            const isLost = event.event === 'lost';
-            return isLost ? settle(reject, new LeaseLost(event.lock, event.cause)) : settle(resolve, event);
+      const giveUp = (error) => {
+        // If the lock arrives now, the child lets it go, and no caller has the lease.
+        child?.say('release', id);
+        settle(reject, error);
+      };
+      const cancel = () => giveUp(signal.reason);
+      const heard = (event) => {
+        if (event.event === 'waiting') {
+          try {
+            onWait?.(event);
+          } catch (error) {
+            giveUp(error);
           }
-          lease = new Lease(child, id, event, asked);
-          settle(resolve, lease);
-        },
-        failed: (error) => (lease ? lease.failed(error) : settle(reject, error)),
-      });
+        } else if (event.event === 'lost') settle(reject, new LeaseLost(event.lock, event.cause));
+        else settle(resolve, event.event === 'acquired' ? lease : event);
+      };
+      const ask = (running) => {
+        if (isOver) return;
+        child = running;
+        const asked = now();
+        // A child that had to be started took some of the time.
+        const wait_ms = wait && Math.max(1, Math.ceil(wait - (asked - begun)));
+        id = child.open({ ...this.#request, wait_ms }, {
+          heard: (event) => {
+            if (lease) return lease.heard(event);
+            if (isOver) return;
+            if (event.event === 'acquired') lease = new Lease(child, id, event, asked);
+            heard(event);
+          },
+          failed: (error) => (lease ? lease.failed(error) : settle(reject, error)),
+        });
+      };
       signal?.addEventListener('abort', cancel, { once: true });
+      this.#client.child().then(ask).catch((error) => settle(reject, error));
     });
   }
 }
@@ -167,6 +187,7 @@ class Lease {
   #checks = [];
   #release = null;
   #timer;
+  #due;
   #ends = null;
   #isOver = false;
 
@@ -206,8 +227,9 @@ class Lease {
     this.#release ??= new Promise((resolve, reject) => {
       if (this.signal.aborted) return reject(this.signal.reason);
       this.#ends = { resolve, reject };
-      clearTimeout(this.#timer);
       this.#child.say('release', this.#id);
+      this.#deadline = Math.max(this.#deadline, now() + RELEASE);
+      this.#watch();
     });
     return this.#release;
   }
@@ -231,6 +253,9 @@ class Lease {
   }
 
   #ask(check = {}) {
+    // A look that comes late shows a pause of this program, in which no answer was heard. The child went on renewing.
+    const pause = Math.min(now() - this.#due, ANSWER);
+    this.#deadline = Math.max(this.#deadline, now() + pause);
     this.#checks.push({ asked: now(), ...check });
     this.#child.say('check', this.#id);
   }
@@ -239,27 +264,31 @@ class Lease {
     const { asked, resolve } = this.#checks.shift();
     this.#deadline = Math.max(this.#deadline, asked + state.valid_for_ms);
     resolve?.(state);
-    if (!this.#release) this.#watch();
+    this.#watch();
   }
 
   // A child that is stopped tells no loss. So its answers count, and the lease is lost at the deadline of the last one.
   #watch() {
     clearTimeout(this.#timer);
-    const left = this.#deadline - now();
-    this.#timer = setTimeout(() => this.#isDue(), Math.max(0, this.#checks.length ? left : left / 3)).unref();
+    const left = Math.max(0, this.#deadline - now());
+    const pause = this.#isAsked() ? left : left / 3;
+    this.#due = now() + pause;
+    this.#timer = setTimeout(() => this.#isDue(), pause).unref();
+  }
+
+  #isAsked() {
+    return this.#ends !== null || this.#checks.length > 0;
   }
 
   #isDue() {
-    if (this.#checks.length === 0) {
+    if (!this.#isAsked()) {
       this.#ask();
-      // After a pause of this program the deadline has passed unwatched. The child went on renewing.
-      this.#deadline = Math.max(this.#deadline, now() + ANSWER);
       return this.#watch();
     }
     // An answer may lie unread, if this program was paused.
     setImmediate(() => setImmediate(() => {
-      const isLate = this.#deadline <= now() && this.#checks.length > 0;
-      if (this.#isOver || this.#release) return;
+      if (this.#isOver) return;
+      const isLate = this.#deadline <= now() && this.#isAsked();
       if (isLate) this.#lost(new LeaseLost(this.lock, 'the command did not answer until the deadline of the lease'));
       else this.#watch();
     }));

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -13,6 +13,7 @@ import { LONG, breakLock, command, eventually, leasehold, skip, startServer } fr
 
 const run = promisify(execFile);
 const folder = fileURLToPath(new URL('..', import.meta.url));
+const index = new URL('../index.js', import.meta.url);
 
 /** A client of a server of its own. */
 async function connected(t, options) {
@@ -55,7 +56,6 @@ test('a command that is missing or does not fit is named', async (t) => {
 
 test('the command is found by LEASEHOLD, else in PATH', { skip }, async (t) => {
   const { url } = await startServer(t);
-  const index = new URL('../index.js', import.meta.url);
   const program = `import { Client } from '${index}'; const client = await Client.connect(); await client.close();`;
   const connects = (env) => run(process.execPath, ['--input-type=module', '-e', program], { env: { LEASEHOLD_URL: url, ...env } });
   const bin = script(t, `exec ${command} "$@"`);
@@ -76,6 +76,29 @@ test('a store that does not answer or refuses tells no secret', { skip }, async 
     assert.deepEqual([error.held, error.mayRetry], [false, mayRetry]);
     assert.doesNotMatch(JSON.stringify([error.stack, error]), /S3CR3T/);
   }
+});
+
+test('the URL of the program comes before a file of the environment', { skip }, async (t) => {
+  const { url } = await startServer(t);
+  const program = `import { Client } from '${index}'; const client = await Client.connect('${url}'); await client.close();`;
+  await run(process.execPath, ['--input-type=module', '-e', program], { env: { LEASEHOLD: command, LEASEHOLD_URL_FILE: '/nowhere' } });
+});
+
+test('without a free file descriptor the program goes on', { skip }, async (t) => {
+  const { url } = await startServer(t);
+  const program = `
+    import { closeSync, openSync } from 'node:fs';
+    import { Client } from '${index}';
+    const files = [];
+    try { for (;;) files.push(openSync('/dev/null')); } catch {}
+    const { message, mayRetry } = await Client.connect().catch((error) => error);
+    console.log(message.replace(/.*: /, ''), mayRetry);
+    files.forEach((file) => closeSync(file));
+    const client = await Client.connect();
+    await client.close();`;
+  const env = { ...process.env, LEASEHOLD: command, LEASEHOLD_URL: url, PROGRAM: program };
+  const { stdout } = await run('sh', ['-c', `ulimit -n 64; exec "${process.execPath}" --input-type=module -e "$PROGRAM"`], { env });
+  assert.equal(stdout, 'EMFILE true\n');
 });
 
 test('the URL is no argument of the child', { skip: skip || (process.platform !== 'linux' && 'reads /proc') }, async (t) => {
@@ -117,6 +140,57 @@ test('a child that is stopped cannot keep a lease past its deadline', { skip }, 
   assert.match(lost.message, /did not answer until the deadline/);
 });
 
+/** A lease of a child that answers nothing, and whose clock is `tick`. It begins at 0 and lasts for 1,000 ms. */
+async function leaseOfSilence(t) {
+  const child = script(t, `
+    echo '{"schema":"leasehold.hold/1","event":"ready"}'; read line
+    echo '{"schema":"leasehold.hold/1","id":1,"event":"acquired","lock":"x","waited_ms":0,"valid_for_ms":1000}'; exec cat >/dev/null`);
+  const client = await Client.connect(undefined, { command: child });
+  t.after(() => client.close());
+  let time = 0;
+  t.mock.method(performance, 'now', () => time);
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  t.after(() => t.mock.reset());
+  const lease = await client.mutex('x').acquire();
+  /** Time passes. In a pause, the program looks at no timer before its end. */
+  const tick = async (to, { isPaused = false } = {}) => {
+    while (!isPaused && time < to) {
+      time += 1;
+      t.mock.timers.tick(1);
+      for (let turn = 0; turn < 3; turn += 1) await new Promise((next) => setImmediate(next));
+    }
+    time = to;
+  };
+  return { lease, tick };
+}
+
+test('a loss is told no later than at the deadline of the lease', async (t) => {
+  const { lease, tick } = await leaseOfSilence(t);
+  await tick(999);
+  assert.ok(!lease.signal.aborted);
+  await tick(1_001);
+  assert.match(lease.signal.reason.message, /did not answer until the deadline/);
+});
+
+test('after a pause the child has time to answer a check', async (t) => {
+  const { lease, tick } = await leaseOfSilence(t);
+  await tick(5_000, { isPaused: true });
+  const checked = assert.rejects(lease.check(), LeaseLost);
+  await tick(6_999);
+  assert.ok(!lease.signal.aborted);
+  await tick(7_001);
+  await checked;
+});
+
+test('a release that is not answered ends', async (t) => {
+  const { lease, tick } = await leaseOfSilence(t);
+  const released = assert.rejects(lease.release(), LeaseLost);
+  await tick(4_999);
+  assert.ok(!lease.signal.aborted);
+  await tick(5_001);
+  await released;
+});
+
 test('a program that computes for longer than the lease keeps it', { skip }, async (t) => {
   const { server, client } = await connected(t, { ttl: 6_000 });
   const lease = await client.mutex('x').acquire();
@@ -138,7 +212,7 @@ test('a program that computes for longer than the lease keeps it', { skip }, asy
 test('Ctrl-C ends no lease of a program that handles it', { skip }, async (t) => {
   const server = await startServer(t);
   const program = `
-    import { Client } from '${new URL('../index.js', import.meta.url)}';
+    import { Client } from '${index}';
     process.on('SIGINT', () => lease.check().then(({ validFor }) => console.log(validFor > 0 ? 'valid' : 'over')));
     const lease = await (await Client.connect()).mutex('x').acquire();
     console.log('held');`;
@@ -153,7 +227,6 @@ test('Ctrl-C ends no lease of a program that handles it', { skip }, async (t) =>
 
 test('an idle client keeps no program alive, a lease does', { skip }, async (t) => {
   const { url } = await startServer(t);
-  const index = new URL('../index.js', import.meta.url);
   const program = (rest) => `import { Client } from '${index}';
     const lease = await (await Client.connect()).mutex('x').acquire();
     ${rest}`;
@@ -225,21 +298,60 @@ test('a cancelled request leaves nothing, whenever it is cancelled', { skip }, a
   await (await client.mutex('x').acquire()).release();
 });
 
+test('a request is cancelled while its child starts', async (t) => {
+  // The first child ends with the first request. The next one is never ready.
+  const command = script(t, `
+    [ ! -e "$0.started" ] || exec cat >/dev/null
+    : >"$0.started"; echo '{"schema":"leasehold.hold/1","event":"ready"}'; read line`);
+  const client = await Client.connect(undefined, { command });
+  await assert.rejects(client.mutex('x').acquire(), CommandFailed);
+  const cancel = new AbortController();
+  const asked = client.mutex('x').acquire({ signal: cancel.signal });
+  setImmediate(() => cancel.abort(new Error('during')));
+  await assert.rejects(asked, /during/);
+  await client.close();
+});
+
+test('an error of onWait is that of its request', { skip }, async (t) => {
+  const { client } = await connected(t, { ttl: LONG });
+  const lease = await client.mutex('x').acquire();
+  const onWait = () => { throw new RangeError('mine'); };
+  await assert.rejects(client.mutex('x').acquire({ onWait }), RangeError);
+  await lease.release();
+  await (await client.mutex('x').acquire()).release();
+});
+
+test('close ends a wait', { skip }, async (t) => {
+  const { client } = await connected(t, { ttl: LONG });
+  await client.mutex('x').acquire();
+  const waits = new Promise((onWait) => assert.rejects(client.mutex('x').acquire({ onWait }), { message: 'the client was closed', mayRetry: false }).then(onWait));
+  await client.close();
+  await waits;
+});
+
 test('an argument that no command could read is refused here', { skip }, async (t) => {
-  const { client } = await connected(t);
+  const { server, client } = await connected(t);
   assert.throws(() => client.mutex(7), TypeError);
   assert.throws(() => client.mutex('x'.repeat(70_000)), Refused);
+  assert.throws(() => client.mutex('\ud800'), Refused);
+  assert.throws(() => client.mutex('x', { note: '\udc00' }), Refused);
+  assert.throws(() => client.all('xy'), TypeError);
   assert.throws(() => client.mutex('x', { ttl: -1 }), RangeError);
   await assert.rejects(client.mutex('x').acquire({ wait: 0 }), RangeError);
   await assert.rejects(client.semaphore('x', 0).acquire(), Refused);
+  await assert.rejects(Client.connect(server.url, { command, ttl: 1 }), Refused);
+  const longest = Array.from({ length: 32 }, (_, number) => String(number).padEnd(512, '"'));
+  await (await client.all(longest).acquire()).release();
   await client.close();
   await assert.rejects(client.mutex('x').acquire(), /the client is closed/);
 });
 
 test('the package has its sources and types, and nothing else', async () => {
   const { stdout } = await run('npm', ['pack', '--dry-run', '--json', '--offline'], { cwd: folder });
-  const [{ name, files }] = [JSON.parse(stdout)].flatMap((packed) => (Array.isArray(packed) ? packed : Object.values(packed)));
+  const [{ name, version, files }] = [JSON.parse(stdout)].flatMap((packed) => (Array.isArray(packed) ? packed : Object.values(packed)));
   assert.equal(name, 'leasehold-redis');
+  // A release has one version.
+  assert.match(readFileSync(join(folder, '../Cargo.toml'), 'utf8'), new RegExp(`^version = "${version}"$`, 'm'));
   assert.deepEqual(files.map(({ path }) => path).sort(),
     ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'child.js', 'errors.js', 'index.d.ts', 'index.js', 'package.json']);
 });
@@ -247,13 +359,12 @@ test('the package has its sources and types, and nothing else', async () => {
 const tsc = [process.env.TSC, join(folder, '../bench/.cache/node/node_modules/.bin/tsc')].find((file) => file && existsSync(file));
 
 test('the types are those of the package', { skip: tsc ? false : 'no TypeScript in bench/.cache (scripts/foreign)' }, async () => {
-  await run(tsc, ['--strict', '--noEmit', '--module', 'nodenext', '--target', 'es2022', '--lib', 'esnext,dom', join(folder, 'test/types.ts')], { cwd: folder })
+  await run(tsc, ['--strict', '--noEmit', '--module', 'nodenext', '--target', 'es2022', join(folder, 'test/types.ts')], { cwd: folder })
     .catch(({ stdout }) => assert.fail(stdout));
 });
 
 test('each export has a type', async () => {
-  const { readFile } = await import('node:fs/promises');
-  const types = await readFile(join(folder, 'index.d.ts'), 'utf8');
+  const types = readFileSync(join(folder, 'index.d.ts'), 'utf8');
   const declared = [...types.matchAll(/^export class (\w+)/gm)].map(([, name]) => name).sort();
   assert.deepEqual(Object.keys(await import('../index.js')).sort(), declared);
 });

@@ -11,7 +11,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -89,7 +91,7 @@ struct Asked<'a> {
 /// Runs the verb.
 pub(crate) fn hold(args: &Hold) -> Result<Exit, Exit> {
     let program = Program::find();
-    let (events, writer) = Events::open()?;
+    let (events, writer) = Events::open(if args.many { UNREAD_OF_MANY } else { UNREAD })?;
     let exit = begin(args, program, events.clone()).unwrap_or_else(|exit| exit);
     // Ignored if the last event was already sent.
     events.tell(&HoldEvent::of_exit(&exit));
@@ -463,8 +465,11 @@ fn cancelled(events: &mut Events, why: &str) -> Exit {
     exit
 }
 
-/// The number of unread events after which the parent counts as gone.
+/// The number of unread events after which the parent counts as gone. Then it is told no place in line either.
 const UNREAD: usize = 1024;
+
+/// That of a parent with many locks, which may compute for a while and not read.
+const UNREAD_OF_MANY: usize = 64 * UNREAD;
 
 /// The time limit for writing the last events.
 const LAST: Duration = Duration::from_secs(1);
@@ -569,7 +574,7 @@ struct EventLine<'a> {
 #[derive(Clone)]
 struct Events {
     id: Option<u64>,
-    lines: SyncSender<String>,
+    lines: Sender<String>,
     pipe: Rc<Pipe>,
     /// The last event was sent.
     is_over: Rc<Cell<bool>>,
@@ -578,6 +583,8 @@ struct Events {
 /// The state of stdout.
 struct Pipe {
     writer: JoinHandle<io::Result<()>>,
+    unread: Arc<AtomicUsize>,
+    most_unread: usize,
     is_broken: Cell<bool>,
 }
 
@@ -586,19 +593,25 @@ struct Writer(mpsc::Receiver<()>);
 
 impl Events {
     /// Starts the writer thread.
-    fn open() -> io::Result<(Self, Writer)> {
-        let (lines, written) = sync_channel::<String>(UNREAD);
+    fn open(most_unread: usize) -> io::Result<(Self, Writer)> {
+        let (lines, written) = mpsc::channel::<String>();
         let (finish, done) = sync_channel(0);
+        let unread = Arc::<AtomicUsize>::default();
+        let waiting = unread.clone();
         let write = move || {
             let _until_the_end: SyncSender<()> = finish;
             // Writes each line with one call. After a failure the channel closes, which the sender notices.
-            written
-                .iter()
-                .try_for_each(|line| output::write(line.as_bytes()))
+            written.iter().try_for_each(|line| {
+                output::write(line.as_bytes())?;
+                waiting.fetch_sub(1, Ordering::Relaxed);
+                Ok(())
+            })
         };
         let writer = thread::Builder::new().name("events".into()).spawn(write)?;
         let pipe = Pipe {
             writer,
+            unread,
+            most_unread,
             is_broken: Cell::new(false),
         };
         let events = Self {
@@ -624,9 +637,14 @@ impl Events {
         if self.is_over.get() {
             return;
         }
+        let unread = self.pipe.unread.load(Ordering::Relaxed);
+        if unread >= UNREAD && matches!(event, HoldEvent::Waiting { .. }) {
+            return;
+        }
         self.is_over.set(event.is_last());
         let line = output::json(&EventLine { id: self.id, event });
-        if self.lines.try_send(line).is_err() {
+        self.pipe.unread.fetch_add(1, Ordering::Relaxed);
+        if unread >= self.pipe.most_unread || self.lines.send(line).is_err() {
             self.pipe.is_broken.set(true);
         }
     }

@@ -390,6 +390,42 @@ fn a_parent_that_reads_no_more_has_gone(store: &Store) {
     is_free(store);
 }
 
+#[test]
+fn a_parent_of_many_locks_may_read_late() {
+    let store = Store::local();
+    let holder = store.hold();
+    let hold = store.leasehold("hold --many --ttl 1h");
+    let mut child = hold.stdin(Stdio::piped()).spawn();
+    let mut stdin = child.stdin.take().expect("stdin");
+    let mut events = BufReader::new(child.stdout.take().expect("stdout")).lines();
+    let mut next = || json(&events.next().expect("an event").expect("a line"));
+    assert_eq!(next()["event"], "ready");
+    for _ in 0..10_000 {
+        writeln!(stdin, r#"{{"do":"check","id":1}}"#).expect("it reads");
+    }
+    writeln!(stdin, r#"{{"do":"acquire","id":1,"lock":"x"}}"#).expect("it reads");
+    eventually(LIMIT, "it waits", || {
+        let seen = store.json("inspect", "x", 0);
+        seen["locks"][0]["queue"][0].is_object()
+    });
+    store.let_go();
+    holder.ends(0, &[]);
+    for _ in 0..10_000 {
+        assert_eq!(next()["held"], false);
+    }
+    // Its wait was left out.
+    assert_eq!(next()["event"], "acquired");
+    // But not never.
+    let check = br#"{"do":"check","id":1}"#;
+    while stdin
+        .write_all(check)
+        .and_then(|()| stdin.write_all(b"\n"))
+        .is_ok()
+    {}
+    child.wait().expect("it ends");
+    is_free(&store);
+}
+
 /// A parent that does not keep stdin open has only started it.
 #[test]
 fn a_launcher_that_ends_ends_no_hold() {

@@ -91,6 +91,25 @@ fn manager_may_have_an_abstract_socket() {
 }
 
 #[test]
+fn manager_that_is_busy_hears_later_that_the_lock_is_held() {
+    let store = Store::local();
+    let manager = Manager::of(&store);
+    let other = UnixDatagram::unbound().expect("a socket");
+    other.connect(&manager.name).expect("a manager");
+    other.set_nonblocking(true).expect("no limit");
+    while other.send(b"of another service").is_ok() {}
+    let work = "trap 'echo asked' USR1; echo started; while :; do sleep 0.02; done";
+    let run = manager.starts(store.script("--quiet x", work)).start();
+    run.until_it_writes("started\n");
+    // This process passes signals on after it has told the manager.
+    run.signal(Signal::SIGUSR1);
+    run.until_it_writes("asked\n");
+    while !manager.next().starts_with("READY=1\n") {}
+    run.signal(Signal::SIGTERM);
+    run.ends(143, &[]);
+}
+
+#[test]
 fn manager_is_not_told_ready_without_the_lock() {
     let store = Store::local();
     let manager = Manager::of(&store);
