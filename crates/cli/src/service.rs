@@ -27,8 +27,8 @@ pub(crate) fn tell(lines: &str) {
         {
             sender.set_nonblocking(false)?;
             let lines = lines.to_owned();
-            let send = move || sender.send(lines.as_bytes());
-            thread::Builder::new().name("ready".into()).spawn(send)?;
+            let again = move || sender.send(lines.as_bytes());
+            thread::Builder::new().name("ready".into()).spawn(again)?;
         }
         sent
     })();
