@@ -68,6 +68,9 @@ local holder, fence, block, contended, written
 -- functions below get it as `these`. Then `holder` is the caller, once `find` has found it among them.
 local several
 
+-- Of the last semaphore whose slots were read: its name, its holders, and the numbers that are taken.
+local slots
+
 -- The last fence drawn, or nil if it was lost. Fails, before any change, if COUNTER has another type.
 local function last_fence()
   local last = call('GET', COUNTER)

@@ -19,8 +19,8 @@ several = function(marker)
   -- mode: 'shared' or 'slots'; holders: how many; phase: the fence of readers; number: that of the caller's slot; blocked:
   -- a waiter is left that nobody may pass; memory: how long the keys of a queue last, longer than each holder there.
   local these = { holders = 0 }
-  -- The last end among the holders, and the numbers of the slots that are taken.
-  local last_end, taken
+  -- The last end among the holders.
+  local last_end
 
   -- Removes the holders with scores from there on. Returns how many they were.
   function these.forget(from)
@@ -48,22 +48,22 @@ several = function(marker)
     these.forget(expired)
   end
 
-  -- The numbers of the slots that are taken; false if one is lost.
+  -- The numbers of the slots that are taken; false if one is lost. Another step of the script may have read them.
   local function numbers()
-    if taken == nil then
-      taken = {}
+    if not slots or slots.name ~= NAME or slots.holders ~= these.holders then
+      slots = { name = NAME, holders = these.holders, taken = {} }
       -- Fewer than the most slots, so Lua can pass them to one call.
       local tokens = these.holders > 0 and call('ZRANGE', QUEUE, '0', these.holders - 1)
       for _, record in ipairs(tokens and call('HMGET', WAITERS, unpack(tokens)) or {}) do
         local number = match(record or '', '^slot/%d+ (%d+) %d+ %d+$')
         if not number then
-          taken = false
+          slots.taken = false
           break
         end
-        taken[tonumber(number)] = true
+        slots.taken[tonumber(number)] = true
       end
     end
-    return taken
+    return slots.taken
   end
 
   -- core: Mode::admits
@@ -106,7 +106,7 @@ several = function(marker)
       while all[free] do
         free = free + 1
       end
-      all[free] = true
+      all[free], slots.holders = true, these.holders + 1
       block, these.number = tonumber(wanted), free
     end
     -- Written before the lock: if the server fails in between, some fences stay unused.
@@ -176,7 +176,7 @@ several = function(marker)
     if these.number or TERMS then
       call('HDEL', WAITERS, holder)
     end
-    these.holders, taken = these.holders - 1, nil
+    these.holders, slots = these.holders - 1, nil
     if these.holders > 0 then
       hold_until_last()
       return these
