@@ -296,7 +296,8 @@ impl LockedRun<'_> {
         let (name, args) = (self.args.lock()?, self.args);
         if args.has_timestamp()? {
             let clock = Clock::system();
-            let begun = clock.now();
+            // As the limit does.
+            let begun = acquire_ui::counts_from(self.how.begun, clock.now());
             let lock = args.timestamp.lock(client, name, self.ttl);
             let link = timestamp::timestamp_link(client.store(), &self.naming, name);
             let held =
