@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::{Client, Clock, Error, HolderView, Mode, Snapshot};
 use leasehold_core::LockName;
+use leasehold_serve::look::{Look, is_denied, look};
 use serde::Serialize;
 
 use crate::config::at_least;
 use crate::exit::Exit;
-use crate::look::{Look, PollTime, Polled, hidden_names, is_denied, look, poll};
+use crate::look::{PollTime, Polled, hidden_names, poll};
 use crate::messages::{quoted, say};
 use crate::output;
 use crate::session::with_client;
