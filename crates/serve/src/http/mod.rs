@@ -1,0 +1,12 @@
+//! The server: its routes under `/v1`, what guards them, and the connections.
+
+mod answer;
+mod guard;
+mod leases;
+mod server;
+mod sessions;
+
+pub use answer::Refusal;
+pub use guard::{Guard, Token};
+pub use leases::LeaseApi;
+pub use server::{Address, Limits, Listener, Server};
