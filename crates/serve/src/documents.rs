@@ -5,7 +5,10 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use leasehold::{Fence, ForeignFormat, HolderIdentity, HolderView, NodeView, Owner, Snapshot};
+use humantime::{format_rfc3339_millis, format_rfc3339_seconds};
+use leasehold::{
+    Clock, Error, Fence, ForeignFormat, HolderIdentity, HolderView, NodeView, Owner, Snapshot,
+};
 use serde::Serialize;
 
 use crate::look::InspectedLock;
@@ -291,6 +294,83 @@ impl<'a> InspectEntry<'a> {
                 error: error.to_string(),
                 nodes,
             },
+        }
+    }
+}
+
+/// The document `leasehold.acquire/1`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "schema", rename = "leasehold.acquire/1")]
+pub struct Acquired<'a> {
+    /// The lock.
+    pub lock: &'a str,
+    /// The token that renews and releases the lease.
+    pub token: &'a str,
+    /// The fence.
+    pub fence: u64,
+    /// The TTL that was asked for.
+    pub ttl_ms: u64,
+    /// How long the caller waited.
+    pub waited_ms: u64,
+    /// How long the lease is certain.
+    pub expires_in_ms: u64,
+}
+
+/// The document `leasehold.check/1`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "schema", rename = "leasehold.check/1")]
+pub struct Checked<'a> {
+    /// The lock.
+    pub lock: &'a str,
+    /// True if the lease is held for at least `min_ms` more.
+    pub ok: bool,
+    /// Whether the lease is held.
+    pub held: bool,
+    /// How long the lease is certain.
+    pub expires_in_ms: u64,
+    /// The rest that is required.
+    pub min_ms: u64,
+    /// The fence, if the lease is held.
+    pub fence: Option<u64>,
+}
+
+/// The leader, or why none is known. `holder` is null if there is none, or the store does not answer, which has an `error`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "schema", rename = "leasehold.leader/1")]
+pub struct LeaderDocument<'a> {
+    /// When it was asked, by the clock of this host.
+    pub time: String,
+    /// The address of the store.
+    pub store: &'a str,
+    /// The election.
+    pub name: &'a str,
+    /// The leader and its lease.
+    #[serde(flatten)]
+    pub lease: LeaseFields,
+    /// Since when it leads, by the clock of this host.
+    pub since: Option<String>,
+    /// Why the leader is not known.
+    pub error: Option<String>,
+}
+
+impl<'a> LeaderDocument<'a> {
+    /// The document of a leader that was asked for now.
+    pub fn of(
+        store: &'a str,
+        name: &'a str,
+        leader: Option<&HolderView>,
+        error: Option<&Error>,
+    ) -> Self {
+        let wall = Clock::system().wall();
+        let held = leader.and_then(|leader| leader.held_for);
+        let since = held.and_then(|held| wall.checked_sub(held));
+        Self {
+            time: format_rfc3339_millis(wall).to_string(),
+            store,
+            name,
+            lease: LeaseFields::of(leader),
+            since: since.map(|since| format_rfc3339_seconds(since).to_string()),
+            error: error.map(ToString::to_string),
         }
     }
 }

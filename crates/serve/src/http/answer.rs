@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use leasehold::{Error, HolderView, Invalid, Lost, StoreError, Timeout};
@@ -224,6 +225,19 @@ pub(crate) async fn nothing(uri: Uri) -> Refusal {
 pub(crate) async fn other_method(method: Method, uri: Uri) -> Refusal {
     let why = format!("{:?} does not take {method}", uri.path());
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", why)
+}
+
+/// The part of a path that names something.
+pub(crate) struct Named(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let found = Path::<String>::from_request_parts(parts, state).await;
+        let Path(name) = found.map_err(|error| Refusal::invalid(error.body_text()))?;
+        Ok(Self(name))
+    }
 }
 
 /// The body of a request: one JSON document. An empty body is that of a document without fields.

@@ -119,12 +119,6 @@ impl Guard {
     }
 
     fn admit(&self, headers: &HeaderMap, asks_for_token: bool) -> Result<(), Refusal> {
-        if !self.rate.admits() {
-            return Err(Refusal::too_many(format!(
-                "more than {} requests a second",
-                self.rate.most
-            )));
-        }
         let host = one(headers, HOST)?;
         let Some(host) = host else {
             return Err(Refusal::invalid("the header Host is missing"));
@@ -145,14 +139,21 @@ impl Guard {
             let why = format!("pages of {origin:?} may not send requests here: --allow-origin");
             return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why));
         }
-        match &self.token {
-            Some(token) if asks_for_token && !is_borne(token, headers)? => {
-                let why =
-                    "send the header Authorization: Bearer TOKEN, with the token of this server";
-                Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why))
-            }
-            _ => Ok(()),
+        if let Some(token) = &self.token
+            && asks_for_token
+            && !is_borne(token, headers)?
+        {
+            let why = "send the header Authorization: Bearer TOKEN, with the token of this server";
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why));
         }
+        // At last: requests that are refused for another reason take nothing from the clients of this server.
+        if !self.rate.admits() {
+            return Err(Refusal::too_many(format!(
+                "more than {} requests a second",
+                self.rate.most
+            )));
+        }
+        Ok(())
     }
 
     /// An address is no name that a site could let point here.

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::StreamExt;
 use leasehold::kind::Kind;
-use leasehold::{All, Client, Clock, Error, Invalid, Leases, Lock, Mode};
+use leasehold::{All, Client, Clock, Error, Invalid, Lock, Mode};
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Document, Refusal, answer, other_method};
+use super::answer::{Document, Named, Refusal, answer, other_method};
 use super::sessions::{HeldLease, LeaseDocument, LeaseId, SessionDocument, Sessions};
+use super::{locks, tokens};
 use crate::documents::millis;
 
 /// The time limit for the confirmation of a release, as for `leasehold hold`.
@@ -46,8 +47,8 @@ const ALIVE: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Debug, Clone)]
 pub struct LeaseApi {
-    client: Client,
-    clock: Clock,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
     sessions: Sessions,
     /// The TTL of leases that ask for none.
     ttl: Duration,
@@ -84,6 +85,8 @@ impl LeaseApi {
             .route("/v1/leases", post(acquire))
             .route("/v1/leases/{lease}", get(show).delete(release))
             .route("/v1/leases/{lease}/check", post(check))
+            .merge(tokens::routes())
+            .merge(locks::routes())
             .with_state(Arc::new(self.clone()))
     }
 
@@ -93,7 +96,7 @@ impl LeaseApi {
     }
 }
 
-type Api = State<Arc<LeaseApi>>;
+pub(crate) type Api = State<Arc<LeaseApi>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -116,12 +119,12 @@ async fn open(
     Ok(answer(StatusCode::CREATED, &session))
 }
 
-async fn show_session(State(api): Api, Path(id): Path<String>) -> Result<Response, Refusal> {
+async fn show_session(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let session: SessionDocument = api.sessions.find(&id)?.document();
     Ok(answer(StatusCode::OK, &session))
 }
 
-async fn end(State(api): Api, Path(id): Path<String>) -> Result<Response, Refusal> {
+async fn end(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let session = api.sessions.find(&id)?;
     api.sessions.end(&session, "its client ended it");
     Ok(answer(StatusCode::OK, &session.document()))
@@ -129,7 +132,7 @@ async fn end(State(api): Api, Path(id): Path<String>) -> Result<Response, Refusa
 
 async fn beat(
     State(api): Api,
-    Path(id): Path<String>,
+    Named(id): Named,
     Document(Nothing {}): Document<Nothing>,
 ) -> Result<Response, Refusal> {
     let session = api.sessions.find(&id)?;
@@ -141,13 +144,15 @@ async fn beat(
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-async fn events(State(api): Api, Path(id): Path<String>) -> Result<Response, Refusal> {
+async fn events(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let session = api.sessions.find(&id)?;
     let events = api.sessions.events(session)?;
     let events = events.map(|(name, text)| Event::default().event(name).data(text));
     let events = events.map(Ok::<_, std::convert::Infallible>);
     let alive = KeepAlive::new().interval(ALIVE);
-    Ok(Sse::new(events).keep_alive(alive).into_response())
+    // A proxy such as nginx passes each event on at once.
+    let unbuffered = [("x-accel-buffering", "no")];
+    Ok((unbuffered, Sse::new(events).keep_alive(alive)).into_response())
 }
 
 /// A lock that a client asks for, with the fields of `leasehold hold --many`.
@@ -188,10 +193,12 @@ async fn acquire(
     let names = asked.names();
     let asking = session.ask(&api.clock)?;
     let begun = api.clock.now();
+    let limit = Duration::from_millis(asked.wait_ms);
+    let (once, within) = (locks.try_acquire(), locks.acquire_within(limit));
     let leases = tokio::select! {
         biased;
         ended = asking.ended() => return Err(ended),
-        leases = take(&api.client, &locks, &names, asked.wait_ms) => leases?,
+        leases = granted(&api.client, &names, limit, once, within) => leases?,
     };
     let waited_ms = Some(millis(api.clock.now().since(begun)));
     let lock = asked.lock;
@@ -200,23 +207,23 @@ async fn acquire(
     Ok(answer(StatusCode::CREATED, &granted))
 }
 
-/// Takes the locks, or says who has one of them.
-async fn take(
+/// Asks once, or waits within a limit. A refusal says who has one of the locks.
+pub(crate) async fn granted<T>(
     client: &Client,
-    locks: &All,
     names: &[&str],
-    wait_ms: u64,
-) -> Result<Leases, Refusal> {
-    let limit = Duration::from_millis(wait_ms);
+    limit: Duration,
+    once: impl Future<Output = Result<Option<T>, Error>>,
+    within: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Refusal> {
     if limit > LONGEST_WAIT {
         let why = format!("wait_ms is at most {}: ask again", millis(LONGEST_WAIT));
         return Err(Refusal::invalid(why));
     }
     if !limit.is_zero() {
-        return Ok(locks.acquire_within(limit).await?);
+        return Ok(within.await?);
     }
-    if let Some(leases) = locks.try_acquire().await? {
-        return Ok(leases);
+    if let Some(granted) = once.await? {
+        return Ok(granted);
     }
     // No answer says which of several was busy: it is the first one that is held now.
     for name in names {
@@ -256,7 +263,7 @@ impl AcquireLease {
     }
 }
 
-async fn show(State(api): Api, Path(id): Path<String>) -> Result<Response, Refusal> {
+async fn show(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let id: LeaseId = id.parse()?;
     let lease = api.sessions.of_lease(&id)?.lease(&id)?;
     let waited_ms = None;
@@ -266,13 +273,13 @@ async fn show(State(api): Api, Path(id): Path<String>) -> Result<Response, Refus
 /// The document of a lease that was given back.
 #[derive(Serialize)]
 #[serde(tag = "schema", rename = "leasehold.released/1")]
-struct ReleasedDocument {
-    lock: String,
+pub(crate) struct ReleasedDocument {
+    pub(crate) lock: String,
     /// False if the store did not answer: the TTL ends the lease.
-    confirmed: bool,
+    pub(crate) confirmed: bool,
 }
 
-async fn release(State(api): Api, Path(id): Path<String>) -> Result<Response, Refusal> {
+async fn release(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let id: LeaseId = id.parse()?;
     let session = api.sessions.of_lease(&id)?;
     session.beat(&api.clock)?;
@@ -299,7 +306,7 @@ struct CheckLease {
 
 async fn check(
     State(api): Api,
-    Path(id): Path<String>,
+    Named(id): Named,
     Document(asked): Document<CheckLease>,
 ) -> Result<Response, Refusal> {
     let id: LeaseId = id.parse()?;

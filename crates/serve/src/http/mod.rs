@@ -3,8 +3,10 @@
 mod answer;
 mod guard;
 mod leases;
+mod locks;
 mod server;
 mod sessions;
+mod tokens;
 
 pub use answer::Refusal;
 pub use guard::{Guard, Token};

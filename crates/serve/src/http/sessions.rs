@@ -31,7 +31,7 @@ const MOST_SESSIONS: usize = 10_000;
 const MOST_LEASES: usize = 1_000;
 
 /// How soon a session without a TTL must open its stream of events.
-const OPENED: Duration = Duration::from_secs(30);
+const OPENED: Duration = Duration::from_secs(10);
 
 /// The interval of looks for failed renewals, while a stream is open.
 const LOOK: Duration = Duration::from_secs(1);
