@@ -315,11 +315,11 @@ async fn answers_have_the_form_of_the_page() {
         .await;
 
     let wanted = json!({"lock": "t", "ttl_ms": 60_000, "wait_ms": 0, "note": ""});
-    let taken = api
+    let granted = api
         .ask("POST /v1/tokens", &[], "", wanted.clone(), 201)
         .await;
     api.ask("POST /v1/tokens", &[], "", wanted, 409).await;
-    let token = text(&taken, "token");
+    let token = text(&granted, "token");
     let renew = json!({"lock": "t", "token": token, "ttl_ms": 60_000});
     api.ask("POST /v1/tokens/renew", &[], "", renew.clone(), 200)
         .await;

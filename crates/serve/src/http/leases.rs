@@ -1,4 +1,4 @@
-//! The routes of `/v1`: sessions and their leases.
+//! The routes of sessions and their leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::StreamExt;
 use leasehold::kind::Kind;
-use leasehold::{All, Client, Clock, Error, Invalid, Lock, Mode};
+use leasehold::{All, Client, Error, Invalid, Lock, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Document, Named, Refusal, answer, other_method};
-use super::sessions::{HeldLease, LeaseDocument, LeaseId, SessionDocument, Sessions};
-use super::{locks, tokens};
+use super::gateway::{Api, Gateway, ReleasedDocument, granted};
+use super::sessions::{HeldLease, LeaseDocument, LeaseId, SessionDocument};
 use crate::documents::millis;
 
 /// The time limit for the confirmation of a release, as for `leasehold hold`.
 const RELEASE: Duration = Duration::from_secs(3);
-
-/// The longest wait for a busy lock. A client that wants to wait longer asks again.
-const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
 
 /// The bounds of the TTL of a session.
 const SESSION_TTL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
@@ -31,72 +28,19 @@ const SESSION_TTL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(
 /// How often a stream of events says that it lives.
 const ALIVE: Duration = Duration::from_secs(10);
 
-/// The routes of `/v1`, for the locks of one client.
-///
-/// ```no_run
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use axum::Router;
-/// use leasehold::Client;
-/// use leasehold_serve::LeaseApi;
-///
-/// let client = Client::connect("redis://127.0.0.1/").await?;
-/// let leases = LeaseApi::new(&client);
-/// // Behind the access control of this service: the routes have none.
-/// let service: Router = Router::new().nest("/locks", leases.routes());
-/// # drop(service); Ok(()) }
-/// ```
-#[derive(Debug, Clone)]
-pub struct LeaseApi {
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
-    sessions: Sessions,
-    /// The TTL of leases that ask for none.
-    ttl: Duration,
+pub(crate) fn routes() -> Router<Arc<Gateway>> {
+    Router::new()
+        .route("/v1/sessions", post(open))
+        .route("/v1/sessions/{session}", get(show_session).delete(end))
+        .route("/v1/sessions/{session}/beat", post(beat))
+        .route(
+            "/v1/sessions/{session}/events",
+            get(events).head(other_method),
+        )
+        .route("/v1/leases", post(acquire))
+        .route("/v1/leases/{lease}", get(show).delete(release))
+        .route("/v1/leases/{lease}/check", post(check))
 }
-
-impl LeaseApi {
-    /// Leases of this client. They last 30 s, or as long as the store allows if that is less, unless a request says otherwise.
-    pub fn new(client: &Client) -> Self {
-        Self {
-            client: client.clone(),
-            clock: Clock::system(),
-            sessions: Sessions::new(),
-            ttl: Duration::from_secs(30).min(client.longest_ttl()),
-        }
-    }
-
-    /// How long leases last whose request says nothing else.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    /// The routes.
-    pub fn routes(&self) -> Router {
-        Router::new()
-            .route("/v1/sessions", post(open))
-            .route("/v1/sessions/{session}", get(show_session).delete(end))
-            .route("/v1/sessions/{session}/beat", post(beat))
-            .route(
-                "/v1/sessions/{session}/events",
-                get(events).head(other_method),
-            )
-            .route("/v1/leases", post(acquire))
-            .route("/v1/leases/{lease}", get(show).delete(release))
-            .route("/v1/leases/{lease}/check", post(check))
-            .merge(tokens::routes())
-            .merge(locks::routes())
-            .with_state(Arc::new(self.clone()))
-    }
-
-    /// Ends all sessions and releases their leases. Later requests are refused.
-    pub fn close(&self) {
-        self.sessions.close();
-    }
-}
-
-pub(crate) type Api = State<Arc<LeaseApi>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -207,33 +151,6 @@ async fn acquire(
     Ok(answer(StatusCode::CREATED, &granted))
 }
 
-/// Asks once, or waits within a limit. A refusal says who has one of the locks.
-pub(crate) async fn granted<T>(
-    client: &Client,
-    names: &[&str],
-    limit: Duration,
-    once: impl Future<Output = Result<Option<T>, Error>>,
-    within: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Refusal> {
-    if limit > LONGEST_WAIT {
-        let why = format!("wait_ms is at most {}: ask again", millis(LONGEST_WAIT));
-        return Err(Refusal::invalid(why));
-    }
-    if !limit.is_zero() {
-        return Ok(within.await?);
-    }
-    if let Some(granted) = once.await? {
-        return Ok(granted);
-    }
-    // No answer says which of several was busy: it is the first one that is held now.
-    for name in names {
-        if let Some(holder) = client.inspect(name).await?.holder {
-            return Err(Refusal::busy(name, Some(&holder)));
-        }
-    }
-    Err(Refusal::busy(names.first().unwrap_or(&""), None))
-}
-
 impl AcquireLease {
     fn names(&self) -> Vec<&str> {
         let also = self.also.iter().map(String::as_str);
@@ -268,15 +185,6 @@ async fn show(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let lease = api.sessions.of_lease(&id)?.lease(&id)?;
     let waited_ms = None;
     Ok(answer(StatusCode::OK, &LeaseAnswer { lease, waited_ms }))
-}
-
-/// The document of a lease that was given back.
-#[derive(Serialize)]
-#[serde(tag = "schema", rename = "leasehold.released/1")]
-pub(crate) struct ReleasedDocument {
-    pub(crate) lock: String,
-    /// False if the store did not answer: the TTL ends the lease.
-    pub(crate) confirmed: bool,
 }
 
 async fn release(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {

@@ -11,13 +11,12 @@ use axum::routing::get;
 use leasehold::HolderIdentity;
 use serde::Deserialize;
 
-use super::LeaseApi;
 use super::answer::{Named, Refusal, answer};
-use super::leases::Api;
+use super::gateway::{Api, Gateway};
 use crate::documents::{InspectEntry, InspectReport, LeaderDocument};
 use crate::look::{InspectedLock, Look, known_locks, look};
 
-pub(crate) fn routes() -> Router<Arc<LeaseApi>> {
+pub(crate) fn routes() -> Router<Arc<Gateway>> {
     Router::new()
         .route("/v1/locks", get(all))
         .route("/v1/locks/{*name}", get(one))
@@ -50,7 +49,7 @@ async fn one(State(api): Api, Named(name): Named) -> Result<Response, Refusal> {
     Ok(shown(&api, &found, 0, 0))
 }
 
-fn shown(api: &LeaseApi, found: &[InspectedLock], omitted: usize, hidden: usize) -> Response {
+fn shown(api: &Gateway, found: &[InspectedLock], omitted: usize, hidden: usize) -> Response {
     let report = InspectReport {
         store: api.client.store(),
         locks: found.iter().map(InspectEntry::of).collect(),

@@ -1,6 +1,8 @@
 //! The server: its routes under `/v1`, what guards them, and the connections.
 
 mod answer;
+mod api;
+mod gateway;
 mod guard;
 mod leases;
 mod locks;
@@ -9,6 +11,6 @@ mod sessions;
 mod tokens;
 
 pub use answer::Refusal;
+pub use api::LeaseApi;
 pub use guard::{Guard, Token};
-pub use leases::LeaseApi;
 pub use server::{Address, Limits, Listener, Server};

@@ -1,5 +1,6 @@
 //! The routes of leases without a session, which are identified by their token: as `leasehold acquire` and its fellows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,10 +12,10 @@ use leasehold::{Client, Clock, Detached, LeaseStatus};
 use serde::Deserialize;
 
 use super::answer::{Document, Refusal, answer};
-use super::leases::{Api, ReleasedDocument, granted};
+use super::gateway::{Api, Gateway, ReleasedDocument, granted};
 use crate::documents::{Acquired, Checked, millis};
 
-pub(crate) fn routes() -> Router<std::sync::Arc<super::LeaseApi>> {
+pub(crate) fn routes() -> Router<Arc<Gateway>> {
     Router::new()
         .route("/v1/tokens", post(acquire))
         .route("/v1/tokens/renew", post(renew))
