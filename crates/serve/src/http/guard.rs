@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use leasehold::{Clock, Moment};
+use metrics::counter;
 use subtle::ConstantTimeEq;
 
 use super::answer::{Refusal, no_store};
@@ -219,6 +220,8 @@ async fn check(
         response.headers_mut().insert(WWW_AUTHENTICATE, asks);
     }
     no_store(response.headers_mut());
+    let status = response.status().as_str().to_owned();
+    counter!("leasehold_serve_requests_total", "status" => status).increment(1);
     response
 }
 

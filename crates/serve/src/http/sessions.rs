@@ -19,6 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use leasehold::kind::AnyKind;
 use leasehold::{Clock, Fence, Lease, Leases, Moment};
+use metrics::gauge;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -29,6 +30,9 @@ use crate::documents::{millis, without_advice};
 /// The most sessions of one server, and the most leases and requests for leases of one session.
 const MOST_SESSIONS: usize = 10_000;
 const MOST_LEASES: usize = 1_000;
+
+/// The name of the number of sessions.
+const SESSIONS: &str = "leasehold_serve_sessions";
 
 /// How soon a session without a TTL must open its stream of events.
 const OPENED: Duration = Duration::from_secs(10);
@@ -256,6 +260,7 @@ impl Sessions {
             )));
         }
         table.open.insert(session.id.clone(), session.clone());
+        gauge!(SESSIONS).increment(1);
         drop(table);
         let document = session.document();
         // It lives as long as the session, which needs no task of a client.
@@ -295,7 +300,9 @@ impl Sessions {
 
     /// Ends a session, and releases its leases.
     pub(crate) fn end(&self, session: &Session, cause: &'static str) {
-        self.table().open.remove(&session.id);
+        if self.table().open.remove(&session.id).is_some() {
+            gauge!(SESSIONS).decrement(1);
+        }
         let mut state = session.state();
         state.end.get_or_insert(cause);
         let leases = std::mem::take(&mut state.leases);
