@@ -631,3 +631,67 @@ impl SessionEvent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold::{Client, Error};
+
+    use super::*;
+
+    /// HS1: the grant and the end of the session cross each other.
+    #[tokio::test]
+    async fn a_lease_that_comes_after_its_session_is_released() -> Result<(), Error> {
+        let client = Client::embedded()?;
+        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let opened = sessions.open(None, String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let asking = session.ask(&clock).unwrap();
+        let x = client.mutex("x");
+        let lease = HeldLease {
+            leases: client.all([&x]).acquire().await?,
+            lock: "x".to_owned(),
+            ttl: Duration::from_secs(30),
+        };
+        sessions.end(&session, "its client ended it");
+        assert!(asking.adopt(lease).is_err());
+        drop(x.acquire_within(Duration::from_secs(30)).await?);
+        assert!(session.ask(&clock).is_err());
+        sessions.close();
+        assert!(sessions.open(None, String::new()).is_err());
+        Ok(())
+    }
+
+    /// HS3: between two looks, a lease came and went.
+    #[tokio::test]
+    async fn a_stream_tells_the_difference_between_two_states() -> Result<(), Error> {
+        let client = Client::embedded()?;
+        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let opened = sessions.open(None, String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let events = sessions.events(session.clone()).unwrap();
+        let mut events = Box::pin(events);
+        for name in ["x", "y", "z"] {
+            let mutex = client.mutex(name);
+            let lease = HeldLease {
+                leases: client.all([&mutex]).acquire().await?,
+                lock: name.to_owned(),
+                ttl: Duration::from_secs(30),
+            };
+            session.ask(&clock).unwrap().adopt(lease).unwrap();
+        }
+        let second = session.lease_id(2);
+        drop(session.give_back(&second).unwrap());
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            let (name, document) = events.next().await.unwrap();
+            told.push((name, document.contains("\"lock\":\"y\"")));
+        }
+        assert_eq!(told, [("acquired", false), ("acquired", false)]);
+        drop(session.give_back(&session.lease_id(1)).unwrap());
+        assert_eq!(events.next().await.unwrap().0, "released");
+        sessions.close();
+        assert_eq!(events.next().await.unwrap().0, "ended");
+        assert_eq!(events.next().await, None);
+        Ok(())
+    }
+}
