@@ -100,7 +100,7 @@ pub(crate) struct ListenArgs {
     base_path: String,
 
     /// The most requests a second
-    #[arg(long, value_name = "N", default_value = "5000", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "10000", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
     max_rate: u32,
 }
 

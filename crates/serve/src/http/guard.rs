@@ -83,13 +83,13 @@ pub struct Guard {
 
 impl Guard {
     /// A guard that asks for this token; without one, whoever can connect may send requests. It takes the host names `localhost` and IP
-    /// addresses, and up to 5,000 requests a second.
+    /// addresses, and up to 10,000 requests a second.
     pub fn new(token: Option<Token>) -> Self {
         Self {
             token,
             hosts: vec!["localhost".to_owned()],
             origins: Vec::new(),
-            rate: Rate::new(5_000),
+            rate: Rate::new(10_000),
         }
     }
 
