@@ -72,7 +72,7 @@ impl<C> QuorumMachine<C> {
         attempt.asks_lead_alone = !request.is_claim
             && context.leads.have_majority()
             && record.nodes[lead].votes.is_empty()
-            && context.wanted.is_wanted(name, at.now) == Some(true);
+            && context.wanted.may_ask_lead_alone(name, at.now);
         let before = record.attempt.replace(attempt);
         context.propose(record);
         // Its votes are those of the new attempt. It has no answer of its own.
@@ -176,8 +176,10 @@ impl<C> QuorumMachine<C> {
         };
         let waited = attempt.awaits_rest.take().unwrap_or_default();
         let missing: Vec<usize> = attempt.missing().collect();
+        // Slower than others is a node only beside them (V6).
+        let is_alone = attempt.asks_lead_alone;
         for &node in &missing {
-            if self.leads.patience(node) <= waited {
+            if !is_alone && self.leads.patience(node) <= waited {
                 self.leads.heard(node, false);
             }
         }
@@ -244,13 +246,10 @@ impl<C> Context<'_, C> {
         }
     }
 
-    /// Goes on once the lead alone has been asked. It is first to say whether others wait.
+    /// Goes on once the lead alone has been asked. Its refusal is enough; only a full round may find that it is stuck.
     fn lead_answered(&mut self, record: &mut Record<C>) {
-        let refusal = match record.attempt.as_ref().and_then(Attempt::lead_said) {
-            Some(NodeReply::Busy(busy)) => Some(busy.clone()),
-            _ => None,
-        };
-        if refusal.is_some_and(|busy| self.passing(record, &busy) != Passing::Now) {
+        let said = record.attempt.as_ref().and_then(Attempt::lead_said);
+        if matches!(said, Some(NodeReply::Busy(_))) {
             return self.busy(record, None);
         }
         if let Some(attempt) = &mut record.attempt {
@@ -323,7 +322,7 @@ impl<C> Context<'_, C> {
                 let verdict = attempt.heard(node, answer);
                 self.proceed(record, verdict);
             }
-            // The current round asks this node again.
+            // The current round asks this node again, or gives the vote back.
             Some(_) => {}
             None if record.certified.is_some() => self.repair(record, node, asked, &answer),
             None if record.keeps_votes => {}

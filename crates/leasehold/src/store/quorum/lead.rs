@@ -174,6 +174,8 @@ const MEMORY: Duration = Duration::from_secs(3);
 pub(super) struct WaitersHeard {
     /// By key: when that was, and whether there were any.
     names: HashMap<String, (Moment, bool)>,
+    /// By key: when all nodes were asked last for a lock with waiters.
+    asked_all: HashMap<String, Moment>,
     swept: Option<Moment>,
 }
 
@@ -209,6 +211,25 @@ impl WaitersHeard {
     /// Whether there were waiters a moment ago. `None` if this client did not hear of the name.
     pub(super) fn is_wanted(&self, name: &LockName, now: Moment) -> Option<bool> {
         self.last(name, MEMORY, now)
+    }
+
+    /// Whether a request may ask the lead alone: there are waiters, and all nodes were asked a moment ago. Else all are asked now, since only a
+    /// majority shows that the refusal of the lead is stuck.
+    pub(super) fn may_ask_lead_alone(&mut self, name: &LockName, now: Moment) -> bool {
+        if self.is_wanted(name, now) != Some(true) {
+            return false;
+        }
+        let is_recent = |asked: &Moment| now.since(*asked) < MEMORY;
+        if self.asked_all.get(name.key()).is_some_and(is_recent) {
+            return true;
+        }
+        if self.asked_all.len() >= MOST {
+            self.asked_all.retain(|_, asked| is_recent(asked));
+        }
+        if self.asked_all.len() < MOST {
+            self.asked_all.insert(name.key().to_owned(), now);
+        }
+        false
     }
 
     /// Whether there were waiters by what was heard last, `within` this time.
