@@ -360,7 +360,7 @@ async fn until_held<T>(
             }
         }
     };
-    known.waited = clock.now().since(begun);
+    known.waited = clock.now().since(counts_from(how.begun, begun));
     if let Some(last) = last.borrow().clone() {
         known.holder = Some(last.holder);
         known.busy = Some(last.name);

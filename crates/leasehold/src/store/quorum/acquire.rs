@@ -449,7 +449,14 @@ impl<C> Context<'_, C> {
             return self.await_rest(record, patience);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            match self.passing(record, busy) {
+            // Beside readers, a reader is refused for a writer that waits. It does not pass that one, however long they hold (V5).
+            let follows_writer = record.is_shared && busy.holder.mode == Mode::Shared;
+            let passing = if follows_writer {
+                Passing::Not
+            } else {
+                (self.stuck).passing(&record.name, busy, is_wanted, self.at.now)
+            };
+            match passing {
                 Passing::Now => {}
                 Passing::Later if attempt.tries < TRIES && attempt.has_time(self.at.now) => {
                     // For as long as the other one may take to ask for the votes again.
@@ -492,16 +499,6 @@ impl<C> Context<'_, C> {
                     .push(QuorumEffect::Wake(2 * LONGEST_PAUSE, timer));
             }
         }
-    }
-
-    /// What a client does that the lead refuses, and that a majority may vote for.
-    fn passing(&mut self, record: &Record<C>, busy: &Busy) -> Passing {
-        // Beside readers, a reader is refused for a writer that waits. It does not pass that one, however long they hold (V5).
-        if record.is_shared && busy.holder.mode == Mode::Shared {
-            return Passing::Not;
-        }
-        let is_wanted = self.wanted.is_wanted(&record.name, self.at.now);
-        (self.stuck).passing(&record.name, busy, is_wanted, self.at.now)
     }
 
     /// Begins the next round after this time.
