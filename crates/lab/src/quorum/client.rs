@@ -6,22 +6,23 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposer, Refusal, Round, Verdict};
 use leasehold_core::{
-    Acceptable, Block, Busy, Fence, Held, HolderIdentity, HolderView, Owner, Reply, Step,
+    Acceptable, Block, Busy, Fence, Held, HolderIdentity, HolderView, Mode, Owner, Reply, Step,
 };
 
 use super::model::{ClientRules, Counting, Fault, QuorumTurn, Recalls, Situation};
 use super::node::one;
 use super::numbers::clock;
-use super::state::{AtNode, Attempting, Extended, NODES, Phase, Renewing, Said, put};
+use super::state::{AtNode, Attempting, Books, Extended, NODES, Phase, Renewing, Said, put};
 use crate::frame::CallId;
 
 impl QuorumTurn<'_> {
     /// The client asks for the lock.
     pub(super) fn acquire(&mut self, client: u8, is_claim: bool) -> Option<()> {
         let fence = self.choose(client, None);
-        let above = self.state.books.highest;
         let waits = self.model.setup.waits && !is_claim;
+        let highest = self.state.books.highest;
         let it = self.state.client_mut(client);
+        let above = Books::below(highest, it.is_shared);
         it.keeps_votes = false;
         it.phase = Phase::Acquiring;
         it.ghost = None;
@@ -114,7 +115,8 @@ impl QuorumTurn<'_> {
 
     /// Counts the answer to the current proposal.
     fn count(&mut self, client: u8, node: usize, asked: u64, reply: Option<&Reply>) -> Option<()> {
-        let lead = self.state.client(client).attempt?.lead;
+        let it = self.state.client(client);
+        let lead = it.attempt?.lead;
         let said = match reply {
             None => Said::Failed,
             Some(Reply::Held(held)) => match held.fence.map(Fence::get) {
@@ -125,6 +127,10 @@ impl QuorumTurn<'_> {
                 behind(*bounds)
             }
             Some(Reply::Busy(_)) if node != lead => Said::Busy(None),
+            // Beside readers, a reader is refused for a writer that waits.
+            Some(Reply::Busy(busy)) if it.is_shared && busy.holder.mode == Mode::Shared => {
+                Said::WriterFirst
+            }
             Some(Reply::Busy(busy)) => match &busy.holder.who {
                 HolderIdentity::Owner(owner) => Said::Busy(self.model.subject.owner_id(owner)),
                 HolderIdentity::Foreign { .. } => Said::Foreign {
@@ -197,6 +203,8 @@ impl QuorumTurn<'_> {
         let holder = match by_lead {
             Said::Busy(holder) => Some(holder),
             Said::Foreign { .. } => Some(None),
+            // However long the readers hold, it does not pass that writer (V5).
+            Said::WriterFirst => return self.busy(client),
             _ => None,
         };
         // Another program is in no queue, so it is not first in line: it passes if no waiter is.
@@ -543,21 +551,23 @@ fn verdict(attempt: &Attempting) -> Verdict {
             Said::For => held(attempt.fence),
             Said::Higher(fence) => held(fence),
             Said::Behind(least, most) => Reply::NoVote(NoVote::Behind(acceptable(least, most))),
-            Said::Busy(_) | Said::Foreign { .. } => Reply::Busy(Box::new(Busy {
-                others: 0,
-                holder: HolderView::new(
-                    HolderIdentity::Foreign {
-                        kind: String::new(),
-                        value: Vec::new(),
-                    },
-                    None,
-                    None,
-                    None,
-                ),
-                ahead: 0,
-                poll_after: Duration::ZERO,
-                at_us: 0,
-            })),
+            Said::Busy(_) | Said::WriterFirst | Said::Foreign { .. } => {
+                Reply::Busy(Box::new(Busy {
+                    others: 0,
+                    holder: HolderView::new(
+                        HolderIdentity::Foreign {
+                            kind: String::new(),
+                            value: Vec::new(),
+                        },
+                        None,
+                        None,
+                        None,
+                    ),
+                    ahead: 0,
+                    poll_after: Duration::ZERO,
+                    at_us: 0,
+                }))
+            }
             Said::NoVote => Reply::NoVote(NoVote::NotANode),
             Said::Failed => {
                 verdict = round.silent(node);
