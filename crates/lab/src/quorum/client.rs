@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{NoVote, Proposer, Refusal, Round, Verdict};
 use leasehold_core::{
-    Acceptable, Block, Busy, Fence, Held, HolderIdentity, HolderView, Mode, Owner, Reply, Step,
+    Acceptable, Block, Busy, Fence, Held, HolderIdentity, HolderView, Owner, Reply, Step,
 };
 
 use super::model::{ClientRules, Counting, Fault, QuorumTurn, Recalls, Situation};
@@ -115,8 +115,7 @@ impl QuorumTurn<'_> {
 
     /// Counts the answer to the current proposal.
     fn count(&mut self, client: u8, node: usize, asked: u64, reply: Option<&Reply>) -> Option<()> {
-        let it = self.state.client(client);
-        let lead = it.attempt?.lead;
+        let lead = self.state.client(client).attempt?.lead;
         let said = match reply {
             None => Said::Failed,
             Some(Reply::Held(held)) => match held.fence.map(Fence::get) {
@@ -127,10 +126,6 @@ impl QuorumTurn<'_> {
                 behind(*bounds)
             }
             Some(Reply::Busy(_)) if node != lead => Said::Busy(None),
-            // Beside readers, a reader is refused for a writer that waits.
-            Some(Reply::Busy(busy)) if it.is_shared && busy.holder.mode == Mode::Shared => {
-                Said::WriterFirst
-            }
             Some(Reply::Busy(busy)) => match &busy.holder.who {
                 HolderIdentity::Owner(owner) => Said::Busy(self.model.subject.owner_id(owner)),
                 HolderIdentity::Foreign { .. } => Said::Foreign {
@@ -203,8 +198,6 @@ impl QuorumTurn<'_> {
         let holder = match by_lead {
             Said::Busy(holder) => Some(holder),
             Said::Foreign { .. } => Some(None),
-            // However long the readers hold, it does not pass that writer (V5).
-            Said::WriterFirst => return self.busy(client),
             _ => None,
         };
         // Another program is in no queue, so it is not first in line: it passes if no waiter is.
@@ -551,23 +544,21 @@ fn verdict(attempt: &Attempting) -> Verdict {
             Said::For => held(attempt.fence),
             Said::Higher(fence) => held(fence),
             Said::Behind(least, most) => Reply::NoVote(NoVote::Behind(acceptable(least, most))),
-            Said::Busy(_) | Said::WriterFirst | Said::Foreign { .. } => {
-                Reply::Busy(Box::new(Busy {
-                    others: 0,
-                    holder: HolderView::new(
-                        HolderIdentity::Foreign {
-                            kind: String::new(),
-                            value: Vec::new(),
-                        },
-                        None,
-                        None,
-                        None,
-                    ),
-                    ahead: 0,
-                    poll_after: Duration::ZERO,
-                    at_us: 0,
-                }))
-            }
+            Said::Busy(_) | Said::Foreign { .. } => Reply::Busy(Box::new(Busy {
+                others: 0,
+                holder: HolderView::new(
+                    HolderIdentity::Foreign {
+                        kind: String::new(),
+                        value: Vec::new(),
+                    },
+                    None,
+                    None,
+                    None,
+                ),
+                ahead: 0,
+                poll_after: Duration::ZERO,
+                at_us: 0,
+            })),
             Said::NoVote => Reply::NoVote(NoVote::NotANode),
             Said::Failed => {
                 verdict = round.silent(node);

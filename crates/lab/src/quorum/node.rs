@@ -156,7 +156,7 @@ impl QuorumModel {
             })
         });
         node.votes = std::array::from_fn(|_| votes.next());
-        debug_assert!(votes.next().is_none(), "one owner of each client");
+        assert!(votes.next().is_none(), "one owner of each client");
         node.queue = [None; 2];
         let waiters = lock.into_iter().flat_map(|lock| &lock.queue);
         let waiters =

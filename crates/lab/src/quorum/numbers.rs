@@ -201,7 +201,7 @@ fn forget(state: &mut State, least: u64) {
             *counter = at_most(*counter);
         }
         for vote in node.votes.iter_mut().flatten() {
-            // Readers join at this number and above.
+            // Readers join at this number and above. `live` has 0, so it rises above no live number.
             if (1..least).contains(&vote.phase) {
                 vote.phase = at_most(vote.phase - 1) + 1;
             }

@@ -89,8 +89,6 @@ pub(super) enum Said {
     Behind(u64, u64),
     /// Another owner holds it. Only the lead's is noted; none stands for the stranger.
     Busy(Option<CallId>),
-    /// The lead has readers, and a writer before this reader waits.
-    WriterFirst,
     /// The lead says that another program holds it, and whether others wait.
     Foreign { others_wait: bool },
     /// It gives no vote.

@@ -12,7 +12,7 @@ use super::attempt::{
     superseded,
 };
 use super::effects::{Ballot, EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
-use super::lead::{Leads, PATIENCE, Passing, Stuck, WaitersHeard};
+use super::lead::{Leads, PATIENCE, Passing, Stuck, WaitersHeard, is_in_no_queue};
 use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Owners, Party, Record};
 use crate::backoff::jittered;
@@ -72,7 +72,9 @@ impl<C> QuorumMachine<C> {
         attempt.asks_lead_alone = !request.is_claim
             && context.leads.have_majority()
             && record.nodes[lead].votes.is_empty()
-            && context.wanted.may_ask_lead_alone(name, at.now);
+            && context
+                .wanted
+                .may_ask_lead_alone(name, request.is_shared, at.now);
         let before = record.attempt.replace(attempt);
         context.propose(record);
         // Its votes are those of the new attempt. It has no answer of its own.
@@ -175,8 +177,7 @@ impl<C> QuorumMachine<C> {
             return;
         };
         let waited = attempt.awaits_rest.take().unwrap_or_default();
-        let missing: Vec<usize> = attempt.missing().collect();
-        // Slower than others is a node only beside them (V6).
+        let mut missing: Vec<usize> = attempt.missing().collect();
         let is_alone = attempt.asks_lead_alone;
         for &node in &missing {
             if !is_alone && self.leads.patience(node) <= waited {
@@ -185,6 +186,11 @@ impl<C> QuorumMachine<C> {
         }
         let (owners, mut context) = self.context(at, owner, effects);
         if let Some(record) = owners.get(owner) {
+            if is_alone {
+                // Slower than others is a node only beside them (V6).
+                missing.clear();
+                context.ask_others(record);
+            }
             for node in missing {
                 context.is_late(record, node);
             }
@@ -249,12 +255,20 @@ impl<C> Context<'_, C> {
     /// Goes on once the lead alone has been asked. Its refusal is enough; only a full round may find that it is stuck.
     fn lead_answered(&mut self, record: &mut Record<C>) {
         let said = record.attempt.as_ref().and_then(Attempt::lead_said);
-        if matches!(said, Some(NodeReply::Busy(_))) {
-            return self.busy(record, None);
+        match said {
+            Some(NodeReply::Busy(busy)) if !is_in_no_queue(busy) => self.busy(record, None),
+            _ => self.ask_others(record),
         }
+    }
+
+    /// Asks the other nodes, too, once the lead alone has been asked.
+    fn ask_others(&mut self, record: &mut Record<C>) {
         if let Some(attempt) = &mut record.attempt {
             (attempt.asks_lead_alone, attempt.awaits_rest) = (false, None);
-            self.propose(record);
+            let (fences, lead, ttl) = (attempt.fences, attempt.lead, attempt.request.ttl);
+            for node in (0..attempt.said.len()).filter(|node| *node != lead) {
+                self.ask(record, node, fences, ttl, None);
+            }
         }
     }
 
