@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -75,13 +76,14 @@ def own_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def program(server: Server) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
-    """Starts a program, whose `url` is that of the server."""
+def program(server: Server, tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
+    """Starts a program, whose `url` is that of the server. Its folder has no sources of the package, so it imports the installed one."""
     started = []
 
     def start(text: str) -> "subprocess.Popen[str]":
         text = f"url = {server.url!r}\n{text}"
-        process = subprocess.Popen([sys.executable, "-Wignore", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-Wignore", "-c", text]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
         started.append(process)
         return process
 
