@@ -13,6 +13,7 @@ from ._client import AsyncClient, AsyncLease, AsyncLoss, AsyncNamedLock, Client,
 from ._errors import ForkedClient, LeaseholdError, LeaseLost, Refused, StoreUnavailable, WaitTimeout
 
 if TYPE_CHECKING:
+    from ._once import AsyncOnce, Once, PastRun, Turn
     from ._redis_py import AsyncLock, Lock
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncLock",
     "AsyncLoss",
     "AsyncNamedLock",
+    "AsyncOnce",
     "Client",
     "ForkedClient",
     "Lease",
@@ -29,17 +31,27 @@ __all__ = [
     "Lock",
     "Loss",
     "NamedLock",
+    "Once",
+    "PastRun",
     "Refused",
     "RwLock",
     "StoreUnavailable",
+    "Turn",
     "WaitTimeout",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # redis-py takes long to import, and need not be there.
-    if name in ("Lock", "AsyncLock"):
-        from . import _redis_py
+# redis-py takes long to import, and need not be there. A program that locks only needs nothing of the others.
+_later = {
+    "_once": ("AsyncOnce", "Once", "PastRun", "Turn"),
+    "_redis_py": ("AsyncLock", "Lock"),
+}
 
-        return getattr(_redis_py, name)
+
+def __getattr__(name: str) -> Any:
+    for module, names in _later.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    from ._once import AsyncOnce, Once
+
 T = TypeVar("T")
 L = TypeVar("L", bound="_AnyLock[Any]")
 Held = TypeVar("Held", bound="_AnyLease")
@@ -145,6 +147,10 @@ class _AnyLock(Generic[Held]):
 
     def _busy(self) -> WaitTimeout:
         return WaitTimeout(f'"{self._locks[0][0]}" is busy')
+
+    def _once(self, firing: str, tries: int | None, keep: float) -> _core.Once:
+        name, ttl, note = self._locks[0][0], self._ttl, self._note
+        return self._core.once(name, firing, ttl=ttl, note=note, renew=self._renew, max_hold=self._max_hold, tries=tries, keep=keep)
 
     def _enter(self, who: object, lease: Held) -> Held:
         self._entered.setdefault(who, []).append(lease)
@@ -299,6 +305,13 @@ class Client(_AnyClient[NamedLock]):
         """Connects to `url`, by default that of LEASEHOLD_URL: `redis://`, `rediss://`, `unix:`, `redis+sentinel://` and others."""
         return cls(_core.Client.connect(_url(url), **settings).wait())
 
+    def once(self, name: str, firing: str, *, tries: int | None = None, keep: float = 7 * 86_400.0, **terms: Unpack[Terms]) -> Once:
+        """One firing of the work under the lock of this name, such as a date: at most one run of it is successful. At most `tries` runs begin.
+        The server remembers the last one for `keep`."""
+        from ._once import Once
+
+        return Once(self.mutex(name, **terms)._once(firing, tries, keep), name)
+
     def close(self) -> bool:
         """Releases all locks. Returns whether the server has confirmed that."""
         return self._core.close().wait()
@@ -394,6 +407,13 @@ class AsyncClient(_AnyClient[AsyncNamedLock]):
     async def connect(cls, url: str | None = None, **settings: Unpack[Settings]) -> Self:
         """Connects to `url`, as `Client.connect` does."""
         return cls(await finish(_core.Client.connect(_url(url), **settings)))
+
+    def once(self, name: str, firing: str, *, tries: int | None = None, keep: float = 7 * 86_400.0, **terms: Unpack[Terms]) -> AsyncOnce:
+        """One firing of the work under the lock of this name, such as a date: at most one run of it is successful. At most `tries` runs begin.
+        The server remembers the last one for `keep`."""
+        from ._once import AsyncOnce
+
+        return AsyncOnce(self.mutex(name, **terms)._once(firing, tries, keep), name)
 
     async def close(self) -> bool:
         """Releases all locks. Returns whether the server has confirmed that."""

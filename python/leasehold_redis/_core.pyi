@@ -8,7 +8,7 @@ from ._errors import LeaseLost
 
 _T = TypeVar("_T", covariant=True)
 
-__all__ = ["Call", "Client", "Lease"]
+__all__ = ["Call", "Client", "Lease", "Once"]
 
 @final
 class Call(Generic[_T]):
@@ -40,6 +40,18 @@ class Client:
         limit: float | None,
         on_wait: Callable[[str, int, float], Any] | None,
     ) -> Call[Lease | None]: ...
+    def once(
+        self,
+        name: str,
+        firing: str,
+        *,
+        ttl: float,
+        note: str,
+        renew: bool,
+        max_hold: float | None,
+        tries: int | None,
+        keep: float,
+    ) -> Once: ...
     def close(self) -> Call[bool]: ...
 
 @final
@@ -61,3 +73,9 @@ class Lease:
     def extend(self, ttl: float) -> Call[None]: ...
     def release(self) -> Call[None]: ...
     def leave(self) -> None: ...
+
+@final
+class Once:
+    def enter(self, limit: float | None) -> Call[Lease | tuple[str, int, int, bool, float] | None]: ...
+    def finish(self, lease: Lease) -> Call[None]: ...
+    def past(self) -> Call[tuple[str, int, int, bool, float] | None]: ...

@@ -10,12 +10,12 @@ use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use leasehold::{Clock, Error, Lost, WaitStatus};
+use leasehold::{Clock, Error, Lost, PastRun, WaitStatus};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::errors;
-use crate::{Client, Lease};
+use crate::{Client, Lease, once};
 
 /// How often a blocked thread looks for signals. Ctrl-C is to end it within 100 ms.
 const LOOK: Duration = Duration::from_millis(50);
@@ -80,6 +80,8 @@ pub(crate) enum Answer {
     IsConfirmed(bool),
     Client(leasehold::Client, Messenger),
     Lease(Lease),
+    /// A run of a firing that has begun before.
+    Past(PastRun),
     /// The end of a lease: its loss, or none if it was released.
     End(Option<Lost>),
 }
@@ -97,6 +99,7 @@ impl Answer {
                 Py::new(py, Client::new(client, messenger))?.into_any()
             }
             Self::Lease(lease) => Py::new(py, lease)?.into_any(),
+            Self::Past(run) => once::told(run).into_pyobject(py)?.into_any().unbind(),
             Self::End(Some(lost)) => errors::of(py, lost.into(), true).into_value(py).into_any(),
         })
     }

@@ -2,6 +2,7 @@
 
 mod call;
 mod errors;
+mod once;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use leasehold::{Error, Fence, LeaseEnd, Leases, Lock, LossWatch, Lost};
 use pyo3::prelude::*;
 
 use call::{Answer, Call, Messenger, OnWait, Own, locked};
+use once::Once;
 
 /// A connection to a store, and the locks that it holds.
 #[pyclass(frozen)]
@@ -40,6 +42,16 @@ struct Terms {
 }
 
 impl Terms {
+    fn new(ttl: f64, note: String, renew: bool, max_hold: Option<f64>) -> PyResult<Self> {
+        Ok(Self {
+            ttl: errors::seconds(ttl)?,
+            note,
+            renew,
+            max_hold: max_hold.map(errors::seconds).transpose()?,
+            on_wait: None,
+        })
+    }
+
     fn of<K: Kind>(&self, mut lock: Lock<K>) -> Lock<K> {
         lock = lock.ttl(self.ttl).note(&self.note).auto_renew(self.renew);
         if let Some(max_hold) = self.max_hold {
@@ -106,16 +118,10 @@ impl Client {
     ) -> PyResult<Call> {
         let client = self.client.get()?;
         let on_wait = on_wait.map(Arc::new);
-        let terms = Terms {
-            ttl: errors::seconds(ttl)?,
-            note,
-            renew,
-            max_hold: max_hold.map(errors::seconds).transpose()?,
-            on_wait: on_wait
-                .clone()
-                .map(|watch| self.messenger.on_wait(watch))
-                .transpose()?,
-        };
+        let mut terms = Terms::new(ttl, note, renew, max_hold)?;
+        if let Some(watch) = on_wait.clone() {
+            terms.on_wait = Some(self.messenger.on_wait(watch)?);
+        }
         let limit = limit.map(errors::seconds).transpose()?;
         let messenger = self.messenger.clone();
         if let [(name, mode)] = locks.as_slice()
@@ -123,12 +129,7 @@ impl Client {
         {
             let mutex = terms.of(client.mutex(name));
             return Ok(Call::new(&self.messenger, false, async move {
-                let lease = match limit {
-                    None => Some(mutex.acquire().await?),
-                    Some(Duration::ZERO) => mutex.try_acquire().await?,
-                    Some(limit) => Some(mutex.acquire_within(limit).await?),
-                };
-                Ok(lease.map_or(Answer::Nothing, |lease| {
+                Ok(take(&mutex, limit).await?.map_or(Answer::Nothing, |lease| {
                     Answer::Lease(Lease::of_mutex(lease, messenger))
                 }))
             })
@@ -155,6 +156,28 @@ impl Client {
         .watched_by(on_wait))
     }
 
+    /// Work that is done once: a firing of the work under a mutex.
+    #[pyo3(signature = (name, firing, *, ttl, note, renew, max_hold, tries, keep))]
+    #[expect(clippy::too_many_arguments, reason = "each has its name in Python")]
+    fn once(
+        &self,
+        name: &str,
+        firing: &str,
+        ttl: f64,
+        note: String,
+        renew: bool,
+        max_hold: Option<f64>,
+        tries: Option<u32>,
+        keep: f64,
+    ) -> PyResult<Once> {
+        let mutex = Terms::new(ttl, note, renew, max_hold)?.of(self.client.get()?.mutex(name));
+        let mut once = mutex.once(firing).keep(errors::seconds(keep)?);
+        if let Some(tries) = tries {
+            once = once.tries(tries);
+        }
+        Ok(Once::new(mutex, once, self.messenger.clone()))
+    }
+
     /// A call that releases all locks. Its answer says whether the store has confirmed that.
     fn close(&self) -> PyResult<Call> {
         let client = self.client.get()?.clone();
@@ -162,6 +185,18 @@ impl Client {
             Ok(Answer::IsConfirmed(client.close().await))
         }))
     }
+}
+
+/// Takes the mutex within `limit`; None if it is only tried (0) and busy.
+async fn take(
+    mutex: &leasehold::Mutex,
+    limit: Option<Duration>,
+) -> Result<Option<leasehold::Lease>, Error> {
+    Ok(match limit {
+        None => Some(mutex.acquire().await?),
+        Some(Duration::ZERO) => mutex.try_acquire().await?,
+        Some(limit) => Some(mutex.acquire_within(limit).await?),
+    })
 }
 
 /// What is held: one mutex, whose lease can do more, or other locks.
@@ -391,7 +426,7 @@ mod core {
     #[pymodule_export]
     use super::call::Call;
     #[pymodule_export]
-    use super::{Client, Lease};
+    use super::{Client, Lease, once::Once};
 
     /// The interpreter that has imported this module, by the address of its `sys`. Classes and threads of the module serve one.
     static HOME: OnceLock<usize> = OnceLock::new();

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from conftest import LIMIT, Server, eventually
 
-from leasehold_redis import AsyncClient, LeaseLost, Refused, WaitTimeout
+from leasehold_redis import AsyncClient, AsyncLease, LeaseLost, Refused, WaitTimeout
 from leasehold_redis._client import _settle
 
 
@@ -108,6 +108,26 @@ async def test_cancelled_release_goes_on(client: AsyncClient, server: Server) ->
     await asyncio.sleep(0)
     releasing.cancel()
     await asyncio.to_thread(eventually, lambda: not server.redis.exists("x"))
+
+
+async def test_firing_is_done_by_one_task(client: AsyncClient, server: Server) -> None:
+    async def work(lease: AsyncLease) -> int:
+        await asyncio.sleep(0)
+        return lease.fence
+
+    turns = await asyncio.gather(*(client.once("nightly", "2026-11-27").run(work) for _ in range(8)))
+    (mine,) = (turn.value for turn in turns if turn.is_mine)
+    past = await client.once("nightly", "2026-11-27").past()
+    assert past and (past.fence, past.is_done) == (mine, True)
+    assert {turn.past for turn in turns if not turn.is_mine} == {past}
+
+    async def lost(_: AsyncLease) -> None:
+        server.redis.delete("nightly")
+
+    with pytest.raises(LeaseLost):
+        await client.once("nightly", "2026-11-28").run(lost)
+    async with client.mutex("nightly"):
+        assert await client.once("nightly", "2026-11-28").try_run(work) is None
 
 
 async def test_client_serves_other_loops(client: AsyncClient) -> None:

@@ -2,13 +2,14 @@
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator
 from subprocess import Popen
 
 import pytest
 from conftest import LIMIT, Server, eventually
 
-from leasehold_redis import Client, LeaseLost, Refused, StoreUnavailable, WaitTimeout
+from leasehold_redis import Client, Lease, LeaseLost, Refused, StoreUnavailable, WaitTimeout
 
 Program = Callable[[str], "Popen[str]"]
 
@@ -125,6 +126,52 @@ def test_kinds_of_locks(client: Client) -> None:
         assert both.names == ["a", "b"]
         assert client.mutex("b").try_acquire() is None
     assert client.mutex("b").try_acquire()
+
+
+def test_firing_is_done_by_one_run(client: Client, server: Server) -> None:
+    fences: list[int] = []
+
+    def work(lease: Lease) -> str:
+        fences.append(lease.fence)
+        return "pages"
+
+    firing = client.once("nightly", "2026-11-27", note="reporter")
+    assert firing.past() is None
+    with pytest.raises(ZeroDivisionError):
+        firing.run(lambda _: 1 / 0)
+    turn = firing.run(work)
+    assert (turn.is_mine, turn.value, turn.past) == (True, "pages", None)
+    with Client.connect(server.url) as other:
+        for later in (other.once("nightly", "2026-11-27").run(work), other.once("nightly", "2026-11-27").try_run(work)):
+            assert later is not None
+            assert (later.is_mine, later.value) == (False, None)
+            assert later.past == firing.past()
+    past = firing.past()
+    assert past is not None
+    assert (past.fence, past.number, past.is_done) == (fences[0], 2, True)
+    assert "reporter" in past.by
+    assert abs(past.at - time.time()) < LIMIT
+    assert len(fences) == 1
+    assert client.mutex("nightly").try_acquire()
+
+
+def test_run_that_loses_its_lease_leaves_the_firing_open(client: Client, server: Server) -> None:
+    firing = client.once("nightly", "2026-11-27", tries=2)
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            firing.run(lambda _: server.redis.delete("nightly"))
+    # As many runs have begun as may.
+    turn = firing.run(lambda _: 1)
+    assert not turn.is_mine
+    assert turn.past and (turn.past.number, turn.past.is_done) == (2, False)
+
+
+def test_firing_waits_for_the_lock_of_another_one(client: Client) -> None:
+    with client.mutex("nightly"):
+        firing = client.once("nightly", "2026-11-27")
+        assert firing.try_run(lambda _: 1) is None
+        with pytest.raises(WaitTimeout):
+            firing.run(lambda _: 1, timeout=0.05)
 
 
 def test_bad_input_is_refused_without_a_retry(client: Client) -> None:
