@@ -13,6 +13,7 @@ from ._client import AsyncClient, AsyncLease, AsyncLoss, AsyncNamedLock, Client,
 from ._errors import ForkedClient, LeaseholdError, LeaseLost, Refused, StoreUnavailable, WaitTimeout
 
 if TYPE_CHECKING:
+    from ._decorators import locked
     from ._once import AsyncOnce, Once, PastRun, Turn
     from ._redis_py import AsyncLock, Lock
 
@@ -38,11 +39,13 @@ __all__ = [
     "StoreUnavailable",
     "Turn",
     "WaitTimeout",
+    "locked",
 ]
 
 
 # redis-py takes long to import, and need not be there. A program that locks only needs nothing of the others.
 _later = {
+    "_decorators": ("locked",),
     "_once": ("AsyncOnce", "Once", "PastRun", "Turn"),
     "_redis_py": ("AsyncLock", "Lock"),
 }
