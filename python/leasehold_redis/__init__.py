@@ -10,25 +10,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._client import AsyncClient, AsyncLease, AsyncLoss, AsyncNamedLock, Client, Lease, Loss, NamedLock, RwLock
-from ._errors import ForkedClient, LeaseholdError, LeaseLost, Refused, StoreUnavailable, WaitTimeout
+from ._errors import ForkedClient, LeaseholdError, LeaseLost, LoadFailed, Refused, StoreUnavailable, WaitTimeout
 
 if TYPE_CHECKING:
+    from ._cached import AsyncCached, Cached, cached
     from ._decorators import locked
     from ._once import AsyncOnce, Once, PastRun, Turn
     from ._redis_py import AsyncLock, Lock
 
 __all__ = [
+    "AsyncCached",
     "AsyncClient",
     "AsyncLease",
     "AsyncLock",
     "AsyncLoss",
     "AsyncNamedLock",
     "AsyncOnce",
+    "Cached",
     "Client",
     "ForkedClient",
     "Lease",
     "LeaseLost",
     "LeaseholdError",
+    "LoadFailed",
     "Lock",
     "Loss",
     "NamedLock",
@@ -39,12 +43,14 @@ __all__ = [
     "StoreUnavailable",
     "Turn",
     "WaitTimeout",
+    "cached",
     "locked",
 ]
 
 
 # redis-py takes long to import, and need not be there. A program that locks only needs nothing of the others.
 _later = {
+    "_cached": ("AsyncCached", "Cached", "cached"),
     "_decorators": ("locked",),
     "_once": ("AsyncOnce", "Once", "PastRun", "Turn"),
     "_redis_py": ("AsyncLock", "Lock"),

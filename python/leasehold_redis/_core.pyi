@@ -8,7 +8,7 @@ from ._errors import LeaseLost
 
 _T = TypeVar("_T", covariant=True)
 
-__all__ = ["Call", "Client", "Lease", "Once"]
+__all__ = ["Call", "Client", "Lease", "Once", "Reply"]
 
 @final
 class Call(Generic[_T]):
@@ -52,6 +52,17 @@ class Client:
         tries: int | None,
         keep: float,
     ) -> Once: ...
+    def get_or_refresh(
+        self,
+        key: str,
+        *,
+        fresh: float,
+        stale: float,
+        limit: float,
+        must_be_fresh: bool,
+        load: Callable[[Reply], object],
+    ) -> Call[bytes]: ...
+    def invalidate(self, key: str, remove: bool) -> Call[None]: ...
     def close(self) -> Call[bool]: ...
 
 @final
@@ -79,3 +90,8 @@ class Once:
     def enter(self, limit: float | None) -> Call[Lease | tuple[str, int, int, bool, float] | None]: ...
     def finish(self, lease: Lease) -> Call[None]: ...
     def past(self) -> Call[tuple[str, int, int, bool, float] | None]: ...
+
+@final
+class Reply:
+    def set(self, value: bytes) -> None: ...
+    def fail(self, error: BaseException) -> None: ...

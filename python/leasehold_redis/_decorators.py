@@ -41,6 +41,14 @@ def _known(client: AnyClient | Callable[[], AnyClient] | None) -> _core.Client |
     return (client if isinstance(client, _AnyClient) else client())._core
 
 
+def _client(client: AnyClient | Callable[[], AnyClient] | None) -> _core.Client:
+    return _known(client) or _keep(_core.Client.connect(_url(None)).wait())
+
+
+async def _client_async(client: AnyClient | Callable[[], AnyClient] | None) -> _core.Client:
+    return _known(client) or _keep(await finish(_core.Client.connect(_url(None))))
+
+
 class _Template:
     """A name with places for arguments of a function, as in `orders:{id}`."""
 
@@ -83,8 +91,7 @@ def locked(
 
             @wraps(function)
             async def under_async_lock(*arguments: P.args, **named: P.kwargs) -> Any:
-                filled = template.fill(arguments, named)
-                core = _known(client) or _keep(await finish(_core.Client.connect(_url(None))))
+                filled, core = template.fill(arguments, named), await _client_async(client)
                 async with await AsyncNamedLock(core, [(filled, mode)], **terms).acquire(timeout):
                     return await function(*arguments, **named)
 
@@ -93,8 +100,7 @@ def locked(
         @wraps(function)
         def under_lock(*arguments: P.args, **named: P.kwargs) -> R:
             filled = template.fill(arguments, named)
-            core = _known(client) or _keep(_core.Client.connect(_url(None)).wait())
-            with NamedLock(core, [(filled, mode)], **terms).acquire(timeout):
+            with NamedLock(_client(client), [(filled, mode)], **terms).acquire(timeout):
                 return function(*arguments, **named)
 
         return under_lock

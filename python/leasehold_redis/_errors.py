@@ -28,6 +28,14 @@ class WaitTimeout(LeaseholdError, TimeoutError):
     may_retry = True
 
 
+class LoadFailed(LeaseholdError):
+    """The value could not be loaded, here or in another process, and there is no stale one. Its cause is the error, if that was raised here."""
+
+    may_retry = True
+    retry_after: float = 0.0
+    """For so many seconds no process loads it."""
+
+
 class StoreUnavailable(LeaseholdError, ConnectionError):
     """The server does not answer, or not now."""
 

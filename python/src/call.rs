@@ -10,11 +10,13 @@ use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use leasehold::{Clock, Error, Lost, PastRun, WaitStatus};
+use leasehold::{Clock, Lost, PastRun, WaitStatus};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
-use crate::errors;
+use crate::cache::Reply;
+use crate::errors::{self, Failure};
 use crate::{Client, Lease, once};
 
 /// How often a blocked thread looks for signals. Ctrl-C is to end it within 100 ms.
@@ -82,6 +84,8 @@ pub(crate) enum Answer {
     Lease(Lease),
     /// A run of a firing that has begun before.
     Past(PastRun),
+    /// A cached value.
+    Value(Arc<Vec<u8>>),
     /// The end of a lease: its loss, or none if it was released.
     End(Option<Lost>),
 }
@@ -99,13 +103,14 @@ impl Answer {
                 Py::new(py, Client::new(client, messenger))?.into_any()
             }
             Self::Lease(lease) => Py::new(py, lease)?.into_any(),
+            Self::Value(value) => PyBytes::new(py, &value).into_any().unbind(),
             Self::Past(run) => once::told(run).into_pyobject(py)?.into_any().unbind(),
             Self::End(Some(lost)) => errors::of(py, lost.into(), true).into_value(py).into_any(),
         })
     }
 }
 
-pub(crate) type Work = BoxFuture<'static, Result<Answer, Error>>;
+pub(crate) type Work = BoxFuture<'static, Result<Answer, Failure>>;
 
 /// A request under way. Either a thread waits for it, or an event loop polls it. Dropping it cancels the request.
 #[pyclass(frozen)]
@@ -124,7 +129,7 @@ impl Call {
     pub(crate) fn new(
         messenger: &Messenger,
         held: bool,
-        work: impl Future<Output = Result<Answer, Error>> + Send + 'static,
+        work: impl Future<Output = Result<Answer, Failure>> + Send + 'static,
     ) -> Self {
         Self {
             work: Mutex::new(Some(Own::new(Box::pin(work)))),
@@ -143,9 +148,9 @@ impl Call {
         locked(&self.work).take().ok_or_else(errors::used)
     }
 
-    fn answer(&self, py: Python<'_>, answer: Result<Answer, Error>) -> PyResult<Py<PyAny>> {
+    fn answer(&self, py: Python<'_>, answer: Result<Answer, Failure>) -> PyResult<Py<PyAny>> {
         answer
-            .map_err(|error| errors::of(py, error, self.held))?
+            .map_err(|failure| failure.into_exception(py, self.held))?
             .into_object(py)
     }
 }
@@ -289,6 +294,8 @@ impl Wake for LoopWake {
 enum Message {
     Wake(Arc<LoopWake>),
     Waiting(Arc<Py<PyAny>>, WaitStatus),
+    /// A value is to be loaded: calls `load(reply)`, which returns at once.
+    Load(Py<PyAny>, Reply),
 }
 
 impl Message {
@@ -301,6 +308,7 @@ impl Message {
                     error.write_unraisable(py, None);
                 }
             }
+            Self::Load(load, reply) => reply.ask(py, &load),
         }
     }
 }
@@ -341,5 +349,14 @@ impl Messenger {
             // An error: as in `LoopWake`.
             let _sent = messages.send(Message::Waiting(watch.clone(), status.clone()));
         }))
+    }
+
+    /// Calls `load(reply)`.
+    pub(crate) fn on_load(&self) -> PyResult<impl FnOnce(Py<PyAny>, Reply) + Send + 'static> {
+        let messages = self.messages()?;
+        Ok(move |load, reply| {
+            // An error: as in `LoopWake`. It drops the reply.
+            let _sent = messages.send(Message::Load(load, reply));
+        })
     }
 }

@@ -1,9 +1,11 @@
 //! Errors of the library as exceptions of Python, which `leasehold_redis/_errors.py` defines.
 
+use std::fmt;
 use std::time::Duration;
 
 use leasehold::{Error, StoreErrorKind};
-use pyo3::exceptions::PyValueError;
+use leasehold_cache::LoadFailed;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -17,6 +19,89 @@ fn exception(py: Python<'_>, class: &str, text: String, held: bool) -> PyErr {
     };
     made().map_or_else(|error| error, PyErr::from_value)
 }
+
+/// An error of a lock or of a cached value.
+pub(crate) enum Failure {
+    Lock(Error),
+    /// The value was not loaded within the limit.
+    Busy(String),
+    Load(LoadFailed),
+    /// The value cannot be stored or read.
+    Value(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<leasehold_cache::Error> for Failure {
+    fn from(error: leasehold_cache::Error) -> Self {
+        match error {
+            leasehold_cache::Error::Store(error) => Self::Lock(error.into()),
+            leasehold_cache::Error::Invalid(error) => Self::Lock(error.into()),
+            leasehold_cache::Error::Load(failed) => Self::Load(failed),
+            busy @ leasehold_cache::Error::Busy { .. } => Self::Busy(busy.to_string()),
+            error => Self::Value(error.to_string()),
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn into_exception(self, py: Python<'_>, held: bool) -> PyErr {
+        match self {
+            Self::Lock(error) => of(py, error, held),
+            Self::Busy(text) => exception(py, "WaitTimeout", text, held),
+            Self::Value(text) => exception(py, "Refused", text, held),
+            Self::Load(failed) => {
+                let error = exception(py, "LoadFailed", failed.to_string(), held);
+                let after = failed.retry_after.as_secs_f64();
+                if let Err(error) = error.value(py).setattr("retry_after", after) {
+                    return error;
+                }
+                let cause = failed.cause.as_deref();
+                if let Some(cause) = cause.and_then(|cause| cause.downcast_ref::<LoaderError>()) {
+                    error.set_cause(py, Some(cause.error.clone_ref(py)));
+                }
+                error
+            }
+        }
+    }
+}
+
+/// What a loader has raised. Its text is made while the loader has the GIL: the thread that reads it must not wait for that.
+#[derive(Debug)]
+pub(crate) struct LoaderError {
+    text: String,
+    error: PyErr,
+}
+
+impl LoaderError {
+    pub(crate) fn new(error: PyErr) -> Self {
+        Self {
+            text: error.to_string(),
+            error,
+        }
+    }
+
+    /// Nothing can load the value any more.
+    pub(crate) fn gone() -> Self {
+        let text = "the loader ended without a value";
+        Self {
+            text: text.to_owned(),
+            error: PyRuntimeError::new_err(text),
+        }
+    }
+}
+
+impl fmt::Display for LoaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for LoaderError {}
 
 /// The exception for this error of the library.
 pub(crate) fn of(py: Python<'_>, error: Error, held: bool) -> PyErr {

@@ -1,16 +1,18 @@
 //! The extension module `leasehold_redis._core`: clients, leases and calls. Its faces for programs are written in Python beside it.
 
+mod cache;
 mod call;
 mod errors;
 mod once;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use leasehold::kind::{AnyKind, Kind};
 use leasehold::{Error, Fence, LeaseEnd, Leases, Lock, LossWatch, Lost};
+use leasehold_cache::{Cache, Policy, Raw};
 use pyo3::prelude::*;
 
 use call::{Answer, Call, Messenger, OnWait, Own, locked};
@@ -19,16 +21,28 @@ use once::Once;
 /// A connection to a store, and the locks that it holds.
 #[pyclass(frozen)]
 pub(crate) struct Client {
-    client: Own<leasehold::Client>,
+    library: Own<leasehold::Client>,
+    /// Made with its first use.
+    cache: Own<OnceLock<Cache<Raw>>>,
     messenger: Messenger,
 }
 
 impl Client {
     fn new(client: leasehold::Client, messenger: Messenger) -> Self {
         Self {
-            client: Own::new(client),
+            library: Own::new(client),
+            cache: Own::new(OnceLock::new()),
             messenger,
         }
+    }
+
+    fn cache(&self) -> PyResult<Cache<Raw>> {
+        let client = self.library.get()?;
+        Ok(self
+            .cache
+            .get()?
+            .get_or_init(|| Cache::new(client).raw())
+            .clone())
     }
 }
 
@@ -99,7 +113,7 @@ impl Client {
     /// The address of the store, without user and password.
     #[getter]
     fn store(&self) -> PyResult<&str> {
-        Ok(self.client.get()?.store())
+        Ok(self.library.get()?.store())
     }
 
     /// A call that takes these locks together: pairs of a name and a mode, `exclusive`, `shared`, or `slot/4`. Its answer is None if it is only
@@ -116,7 +130,7 @@ impl Client {
         limit: Option<f64>,
         on_wait: Option<Py<PyAny>>,
     ) -> PyResult<Call> {
-        let client = self.client.get()?;
+        let client = self.library.get()?;
         let on_wait = on_wait.map(Arc::new);
         let mut terms = Terms::new(ttl, note, renew, max_hold)?;
         if let Some(watch) = on_wait.clone() {
@@ -170,7 +184,7 @@ impl Client {
         tries: Option<u32>,
         keep: f64,
     ) -> PyResult<Once> {
-        let mutex = Terms::new(ttl, note, renew, max_hold)?.of(self.client.get()?.mutex(name));
+        let mutex = Terms::new(ttl, note, renew, max_hold)?.of(self.library.get()?.mutex(name));
         let mut once = mutex.once(firing).keep(errors::seconds(keep)?);
         if let Some(tries) = tries {
             once = once.tries(tries);
@@ -178,9 +192,46 @@ impl Client {
         Ok(Once::new(mutex, once, self.messenger.clone()))
     }
 
+    /// A call whose answer is the cached value of this key. If it is to be loaded here, `load(reply)` is called by the client's own thread.
+    #[pyo3(signature = (key, *, fresh, stale, limit, must_be_fresh, load))]
+    fn get_or_refresh(
+        &self,
+        key: String,
+        fresh: f64,
+        stale: f64,
+        limit: f64,
+        must_be_fresh: bool,
+        load: Py<PyAny>,
+    ) -> PyResult<Call> {
+        let policy = Policy::default()
+            .fresh_for(errors::seconds(fresh)?)
+            .stale_for(errors::seconds(stale)?)
+            .wait_at_most(errors::seconds(limit)?)
+            .must_be_fresh(must_be_fresh);
+        let cache = self.cache()?;
+        let loader = cache::loader(&self.messenger, load)?;
+        Ok(Call::new(&self.messenger, false, async move {
+            let value = cache.get_or_refresh(key, loader).policy(policy).await?;
+            Ok(Answer::Value(value.into_shared()))
+        }))
+    }
+
+    /// A call that makes the cached value of this key stale, or removes it.
+    fn invalidate(&self, key: String, remove: bool) -> PyResult<Call> {
+        let cache = self.cache()?;
+        Ok(Call::new(&self.messenger, false, async move {
+            if remove {
+                cache.remove(key).await?;
+            } else {
+                cache.invalidate(key).await?;
+            }
+            Ok(Answer::Nothing)
+        }))
+    }
+
     /// A call that releases all locks. Its answer says whether the store has confirmed that.
     fn close(&self) -> PyResult<Call> {
-        let client = self.client.get()?.clone();
+        let client = self.library.get()?.clone();
         Ok(Call::new(&self.messenger, true, async move {
             Ok(Answer::IsConfirmed(client.close().await))
         }))
@@ -327,7 +378,8 @@ impl Lease {
 
     fn call(&self, work: impl Future<Output = Result<(), Error>> + Send + 'static) -> Call {
         Call::new(&self.messenger, true, async move {
-            work.await.map(|()| Answer::Nothing)
+            work.await?;
+            Ok(Answer::Nothing)
         })
     }
 }
@@ -426,7 +478,7 @@ mod core {
     #[pymodule_export]
     use super::call::Call;
     #[pymodule_export]
-    use super::{Client, Lease, once::Once};
+    use super::{Client, Lease, cache::Reply, once::Once};
 
     /// The interpreter that has imported this module, by the address of its `sys`. Classes and threads of the module serve one.
     static HOME: OnceLock<usize> = OnceLock::new();

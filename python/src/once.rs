@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use leasehold::{Error, PastRun, Turn};
+use leasehold::{PastRun, Turn};
 use pyo3::prelude::*;
 
 use crate::call::{Answer, Call, Messenger, Own};
@@ -43,7 +43,7 @@ impl Once {
                 Ok(Some(past)) if past.is_done => return Ok(Answer::Past(past)),
                 // Who waits for the lock also waits for the store.
                 Err(error) if !error.is_unavailable() || limit == Some(Duration::ZERO) => {
-                    return Err(error);
+                    return Err(error.into());
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -65,7 +65,7 @@ impl Once {
             if let Held::Mutex(lease) = &*held {
                 once.finish(lease).await?;
             }
-            Ok::<_, Error>(Answer::Nothing)
+            Ok(Answer::Nothing)
         }))
     }
 
