@@ -220,6 +220,20 @@ def _url(url: str | None) -> str:
     return url
 
 
+# The client that a process shares, and which process that is.
+_shared: tuple[int, _AnyClient[Any]] | None = None
+
+
+def _share(connected: _core.Client | None = None) -> _core.Client | None:
+    """The shared client. If there is none, `connected` is: of several threads or tasks, that of the first one."""
+    global _shared
+    if _shared is None or _shared[0] != os.getpid():
+        if connected is None:
+            return None
+        _shared = os.getpid(), _AnyClient(connected)
+    return _shared[1]._core
+
+
 def _at_exit() -> None:
     """Releases what is held, unless that is another process's."""
     for client in list(_open):
@@ -304,6 +318,13 @@ class Client(_AnyClient[NamedLock]):
     def connect(cls, url: str | None = None, **settings: Unpack[Settings]) -> Self:
         """Connects to `url`, by default that of LEASEHOLD_URL: `redis://`, `rediss://`, `unix:`, `redis+sentinel://` and others."""
         return cls(_core.Client.connect(_url(url), **settings).wait())
+
+    @classmethod
+    def shared(cls) -> Self:
+        """The client of this process, connected to LEASEHOLD_URL by the first call; a forked child connects its own. Do not close it."""
+        core = _share() or _share(_core.Client.connect(_url(None)).wait())
+        assert core
+        return cls(core)
 
     def once(self, name: str, firing: str, *, tries: int | None = None, keep: float = 7 * 86_400.0, **terms: Unpack[Terms]) -> Once:
         """One firing of the work under the lock of this name, such as a date: at most one run of it is successful. At most `tries` runs begin.
@@ -407,6 +428,13 @@ class AsyncClient(_AnyClient[AsyncNamedLock]):
     async def connect(cls, url: str | None = None, **settings: Unpack[Settings]) -> Self:
         """Connects to `url`, as `Client.connect` does."""
         return cls(await finish(_core.Client.connect(_url(url), **settings)))
+
+    @classmethod
+    async def shared(cls) -> Self:
+        """The client of this process, as `Client.shared` gives it, also for several event loops."""
+        core = _share() or _share(await finish(_core.Client.connect(_url(None))))
+        assert core
+        return cls(core)
 
     def once(self, name: str, firing: str, *, tries: int | None = None, keep: float = 7 * 86_400.0, **terms: Unpack[Terms]) -> AsyncOnce:
         """One firing of the work under the lock of this name, such as a date: at most one run of it is successful. At most `tries` runs begin.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from functools import wraps
 from string import Formatter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import _core
-from ._client import AsyncNamedLock, NamedLock, _AnyClient, _url, finish
+from ._client import AsyncClient, AsyncNamedLock, Client, NamedLock, _AnyClient
 from ._errors import Refused
 
 if TYPE_CHECKING:
@@ -22,31 +21,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 AnyClient = _AnyClient[Any]
-# The client of functions that name none, and the process that has connected it: after a fork, a child connects its own.
-_default: tuple[int, AnyClient] | None = None
-
-
-def _keep(connected: _core.Client) -> _core.Client:
-    """The client of this process: that of the thread or task that was first."""
-    global _default
-    if _default is None or _default[0] != os.getpid():
-        _default = os.getpid(), _AnyClient(connected)
-    return _default[1]._core
-
-
-def _known(client: AnyClient | Callable[[], AnyClient] | None) -> _core.Client | None:
-    """The client to use, if it is connected."""
-    if client is None:
-        return _default[1]._core if _default and _default[0] == os.getpid() else None
-    return (client if isinstance(client, _AnyClient) else client())._core
 
 
 def _client(client: AnyClient | Callable[[], AnyClient] | None) -> _core.Client:
-    return _known(client) or _keep(_core.Client.connect(_url(None)).wait())
+    """The connection of a decorated function."""
+    if client is None:
+        return Client.shared()._core
+    return (client if isinstance(client, _AnyClient) else client())._core
 
 
 async def _client_async(client: AnyClient | Callable[[], AnyClient] | None) -> _core.Client:
-    return _known(client) or _keep(await finish(_core.Client.connect(_url(None))))
+    return (await AsyncClient.shared())._core if client is None else _client(client)
 
 
 class _Template:
@@ -78,8 +63,7 @@ def locked(
     **terms: Unpack[Terms],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Each call of the function takes the lock of this name, filled with its arguments, and waits for it at most `timeout`. With `shared` the calls
-    are readers, with `slots` so many run at a time. `client`: a client, or a function that gives one; by default one client for each
-    process, connected to LEASEHOLD_URL by the first call. After a loss the call raises LeaseLost at its end. Not re-entrant."""
+    are readers, with `slots` so many run at a time. `client`: a client, or a function that gives one; by default `Client.shared()`. After a loss the call raises LeaseLost at its end. Not re-entrant."""
     if shared and slots is not None:
         raise Refused("a lock has readers or slots: give `shared` or `slots`, not both")
     mode = "shared" if shared else "exclusive" if slots is None else f"slot/{slots}"
