@@ -241,6 +241,7 @@ def _at_exit() -> None:
             client._core.close().wait()
         except ForkedClient:
             pass
+    _core.end()
 
 
 atexit.register(_at_exit)
