@@ -442,12 +442,12 @@ impl Lease {
         }))
     }
 
-    /// A call that releases the locks. Raises the loss.
+    /// A call that releases the locks; if one of several was lost, the others. Raises the loss.
     fn release(&self, py: Python<'_>) -> PyResult<Call> {
-        if let Some(lost) = self.lost()? {
-            return Err(errors::of(py, lost.into(), true));
-        }
-        let held = self.take()?;
+        let lost = self.lost()?;
+        let held = self
+            .take()
+            .map_err(|ended| lost.map_or(ended, |lost| errors::of(py, lost.into(), true)))?;
         Ok(self.call(async move {
             match held {
                 Held::Mutex(lease) => lease.release().await,

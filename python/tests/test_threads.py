@@ -174,6 +174,16 @@ def test_firing_waits_for_the_lock_of_another_one(client: Client) -> None:
             firing.run(lambda _: 1, timeout=0.05)
 
 
+def test_release_after_the_loss_of_one_releases_the_others(client: Client, server: Server) -> None:
+    both = client.all("a", "b", ttl=6).acquire()
+    server.redis.delete("b")
+    assert both.lost.wait(LIMIT)
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            both.release()
+        assert not server.redis.exists("a")
+
+
 def test_bad_input_is_refused_without_a_retry(client: Client) -> None:
     for wrong in (
         lambda: client.mutex("a{b").acquire(),
