@@ -241,7 +241,6 @@ def _at_exit() -> None:
             client._core.close().wait()
         except ForkedClient:
             pass
-    _core.end()
 
 
 atexit.register(_at_exit)

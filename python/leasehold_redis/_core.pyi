@@ -8,9 +8,7 @@ from ._errors import LeaseLost
 
 _T = TypeVar("_T", covariant=True)
 
-__all__ = ["Call", "Client", "Lease", "Once", "Reply", "end"]
-
-def end() -> None: ...
+__all__ = ["Call", "Client", "Lease", "Once", "Reply"]
 
 @final
 class Call(Generic[_T]):

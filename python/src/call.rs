@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::process;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -313,56 +313,6 @@ impl Message {
     }
 }
 
-/// How many messengers are in Python, in the lower half; the upper half is the process that counts. A forked child begins at 0.
-static INSIDE: AtomicU64 = AtomicU64::new(0);
-/// The process whose program has ended: no messenger may enter Python any more.
-static ENDED: AtomicU32 = AtomicU32::new(0);
-
-/// A messenger in Python. While Python ends, it stops each thread that asks for the GIL, also amid a call from Rust, and that is a crash.
-struct Inside;
-
-impl Inside {
-    fn enter() -> Option<Self> {
-        Self::count(1);
-        // Counted first: the end of the program either waits for this one, or is seen here.
-        let inside = Self;
-        (ENDED.load(Ordering::SeqCst) != process::id()).then_some(inside)
-    }
-
-    /// Adds to the number of this process, and gives it.
-    fn count(more: i32) -> u64 {
-        let here = u64::from(process::id()) << 32;
-        let changed = |state: u64| {
-            let count = if state & !0xffff_ffff == here {
-                state
-            } else {
-                here
-            };
-            count.checked_add_signed(more.into())
-        };
-        let before = INSIDE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
-        changed(before.unwrap_or(here)).unwrap_or(here) - here
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        Self::count(-1);
-    }
-}
-
-/// Keeps all messengers out of Python from here on. To be called when the program ends, before Python does.
-#[pyfunction]
-pub(crate) fn end(py: Python<'_>) {
-    ENDED.store(process::id(), Ordering::SeqCst);
-    // They need the GIL to leave.
-    py.detach(|| {
-        while Inside::count(0) > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-    });
-}
-
 /// A thread that waits for the GIL in place of the client's thread. A program may keep the GIL for long, and renewals must go on.
 #[derive(Clone, Default)]
 pub(crate) struct Messenger(Arc<OnceLock<Sender<Message>>>);
@@ -376,9 +326,6 @@ impl Messenger {
         let deliver = move || {
             // It ends with the last sender, or with Python.
             while let Ok(first) = received.recv() {
-                let Some(_inside) = Inside::enter() else {
-                    break;
-                };
                 let told = Python::try_attach(|py| {
                     first.deliver(py);
                     for message in received.try_iter() {

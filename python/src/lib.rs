@@ -476,7 +476,7 @@ mod core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::call::{Call, end};
+    use super::call::Call;
     #[pymodule_export]
     use super::{Client, Lease, cache::Reply, once::Once};
 
