@@ -235,12 +235,13 @@ def _share(connected: _core.Client | None = None) -> _core.Client | None:
 
 
 def _at_exit() -> None:
-    """Releases what is held, unless that is another process's."""
+    """Releases what is held, unless that is another process's. Then no thread of this package uses Python any more."""
     for client in list(_open):
         try:
             client._core.close().wait()
         except ForkedClient:
             pass
+    _core.end_messenger()
 
 
 atexit.register(_at_exit)

@@ -8,7 +8,9 @@ from ._errors import LeaseLost
 
 _T = TypeVar("_T", covariant=True)
 
-__all__ = ["Call", "Client", "Lease", "Once", "Reply"]
+__all__ = ["Call", "Client", "Lease", "Once", "Reply", "end_messenger"]
+
+def end_messenger() -> None: ...
 
 @final
 class Call(Generic[_T]):

@@ -55,11 +55,11 @@ impl Reply {
 pub(crate) fn loader(
     messenger: &Messenger,
     load: Py<PyAny>,
-) -> PyResult<impl FnOnce() -> BoxFuture<'static, Loaded> + Send + 'static> {
-    let ask = messenger.on_load()?;
-    Ok(move || {
+) -> impl FnOnce() -> BoxFuture<'static, Loaded> + Send + 'static {
+    let ask = messenger.on_load();
+    move || {
         let (reply, answer) = oneshot::channel();
         ask(load, Reply(Mutex::new(Some(reply))));
         async move { answer.await.unwrap_or_else(|_| Err(LoaderError::gone())) }.boxed()
-    })
+    }
 }

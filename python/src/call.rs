@@ -1,12 +1,13 @@
 //! Calls: futures of the library that a blocked thread or an event loop of asyncio polls.
 
+use std::iter;
 use std::mem;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread, ThreadId};
+use std::thread::{self, JoinHandle, Thread, ThreadId};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -44,6 +45,11 @@ impl<T: Send> Own<T> {
     fn get_mut(&mut self) -> PyResult<&mut T> {
         self.here()?;
         self.value.as_mut().ok_or_else(errors::used)
+    }
+
+    /// The value, in the process that made it.
+    fn into_value(mut self) -> Option<T> {
+        self.here().is_ok().then(|| self.value.take()).flatten()
     }
 
     fn here(&self) -> PyResult<&Self> {
@@ -201,7 +207,7 @@ impl Call {
             settle,
             future,
             thread: thread::current().id(),
-            messages: self.messenger.messages()?,
+            messages: self.messenger.0.clone(),
             is_woken: AtomicBool::new(false),
         });
         let mut work = self.take()?;
@@ -290,8 +296,9 @@ impl Wake for LoopWake {
     }
 }
 
-/// What the messenger of a client tells Python.
+/// What the messenger tells Python.
 enum Message {
+    End,
     Wake(Arc<LoopWake>),
     Waiting(Arc<Py<PyAny>>, WaitStatus),
     /// A value is to be loaded: calls `load(reply)`, which returns at once.
@@ -299,8 +306,10 @@ enum Message {
 }
 
 impl Message {
-    fn deliver(self, py: Python<'_>) {
+    /// False if it is the last one.
+    fn deliver(self, py: Python<'_>) -> bool {
         match self {
+            Self::End => return false,
             Self::Wake(wake) => wake.tell(py, "call_soon_threadsafe"),
             Self::Waiting(watch, status) => {
                 let told = (status.name, status.ahead, status.waited.as_secs_f64());
@@ -310,53 +319,73 @@ impl Message {
             }
             Self::Load(load, reply) => reply.ask(py, &load),
         }
+        true
     }
 }
 
-/// A thread that waits for the GIL in place of the client's thread. A program may keep the GIL for long, and renewals must go on.
-#[derive(Clone, Default)]
-pub(crate) struct Messenger(Arc<OnceLock<Sender<Message>>>);
+/// The messenger of this process. Only a thread with the GIL locks it, so no other thread has it locked when the process forks.
+static HERE: Mutex<Option<Own<Running>>> = Mutex::new(None);
+
+/// A messenger, and its thread.
+type Running = (Messenger, JoinHandle<()>);
+
+/// A thread that waits for the GIL in place of the threads of clients. A program may keep the GIL for long, and renewals must go on.
+#[derive(Clone)]
+pub(crate) struct Messenger(Sender<Message>);
 
 impl Messenger {
-    fn messages(&self) -> PyResult<Sender<Message>> {
-        if let Some(messages) = self.0.get() {
-            return Ok(messages.clone());
+    /// That of this process.
+    pub(crate) fn here() -> PyResult<Self> {
+        let mut here = locked(&HERE);
+        if let Some(Ok((messenger, _))) = here.as_ref().map(Own::get) {
+            return Ok(messenger.clone());
         }
         let (messages, received) = mpsc::channel::<Message>();
         let deliver = move || {
-            // It ends with the last sender, or with Python.
             while let Ok(first) = received.recv() {
-                let told = Python::try_attach(|py| {
-                    first.deliver(py);
-                    for message in received.try_iter() {
-                        message.deliver(py);
-                    }
+                let goes_on = Python::try_attach(|py| {
+                    let mut messages = iter::once(first).chain(received.try_iter());
+                    messages.all(|message| message.deliver(py))
                 });
-                if told.is_none() {
+                if goes_on != Some(true) {
                     break;
                 }
             }
         };
         let named = thread::Builder::new().name("leasehold-python".to_owned());
-        drop(named.spawn(deliver)?);
-        Ok(self.0.get_or_init(|| messages).clone())
+        let thread = named.spawn(deliver)?;
+        let messenger = Self(messages);
+        *here = Some(Own::new((messenger.clone(), thread)));
+        Ok(messenger)
     }
 
     /// Calls `watch(name, ahead, waited)` each time the store says that the lock is busy.
-    pub(crate) fn on_wait(&self, watch: Arc<Py<PyAny>>) -> PyResult<OnWait> {
-        let messages = self.messages()?;
-        Ok(Arc::new(move |status: &WaitStatus| {
+    pub(crate) fn on_wait(&self, watch: Arc<Py<PyAny>>) -> OnWait {
+        let messages = self.0.clone();
+        Arc::new(move |status: &WaitStatus| {
             // An error: as in `LoopWake`.
             let _sent = messages.send(Message::Waiting(watch.clone(), status.clone()));
-        }))
+        })
     }
 
     /// Calls `load(reply)`.
-    pub(crate) fn on_load(&self) -> PyResult<impl FnOnce(Py<PyAny>, Reply) + Send + 'static> {
-        let messages = self.messages()?;
-        Ok(move |load, reply| {
+    pub(crate) fn on_load(&self) -> impl FnOnce(Py<PyAny>, Reply) + Send + 'static {
+        let messages = self.0.clone();
+        move |load, reply| {
             // An error: as in `LoopWake`. It drops the reply.
             let _sent = messages.send(Message::Load(load, reply));
-        })
+        }
+    }
+}
+
+/// Waits until the messenger of this process has left Python. At its exit, Python would end that thread in the midst of Rust, which aborts
+/// the process.
+#[pyfunction]
+pub(crate) fn end_messenger(py: Python<'_>) {
+    let here = locked(&HERE).take();
+    if let Some((messenger, thread)) = here.and_then(Own::into_value) {
+        // An error: it has ended.
+        let _sent = messenger.0.send(Message::End);
+        let _ended = py.detach(|| thread.join());
     }
 }

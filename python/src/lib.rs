@@ -103,7 +103,7 @@ impl Client {
         if let Some(limit) = outage_timeout {
             builder = builder.outage_timeout(errors::seconds(limit)?);
         }
-        let messenger = Messenger::default();
+        let messenger = Messenger::here()?;
         let connected = messenger.clone();
         Ok(Call::new(&messenger, false, async move {
             Ok(Answer::Client(builder.connect(&url).await?, connected))
@@ -134,7 +134,7 @@ impl Client {
         let on_wait = on_wait.map(Arc::new);
         let mut terms = Terms::new(ttl, note, renew, max_hold)?;
         if let Some(watch) = on_wait.clone() {
-            terms.on_wait = Some(self.messenger.on_wait(watch)?);
+            terms.on_wait = Some(self.messenger.on_wait(watch));
         }
         let limit = limit.map(errors::seconds).transpose()?;
         let messenger = self.messenger.clone();
@@ -209,7 +209,7 @@ impl Client {
             .wait_at_most(errors::seconds(limit)?)
             .must_be_fresh(must_be_fresh);
         let cache = self.cache()?;
-        let loader = cache::loader(&self.messenger, load)?;
+        let loader = cache::loader(&self.messenger, load);
         Ok(Call::new(&self.messenger, false, async move {
             let value = cache.get_or_refresh(key, loader).policy(policy).await?;
             Ok(Answer::Value(value.into_shared()))
@@ -476,7 +476,7 @@ mod core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::call::Call;
+    use super::call::{Call, end_messenger};
     #[pymodule_export]
     use super::{Client, Lease, cache::Reply, once::Once};
 

@@ -274,6 +274,33 @@ keep = [lease]; keep.append(keep)
     assert not server.redis.exists("x")
 
 
+def test_program_ends_while_a_callback_runs(program: Program) -> None:
+    waiter = program("""
+import leasehold_redis, sys, threading, time
+client = leasehold_redis.Client.connect(url)
+lease, heard = client.mutex("x").acquire(), threading.Event()
+
+def on_wait(*_):
+    heard.set()
+    time.sleep(0.2)
+
+def wait():
+    try:
+        client.mutex("x").acquire(on_wait=on_wait)
+    except leasehold_redis.LeaseholdError:
+        pass  # The end of the program closes the client.
+
+class SlowEnd:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)  # The callback would return meanwhile, to a Python that has ended its threads.
+
+sys.keep = SlowEnd()
+threading.Thread(target=wait, daemon=True).start()
+heard.wait()
+""")
+    assert waiter.wait(LIMIT) == 0
+
+
 def test_client_of_the_parent_is_dead_in_a_forked_child(program: Program, server: Server) -> None:
     parent = program("""
 import gc, leasehold_redis as lh, os, sys
