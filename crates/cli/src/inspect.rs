@@ -14,7 +14,7 @@ use leasehold_core::LockName;
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::look::{InspectedLock, Look, hidden_names, is_denied, look};
+use crate::look::{InspectedLock, hidden_names, is_denied, look};
 use crate::messages::{fit, pasteable, place, quoted, say, span};
 use crate::session::{Target, with_client_until_signal};
 use crate::store::StoreArgs;
@@ -116,7 +116,7 @@ async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, 
     }
     let mut hidden = 0;
     let mut found = if args.names.is_empty() {
-        let mut found = look(client, &client.names().await?, Look::EachNode).await?;
+        let mut found = look(client, &client.names().await?, false).await?;
         found.retain(|found| match &found.outcome {
             Ok(snapshot) => !is_free(snapshot),
             Err(error) if is_denied(error) => {
@@ -128,12 +128,7 @@ async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, 
         });
         found
     } else {
-        let how = if args.has_views() {
-            Look::AnyNode
-        } else {
-            Look::EachNode
-        };
-        let found = look(client, &args.names, how).await?;
+        let found = look(client, &args.names, args.has_views()).await?;
         let is_hidden = |found: &InspectedLock| {
             let has_views = args.has_views() && found.nodes.is_some();
             !has_views && matches!(&found.outcome, Err(error) if is_denied(error))
