@@ -11,7 +11,7 @@ use leasehold::{
 };
 use leasehold_core::LockName;
 use leasehold_serve::documents::{InspectEntry, InspectReport};
-use leasehold_serve::look::{InspectedLock, Look, is_denied, known_locks, look};
+use leasehold_serve::look::{InspectedLock, is_denied, known_locks, look};
 
 use crate::exit::Exit;
 use crate::look::hidden_names;
@@ -93,12 +93,7 @@ async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, 
         let known = known_locks(client).await?;
         (known.found, known.hidden)
     } else {
-        let how = if args.has_views() {
-            Look::AnyNode
-        } else {
-            Look::EachNode
-        };
-        let found = look(client, &args.names, how).await?;
+        let found = look(client, &args.names, args.has_views()).await?;
         let is_hidden = |found: &InspectedLock| {
             let has_views = args.has_views() && found.nodes.is_some();
             !has_views && matches!(&found.outcome, Err(error) if is_denied(error))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::{Client, Clock, Error, HolderView, Mode, Snapshot};
 use leasehold_core::LockName;
-use leasehold_serve::look::{Look, is_denied, look};
+use leasehold_serve::look::{is_about_one, is_denied};
 use serde::Serialize;
 
 use crate::config::at_least;
@@ -98,29 +98,35 @@ impl Polled<(Snapshots, usize)> for Watcher<'_> {
     /// Asks for the locks in the index, which contains hints only, and for those held before. Also returns the number
     /// of locks that this user may not look at.
     async fn ask(&self) -> Result<(Snapshots, usize), Error> {
-        let mut names = match &self.pattern {
-            Pattern::Name(name) => vec![name.clone()],
-            Pattern::Any(_) => self.client.names().await?,
+        let wanted = |name: &str| self.pattern.matches(name);
+        let mut found = match &self.pattern {
+            Pattern::Name(name) => [(name.clone(), self.client.inspect(name).await)].into(),
+            Pattern::Any(_) => self.client.inspect_all(wanted).await?,
         };
         let before = self.last.as_ref();
-        names.retain(|name| self.pattern.matches(name));
-        names.extend(before.into_iter().flat_map(Snapshots::keys).cloned());
-        names.sort_unstable();
-        names.dedup();
+        let others = before.into_iter().flat_map(Snapshots::keys);
+        let others: Vec<_> = others
+            .filter(|name| !found.contains_key(*name))
+            .cloned()
+            .collect();
+        let seen = self.client.inspect_many(&others).await;
+        found.extend(others.into_iter().zip(seen));
         let (mut locks, mut hidden) = (Snapshots::new(), 0);
-        for found in look(self.client, &names, Look::Verdict).await? {
-            match found.outcome {
-                Ok(snapshot) if snapshot.holder.is_some() || !snapshot.queue.is_empty() => {
-                    locks.insert(found.name, snapshot);
+        for (name, seen) in found {
+            match seen {
+                Ok(snapshot) if snapshot.holder.is_none() && snapshot.queue.is_empty() => {}
+                Ok(snapshot) => {
+                    locks.insert(name, snapshot);
                 }
-                Ok(_) => {}
                 // The only watched lock: continuing would report it as free.
-                Err(error) if matches!(self.pattern, Pattern::Name(_)) => return Err(error),
+                Err(error) if matches!(self.pattern, Pattern::Name(_)) || !is_about_one(&error) => {
+                    return Err(error);
+                }
                 // Unknown: keep the previous state.
                 Err(error) => {
                     hidden += usize::from(is_denied(&error));
-                    if let Some(snapshot) = before.and_then(|before| before.get(&found.name)) {
-                        locks.insert(found.name, snapshot.clone());
+                    if let Some(snapshot) = before.and_then(|before| before.get(&name)) {
+                        locks.insert(name, snapshot.clone());
                     }
                 }
             }

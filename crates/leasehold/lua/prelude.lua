@@ -370,10 +370,8 @@ end
 -- slot. The reply has one element for each step. The error of a step concerns
 -- that step only: {'error', text}.
 local function each(width, step)
-  local replies, words = {}, TERMS and #ARGV - 1 or #ARGV
-  local count = width > 0 and words / width or 1
-  local keys, refused = (#KEYS - 1) / count, TERMS and other_terms()
-  for number = 1, count do
+  local replies, keys, refused = {}, TERMS and 4 or 3, TERMS and other_terms()
+  for number = 1, (#KEYS - 1) / keys do
     local key, argument = number * keys - 1, (number - 1) * width + 1
     NAME, QUEUE, WAITERS = KEYS[key], KEYS[key + 1], KEYS[key + 2]
     if keys == 4 then

@@ -24,6 +24,7 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 
+use std::collections::BTreeMap;
 use std::future::ready;
 use std::ops::{ControlFlow, Deref};
 use std::time::{Duration, SystemTime};
@@ -331,6 +332,38 @@ impl Client {
     /// ```
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
         block_on(self.0.inspect(name))
+    }
+
+    /// See [`Client::inspect_many`](crate::Client::inspect_many).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let _lease = client.mutex("orders:42").acquire()?;
+    /// let seen = client.inspect_many(["orders:41", "orders:42"]);
+    /// let held = seen.iter().flatten().filter(|seen| seen.holder.is_some());
+    /// assert_eq!(held.count(), 1);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn inspect_many(
+        &self,
+        names: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Vec<Result<Snapshot, Error>> {
+        block_on(self.0.inspect_many(names))
+    }
+
+    /// See [`Client::inspect_all`](crate::Client::inspect_all).
+    ///
+    /// ```
+    /// # let client = leasehold::blocking::Client::embedded()?;
+    /// let _lease = client.mutex("orders:42").acquire()?;
+    /// assert_eq!(client.inspect_all(|name| name.starts_with("orders:"))?.len(), 1);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn inspect_all(
+        &self,
+        wanted: impl FnMut(&str) -> bool,
+    ) -> Result<BTreeMap<String, Result<Snapshot, Error>>, Error> {
+        block_on(self.0.inspect_all(wanted))
     }
 
     /// See [`Client::inspect_nodes`](crate::Client::inspect_nodes).

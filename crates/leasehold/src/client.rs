@@ -1,5 +1,6 @@
 //! One client of one store, and its builder.
 
+use std::collections::BTreeMap;
 use std::fmt;
 #[cfg(feature = "redis")]
 use std::io;
@@ -28,7 +29,7 @@ use crate::runtime::Tasks;
 #[cfg(feature = "redis")]
 use crate::store::QuorumInit;
 use crate::store::memory::Memory;
-use crate::store::{self, Attach, InspectedNodes, Store, answered, snapshot};
+use crate::store::{self, Attach, IndexRequest, InspectedNodes, Store, answered, heard, snapshot};
 use crate::telemetry::{Observation, Telemetry};
 
 /// A connection to a store, shared by all the locks made from it. Cheap to clone.
@@ -216,6 +217,85 @@ impl Client {
         Ok(snapshot(self.engine.store.label(), Ok(reply))?)
     }
 
+    /// The holders of many locks and their waiters: a result for each name, in their order. Changes nothing.
+    ///
+    /// A Redis server gets one request for 32 locks, a node of a cluster one for those of a slot. If the store answers for none of 256 locks,
+    /// it is not asked for the others, which have the last of these errors.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// let mut held = 0;
+    /// for seen in client.inspect_many(["orders:41", "orders:42"]).await {
+    ///     held += seen?.holders().count();
+    /// }
+    /// assert_eq!(held, 1);
+    /// # drop(lease);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn inspect_many(
+        &self,
+        names: impl IntoIterator<Item: AsRef<str>>,
+    ) -> Vec<Result<Snapshot, Error>> {
+        let names = names.into_iter().map(|name| self.name(name.as_ref()));
+        let names: Vec<_> = names.collect();
+        let count = names.len();
+        let looks = |engine| async move { Ok(look(engine, names).await) };
+        let seen = self.engine.run(looks).await;
+        seen.unwrap_or_else(|error| vec![Err(error); count])
+    }
+
+    /// All locks that are held or waited for, as far as the store's index knows, as [`Client::inspect_many`] shows them. Only those whose
+    /// names are `wanted`.
+    ///
+    /// On Redis, the index has locks that were renewed at least once or have had a waiter. A hint for operators: base no decision on it.
+    /// Names of locks that turn out to be free are removed from the index. A lock whose state is unknown has an error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
+    /// # let client = leasehold::Client::embedded()?;
+    /// let lease = client.mutex("orders:42").acquire().await?;
+    /// for (name, seen) in client.inspect_all(|name| name.starts_with("orders:")).await? {
+    ///     println!("{name}: {:?}", seen?.holder);
+    /// }
+    /// # drop(lease);
+    /// # client.close().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store did not tell its index.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn inspect_all(
+        &self,
+        mut wanted: impl FnMut(&str) -> bool,
+    ) -> Result<BTreeMap<String, Result<Snapshot, Error>>, Error> {
+        let keys = self.index(IndexRequest::Read).await?;
+        let names = keys.iter().filter_map(|key| self.naming.name_in(key));
+        let names: Vec<_> = names.filter(|name| wanted(name)).collect();
+        let (mut found, mut free) = (BTreeMap::new(), Vec::new());
+        for (name, seen) in names.iter().zip(self.inspect_many(&names).await) {
+            match seen {
+                Ok(seen) if seen.holder.is_none() && seen.queue.is_empty() => {
+                    free.extend(self.name(name));
+                }
+                seen => {
+                    found.insert((*name).to_owned(), seen);
+                }
+            }
+        }
+        if !free.is_empty() {
+            // Reading also has to work on a server that is read-only, and for a user who may not write.
+            drop(self.index(IndexRequest::Forget(free)).await);
+        }
+        Ok(found)
+    }
+
     /// The lock as each node of a quorum sees it, and the verdict of the majority. Changes nothing. A store that is no quorum is its own
     /// only node.
     ///
@@ -344,32 +424,35 @@ impl Client {
         Ok(Detached::new(self.engine.clone(), name, token)?)
     }
 
-    /// The names that are held or waited for, as far as the store's index knows: on Redis, locks that were renewed
-    /// at least once or have had a waiter. A hint for operators: base no decision on it.
+    /// The names of the locks of [`Client::inspect_all`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), leasehold::Error> {
     /// # let client = leasehold::Client::embedded()?;
     /// let lease = client.mutex("orders:42").acquire().await?;
-    /// for name in client.names().await? {
-    ///     println!("{name}: {:?}", client.inspect(&name).await?.holder);
-    /// }
+    /// assert_eq!(client.names().await?, ["orders:42"]);
     /// # drop(lease);
     /// # client.close().await; Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// [`Error::Store`] when the store gave no verdict.
+    /// As [`Client::inspect_all`].
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn names(&self) -> Result<Vec<String>, Error> {
-        let keys = self
-            .engine
-            .run(|engine| async move { engine.telemetry.answered(engine.store.index(None).await) })
-            .await?;
-        let names = keys.iter().filter_map(|key| self.naming.name_in(key));
-        Ok(names.map(str::to_owned).collect())
+        let found = self.inspect_all(|_| true).await?;
+        Ok(found.into_keys().collect())
+    }
+
+    async fn index(&self, request: IndexRequest) -> Result<Vec<String>, Error> {
+        self.engine
+            .run(|engine| async move {
+                engine
+                    .telemetry
+                    .answered(engine.store.index(request).await)
+            })
+            .await
     }
 
     /// The address of the store, for people: without user and password.
@@ -456,6 +539,46 @@ impl Client {
         };
         self.engine.run(asking).await
     }
+}
+
+/// The number of locks that are asked for at once: few enough that a server has time for others.
+const LOOKS: usize = 256;
+
+/// Looks at these locks.
+async fn look(
+    engine: Arc<Engine>,
+    names: Vec<Result<LockName, Invalid>>,
+) -> Vec<Result<Snapshot, Error>> {
+    let mut seen: Vec<Result<Snapshot, Error>> = Vec::with_capacity(names.len());
+    for some in names.chunks(LOOKS) {
+        let mut looks = Vec::with_capacity(some.len());
+        let asked = some.iter().map(|name| {
+            let (name, (tell, answer)) = (name.clone()?, oneshot::channel());
+            let done = engine.counted(move |answer| drop(tell.send(answer)));
+            looks.push((name, done));
+            Ok(answer)
+        });
+        let asked: Vec<Result<_, Invalid>> = asked.collect();
+        engine.store.look_at(looks);
+        let before = seen.len();
+        for answer in asked {
+            seen.push(match answer {
+                Ok(answer) => {
+                    let answer = heard(answer).await;
+                    snapshot(engine.store.label(), answer).map_err(Error::from)
+                }
+                Err(invalid) => Err(invalid.into()),
+            });
+        }
+        let is_away =
+            |seen: &Result<_, Error>| matches!(seen, Err(error) if error.is_unavailable());
+        let last = seen.last().cloned();
+        if let Some(away) = last.filter(|_| seen[before..].iter().all(is_away)) {
+            seen.resize(names.len(), away);
+            break;
+        }
+    }
+    seen
 }
 
 impl fmt::Debug for Client {

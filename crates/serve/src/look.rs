@@ -17,32 +17,21 @@ pub struct InspectedLock {
     pub name: String,
     /// Its state.
     pub outcome: Result<Snapshot, Error>,
-    /// The views of the nodes of a quorum, if they were asked for.
+    /// The views of the nodes of a quorum.
     pub nodes: Option<InspectedNodes>,
 }
 
-/// The nodes that are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
-    /// As many as a verdict needs.
-    Verdict,
-    /// All nodes of a quorum.
-    EachNode,
-    /// All nodes of a quorum, whose views count also if they give no verdict.
-    AnyNode,
-}
-
-/// Inspects all locks. Fails if the store does not answer; an invalid answer about one lock affects only that
-/// lock.
+/// Inspects all locks, at each node of a quorum. With `any_node`, the views of nodes count also if they give no verdict. Fails if the store
+/// does not answer; an invalid answer about one lock affects only that lock.
 pub async fn look(
     client: &Client,
     names: &[String],
-    how: Look,
+    any_node: bool,
 ) -> Result<Vec<InspectedLock>, Error> {
     let mut found = Vec::with_capacity(names.len());
     for some in names.chunks(AT_ONCE) {
-        for looked in join_all(some.iter().map(|name| look_at(client, name, how))).await {
-            let has_views = how == Look::AnyNode && looked.nodes.is_some();
+        for looked in join_all(some.iter().map(|name| look_at(client, name))).await {
+            let has_views = any_node && looked.nodes.is_some();
             match looked.outcome {
                 Err(error) if !has_views && !is_about_one(&error) => return Err(error),
                 _ => found.push(looked),
@@ -52,18 +41,15 @@ pub async fn look(
     Ok(found)
 }
 
-async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
-    let (outcome, nodes) = match how {
-        Look::Verdict => (client.inspect(name).await, None),
-        Look::EachNode | Look::AnyNode => match client.inspect_nodes(name).await {
-            Ok(inspected) => {
-                let outcome = inspected.lock.clone().map_err(Error::from);
-                // Another store is its own only node.
-                let is_quorum = inspected.nodes.len() > 1;
-                (outcome, is_quorum.then_some(inspected))
-            }
-            Err(error) => (Err(error), None),
-        },
+async fn look_at(client: &Client, name: &str) -> InspectedLock {
+    let (outcome, nodes) = match client.inspect_nodes(name).await {
+        Ok(inspected) => {
+            let outcome = inspected.lock.clone().map_err(Error::from);
+            // Another store is its own only node.
+            let is_quorum = inspected.nodes.len() > 1;
+            (outcome, is_quorum.then_some(inspected))
+        }
+        Err(error) => (Err(error), None),
     };
     InspectedLock {
         name: name.to_owned(),
@@ -73,7 +59,7 @@ async fn look_at(client: &Client, name: &str, how: Look) -> InspectedLock {
 }
 
 /// True if an error concerns a single lock only.
-fn is_about_one(error: &Error) -> bool {
+pub fn is_about_one(error: &Error) -> bool {
     match error {
         Error::Invalid(_) => true,
         Error::Store(store) => store.kind == StoreErrorKind::Protocol || is_denied(error),
@@ -100,7 +86,7 @@ pub struct KnownLocks {
 /// Inspects all locks of the index.
 pub async fn known_locks(client: &Client) -> Result<KnownLocks, Error> {
     let mut hidden = 0;
-    let mut found = look(client, &client.names().await?, Look::EachNode).await?;
+    let mut found = look(client, &client.names().await?, false).await?;
     found.retain(|found| match &found.outcome {
         Ok(snapshot) => !is_free(snapshot),
         Err(error) if is_denied(error) => {

@@ -1,11 +1,11 @@
 #!lua flags=no-writes
--- Read a lock, its holder and its queue without changing them.
+-- Read up to 32 locks, their holders and queues without changing them.
 --
--- KEYS  1 the fence counter, then three, see prelude.lua; at a node of a quorum, 1 its mark, then four
+-- KEYS  1 the fence counter, then three for each, see prelude.lua; at a node of a quorum, 1 its mark, then four for each
 -- ARGV  at a node of a quorum, as in prelude.lua
--- Reply {{'seen', view, {token, record, token, record, ...}, now in ms}}; if several hold it, also the views of at most
---       99 others, and how many more they are
---       {{'other-terms', nodes, longest TTL in ms}}
+-- Reply for each {'seen', view, {token, record, token, record, ...}, now in ms}; if several hold it, also the views of at
+--       most 99 others, and how many more they are
+--       {'other-terms', nodes, longest TTL in ms} or {'error', text}
 --
 -- One script, so that holder and queue are from one moment.
 -- core: Snapshot::SHOWN

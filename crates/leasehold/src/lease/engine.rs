@@ -35,7 +35,7 @@ use crate::fold::Folding;
 use crate::runtime::Tasks;
 #[cfg(feature = "entries")]
 use crate::store::entries::EntryListeners;
-use crate::store::{Answer, Asker, Done, Listener, Notice, Store, To};
+use crate::store::{Answer, Asker, Done, IndexRequest, Listener, Notice, Store, To};
 use crate::sync::{Mutex, MutexGuard};
 use crate::telemetry::{Observation, Telemetry};
 
@@ -292,14 +292,19 @@ impl Engine {
         step: Step,
         done: impl FnOnce(Answer) + Send + 'static,
     ) {
+        let done = self.counted(done);
+        self.store.send(name, step, done);
+    }
+
+    /// Calls `done` with the answer to a step, after telemetry has counted a failure.
+    pub(crate) fn counted(&self, done: impl FnOnce(Answer) + Send + 'static) -> Done {
         let telemetry = self.telemetry.clone();
-        let done = move |answer| {
+        Done::new(move |answer| {
             let answer = telemetry.answered(answer);
             // `done` may end the client, and its subscriber with it.
             drop(telemetry);
             done(answer);
-        };
-        self.store.send(name, step, Done::new(done));
+        })
     }
 
     fn watch(self: &Arc<Self>, name: LockName, id: u64, told: OnWaitCall) {
@@ -421,7 +426,10 @@ impl Engine {
         );
         self.tasks.spawn(async move {
             while let Some(name) = indexed.next() {
-                if telemetry.answered(store.index(Some(name)).await).is_err() {
+                if telemetry
+                    .answered(store.index(IndexRequest::Remember(name)).await)
+                    .is_err()
+                {
                     // Else each of many names would wait for its own time limit.
                     indexed.lock().waiting.clear();
                 }

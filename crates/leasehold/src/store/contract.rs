@@ -94,6 +94,13 @@ pub(crate) async fn answered<T>(
 ) -> Result<T, StoreError> {
     let (sender, answer) = oneshot::channel();
     ask(sender);
+    heard(answer).await
+}
+
+/// Waits for an answer. If its sender is dropped, the outcome is unknown.
+pub(crate) async fn heard<T>(
+    answer: oneshot::Receiver<Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let answer = answer.await;
     answer.unwrap_or_else(|_| Err(StoreError::closed().unknown()))
 }
@@ -202,6 +209,20 @@ impl Drop for Done {
     }
 }
 
+/// A request about the index of names for operators. It holds hints only: a lock in it may be free. A store that knows which locks are
+/// held has no index; it tells those.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "only Redis has an index")
+)]
+#[derive(Debug, Clone)]
+pub(crate) enum IndexRequest {
+    Read,
+    Remember(LockName),
+    /// These locks are free.
+    Forget(Vec<LockName>),
+}
+
 /// A store of locks. `send` is the only method that changes a lock.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Executes one step atomically, or reports why it could not. Safe to repeat.
@@ -218,6 +239,13 @@ pub(crate) trait Store: Send + Sync + 'static {
             self.send(name, step, done);
         })
         .boxed()
+    }
+
+    /// Sends these looks. A server gets many of them in one request.
+    fn look_at(&self, looks: Vec<(LockName, Done)>) {
+        for (name, done) in looks {
+            self.send(&name, Step::Inspect, done);
+        }
     }
 
     /// Looks at a lock at each node of the store. A store that is no quorum is its own only node.
@@ -262,9 +290,8 @@ pub(crate) trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The names for operators, from an index that holds hints only. With `remember`, adds that name instead and
-    /// returns none.
-    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>>;
+    /// Reads or changes the index of names for operators. Returns the keys of its locks if they were asked for, else nothing.
+    fn index(&self, request: IndexRequest) -> Answering<'_, Vec<String>>;
 
     /// Executes one step on a firing of this lock atomically, or reports why it could not. Safe to repeat.
     ///

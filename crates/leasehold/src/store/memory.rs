@@ -15,7 +15,9 @@ use leasehold_core::{ClientId, LockName, Now, Presence, Reply, Step, Waiter, Wor
 
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::contract::{Answering, Attach, Done, Listener, Notice, Store, limit_of};
+use crate::store::contract::{
+    Answering, Attach, Done, IndexRequest, Listener, Notice, Store, limit_of,
+};
 #[cfg(feature = "entries")]
 use crate::store::contract::{EntryStore, Looked, Taken};
 
@@ -414,7 +416,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
+    fn index(&self, request: IndexRequest) -> Answering<'_, Vec<String>> {
         let names = move || {
             let state = self.0.memory.lock();
             let is_busy = |name: &&LockName| {
@@ -424,7 +426,10 @@ impl Store for MemoryStore {
             let names = state.world.names().filter(is_busy);
             names.map(|name| name.key().to_owned()).collect()
         };
-        let index = move || remember.map_or_else(names, |_| Vec::new());
+        let index = move || match request {
+            IndexRequest::Read => names(),
+            IndexRequest::Remember(_) | IndexRequest::Forget(_) => Vec::new(),
+        };
         self.0.ask(index).boxed()
     }
 

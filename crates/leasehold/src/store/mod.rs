@@ -28,8 +28,8 @@ use leasehold_core::Ttl;
 #[cfg(feature = "timestamp")]
 pub(crate) use self::contract::TimestampRequest;
 pub(crate) use self::contract::{
-    Answer, Asker, Attach, Done, Listener, Notice, RenewalCause, Scope, Store, To, answered,
-    snapshot,
+    Answer, Asker, Attach, Done, IndexRequest, Listener, Notice, RenewalCause, Scope, Store, To,
+    answered, heard, snapshot,
 };
 pub use self::contract::{InspectedNodes, NodeView};
 #[cfg(feature = "redis")]

@@ -1,9 +1,9 @@
 //! The effects of one client that other clients see.
 
-use leasehold::{Client, HolderIdentity};
+use leasehold::{Client, Error, HolderIdentity, Lease, Snapshot};
 use tokio::task::JoinSet;
 
-use crate::common::{Place, TTL, eventually, look, on_every_store, stand_in_line, take};
+use crate::common::{Place, TTL, eventually, invalid, look, on_every_store, stand_in_line, take};
 
 async fn inspect_shows_holder_queue_and_fence(place: Place) {
     let (a, b) = place.two().await;
@@ -22,6 +22,61 @@ async fn inspect_shows_holder_queue_and_fence(place: Place) {
         panic!("{:?}", seen.queue)
     };
     assert_eq!((waiter.owner.client(), waiter.ttl.get()), (b.id(), TTL * 2));
+}
+
+async fn inspect_many_has_a_result_for_each_name(place: Place) {
+    let (a, b) = place.two().await;
+    let mut names: Vec<_> = (0..70).map(|number| format!("m {number}")).collect();
+    names[40] = "a\nb".into();
+    let held = [take(&a, "m 0").await, take(&a, "m 33").await];
+    let twice = take(&a, "m 69").await;
+    names.push("m 69".into());
+
+    let seen = b.inspect_many(&names).await;
+    assert_eq!(seen.len(), 71);
+    for (name, seen) in names.iter().zip(seen) {
+        let holds = |lease: &&Lease| lease.name() == name;
+        match seen {
+            Ok(seen) => {
+                let lease = held.iter().chain([&twice]).find(holds);
+                let fence = seen.holder.and_then(|holder| holder.fence);
+                assert_eq!(fence, lease.map(Lease::fence), "{name}");
+            }
+            Err(error) => {
+                assert_eq!(
+                    (name.as_str(), invalid::<()>(Err(error)).what),
+                    ("a\nb", "lock name")
+                );
+            }
+        }
+    }
+    assert!(b.inspect_many([""; 0]).await.is_empty());
+}
+
+async fn inspect_all_tells_wanted_locks_that_are_not_free(place: Place) {
+    let (a, b) = place.two().await;
+    let [one, two, other] = [
+        take(&a, "a1").await,
+        take(&a, "a2").await,
+        take(&a, "b").await,
+    ];
+    for lease in [&one, &two, &other] {
+        lease.extend(TTL).await.expect("it is held");
+    }
+    let found = async || {
+        let all = b.inspect_all(|name| name.starts_with('a')).await;
+        let fence = |seen: Result<Snapshot, Error>| seen.expect("it answers").holder?.fence;
+        let all = all.expect("it answers").into_iter();
+        all.map(|(name, seen)| (name, fence(seen)))
+            .collect::<Vec<_>>()
+    };
+    let [of_one, of_two] = [&one, &two].map(|lease| (lease.name().to_owned(), Some(lease.fence())));
+    eventually("the index knows both", async || {
+        found().await == [of_one.clone(), of_two.clone()]
+    })
+    .await;
+    one.release().await.expect("it is held");
+    assert_eq!(found().await, [of_two]);
 }
 
 async fn host_pid_and_note_are_shown_to_others(place: Place) {
@@ -94,6 +149,8 @@ async fn names_shows_what_is_waited_for(place: Place) {
 
 on_every_store! {
     inspect_shows_holder_queue_and_fence
+    inspect_many_has_a_result_for_each_name
+    inspect_all_tells_wanted_locks_that_are_not_free
     host_pid_and_note_are_shown_to_others
     namespaces_keep_apart
     names_shows_what_was_renewed_and_is_held

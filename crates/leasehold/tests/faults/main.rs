@@ -11,6 +11,7 @@ mod executor;
 mod failover;
 mod foreign;
 mod full;
+mod looks;
 mod network;
 mod order;
 mod outage;

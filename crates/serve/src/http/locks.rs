@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::answer::{Named, Refusal, answer};
 use super::gateway::{Api, Gateway};
 use crate::documents::{InspectEntry, InspectReport, LeaderDocument};
-use crate::look::{InspectedLock, Look, known_locks, look};
+use crate::look::{InspectedLock, known_locks, look};
 
 pub(crate) fn routes() -> Router<Arc<Gateway>> {
     Router::new()
@@ -45,7 +45,7 @@ async fn all(State(api): Api, asked: Asked<ShowLocks>) -> Result<Response, Refus
 }
 
 async fn one(State(api): Api, Named(name): Named) -> Result<Response, Refusal> {
-    let found = look(&api.client, &[name], Look::AnyNode).await?;
+    let found = look(&api.client, &[name], true).await?;
     Ok(shown(&api, &found, 0, 0))
 }
 

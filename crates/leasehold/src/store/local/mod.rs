@@ -45,7 +45,9 @@ use crate::clock::Clock;
 use crate::doctor::{Examined, Facts, FileFacts};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use crate::runtime;
-use crate::store::contract::{Answering, Attach, Done, Listener, Notice, Store, answered};
+use crate::store::contract::{
+    Answering, Attach, Done, IndexRequest, Listener, Notice, Store, answered,
+};
 #[cfg(feature = "entries")]
 use crate::store::contract::{EntryStore, Looked, Taken};
 
@@ -185,12 +187,12 @@ impl Store for LocalStore {
         );
     }
 
-    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
-        // The file itself shows every name that is held or waited for.
-        if remember.is_some() {
-            return ready(Ok(Vec::new())).boxed();
+    fn index(&self, request: IndexRequest) -> Answering<'_, Vec<String>> {
+        match request {
+            IndexRequest::Read => self.ask(Db::names),
+            // The file itself shows every name that is held or waited for.
+            IndexRequest::Remember(_) | IndexRequest::Forget(_) => ready(Ok(Vec::new())).boxed(),
         }
-        self.ask(Db::names)
     }
 
     fn once<'a>(
@@ -236,7 +238,7 @@ pub(crate) async fn examine(given: &str) -> Result<Examined, Error> {
         limit: BUSY_LIMIT,
     };
     let store = LocalStore::open(given, attach)?;
-    let names = store.index(None).await?;
+    let names = store.index(IndexRequest::Read).await?;
     let path = path::locate(given)?.path;
     let mut facts = FileFacts::new(&path, rusqlite::version());
     facts.locks = names.len();

@@ -19,7 +19,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
 use crate::store::contract::{
-    Answer, Done, InspectedNodes, Listener, NodeView, Notice, Store, snapshot,
+    Answer, Done, IndexRequest, InspectedNodes, Listener, NodeView, Notice, Store, snapshot,
 };
 
 /// A lock on the majority of several nodes.
@@ -163,12 +163,15 @@ impl Store for QuorumStore {
         .boxed()
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, request: IndexRequest) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         async move {
             let quorum = &self.quorum;
-            let asked = quorum.nodes.iter().map(|node| node.index(remember.clone()));
-            // The index holds hints only, so a majority is enough to remember a name.
-            let straggle = remember.as_ref().map_or(STRAGGLE, |_| Duration::ZERO);
+            let asked = quorum.nodes.iter().map(|node| node.index(request.clone()));
+            let straggle = match request {
+                IndexRequest::Read => STRAGGLE,
+                // The index holds hints only, so a majority is enough.
+                IndexRequest::Remember(_) | IndexRequest::Forget(_) => Duration::ZERO,
+            };
             let (mut names, mut failed) = (Vec::new(), Vec::new());
             for outcome in quorum.most(asked, |_| Some(straggle)).await {
                 match outcome {

@@ -67,6 +67,11 @@ impl Server {
         self.carrier(&step).send(name, step, done, limit);
     }
 
+    /// Submits looks, which leave together.
+    pub(super) fn look(&self, looks: Vec<(LockName, Done)>, limit: Duration) {
+        self.connection.look(looks, limit);
+    }
+
     /// True if the client hears of its locks.
     pub(super) fn is_listening(&self) -> bool {
         let hearing = self.confirming.as_ref().unwrap_or(&self.connection);
@@ -76,7 +81,7 @@ impl Server {
     /// Submits a step that another server did not execute.
     fn push_on(&self, step: Step, waiting: PendingReply, detour: Detour) {
         let queue = self.carrier(&step).queue();
-        queue.push_on(step, waiting, detour);
+        queue.push_on(iter::once((step, waiting, detour)));
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -50,7 +50,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
 use leasehold_core::once::Firing;
 use leasehold_core::{LockName, Step};
 use redis::{Cmd, Value, cmd};
@@ -64,15 +63,14 @@ use self::connection::handshake::{Seat, Seats};
 use self::connection::link::Wire;
 #[cfg(feature = "doctor")]
 pub(super) use self::examine::{examine, examine_quorum};
-use self::fault::{Redirect, is_denied};
 pub(super) use self::init::init;
-use self::protocol::{INDEX, QUEUE};
+use self::protocol::INDEX;
 use self::scripts::NodeTerms;
 #[cfg(feature = "entries")]
 use super::contract::EntryStore;
 #[cfg(feature = "timestamp")]
 use super::contract::TimestampRequest;
-use super::contract::{Answering, Attach, Done, Store, limit_of};
+use super::contract::{Answering, Attach, Done, IndexRequest, Store, limit_of};
 use super::quorum::QuorumStore;
 #[cfg(feature = "entries")]
 use crate::clock::Clock;
@@ -130,7 +128,7 @@ impl RedisStore {
     }
 
     /// Adds a name to the index.
-    async fn remember(&self, name: &LockName) -> Result<(), StoreError> {
+    async fn remember(&self, name: &LockName) -> Result<Value, StoreError> {
         let add = async |server: Arc<Server>, mut wire: Wire| {
             let write = |command: &mut Cmd| {
                 command.arg(1).arg(INDEX).arg(name.key());
@@ -138,45 +136,13 @@ impl RedisStore {
             let scripts = &server.scripts;
             scripts.run(scripts::INDEX, &mut wire, write).await
         };
-        self.servers.call(INDEX, self.limit, add).await.map(drop)
+        self.servers.call(INDEX, self.limit, add).await
     }
 
     /// Sends a command about the index.
     async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
         let ask = async |_, mut wire: Wire| command.query_async(&mut wire).await;
         self.servers.call(INDEX, self.limit, ask).await
-    }
-
-    /// Whether there is neither a lock of this name nor a queue.
-    async fn is_gone(&self, name: &str) -> Result<bool, StoreError> {
-        let look = async |_, mut wire: Wire| {
-            let mut exist = cmd("EXISTS");
-            exist.arg(name).arg(LockName::from_key(name).beside(QUEUE));
-            match exist.query_async::<Value>(&mut wire).await {
-                Err(error) if is_denied(&error) => Ok(false),
-                // One of its keys is at the node that takes the slot.
-                Err(error) if Redirect::of(&error) == Some(Redirect::TryAgain) => Ok(false),
-                said => Ok(redis::from_redis_value::<u64>(said?)? == 0),
-            }
-        };
-        self.servers.call(name, self.limit, look).await
-    }
-
-    /// Reads the index. Removes the names that have neither a lock nor a queue. A name that this user may not look at stays.
-    async fn names(&self) -> Result<Vec<String>, StoreError> {
-        let names = self.ask(cmd("ZRANGE").arg(INDEX).arg(0).arg(-1)).await?;
-        let names = protocol::texts(&names);
-        // Started one after the other, so that those of one server leave together.
-        let is_gone = join_all(names.iter().map(|name| self.is_gone(name))).await;
-        let is_gone = is_gone.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let (kept, gone): (Vec<_>, Vec<_>) =
-            names.into_iter().zip(is_gone).partition(|(_, gone)| !gone);
-        if !gone.is_empty() {
-            let gone: Vec<String> = gone.into_iter().map(|(name, _)| name).collect();
-            // Ignored: reading also has to work on a read-only server, and without permission to write.
-            drop(self.ask(cmd("ZREM").arg(INDEX).arg(&gone)).await);
-        }
-        Ok(kept.into_iter().map(|(name, _)| name).collect())
     }
 }
 
@@ -195,6 +161,20 @@ impl Store for RedisStore {
         server.send(name, step, done, limit);
     }
 
+    fn look_at(&self, looks: Vec<(LockName, Done)>) {
+        let mut servers: Vec<(Arc<Server>, Vec<_>)> = Vec::new();
+        for look in looks {
+            let server = self.servers.of(look.0.key());
+            match (servers.iter_mut()).find(|(known, _)| Arc::ptr_eq(known, &server)) {
+                Some((_, looks)) => looks.push(look),
+                None => servers.push((server, vec![look])),
+            }
+        }
+        for (server, looks) in servers {
+            server.look(looks, self.limit);
+        }
+    }
+
     fn tells_wanted(&self) -> bool {
         self.servers.are_listening()
     }
@@ -203,12 +183,17 @@ impl Store for RedisStore {
         self.servers.ready().boxed()
     }
 
-    fn index(&self, remember: Option<LockName>) -> Answering<'_, Vec<String>> {
+    fn index(&self, request: IndexRequest) -> Answering<'_, Vec<String>> {
         async move {
-            match remember {
-                Some(name) => self.remember(&name).await.map(|()| Vec::new()),
-                None => self.names().await,
-            }
+            let said = match request {
+                IndexRequest::Read => self.ask(cmd("ZRANGE").arg(INDEX).arg(0).arg(-1)).await,
+                IndexRequest::Remember(name) => self.remember(&name).await,
+                IndexRequest::Forget(names) => {
+                    let keys: Vec<_> = names.iter().map(LockName::key).collect();
+                    self.ask(cmd("ZREM").arg(INDEX).arg(keys)).await
+                }
+            };
+            Ok(protocol::texts(&said?))
         }
         .boxed()
     }

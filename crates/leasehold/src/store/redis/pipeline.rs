@@ -225,35 +225,38 @@ impl Queue {
         }
     }
 
-    /// Queues a step. Fails it at once while the server is known to be down.
+    /// Queues steps, before the connection takes one of them. Fails them at once while the server is known to be down.
     pub(super) fn push(
         &self,
-        name: &LockName,
-        step: Step,
-        done: Done,
+        steps: impl IntoIterator<Item = (LockName, Step, Done)>,
         now: Moment,
         limit: Duration,
     ) {
-        let waiting = PendingReply {
-            name: name.clone(),
-            done: Some(done),
-            until: now.after(limit),
-            limit,
-            detours: 0,
-        };
-        self.push_on(step, waiting, Detour::default());
+        let steps = steps.into_iter().map(|(name, step, done)| {
+            let waiting = PendingReply {
+                name,
+                done: Some(done),
+                until: now.after(limit),
+                limit,
+                detours: 0,
+            };
+            (step, waiting, Detour::default())
+        });
+        self.push_on(steps);
     }
 
-    /// Queues a step that another server did not execute.
-    pub(super) fn push_on(&self, step: Step, waiting: PendingReply, detour: Detour) {
-        let until = waiting.until;
-        let mut recalled = Vec::new();
-        let refused = {
+    /// Queues steps, also those that another server did not execute.
+    pub(super) fn push_on(&self, steps: impl Iterator<Item = (Step, PendingReply, Detour)>) {
+        let (mut recalled, mut refused) = (Vec::new(), Vec::new());
+        {
             let mut contents = self.lock();
-            contents.recall(&step, &mut recalled);
-            if let ConnectionState::Down(error) = &contents.state {
-                Some((error.clone(), waiting))
-            } else {
+            for (step, waiting, detour) in steps {
+                contents.recall(&step, &mut recalled);
+                if let ConnectionState::Down(error) = &contents.state {
+                    refused.push((error.clone(), waiting));
+                    continue;
+                }
+                let until = waiting.until;
                 let sequence = contents.next_sequence;
                 let kind = if detour.alone {
                     Kind::Settle
@@ -271,12 +274,13 @@ impl Queue {
                     contents.sweep_at = Some(until);
                     self.sweeper_wake.notify_one();
                 }
-                None
             }
-        };
-        match refused {
-            Some((error, waiting)) => waiting.fail(error),
-            None => self.connection.wake(),
+        }
+        if refused.is_empty() {
+            self.connection.wake();
+        }
+        for (error, waiting) in refused {
+            waiting.fail(error);
         }
         for done in recalled {
             let why = "it was taken back before it was sent";

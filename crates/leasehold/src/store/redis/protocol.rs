@@ -226,17 +226,20 @@ pub(super) enum Kind {
     Acquire,
     /// Acquires, for locks that may have another holder or waiters.
     AcquireLong,
-    /// Breaks or inspects: rare, and always alone.
+    /// Looks at locks. A full server executes them too.
+    Look,
+    /// Breaks: rare, and always alone.
     Alone,
 }
 
 impl Kind {
     /// In the order of sending: steps that free a lock go before steps that take one.
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Settle,
         Self::SettleLong,
         Self::Acquire,
         Self::AcquireLong,
+        Self::Look,
         Self::Alone,
     ];
 
@@ -263,6 +266,7 @@ impl Kind {
         match self {
             Self::Settle | Self::SettleLong => Self::SettleLong,
             Self::Acquire | Self::AcquireLong => Self::AcquireLong,
+            Self::Look => Self::Look,
             Self::Alone => Self::Alone,
         }
     }
@@ -311,7 +315,8 @@ impl Contended {
                 Kind::SettleLong
             }
             Step::Extend { .. } | Step::Release { .. } | Step::GiveBack { .. } => Kind::Settle,
-            Step::Break { .. } | Step::Inspect => Kind::Alone,
+            Step::Inspect => Kind::Look,
+            Step::Break { .. } => Kind::Alone,
         };
         if !self.names.is_empty() && self.names.contains(name.key()) {
             kind.long()
@@ -378,8 +383,8 @@ pub(super) fn script_of(kind: Kind, first: Option<&Step>) -> usize {
         (Kind::AcquireLong, Some(Step::Propose(_))) => PROPOSE_MANY,
         (Kind::Acquire, _) => TAKE,
         (Kind::AcquireLong, _) => ACQUIRE_MANY,
-        (Kind::Alone, Some(Step::Break { .. })) => BREAK,
-        (Kind::Alone, _) => INSPECT,
+        (Kind::Look, _) => INSPECT,
+        (Kind::Alone, _) => BREAK,
     }
 }
 
@@ -397,7 +402,7 @@ pub(super) fn write<'a>(
     let suffixes: &[&str] = match kind {
         Kind::Settle => &[],
         Kind::Acquire => &[QUEUE],
-        Kind::SettleLong | Kind::AcquireLong | Kind::Alone => &[QUEUE, WAITERS],
+        Kind::SettleLong | Kind::AcquireLong | Kind::Look | Kind::Alone => &[QUEUE, WAITERS],
     };
     // The key before all others, and the terms of the counters before each name.
     let counter;

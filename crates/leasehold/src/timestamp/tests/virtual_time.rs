@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use crate::Client;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, Replaced, StoreError, StoreErrorKind};
-use crate::store::{Attach, Done, Listener, Notice, Scope, Store, TimestampRequest};
+use crate::store::{Attach, Done, IndexRequest, Listener, Notice, Scope, Store, TimestampRequest};
 use crate::timestamp::{TimestampHold, TimestampLock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -67,7 +67,7 @@ impl Store for Server {
         drop(done);
     }
 
-    fn index(&self, _: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, _: IndexRequest) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         async { Ok(Vec::new()) }.boxed()
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::lease::hold::Hold;
-use crate::store::{Answer, Attach, Done, Listener, Notice, Store};
+use crate::store::{Answer, Attach, Done, IndexRequest, Listener, Notice, Store};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The one lock of a schedule.
@@ -256,7 +256,7 @@ impl Store for Client {
         "explored:"
     }
 
-    fn index(&self, _remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn index(&self, _: IndexRequest) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         ready(Ok(Vec::new())).boxed()
     }
 }

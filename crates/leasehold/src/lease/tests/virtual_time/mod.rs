@@ -32,7 +32,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, LossCause, StoreError, StoreErrorKind};
 use crate::kind::Kind;
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::{Attach, Done, Store};
+use crate::store::{Attach, Done, IndexRequest, Store};
 use crate::{Client, ClientBuilder, Lease, Lock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -151,8 +151,8 @@ impl Store for Scripted {
         }
     }
 
-    fn index(&self, remember: Option<LockName>) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        self.inner.store.index(remember)
+    fn index(&self, request: IndexRequest) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        self.inner.store.index(request)
     }
 }
 

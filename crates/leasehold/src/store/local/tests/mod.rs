@@ -27,7 +27,7 @@ use crate::Client;
 use crate::clock::Clock;
 use crate::error::{Error, Replaced, StoreError, StoreErrorKind};
 use crate::runtime::Tasks;
-use crate::store::contract::{Attach, Notice, Store};
+use crate::store::contract::{Attach, IndexRequest, Notice, Store};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -193,7 +193,7 @@ impl Peer {
     }
 
     fn names(&self) -> Vec<String> {
-        pollster::block_on(self.store.index(None)).unwrap()
+        pollster::block_on(self.store.index(IndexRequest::Read)).unwrap()
     }
 }
 

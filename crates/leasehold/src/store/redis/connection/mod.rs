@@ -22,6 +22,7 @@ mod placement;
 pub(super) mod sentinel;
 
 use std::collections::HashSet;
+use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -157,7 +158,17 @@ impl Connection {
     pub(super) fn send(&self, name: &LockName, step: Step, done: Done, limit: Duration) {
         let now = done.asked_at();
         let now = now.unwrap_or_else(|| self.shared.clock.now());
-        self.shared.queue.push(name, step, done, now, limit);
+        let step = iter::once((name.clone(), step, done));
+        self.shared.queue.push(step, now, limit);
+    }
+
+    /// Submits looks, which leave together. The answers come within `limit`.
+    pub(super) fn look(&self, looks: Vec<(LockName, Done)>, limit: Duration) {
+        let looks = looks.into_iter();
+        let looks = looks.map(|(name, done)| (name, Step::Inspect, done));
+        self.shared
+            .queue
+            .push(looks, self.shared.clock.now(), limit);
     }
 
     /// Where the server is.

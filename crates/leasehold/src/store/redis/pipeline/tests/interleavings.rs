@@ -139,7 +139,7 @@ impl Play {
             is_checked: false,
         });
         let name = LockName::new(name).unwrap();
-        self.queue.push(&name, step, done, self.now, LIMIT);
+        self.queue.push([(name, step, done)], self.now, LIMIT);
     }
 
     fn take(&mut self) {

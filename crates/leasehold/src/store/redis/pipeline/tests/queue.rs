@@ -50,7 +50,7 @@ impl Scene {
         let answers = self.answers.clone();
         let done = Done::new(move |answer| answers.lock().unwrap().push((number, answer)));
         let name = LockName::new("m").unwrap();
-        self.queue.push(&name, step, done, now, limit);
+        self.queue.push([(name, step, done)], now, limit);
     }
 
     /// The next action of the connection, if there is one.
@@ -233,7 +233,7 @@ fn a_short_form_on_its_way_costs_another_lock_no_second_request() {
     let other = LockName::new("another").unwrap();
     scene.queue.set_contended("another", true);
     let (step, done) = (release_under(2), Done::new(drop));
-    scene.queue.push(&other, step, done, at(0), LIMIT);
+    scene.queue.push([(other, step, done)], at(0), LIMIT);
     assert_eq!(scene.batches()[0].kind, Kind::SettleLong);
 }
 

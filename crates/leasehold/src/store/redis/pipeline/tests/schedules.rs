@@ -61,7 +61,7 @@ impl Scene {
             500
         });
         let name = LockName::new("m").unwrap();
-        self.queue.push(&name, step, done, at(0), limit);
+        self.queue.push([(name, step, done)], at(0), limit);
     }
 
     fn heard(self: &Arc<Self>, step_number: u64, answer: Answer) {
