@@ -30,10 +30,11 @@ pub struct LeaseApi(Gateway);
 impl LeaseApi {
     /// Leases of this client. They last 30 s, or as long as the store allows if that is less, unless a request says otherwise.
     pub fn new(client: &Client) -> Self {
+        let clock = Clock::system();
         Self(Gateway {
             client: client.clone(),
-            clock: Clock::system(),
-            sessions: Sessions::new(),
+            sessions: Sessions::new(clock.clone()),
+            clock,
             ttl: Duration::from_secs(30).min(client.longest_ttl()),
         })
     }

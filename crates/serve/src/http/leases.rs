@@ -142,8 +142,11 @@ async fn acquire(
     let leases = tokio::select! {
         biased;
         ended = asking.ended() => return Err(ended),
-        leases = granted(&api.client, &names, limit, once, within) => leases?,
+        leases = granted(&api.client, &names, limit, once, within) => leases,
     };
+    // The end of the wait is a beat. A request whose client has gone does not get here.
+    session.beat(&api.clock)?;
+    let leases = leases?;
     let waited_ms = Some(millis(api.clock.now().since(begun)));
     let lock = asked.lock;
     let lease = asking.adopt(HeldLease { leases, lock, ttl })?;

@@ -4,7 +4,7 @@
 //!
 //! - **HS1** A lease that is granted belongs to a session that has not ended, or is released at once.
 //! - **HS2** A session ends when its client gives no sign of life: no beat for its TTL, or the end of its stream of events. Its leases are
-//!   released then.
+//!   released then. A request that waits is no sign of life: the connection of a dead client may stay open.
 //! - **HS3** What a stream has not told is the difference between two states, so a reader that is slow makes nothing pile up.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -103,9 +103,9 @@ pub(crate) struct Session {
 
 #[derive(Debug)]
 struct SessionState {
-    /// The last sign of life.
+    /// The last beat. That of a session without a TTL is its begin.
     seen: Moment,
-    /// Requests for leases under way: while its client waits for an answer, a session does not end.
+    /// Requests for leases under way.
     requests: usize,
     streams: usize,
     leases: BTreeMap<u64, HeldLease>,
@@ -217,9 +217,9 @@ impl HeldLease {
 }
 
 impl Sessions {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self {
-            clock: Clock::system(),
+            clock,
             table: Arc::default(),
         }
     }
@@ -366,25 +366,27 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it lives without another sign of life, and the cause of its end then. `None` while it lives by a stream or a request.
+    /// How long it lives without another sign of life, and the cause of its end then. `None` while it lives by a stream.
     fn left(&self, now: Moment) -> (Option<Duration>, &'static str) {
         let state = self.state();
         let (limit, cause) = match self.ttl {
             Some(ttl) => (ttl, "no beat came in time"),
             None => (OPENED, "its stream of events was not opened in time"),
         };
-        let lives = state.requests > 0 || self.ttl.is_none() && state.streams > 0;
+        let lives = self.ttl.is_none() && state.streams > 0;
         let left = limit.saturating_sub(now.since(state.seen));
         ((!lives).then_some(left), cause)
     }
 
-    /// A sign of life.
+    /// A sign of life. A session without a TTL lives by its stream.
     pub(crate) fn beat(&self, clock: &Clock) -> Result<(), Refusal> {
         let mut state = self.state();
         if state.end.is_some() {
             return Err(no_session());
         }
-        state.seen = clock.now();
+        if self.ttl.is_some() {
+            state.seen = clock.now();
+        }
         Ok(())
     }
 
@@ -405,8 +407,9 @@ impl Session {
         LeaseId(self.id.clone(), number)
     }
 
-    /// Begins a request for a lease.
+    /// Begins a request for a lease, which is a beat.
     pub(crate) fn ask(self: &Arc<Self>, clock: &Clock) -> Result<Asking, Refusal> {
+        self.beat(clock)?;
         let mut state = self.state();
         if state.end.is_some() {
             return Err(no_session());
@@ -418,7 +421,6 @@ impl Session {
         state.requests += 1;
         Ok(Asking {
             session: self.clone(),
-            clock: clock.clone(),
         })
     }
 
@@ -449,7 +451,6 @@ impl LeaseDocument {
 /// A request for a lease, under way.
 pub(crate) struct Asking {
     session: Arc<Session>,
-    clock: Clock,
 }
 
 impl Asking {
@@ -484,11 +485,7 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let mut state = self.session.state();
-        state.requests -= 1;
-        state.seen = self.clock.now();
-        drop(state);
-        self.session.changed.send_replace(());
+        self.session.state().requests -= 1;
     }
 }
 
@@ -642,7 +639,8 @@ mod tests {
     #[tokio::test]
     async fn a_lease_that_comes_after_its_session_is_released() -> Result<(), Error> {
         let client = Client::embedded()?;
-        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let clock = Clock::system();
+        let sessions = Sessions::new(clock.clone());
         let opened = sessions.open(None, String::new()).unwrap();
         let session = sessions.find(&opened.session).unwrap();
         let asking = session.ask(&clock).unwrap();
@@ -661,11 +659,38 @@ mod tests {
         Ok(())
     }
 
+    /// HS2: the request may wait for a dead client.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_is_one_beat() {
+        let clock = Clock::virtual_time();
+        let sessions = Sessions::new(clock.clone());
+        let ttl = Duration::from_secs(60);
+        let opened = sessions.open(Some(ttl), String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        clock.sleep(Duration::from_secs(50)).await;
+        let (begun, asking) = (clock.now(), session.ask(&clock).unwrap());
+        drop(asking.ended().await);
+        assert_eq!(clock.now().since(begun).as_secs(), ttl.as_secs());
+
+        // Its client has gone.
+        let opened = sessions.open(Some(ttl), String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let (begun, asking) = (clock.now(), session.ask(&clock).unwrap());
+        clock.sleep(Duration::from_secs(50)).await;
+        drop(asking);
+        let mut changed = session.changed.subscribe();
+        while session.state().end.is_none() {
+            drop(changed.changed().await);
+        }
+        assert_eq!(clock.now().since(begun).as_secs(), ttl.as_secs());
+    }
+
     /// HS3: between two looks, a lease came and went.
     #[tokio::test]
     async fn a_stream_tells_the_difference_between_two_states() -> Result<(), Error> {
         let client = Client::embedded()?;
-        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let clock = Clock::system();
+        let sessions = Sessions::new(clock.clone());
         let opened = sessions.open(None, String::new()).unwrap();
         let session = sessions.find(&opened.session).unwrap();
         let events = sessions.events(session.clone()).unwrap();

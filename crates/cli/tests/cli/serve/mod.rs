@@ -13,7 +13,7 @@ mod page;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
@@ -298,6 +298,23 @@ fn a_session_lives_by_its_beats() {
         .refuses(404, "not_found");
     let gone = format!("/v1/sessions/{silent}/beat");
     served.post(&gone, &json!({})).refuses(404, "not_found");
+}
+
+/// HS2: the client is frozen, and its connection is open. After a stray byte, the server would not see its end either.
+#[test]
+fn a_request_that_waits_does_not_keep_its_session() {
+    let store = Store::redis();
+    let served = Served::start(&store, "");
+    let _holder = store.hold();
+    let opened = served.post("/v1/sessions", &json!({"ttl_ms": 6_000}));
+    let session = id(&opened.is(201), "session");
+    served.acquire(&session, &json!({"lock": "y"})).is(201);
+    let mut waiter = wait(&served, &session);
+    waiter.write_all(b"x").unwrap();
+    eventually(LIMIT, "y is free", || {
+        served.get("/v1/locks/y").is(200)["locks"][0]["state"] == "free"
+    });
+    drop(waiter);
 }
 
 #[test]
