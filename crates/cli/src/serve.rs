@@ -226,6 +226,12 @@ pub(crate) fn serve(args: &Serve) -> Result<Exit, Exit> {
             client = target.connect() => client?,
         };
         let work = serve_leases(&client, args, bound, ttl, &mut signals);
+        let work = async {
+            tokio::select! {
+                done = work => done,
+                never = metrics.upkeep() => match never {},
+            }
+        };
         closing(&target, &client, Box::pin(work)).await
     })
 }
