@@ -225,7 +225,8 @@ async fn check(
     session.beat(&api.clock)?;
     let lease = session.lease(&id)?;
     if lease.valid_for_ms() <= asked.min_ms {
-        return Err(Refusal::short(lease.valid_for_ms(), asked.min_ms));
+        let may_retry = asked.min_ms < lease.ttl_ms();
+        return Err(Refusal::short(lease.valid_for_ms(), asked.min_ms, may_retry));
     }
     let waited_ms = None;
     Ok(answer(StatusCode::OK, &LeaseAnswer { lease, waited_ms }))

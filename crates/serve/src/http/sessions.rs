@@ -446,6 +446,10 @@ impl LeaseDocument {
     pub(crate) fn valid_for_ms(&self) -> u64 {
         self.valid_for_ms
     }
+
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.ttl_ms
+    }
 }
 
 /// A request for a lease, under way.

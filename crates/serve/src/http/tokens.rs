@@ -126,7 +126,8 @@ async fn check(
 fn held(clock: &Clock, lock: &str, status: LeaseStatus, min_ms: u64) -> Result<Response, Refusal> {
     let expires_in_ms = left(clock, status);
     if expires_in_ms <= min_ms {
-        return Err(Refusal::short(expires_in_ms, min_ms));
+        // Nothing renews it.
+        return Err(Refusal::short(expires_in_ms, min_ms, false));
     }
     let checked = Checked {
         lock,

@@ -86,7 +86,12 @@ fn a_lock_has_one_holder_and_a_rising_fence(store: &Store) {
         &format!("/v1/leases/{lease}/check"),
         &json!({"min_ms": 3_600_000}),
     );
-    assert_eq!(short.refuses(409, "short")["held"], true);
+    let short = short.refuses(409, "short");
+    // No renewal makes the lease that long.
+    assert_eq!(
+        (&short["held"], &short["may_retry"]),
+        (&json!(true), &json!(false))
+    );
 
     let released = served.delete(&format!("/v1/leases/{lease}")).is(200);
     assert_eq!(released["confirmed"], true);
@@ -169,9 +174,14 @@ fn tokens_need_no_session(store: &Store) {
         .post("/v1/tokens/check", &with("min_ms", 3_600_000))
         .is(200);
     assert_eq!(checked["fence"], granted["fence"]);
-    served
+    let short = served
         .post("/v1/tokens/check", &with("min_ms", 7_200_000))
         .refuses(409, "short");
+    // Nothing renews it.
+    assert_eq!(
+        (&short["held"], &short["may_retry"]),
+        (&json!(true), &json!(false))
+    );
 
     // The command knows the token too.
     let release = store.leasehold("release x").env("LEASEHOLD_TOKEN", &token);
@@ -435,14 +445,21 @@ fn a_store_that_is_away_is_no_busy_lock() {
     let (session, mut stream) = served.session_with_stream();
     served.acquire(&session, &json!({"ttl_ms": 18_000})).is(201);
     stream.tells("acquired");
+    let token = json!({"lock": "t", "ttl_ms": 3_600_000});
+    let token = id(&served.post("/v1/tokens", &token).is(201), "token");
     store.server().kill();
-    let away = served
-        .acquire(&session, &json!({"lock": "y"}))
-        .refuses(503, "store");
-    assert_eq!(
-        (&away["held"], &away["may_retry"]),
-        (&json!(false), &json!(true))
-    );
+    let of_token = json!({"lock": "t", "token": token});
+    for away in [
+        served.acquire(&session, &json!({"lock": "y"})),
+        // The client holds it, which only the store knows.
+        served.post("/v1/tokens/check", &of_token),
+    ] {
+        let away = away.refuses(503, "store");
+        assert_eq!(
+            (&away["held"], &away["may_retry"]),
+            (&json!(null), &json!(true))
+        );
+    }
     served.get("/v1/locks").refuses(503, "store");
     served.get("/v1/leaders/x").refuses(503, "store");
     assert_eq!(served.get("/healthz").status, 200);
