@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::StreamExt;
 use leasehold::kind::Kind;
-use leasehold::{All, Client, Error, Invalid, Lock, Mode};
+use leasehold::{All, Client, Invalid, Lock, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Document, Named, Refusal, answer, other_method};
@@ -194,12 +194,9 @@ async fn release(State(api): Api, Named(id): Named) -> Result<Response, Refusal>
     let id: LeaseId = id.parse()?;
     let session = api.sessions.of_lease(&id)?;
     session.beat(&api.clock)?;
-    let held = session.give_back(&id)?;
-    let confirmed = match tokio::time::timeout(RELEASE, held.leases.release()).await {
-        Ok(Ok(())) => true,
-        Ok(Err(Error::Lost(lost))) => return Err(lost.into()),
-        Ok(Err(_)) | Err(_) => false,
-    };
+    let (held, releasing) = session.give_back(&id)?;
+    let outcome = tokio::time::timeout(RELEASE, held.leases.release()).await;
+    let confirmed = releasing.done(outcome.ok())?;
     let lock = held.lock;
     Ok(answer(
         StatusCode::OK,

@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use leasehold::kind::AnyKind;
-use leasehold::{Clock, Fence, Lease, Leases, Moment};
+use leasehold::{Clock, Error, Fence, Lease, Leases, Lost, Moment};
 use metrics::gauge;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -109,9 +109,24 @@ struct SessionState {
     requests: usize,
     streams: usize,
     leases: BTreeMap<u64, HeldLease>,
+    /// Leases that were taken out to be released, and what streams do not know yet.
+    given_back: BTreeMap<u64, GivenBack>,
+    /// Up to this number, such entries were forgotten for a stream that is not read.
+    forgotten: u64,
     last: u64,
     /// Why it ended.
     end: Option<&'static str>,
+}
+
+/// How the release of a lease went. One that was confirmed leaves no entry.
+#[derive(Debug)]
+enum GivenBack {
+    /// The store has not answered yet.
+    Asked,
+    /// The store did not answer in time: the TTL ends the lease.
+    Unconfirmed,
+    /// The lease was lost before.
+    Lost(Lost),
 }
 
 /// A lease of a session: on one lock, or on several that were taken together.
@@ -175,8 +190,8 @@ enum SessionEvent {
         lock: String,
         cause: String,
     },
-    /// The lease was given back.
-    Released { lease: String },
+    /// The lease was given back. If not `confirmed`, the store did not answer, and the TTL ends it.
+    Released { lease: String, confirmed: bool },
     /// The session has ended, and its leases are released: the last event.
     Ended { cause: &'static str },
 }
@@ -245,6 +260,8 @@ impl Sessions {
                 requests: 0,
                 streams: 0,
                 leases: BTreeMap::new(),
+                given_back: BTreeMap::new(),
+                forgotten: 0,
                 last: 0,
                 end: None,
             }),
@@ -434,11 +451,21 @@ impl Session {
         }
     }
 
-    /// Takes a lease out of the session, to release it.
-    pub(crate) fn give_back(&self, id: &LeaseId) -> Result<HeldLease, Refusal> {
-        let lease = self.state().leases.remove(&id.1).ok_or_else(no_lease)?;
-        self.changed.send_replace(());
-        Ok(lease)
+    /// Takes a lease out of the session, to release it. Streams tell of it when the outcome is known.
+    pub(crate) fn give_back(
+        self: &Arc<Self>,
+        id: &LeaseId,
+    ) -> Result<(HeldLease, Releasing), Refusal> {
+        let mut state = self.state();
+        let lease = state.leases.remove(&id.1).ok_or_else(no_lease)?;
+        state.given_back.insert(id.1, GivenBack::Asked);
+        drop(state);
+        let releasing = Releasing {
+            session: self.clone(),
+            number: id.1,
+            outcome: Some(GivenBack::Unconfirmed),
+        };
+        Ok((lease, releasing))
     }
 }
 
@@ -493,6 +520,51 @@ impl Drop for Asking {
     }
 }
 
+/// The release of a lease, under way. Dropped without an outcome, it is not confirmed: its client has gone, or the store does not answer.
+pub(crate) struct Releasing {
+    session: Arc<Session>,
+    number: u64,
+    /// `None` if it was confirmed.
+    outcome: Option<GivenBack>,
+}
+
+impl Releasing {
+    /// The outcome of the release. Returns whether it was confirmed.
+    pub(crate) fn done(mut self, outcome: Option<Result<(), Error>>) -> Result<bool, Refusal> {
+        match outcome {
+            Some(Ok(())) => {
+                self.outcome = None;
+                Ok(true)
+            }
+            Some(Err(Error::Lost(lost))) => {
+                self.outcome = Some(GivenBack::Lost(lost.clone()));
+                Err(lost.into())
+            }
+            Some(Err(_)) | None => Ok(false),
+        }
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        let mut state = self.session.state();
+        state.given_back.remove(&self.number);
+        if let Some(outcome) = self.outcome.take()
+            && state.streams > 0
+        {
+            state.given_back.insert(self.number, outcome);
+            // A reader that is slow makes nothing pile up (HS3).
+            if state.given_back.len() > MOST_LEASES
+                && let Some((number, _)) = state.given_back.pop_first()
+            {
+                state.forgotten = number;
+            }
+        }
+        drop(state);
+        self.session.changed.send_replace(());
+    }
+}
+
 /// A stream of events that is open.
 struct OpenStream {
     sessions: Sessions,
@@ -501,7 +573,13 @@ struct OpenStream {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.session.state().streams -= 1;
+        let mut state = self.session.state();
+        state.streams -= 1;
+        if state.streams == 0 {
+            let asked = |_: &u64, release: &mut GivenBack| matches!(release, GivenBack::Asked);
+            state.given_back.retain(asked);
+        }
+        drop(state);
         if self.session.ttl.is_none() {
             self.sessions
                 .end(&self.session, "its stream of events was closed");
@@ -583,11 +661,9 @@ impl Teller {
             }
             let valid_for_ms = millis(leases.valid_for());
             match (now, leases.loss()) {
-                (Standing::Lost, Some(lost)) => self.untold.push_back(SessionEvent::Lost {
-                    lease: id,
-                    cause: without_advice(&lost.reason()),
-                    lock: lost.name,
-                }),
+                (Standing::Lost, Some(lost)) => {
+                    self.untold.push_back(SessionEvent::lost(id, &lost));
+                }
                 (Standing::Doubtful, _) => self.untold.push_back(SessionEvent::Doubtful {
                     lease: id,
                     valid_for_ms,
@@ -603,14 +679,21 @@ impl Teller {
                 _ => {}
             }
         }
-        let gone = |number: &u64| !state.leases.contains_key(number);
-        let released: Vec<u64> = self.told.keys().copied().filter(gone).collect();
-        for number in released {
+        let asked = |number: &u64| matches!(state.given_back.get(number), Some(GivenBack::Asked));
+        let gone = |number: &u64| !state.leases.contains_key(number) && !asked(number);
+        let gone: Vec<u64> = self.told.keys().copied().filter(gone).collect();
+        for number in gone {
             let was = self.told.remove(&number);
             // A session that ends says so once, and a loss is the last event of its lease.
             if state.end.is_none() && was != Some(Standing::Lost) {
                 let lease = session.lease_id(number).to_string();
-                self.untold.push_back(SessionEvent::Released { lease });
+                self.untold.push_back(match state.given_back.get(&number) {
+                    Some(GivenBack::Lost(lost)) => SessionEvent::lost(lease, lost),
+                    release => SessionEvent::Released {
+                        lease,
+                        confirmed: release.is_none() && number > state.forgotten,
+                    },
+                });
             }
         }
         if let Some(cause) = state.end {
@@ -621,6 +704,14 @@ impl Teller {
 }
 
 impl SessionEvent {
+    fn lost(lease: String, lost: &Lost) -> Self {
+        Self::Lost {
+            lease,
+            cause: without_advice(&lost.reason()),
+            lock: lost.name.clone(),
+        }
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Self::Acquired(_) => "acquired",
@@ -635,9 +726,34 @@ impl SessionEvent {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::{Client, Error};
+    use leasehold::{Client, Memory, Mutex as LockMutex};
 
     use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    /// The lease on a lock.
+    async fn held(client: &Client, mutex: &LockMutex) -> Result<HeldLease, Error> {
+        let leases = client.all([mutex]).acquire().await?;
+        let lock = leases.iter().map(Lease::name).collect();
+        Ok(HeldLease {
+            leases,
+            lock,
+            ttl: TTL,
+        })
+    }
+
+    /// Gives the session the lease on a lock.
+    async fn take(
+        session: &Arc<Session>,
+        client: &Client,
+        mutex: &LockMutex,
+        clock: &Clock,
+    ) -> Result<(), Error> {
+        let asking = session.ask(clock).unwrap();
+        asking.adopt(held(client, mutex).await?).unwrap();
+        Ok(())
+    }
 
     /// HS1: the grant and the end of the session cross each other.
     #[tokio::test]
@@ -649,11 +765,7 @@ mod tests {
         let session = sessions.find(&opened.session).unwrap();
         let asking = session.ask(&clock).unwrap();
         let x = client.mutex("x");
-        let lease = HeldLease {
-            leases: client.all([&x]).acquire().await?,
-            lock: "x".to_owned(),
-            ttl: Duration::from_secs(30),
-        };
+        let lease = held(&client, &x).await?;
         sessions.end(&session, "its client ended it");
         assert!(asking.adopt(lease).is_err());
         drop(x.acquire_within(Duration::from_secs(30)).await?);
@@ -673,20 +785,19 @@ mod tests {
         let session = sessions.find(&opened.session).unwrap();
         clock.sleep(Duration::from_secs(50)).await;
         let (begun, asking) = (clock.now(), session.ask(&clock).unwrap());
-        drop(asking.ended().await);
+        let ended = tokio::time::timeout(2 * ttl, asking.ended()).await;
+        assert!(ended.is_ok());
         assert_eq!(clock.now().since(begun).as_secs(), ttl.as_secs());
 
         // Its client has gone.
         let opened = sessions.open(Some(ttl), String::new()).unwrap();
         let session = sessions.find(&opened.session).unwrap();
-        let (begun, asking) = (clock.now(), session.ask(&clock).unwrap());
+        let asking = session.ask(&clock).unwrap();
         clock.sleep(Duration::from_secs(50)).await;
         drop(asking);
-        let mut changed = session.changed.subscribe();
-        while session.state().end.is_none() {
-            drop(changed.changed().await);
-        }
-        assert_eq!(clock.now().since(begun).as_secs(), ttl.as_secs());
+        clock.sleep(Duration::from_secs(11)).await;
+        assert!(session.state().end.is_some());
+        assert!(sessions.find(&opened.session).is_err());
     }
 
     /// HS3: between two looks, a lease came and went.
@@ -700,27 +811,63 @@ mod tests {
         let events = sessions.events(session.clone()).unwrap();
         let mut events = Box::pin(events);
         for name in ["x", "y", "z"] {
-            let mutex = client.mutex(name);
-            let lease = HeldLease {
-                leases: client.all([&mutex]).acquire().await?,
-                lock: name.to_owned(),
-                ttl: Duration::from_secs(30),
-            };
-            session.ask(&clock).unwrap().adopt(lease).unwrap();
+            take(&session, &client, &client.mutex(name), &clock).await?;
         }
-        let second = session.lease_id(2);
-        drop(session.give_back(&second).unwrap());
+        let release = async |number| {
+            let (held, releasing) = session.give_back(&session.lease_id(number)).unwrap();
+            releasing.done(Some(held.leases.release().await)).unwrap()
+        };
+        assert!(release(2).await);
         let mut told = Vec::new();
         for _ in 0..2 {
             let (name, document) = events.next().await.unwrap();
             told.push((name, document.contains("\"lock\":\"y\"")));
         }
         assert_eq!(told, [("acquired", false), ("acquired", false)]);
-        drop(session.give_back(&session.lease_id(1)).unwrap());
+        assert!(release(1).await);
         assert_eq!(events.next().await.unwrap().0, "released");
         sessions.close();
         assert_eq!(events.next().await.unwrap().0, "ended");
         assert_eq!(events.next().await, None);
+        Ok(())
+    }
+
+    /// The stream says nothing of a release before its outcome is known.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_tells_the_outcome_of_a_release() -> Result<(), Error> {
+        let clock = Clock::virtual_time();
+        let client = Client::builder().clock(clock.clone());
+        let client = client.embedded(&Memory::new(clock.clone()))?;
+        let sessions = Sessions::new(clock.clone());
+        let opened = sessions.open(None, String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let mut events = Box::pin(sessions.events(session.clone()).unwrap());
+        for (passes, is_answered, told) in [
+            (TTL, true, "lost"),
+            (LOOK, true, "released true"),
+            (LOOK, false, "released false"),
+        ] {
+            let mutex = client.mutex(told).ttl(TTL).auto_renew(false);
+            take(&session, &client, &mutex, &clock).await?;
+            assert_eq!(events.next().await.unwrap().0, "acquired");
+            let number = session.state().last;
+            let (held, releasing) = session.give_back(&session.lease_id(number)).unwrap();
+            clock.sleep(passes).await;
+            assert!(events.next().now_or_never().is_none(), "{told}");
+            if is_answered {
+                let outcome = releasing.done(Some(held.leases.release().await));
+                assert_eq!(outcome.is_ok(), told != "lost");
+            } else {
+                drop(releasing);
+            }
+            let (name, document) = events.next().await.unwrap();
+            let confirmed = document.contains("\"confirmed\":true");
+            let event = match name {
+                "released" => format!("{name} {confirmed}"),
+                _ => name.to_owned(),
+            };
+            assert_eq!(event, told);
+        }
         Ok(())
     }
 }

@@ -395,6 +395,22 @@ fn a_broken_lock_is_told_as_a_loss() {
     served.get(&path).refuses(404, "not_found");
 }
 
+/// The client may ask for the release before the server knows of the loss.
+#[test]
+fn a_release_of_a_broken_lock_is_told_as_a_loss() {
+    let store = Store::redis();
+    let served = Served::start(&store, "");
+    let (session, mut stream) = served.session_with_stream();
+    let lease = served.held(&session);
+    stream.tells("acquired");
+    // Without a word to its holder.
+    store.server().cli(&["DEL", "x"]);
+    served
+        .delete(&format!("/v1/leases/{lease}"))
+        .refuses(410, "lost");
+    assert_eq!(stream.tells("lost")["lease"], lease);
+}
+
 #[test]
 fn a_server_that_is_killed_leaves_its_locks_to_their_ttl() {
     let store = Store::redis();
