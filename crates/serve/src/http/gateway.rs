@@ -14,6 +14,9 @@ use crate::documents::millis;
 /// The longest wait for a busy lock. A client that wants to wait longer asks again.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
 
+/// The time limit for the confirmation of a release, as for `leasehold hold`.
+pub(crate) const RELEASE: Duration = Duration::from_secs(3);
+
 /// The client of a server, and its sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct Gateway {

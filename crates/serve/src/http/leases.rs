@@ -15,12 +15,9 @@ use leasehold::{All, Client, Invalid, Lock, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Document, Named, Refusal, answer, other_method};
-use super::gateway::{Api, Gateway, ReleasedDocument, granted};
+use super::gateway::{Api, Gateway, RELEASE, ReleasedDocument, granted};
 use super::sessions::{HeldLease, LeaseDocument, LeaseId, SessionDocument};
 use crate::documents::millis;
-
-/// The time limit for the confirmation of a release, as for `leasehold hold`.
-const RELEASE: Duration = Duration::from_secs(3);
 
 /// The bounds of the TTL of a session.
 const SESSION_TTL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];

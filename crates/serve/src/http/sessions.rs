@@ -79,13 +79,9 @@ fn no_session() -> Refusal {
 #[derive(Debug, Clone)]
 pub(crate) struct Sessions {
     clock: Clock,
-    table: Arc<Mutex<Table>>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    open: HashMap<SessionId, Arc<Session>>,
-    is_closed: bool,
+    open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
+    /// Whether the server ends. It changes while `open` is locked.
+    is_closed: watch::Sender<bool>,
 }
 
 /// A session of one client.
@@ -235,12 +231,13 @@ impl Sessions {
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
-            table: Arc::default(),
+            open: Arc::default(),
+            is_closed: watch::Sender::new(false),
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a session.
@@ -268,15 +265,13 @@ impl Sessions {
             changed: watch::Sender::new(()),
         });
         let mut table = self.table();
-        if table.is_closed {
-            return Err(closing());
-        }
-        if table.open.len() >= MOST_SESSIONS {
+        self.unless_closed()?;
+        if table.len() >= MOST_SESSIONS {
             return Err(Refusal::too_many(format!(
                 "there are {MOST_SESSIONS} sessions already"
             )));
         }
-        table.open.insert(session.id.clone(), session.clone());
+        table.insert(session.id.clone(), session.clone());
         gauge!(SESSIONS).increment(1);
         drop(table);
         let document = session.document();
@@ -287,13 +282,13 @@ impl Sessions {
     }
 
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Session>, Refusal> {
-        let found = self.table().open.get(&SessionId(id.to_owned())).cloned();
+        let found = self.table().get(&SessionId(id.to_owned())).cloned();
         found.ok_or_else(no_session)
     }
 
     /// The session of a lease.
     pub(crate) fn of_lease(&self, id: &LeaseId) -> Result<Arc<Session>, Refusal> {
-        let found = self.table().open.get(&id.0).cloned();
+        let found = self.table().get(&id.0).cloned();
         found.ok_or_else(no_lease)
     }
 
@@ -317,7 +312,7 @@ impl Sessions {
 
     /// Ends a session, and releases its leases.
     pub(crate) fn end(&self, session: &Session, cause: &'static str) {
-        if self.table().open.remove(&session.id).is_some() {
+        if self.table().remove(&session.id).is_some() {
             gauge!(SESSIONS).decrement(1);
         }
         let mut state = session.state();
@@ -331,13 +326,28 @@ impl Sessions {
 
     /// Ends all sessions, and opens no other one.
     pub(crate) fn close(&self) {
-        let mut table = self.table();
-        table.is_closed = true;
-        let open: Vec<_> = table.open.values().cloned().collect();
+        let table = self.table();
+        self.is_closed.send_replace(true);
+        let open: Vec<_> = table.values().cloned().collect();
         drop(table);
         for session in open {
             self.end(&session, "the server ends");
         }
+    }
+
+    /// Refuses what begins after the end.
+    pub(crate) fn unless_closed(&self) -> Result<(), Refusal> {
+        if *self.is_closed.borrow() {
+            return Err(closing());
+        }
+        Ok(())
+    }
+
+    /// Waits until the server ends.
+    pub(crate) async fn closed(&self) -> Refusal {
+        // The sender is here.
+        drop(self.is_closed.subscribe().wait_for(|is| *is).await);
+        closing()
     }
 
     /// The events of a session. The end of the stream is that of a session without a TTL (HS2).

@@ -12,7 +12,7 @@ use leasehold::{Client, Clock, Detached, LeaseStatus};
 use serde::Deserialize;
 
 use super::answer::{Document, Refusal, answer};
-use super::gateway::{Api, Gateway, ReleasedDocument, granted};
+use super::gateway::{Api, Gateway, RELEASE, ReleasedDocument, granted};
 use crate::documents::{Acquired, Checked, millis};
 
 pub(crate) fn routes() -> Router<Arc<Gateway>> {
@@ -44,10 +44,20 @@ async fn acquire(
     let begun = api.clock.now();
     let limit = Duration::from_millis(asked.wait_ms);
     let (once, within) = (mutex.try_acquire(), mutex.acquire_within(limit));
-    let lease = granted(&api.client, &[&asked.lock], limit, once, within).await?;
+    let names = [asked.lock.as_str()];
+    let lease = tokio::select! {
+        biased;
+        closing = api.sessions.closed() => return Err(closing),
+        lease = granted(&api.client, &names, limit, once, within) => lease?,
+    };
     let waited = api.clock.now().since(begun);
     let fence = lease.fence().get();
     let (detached, status) = lease.detach(ttl).await?;
+    if let Err(closing) = api.sessions.unless_closed() {
+        // The answer may not arrive any more. If the store does not answer either, the TTL ends the lease.
+        drop(tokio::time::timeout(RELEASE, detached.release()).await);
+        return Err(closing);
+    }
     let taken = Acquired {
         lock: &asked.lock,
         token: detached.token(),

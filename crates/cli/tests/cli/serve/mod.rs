@@ -455,6 +455,19 @@ fn a_server_that_ends_releases_and_says_so() {
 }
 
 #[test]
+fn a_server_that_ends_answers_a_token_that_waits() {
+    let store = Store::redis();
+    let served = Served::start(&store, "");
+    let _holder = store.hold();
+    let token = json!({"lock": "x", "ttl_ms": 3_600_000, "wait_ms": 600_000});
+    let waiter = served.begin("POST", "/v1/tokens", &token);
+    are_waiting(&served, 1);
+    served.running.signal(Signal::SIGTERM);
+    end(waiter).refuses(503, "closing");
+    served.running.ends(143, &[]);
+}
+
+#[test]
 fn a_store_that_is_away_is_no_busy_lock() {
     let store = Store::silent_at_times();
     let served = Served::start(&store, "");
