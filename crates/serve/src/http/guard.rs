@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -220,8 +221,11 @@ async fn check(
     // A browser asks so before it sends the header with the token.
     let is_preflight = origin.is_some()
         && request.method() == Method::OPTIONS
-        && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    let mut response = match guard.admit(request.headers(), asks_for_token && !is_preflight) {
+        && request
+            .headers()
+            .contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    let admitted = guard.admit(request.headers(), asks_for_token && !is_preflight);
+    let mut response = match admitted.and_then(|()| is_whole(&request)) {
         Ok(()) if is_preflight => preflight(),
         Ok(()) => next.run(request).await,
         Err(refusal) => {
@@ -248,6 +252,14 @@ async fn check(
     let status = response.status().as_str().to_owned();
     counter!("leasehold_serve_requests_total", "status" => status).increment(1);
     response
+}
+
+/// While a body is not read to its end, the server does not see that the client closes the connection of a stream.
+fn is_whole(request: &Request) -> Result<(), Refusal> {
+    if request.method() == Method::GET && !request.body().is_end_stream() {
+        return Err(Refusal::invalid("a GET has no body"));
+    }
+    Ok(())
 }
 
 /// The permission for a page to send requests, for ten minutes.

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use leasehold::kind::Kind;
 use leasehold::{All, Client, Invalid, Lock, Mode};
 use serde::{Deserialize, Serialize};
@@ -87,9 +87,14 @@ struct Nothing {}
 
 async fn events(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let session = api.sessions.find(&id)?;
+    let wait = api.wait()?;
     let events = api.sessions.events(session)?;
-    let events = events.map(|(name, text)| Event::default().event(name).data(text));
-    let events = events.map(Ok::<_, std::convert::Infallible>);
+    // The stream has the permission to its end.
+    let events = stream::unfold((Box::pin(events), wait), |(mut events, wait)| async move {
+        let (name, text) = events.next().await?;
+        let event = Event::default().event(name).data(text);
+        Some((Ok::<_, std::convert::Infallible>(event), (events, wait)))
+    });
     let alive = KeepAlive::new().interval(ALIVE);
     // A proxy such as nginx passes each event on at once.
     let unbuffered = [("x-accel-buffering", "no")];
@@ -133,6 +138,7 @@ async fn acquire(
     let locks = asked.locks(&api.client, ttl, &note)?;
     let names = asked.names();
     let asking = session.ask(&api.clock)?;
+    let _wait = api.wait_if(asked.wait_ms)?;
     let begun = api.clock.now();
     let limit = Duration::from_millis(asked.wait_ms);
     let (once, within) = (locks.try_acquire(), locks.acquire_within(limit));
@@ -220,7 +226,11 @@ async fn check(
     let lease = session.lease(&id)?;
     if lease.valid_for_ms() <= asked.min_ms {
         let may_retry = asked.min_ms < lease.ttl_ms();
-        return Err(Refusal::short(lease.valid_for_ms(), asked.min_ms, may_retry));
+        return Err(Refusal::short(
+            lease.valid_for_ms(),
+            asked.min_ms,
+            may_retry,
+        ));
     }
     let waited_ms = None;
     Ok(answer(StatusCode::OK, &LeaseAnswer { lease, waited_ms }))

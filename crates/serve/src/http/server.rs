@@ -16,6 +16,8 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
@@ -143,6 +145,10 @@ impl Default for Limits {
     }
 }
 
+/// How long a host may leave what is sent to it without an acknowledgement: it is off, or cut off. A stream sends a sign of life each 10 s.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
 /// An address that is bound.
 #[derive(Debug)]
 pub struct Listener(Bound);
@@ -232,6 +238,8 @@ impl Bound {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                #[cfg(target_os = "linux")]
+                SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
                 Ok(Accepted::Tcp(stream))
             }
             Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
@@ -310,5 +318,23 @@ impl fmt::Display for Address {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_to_a_host_that_is_cut_off_ends() {
+        let address = Address::Tcp(([127, 0, 0, 1], 0).into());
+        let listener = Listener::bind(&address).await.unwrap();
+        let at = listener.address().unwrap().replace("http://", "");
+        let _client = tokio::net::TcpStream::connect(at).await.unwrap();
+        let Ok(Accepted::Tcp(stream)) = listener.0.accept().await else {
+            panic!("no connection");
+        };
+        let limit = SockRef::from(&stream).tcp_user_timeout().unwrap();
+        assert_eq!(limit, Some(UNACKNOWLEDGED));
     }
 }

@@ -41,6 +41,7 @@ async fn acquire(
 ) -> Result<Response, Refusal> {
     let ttl = Duration::from_millis(asked.ttl_ms);
     let mutex = api.client.mutex(&asked.lock).ttl(ttl).note(asked.note);
+    let _wait = api.wait_if(asked.wait_ms)?;
     let begun = api.clock.now();
     let limit = Duration::from_millis(asked.wait_ms);
     let (once, within) = (mutex.try_acquire(), mutex.acquire_within(limit));

@@ -181,6 +181,13 @@ fn bodies_are_json_with_known_fields() {
     send("application/json; charset=utf-8", body.len(), body).is(201);
     let long = format!("{body}{}", " ".repeat(70_000));
     send("application/json", long.len(), &long).refuses(413, "too_large");
+    // Such a body would hide the end of a stream.
+    let head = served.head("GET", "/v1/locks");
+    let unfinished = format!("{head}{CLOSE}Content-Length: 1\r\n\r\n");
+    served
+        .raw(unfinished.as_bytes())
+        .unwrap()
+        .refuses(400, "invalid");
     let mut nested = served.connect();
     let deep = "[".repeat(60_000);
     let head = served.head("POST", "/v1/sessions");
