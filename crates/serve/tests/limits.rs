@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
 #![allow(clippy::disallowed_methods, reason = "a server beside its test")]
 
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use axum::Router;
@@ -126,4 +129,30 @@ async fn streams_leave_connections_for_beats() {
     drop(stream);
     let waits = ask(&routes, "POST", "/v1/leases", waits).await;
     assert_eq!(waits.0, 201);
+}
+
+#[tokio::test]
+async fn a_socket_is_replaced_only_if_its_server_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("serve.sock");
+    let address = Address::Unix(path.clone());
+    let kind = async || Listener::bind(&address).await.unwrap_err().kind();
+    // Whose connections fail, but are not refused.
+    let other = UnixDatagram::bind(&path).unwrap();
+    assert_eq!(kind().await, ErrorKind::AddrInUse);
+    assert!(path.exists());
+    drop(other);
+    fs::remove_file(&path).unwrap();
+
+    let listener = Listener::bind(&address).await.unwrap();
+    assert_eq!(kind().await, ErrorKind::AddrInUse);
+    // A server that is about to begin, or whose file was removed, is seen too.
+    fs::remove_file(&path).unwrap();
+    assert_eq!(kind().await, ErrorKind::AddrInUse);
+    fs::write(&path, "of another program").unwrap();
+    drop(listener);
+    assert!(path.exists());
+    fs::remove_file(&path).unwrap();
+    drop(Listener::bind(&address).await.unwrap());
+    assert!(!path.exists());
 }
