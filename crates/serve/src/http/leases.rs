@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::{StreamExt, stream};
 use leasehold::kind::Kind;
-use leasehold::{All, Client, Invalid, Lock, Mode};
+use leasehold::{All, Client, Invalid, Lock, Mode, Owner};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Document, Named, Refusal, answer, other_method};
@@ -55,6 +55,11 @@ async fn open(
     let [least, most] = SESSION_TTL;
     if let Some(ttl) = ttl {
         leasehold::error::within("ttl_ms of a session", ttl, least, most)?;
+    }
+    // Otherwise each request for a lease would be refused.
+    if asked.note.len() > Owner::MAX_META_BYTES {
+        let why = format!("must be at most {} bytes", Owner::MAX_META_BYTES);
+        return Err(Invalid::new("note", &asked.note, why).into());
     }
     let session = api.sessions.open(ttl, asked.note)?;
     Ok(answer(StatusCode::CREATED, &session))

@@ -161,9 +161,12 @@ fn bodies_are_json_with_known_fields() {
     ] {
         served.post("/v1/leases", &body).refuses(400, "invalid");
     }
+    for body in [json!({"ttl_ms": 10}), json!({"note": "n".repeat(129)})] {
+        served.post("/v1/sessions", &body).refuses(400, "invalid");
+    }
     served
-        .post("/v1/sessions", &json!({"ttl_ms": 10}))
-        .refuses(400, "invalid");
+        .post("/v1/sessions", &json!({"note": "n".repeat(128)}))
+        .is(201);
     served.get("/v1/locks?limit=many").refuses(400, "invalid");
     served.get("/v1/locks?all=yes").refuses(400, "invalid");
     served.get("/v1/locks/%ff").refuses(400, "invalid");
