@@ -13,9 +13,8 @@ mod page;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -264,17 +263,21 @@ fn a_client_that_is_killed_holds_nothing() {
     let session = id(&served.post("/v1/sessions", &json!({})).is(201), "session");
     let url = format!("http://{}/v1/sessions/{session}/events", served.at);
     let token = format!("Authorization: Bearer {}", served.token.as_deref().unwrap());
-    let mut curl = Command::new("curl")
-        .args(["--silent", "--no-buffer", "--header", &token, &url])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let curl = [
+        "curl",
+        "--silent",
+        "--no-buffer",
+        "--max-time",
+        "60",
+        "--header",
+        &token,
+        &url,
+    ];
+    let curl = store.program(&curl).start();
     served.held(&session);
-    let mut told = BufReader::new(curl.stdout.take().unwrap()).lines();
-    assert_eq!(told.next().unwrap().unwrap(), "event: acquired");
+    curl.until_it_writes("event: acquired\n");
     store.is_busy();
-    curl.kill().unwrap();
-    curl.wait().unwrap();
+    curl.signal(Signal::SIGKILL);
     is_free(&served);
 }
 
@@ -414,11 +417,12 @@ fn a_release_of_a_broken_lock_is_told_as_a_loss() {
 #[test]
 fn a_server_that_is_killed_leaves_its_locks_to_their_ttl() {
     let store = Store::redis();
-    let served = Served::start(&store, "");
+    // Another program may take a port between the two servers.
+    let address = format!("--socket {}", store.file("serve.sock").display());
+    let served = Served::start(&store, &address);
     let session = served.session();
     let first = served.acquire(&session, &json!({})).is(201);
     served.running.signal(Signal::SIGKILL);
-    let address = format!("--listen {}", served.at);
     drop(served);
 
     let served = Served::start(&store, &address);
