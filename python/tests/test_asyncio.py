@@ -176,3 +176,12 @@ async def test_renewals_go_on_while_the_loop_is_blocked(client: AsyncClient, ser
         assert lease.check() > 0
         await task
     await other.close()
+
+
+async def test_release_follows_an_extension_that_is_under_way(client: AsyncClient, server: Server) -> None:
+    lease = await client.mutex("x").acquire()
+    extends = asyncio.create_task(lease.extend(60))
+    await asyncio.sleep(0)
+    await lease.release()
+    assert not server.redis.exists("x")
+    await extends

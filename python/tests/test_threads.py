@@ -301,6 +301,57 @@ heard.wait()
     assert waiter.wait(LIMIT) == 0
 
 
+def test_callback_that_does_not_return_keeps_no_program_from_its_end(program: Program) -> None:
+    waiter = program("""
+import leasehold_redis, threading
+client = leasehold_redis.Client.connect(url)
+lease, heard = client.mutex("x").acquire(), threading.Event()
+
+def on_wait(*_):
+    heard.set()
+    threading.Event().wait()
+
+def wait():
+    try:
+        client.mutex("x").acquire(on_wait=on_wait)
+    except leasehold_redis.LeaseholdError:
+        pass  # The end of the program closes the client.
+
+threading.Thread(target=wait, daemon=True).start()
+heard.wait()
+""")
+    assert waiter.wait(LIMIT) == 0
+
+
+def test_threads_share_a_lease_without_a_deadlock(program: Program) -> None:
+    shares = program("""
+import leasehold_redis, sys, threading
+client = leasehold_redis.Client.connect(url)
+sys.setswitchinterval(1e-6)
+mutex = client.mutex("x")
+leases, is_over = [mutex.acquire()], threading.Event()
+
+def checks():
+    while not is_over.is_set():
+        try:
+            leases[-1].check()
+        except leasehold_redis.LeaseholdError:
+            pass
+
+threads = [threading.Thread(target=checks) for _ in range(3)]
+for thread in threads:
+    thread.start()
+leases[0].release()
+for _ in range(300):
+    with mutex as lease:
+        leases.append(lease)
+is_over.set()
+for thread in threads:
+    thread.join()
+""")
+    assert shares.wait(LIMIT) == 0
+
+
 def test_client_of_the_parent_is_dead_in_a_forked_child(program: Program, server: Server) -> None:
     parent = program("""
 import gc, leasehold_redis as lh, os, sys
