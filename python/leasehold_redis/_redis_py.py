@@ -11,7 +11,7 @@ import atexit
 import os
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import redis.asyncio.lock
 import redis.exceptions
@@ -25,11 +25,11 @@ from ._errors import LeaseholdError, LeaseLost, StoreUnavailable, WaitTimeout
 RENEWED = 30.0
 """The TTL of a lock without a timeout: when a crashed holder frees it."""
 
-# The clients of this process and of its parents, by the pool of the redis-py client.
-_clients: WeakKeyDictionary[Any, tuple[int, str, Client | AsyncClient]] = WeakKeyDictionary()
+# The clients of this process and of its parents, by the pool of the redis-py client, then by process and URL.
+_clients: WeakKeyDictionary[Any, dict[tuple[int, str], Client | AsyncClient]] = WeakKeyDictionary()
 # Which tasks connect now, so that all tasks share one client.
 _connecting: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
-_timed: WeakSet[_Timed] = WeakSet()
+_timed: WeakValueDictionary[int, _Timed] = WeakValueDictionary()
 
 
 class _Timed:
@@ -37,7 +37,7 @@ class _Timed:
 
     def __init__(self, core: _core.Lease) -> None:
         self.core = core
-        _timed.add(self)
+        _timed[id(self)] = self
 
     def __del__(self) -> None:
         try:
@@ -49,8 +49,9 @@ class _Timed:
 @atexit.register
 def _at_exit() -> None:
     """Runs before that of the clients, which release what they hold."""
-    for timed in list(_timed):
-        timed.__del__()
+    for known in _timed.valuerefs():
+        if timed := known():
+            timed.__del__()
 
 
 def _raised(error: LeaseholdError, name: Any) -> Exception:
@@ -81,11 +82,10 @@ class _Ours:
 
     def _known(self, url: str) -> Any:
         """The client for this pool, if this process has connected it."""
-        process, of, client = _clients.get(_pool(self.redis), (0, "", None))
-        return client if (process, of) == (os.getpid(), url) else None
+        return _clients.get(_pool(self.redis), {}).get((os.getpid(), url))
 
     def _keep(self, url: str, client: Client | AsyncClient) -> None:
-        _clients[_pool(self.redis)] = (os.getpid(), url, client)
+        _clients.setdefault(_pool(self.redis), {})[os.getpid(), url] = client
 
     def _ask(self, client: Client | AsyncClient, limit: float | None) -> _core.Call[_core.Lease | None]:
         name = self.name if isinstance(self.name, str) else bytes(self.name).decode()

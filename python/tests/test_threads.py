@@ -274,6 +274,33 @@ keep = [lease]; keep.append(keep)
     assert not server.redis.exists("x")
 
 
+def test_end_of_a_program_releases_what_other_threads_hold(program: Program, server: Server) -> None:
+    holder = program("""
+import leasehold_redis, threading
+held = threading.Barrier(4)
+
+def block(lock):
+    with lock:
+        held.wait()
+        threading.Event().wait()
+
+def lease():
+    lease = leasehold_redis.Client.connect(url).mutex("lease").acquire()
+    held.wait()
+    threading.Event().wait()
+
+def once():
+    leasehold_redis.Client.connect(url).once("once", "today").run(lambda _: (held.wait(), threading.Event().wait()))
+
+threads = (block, (leasehold_redis.Client.connect(url).mutex("block"),)), (lease, ()), (once, ())
+for work, arguments in threads:
+    threading.Thread(target=work, args=arguments, daemon=True).start()
+held.wait()
+""")
+    assert holder.wait(LIMIT) == 0
+    assert [name for name in ("block", "lease", "once") if server.redis.get(name)] == []
+
+
 def test_program_ends_while_a_callback_runs(program: Program) -> None:
     waiter = program("""
 import leasehold_redis, sys, threading, time
