@@ -170,7 +170,14 @@ class _AnyLock(Generic[Held]):
     def _leave(self, who: object) -> Held:
         leases = self._entered.get(who)
         if not leases:
-            raise RuntimeError("another thread or task has entered this block: use acquire() and release()")
+            # A fixture or a generator may end elsewhere than it began. With one entered lease, there is no doubt which one it is.
+            entered = list(self._entered.items())
+            if (count := sum(len(leases) for _, leases in entered)) != 1:
+                raise RuntimeError(
+                    f'another thread or task has entered this block of "{self._locks[0][0]}", and its lease is still held, one of {count}: '
+                    "leave a block where it was entered, give each block a lock object of its own, or use acquire() and release()"
+                )
+            who, leases = entered[0]
         lease = leases.pop()
         if not leases:
             del self._entered[who]

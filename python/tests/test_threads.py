@@ -57,6 +57,28 @@ def test_one_lock_object_serves_threads_in_turn(client: Client) -> None:
     assert (len(most), max(most)) == (160, 1)
 
 
+def elsewhere(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(LIMIT)
+
+
+def test_block_may_end_in_another_thread(client: Client) -> None:
+    mutex = client.mutex("x")
+    elsewhere(mutex.__enter__)
+    mutex.__exit__(None, None, None)
+    assert client.mutex("x").try_acquire()
+
+
+def test_block_that_ends_in_another_thread_beside_others_says_what_to_do(client: Client) -> None:
+    seats = client.semaphore("seats", 2)
+    elsewhere(seats.__enter__)
+    elsewhere(seats.__enter__)
+    with pytest.raises(RuntimeError, match=r'"seats".*still held.*acquire\(\) and release\(\)'):
+        seats.__exit__(None, None, None)
+    assert client.semaphore("seats", 2).try_acquire() is None
+
+
 def test_loss_is_an_event_and_ends_the_block(client: Client, server: Server) -> None:
     heard: list[bool] = []
     with pytest.raises(LeaseLost) as raised, client.mutex("x", ttl=6) as lease:
