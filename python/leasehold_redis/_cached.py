@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 
 from . import _core
 from ._client import finish
-from ._decorators import AnyClient, _client, _client_async, _Template
+from ._decorators import AnyClient, _client, _client_async, _is_async, _Template, _title
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -44,7 +44,7 @@ class _AnyCached(Generic[P, R]):
         self._function, self._template, self._client, self._settings = function, _Template(key, function), client, settings
         if (dumps is None) != (loads is None):
             raise TypeError("give both `dumps` and `loads`, or none of them")
-        is_text = function.__annotations__.get("return") in (str, "str")
+        is_text = inspect.signature(function).return_annotation in (str, "str")
         self._dumps = dumps or self._plain
         self._loads: Loads = loads or (bytes.decode if is_text else lambda value: value)
         self._type = str if is_text else bytes
@@ -62,7 +62,7 @@ class _AnyCached(Generic[P, R]):
         if isinstance(value, self._type):
             return value
         raise TypeError(
-            f"{self._function.__qualname__} returned {type(value).__name__}: without `dumps` and `loads`, @cached keeps bytes, "
+            f"{_title(self._function)} returned {type(value).__name__}: without `dumps` and `loads`, @cached keeps bytes, "
             "or str if the function says `-> str`"
         )
 
@@ -169,7 +169,7 @@ def cached(
     settings = {"fresh": fresh, "stale": stale, "limit": timeout, "must_be_fresh": must_be_fresh}
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kind = AsyncCached if inspect.iscoroutinefunction(function) else Cached
+        kind = AsyncCached if _is_async(function) else Cached
         return kind(function, key, client, dumps, loads, settings)
 
     return decorate
