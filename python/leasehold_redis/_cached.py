@@ -85,7 +85,7 @@ class Cached(_AnyCached[P, R]):
         context = copy_context()
 
         def load(reply: _core.Reply) -> None:
-            Thread(target=context.run, args=(answer, reply), name="leasehold-load", daemon=True).start()
+            Thread(target=context.copy().run, args=(answer, reply), name="leasehold-load", daemon=True).start()
 
         def answer(reply: _core.Reply) -> None:
             try:
@@ -93,8 +93,14 @@ class Cached(_AnyCached[P, R]):
             except BaseException as error:
                 reply.fail(error)
 
-        key = self._key(arguments, named)
-        value: R = self._loads(_client(self._client).get_or_refresh(key, load=load, **self._settings).wait())
+        key, core = self._key(arguments, named), _client(self._client)
+        kept = core.get_or_refresh(key, load=load, **self._settings).wait()
+        try:
+            value: R = self._loads(kept)
+        except Exception:
+            # Written in another form, perhaps by an older program.
+            core.invalidate(key, True).wait()
+            value = self._loads(core.get_or_refresh(key, load=load, **self._settings).wait())
         return value
 
     def invalidate(self, *arguments: P.args, **named: P.kwargs) -> None:
@@ -133,7 +139,13 @@ class AsyncCached(_AnyCached[P, R]):
                 reply.fail(error)
 
         key, core = self._key(arguments, named), await _client_async(self._client)
-        value: R = self._loads(await finish(core.get_or_refresh(key, load=load, **self._settings)))
+        kept = await finish(core.get_or_refresh(key, load=load, **self._settings))
+        try:
+            value: R = self._loads(kept)
+        except Exception:
+            # Written in another form, perhaps by an older program.
+            await finish(core.invalidate(key, True))
+            value = self._loads(await finish(core.get_or_refresh(key, load=load, **self._settings)))
         return value
 
     async def invalidate(self, *arguments: P.args, **named: P.kwargs) -> None:
@@ -165,7 +177,7 @@ def cached(
 ) -> _Decorator:
     """The values of the function are cached under this key, filled with the arguments of a call. For `fresh`, all processes get the same value. For
     `stale` after that they get it too, and one of them loads a new one; with `must_be_fresh` they wait for it. A caller waits at most
-    `timeout` for the load of another one. `dumps` and `loads` turn a value into bytes and back. `client`: as for `locked`."""
+    `timeout` for the load of another one. `dumps` and `loads` turn a value into bytes and back; one that `loads` refuses is loaded anew. `client`: as for `locked`."""
     settings = {"fresh": fresh, "stale": stale, "limit": timeout, "must_be_fresh": must_be_fresh}
 
     def decorate(function: Callable[..., Any]) -> Any:
