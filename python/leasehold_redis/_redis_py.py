@@ -296,6 +296,8 @@ def address(client: Any) -> str:
         why = f"it has {', '.join(unknown)}" if unknown else "it has not one server"
         raise LockError(f"leasehold_redis cannot read the address of this client ({why}): use a subclass of Lock with its own `url`")
     user, password, db = (settings.get(name) for name in ("username", "password", "db"))
+    if user and not password:
+        password = "any"  # A user without a password takes any. With an empty one there would be no login.
     if path := settings.get("path"):
         parts = {"db": db, "user": user, "pass": password}
         options = urlencode({name: value for name, value in parts.items() if value}, quote_via=quote)

@@ -144,6 +144,14 @@ def test_address_is_that_of_the_client() -> None:
             address(refused)
 
 
+def test_user_without_a_password_logs_in(own_server: Server) -> None:
+    own_server.redis.acl_setuser("guest", enabled=True, nopass=True, keys=["*"], channels=["*"], categories=["+@all"])
+    client = redis.Redis(port=own_server.port, username="guest")
+    with client.lock("x", lock_class=leasehold_redis.Lock):
+        # The client of redis-py has sent nothing.
+        assert "guest" in {connection["user"] for connection in own_server.redis.client_list()}
+
+
 def test_subclass_may_name_another_server(server: Server) -> None:
     class Elsewhere(leasehold_redis.Lock):
         url = f"{server.url}/1"
