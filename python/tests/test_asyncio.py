@@ -37,6 +37,13 @@ async def test_block_holds_the_lock_and_releases_it(client: AsyncClient) -> None
         assert later.fence > lease.fence
 
 
+async def test_block_may_end_in_another_task(client: AsyncClient) -> None:
+    mutex = client.mutex("x")
+    await asyncio.create_task(mutex.__aenter__())
+    await mutex.__aexit__(None, None, None)
+    assert await client.mutex("x").try_acquire()
+
+
 async def test_tasks_exclude_each_other_through_one_object(client: AsyncClient) -> None:
     mutex, inside, most = client.mutex("x"), [], []
 

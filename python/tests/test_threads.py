@@ -57,6 +57,28 @@ def test_one_lock_object_serves_threads_in_turn(client: Client) -> None:
     assert (len(most), max(most)) == (160, 1)
 
 
+def elsewhere(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(LIMIT)
+
+
+def test_block_may_end_in_another_thread(client: Client) -> None:
+    mutex = client.mutex("x")
+    elsewhere(mutex.__enter__)
+    mutex.__exit__(None, None, None)
+    assert client.mutex("x").try_acquire()
+
+
+def test_block_that_ends_in_another_thread_beside_others_says_what_to_do(client: Client) -> None:
+    seats = client.semaphore("seats", 2)
+    elsewhere(seats.__enter__)
+    elsewhere(seats.__enter__)
+    with pytest.raises(RuntimeError, match=r'"seats".*still held.*acquire\(\) and release\(\)'):
+        seats.__exit__(None, None, None)
+    assert client.semaphore("seats", 2).try_acquire() is None
+
+
 def test_loss_is_an_event_and_ends_the_block(client: Client, server: Server) -> None:
     heard: list[bool] = []
     with pytest.raises(LeaseLost) as raised, client.mutex("x", ttl=6) as lease:
@@ -272,6 +294,33 @@ keep = [lease]; keep.append(keep)
 """)
     assert holder.wait(LIMIT) == 0
     assert not server.redis.exists("x")
+
+
+def test_end_of_a_program_releases_what_other_threads_hold(program: Program, server: Server) -> None:
+    holder = program("""
+import leasehold_redis, threading
+held = threading.Barrier(4)
+
+def block(lock):
+    with lock:
+        held.wait()
+        threading.Event().wait()
+
+def lease():
+    lease = leasehold_redis.Client.connect(url).mutex("lease").acquire()
+    held.wait()
+    threading.Event().wait()
+
+def once():
+    leasehold_redis.Client.connect(url).once("once", "today").run(lambda _: (held.wait(), threading.Event().wait()))
+
+threads = (block, (leasehold_redis.Client.connect(url).mutex("block"),)), (lease, ()), (once, ())
+for work, arguments in threads:
+    threading.Thread(target=work, args=arguments, daemon=True).start()
+held.wait()
+""")
+    assert holder.wait(LIMIT) == 0
+    assert [name for name in ("block", "lease", "once") if server.redis.get(name)] == []
 
 
 def test_program_ends_while_a_callback_runs(program: Program) -> None:
