@@ -234,7 +234,7 @@ def test_what_redis_py_takes_and_we_refuse_is_a_lock_error(server: Server) -> No
 
 
 def test_name_that_is_no_text_is_refused(server: Server) -> None:
-    assert server.redis.lock("é".encode(), timeout=6, lock_class=leasehold_redis.Lock).acquire()
+    assert server.redis.lock("é".encode(), timeout=6, lock_class=leasehold_redis.Lock).acquire()  # type: ignore[arg-type]
     assert server.redis.exists("é")
     with pytest.raises(LockError, match="UTF-8"):
-        server.redis.lock(b"\xff", lock_class=leasehold_redis.Lock).acquire()
+        server.redis.lock(b"\xff", lock_class=leasehold_redis.Lock).acquire()  # type: ignore[arg-type]
