@@ -177,7 +177,8 @@ def cached(
 ) -> _Decorator:
     """The values of the function are cached under this key, filled with the arguments of a call. For `fresh`, all processes get the same value. For
     `stale` after that they get it too, and one of them loads a new one; with `must_be_fresh` they wait for it. A caller waits at most
-    `timeout` for the load of another one. `dumps` and `loads` turn a value into bytes and back; one that `loads` refuses is loaded anew. `client`: as for `locked`."""
+    `timeout` for the load of another one. `dumps` and `loads` turn a value into bytes and back; one that `loads` refuses is loaded anew.
+    `client`: as for `locked`."""
     settings = {"fresh": fresh, "stale": stale, "limit": timeout, "must_be_fresh": must_be_fresh}
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -215,8 +215,26 @@ def test_server_that_redis_py_cannot_ask_is_named(server: Server) -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_what_redis_py_takes_and_we_refuse_is_a_lock_error(server: Server) -> None:
+    lock = server.redis.lock("x", timeout=60, lock_class=leasehold_redis.Lock)
+    lock.acquire()
+    other = server.redis.lock("x", timeout=60, lock_class=leasehold_redis.Lock)
+    other.local.token = lock.local.token
+    for refused, said in (
+        (other.release, "Only the object that has acquired"),
+        (lambda: lock.extend(86_400), "10 ms to 24 h"),
+        (server.redis.lock("y", timeout=86_401, lock_class=leasehold_redis.Lock).acquire, "10 ms to 24 h"),
+        (server.redis.lock("y", timeout=0.001, lock_class=leasehold_redis.Lock).acquire, "10 ms to 24 h"),
+        (server.redis.lock("y{", lock_class=leasehold_redis.Lock).acquire, "braces"),
+        (server.redis.lock("y" * 513, lock_class=leasehold_redis.Lock).acquire, "512 bytes"),
+    ):
+        with pytest.raises(LockError, match=said):
+            refused()
+    assert lock.owned()
+
+
 def test_name_that_is_no_text_is_refused(server: Server) -> None:
-    assert server.redis.lock("é".encode(), timeout=6, lock_class=leasehold_redis.Lock).acquire()
+    assert server.redis.lock("é".encode(), timeout=6, lock_class=leasehold_redis.Lock).acquire()  # type: ignore[arg-type]
     assert server.redis.exists("é")
     with pytest.raises(LockError, match="UTF-8"):
-        server.redis.lock(b"\xff", lock_class=leasehold_redis.Lock).acquire()
+        server.redis.lock(b"\xff", lock_class=leasehold_redis.Lock).acquire()  # type: ignore[arg-type]
