@@ -72,6 +72,8 @@ class _Ours:
     redis: Any
     name: Any
     timeout: float | None
+    blocking: bool
+    blocking_timeout: float | None
     local: Any
 
     def register_scripts(self) -> None:
@@ -120,12 +122,13 @@ class _Ours:
             on_wait=None,
         )
 
-    def _limit(self, blocking: bool, blocking_timeout: float | None, token: object) -> float | None:
+    def _limit(self, blocking: bool | None, blocking_timeout: float | None, token: object) -> float | None:
         if token is not None:
             raise LockError("leasehold_redis gives each lease a token of its own: acquire without `token`", lock_name=self.name)
-        if not blocking:
+        if not (self.blocking if blocking is None else blocking):
             return 0
-        return blocking_timeout if blocking_timeout is None else max(0, blocking_timeout)
+        limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        return limit if limit is None else max(0, limit)
 
     def _take(self, core: _core.Lease | None) -> bool:
         if core is None:
@@ -148,11 +151,7 @@ class Lock(_Ours, redis.lock.Lock):
         self, sleep: Any = None, blocking: bool | None = None, blocking_timeout: Any = None, token: Any = None
     ) -> bool:
         """As redis-py's. `sleep` has no effect: the server wakes the waiters, in their order."""
-        limit = self._limit(
-            self.blocking if blocking is None else blocking,
-            self.blocking_timeout if blocking_timeout is None else blocking_timeout,
-            token,
-        )
+        limit = self._limit(blocking, blocking_timeout, token)
         try:
             url = self._url()
             client = self._known(url)
@@ -213,11 +212,7 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
 
     async def acquire(self, blocking: bool | None = None, blocking_timeout: Any = None, token: Any = None) -> bool:
         """As redis-py's. The server wakes the waiters, in their order."""
-        limit = self._limit(
-            self.blocking if blocking is None else blocking,
-            self.blocking_timeout if blocking_timeout is None else blocking_timeout,
-            token,
-        )
+        limit = self._limit(blocking, blocking_timeout, token)
         try:
             url = self._url()
             client = self._known(url)
