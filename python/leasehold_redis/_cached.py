@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 
 from . import _core
 from ._client import finish
-from ._decorators import AnyClient, _client, _client_async, _Template
+from ._decorators import AnyClient, _client, _client_async, _is_async, _Template, _title
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -44,7 +44,7 @@ class _AnyCached(Generic[P, R]):
         self._function, self._template, self._client, self._settings = function, _Template(key, function), client, settings
         if (dumps is None) != (loads is None):
             raise TypeError("give both `dumps` and `loads`, or none of them")
-        is_text = function.__annotations__.get("return") in (str, "str")
+        is_text = inspect.signature(function).return_annotation in (str, "str")
         self._dumps = dumps or self._plain
         self._loads: Loads = loads or (bytes.decode if is_text else lambda value: value)
         self._type = str if is_text else bytes
@@ -62,7 +62,7 @@ class _AnyCached(Generic[P, R]):
         if isinstance(value, self._type):
             return value
         raise TypeError(
-            f"{self._function.__qualname__} returned {type(value).__name__}: without `dumps` and `loads`, @cached keeps bytes, "
+            f"{_title(self._function)} returned {type(value).__name__}: without `dumps` and `loads`, @cached keeps bytes, "
             "or str if the function says `-> str`"
         )
 
@@ -85,7 +85,7 @@ class Cached(_AnyCached[P, R]):
         context = copy_context()
 
         def load(reply: _core.Reply) -> None:
-            Thread(target=context.run, args=(answer, reply), name="leasehold-load", daemon=True).start()
+            Thread(target=context.copy().run, args=(answer, reply), name="leasehold-load", daemon=True).start()
 
         def answer(reply: _core.Reply) -> None:
             try:
@@ -93,8 +93,14 @@ class Cached(_AnyCached[P, R]):
             except BaseException as error:
                 reply.fail(error)
 
-        key = self._key(arguments, named)
-        value: R = self._loads(_client(self._client).get_or_refresh(key, load=load, **self._settings).wait())
+        key, core = self._key(arguments, named), _client(self._client)
+        kept = core.get_or_refresh(key, load=load, **self._settings).wait()
+        try:
+            value: R = self._loads(kept)
+        except Exception:
+            # Written in another form, perhaps by an older program.
+            core.invalidate(key, True).wait()
+            value = self._loads(core.get_or_refresh(key, load=load, **self._settings).wait())
         return value
 
     def invalidate(self, *arguments: P.args, **named: P.kwargs) -> None:
@@ -133,7 +139,13 @@ class AsyncCached(_AnyCached[P, R]):
                 reply.fail(error)
 
         key, core = self._key(arguments, named), await _client_async(self._client)
-        value: R = self._loads(await finish(core.get_or_refresh(key, load=load, **self._settings)))
+        kept = await finish(core.get_or_refresh(key, load=load, **self._settings))
+        try:
+            value: R = self._loads(kept)
+        except Exception:
+            # Written in another form, perhaps by an older program.
+            await finish(core.invalidate(key, True))
+            value = self._loads(await finish(core.get_or_refresh(key, load=load, **self._settings)))
         return value
 
     async def invalidate(self, *arguments: P.args, **named: P.kwargs) -> None:
@@ -165,11 +177,12 @@ def cached(
 ) -> _Decorator:
     """The values of the function are cached under this key, filled with the arguments of a call. For `fresh`, all processes get the same value. For
     `stale` after that they get it too, and one of them loads a new one; with `must_be_fresh` they wait for it. A caller waits at most
-    `timeout` for the load of another one. `dumps` and `loads` turn a value into bytes and back. `client`: as for `locked`."""
+    `timeout` for the load of another one. `dumps` and `loads` turn a value into bytes and back; one that `loads` refuses is loaded anew.
+    `client`: as for `locked`."""
     settings = {"fresh": fresh, "stale": stale, "limit": timeout, "must_be_fresh": must_be_fresh}
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kind = AsyncCached if inspect.iscoroutinefunction(function) else Cached
+        kind = AsyncCached if _is_async(function) else Cached
         return kind(function, key, client, dumps, loads, settings)
 
     return decorate

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from . import _core
 from ._errors import ForkedClient, LeaseholdError, LeaseLost, Refused, WaitTimeout
@@ -63,11 +63,22 @@ async def finish(call: _core.Call[T]) -> T:
         call.close()
 
 
+class _Use:
+    """A use of a core client, by a client, a lock, a firing or a lease. While there is one, the end of the program closes the core client."""
+
+    def __init__(self, core: _core.Client) -> None:
+        self.core = core
+        _uses[id(self)] = self
+
+
+_uses: WeakValueDictionary[int, _Use] = WeakValueDictionary()
+
+
 class _AnyLease:
     """Locks that are held and renewed."""
 
-    def __init__(self, core: _core.Lease) -> None:
-        self._core = core
+    def __init__(self, core: _core.Lease, use: _Use) -> None:
+        self._core, self._use = core, use
 
     @property
     def name(self) -> str:
@@ -135,7 +146,7 @@ class _AnyLock(Generic[Held]):
         renew: bool = True,
         max_hold: float | None = None,
     ) -> None:
-        self._core, self._locks = core, locks
+        self._core, self._use, self._locks = core, _Use(core), locks
         self._ttl, self._note, self._renew, self._max_hold = ttl, note, renew, max_hold
         # The leases of blocks, by the thread or the task that entered them: one object serves many.
         self._entered: dict[object, list[Held]] = {}
@@ -159,7 +170,14 @@ class _AnyLock(Generic[Held]):
     def _leave(self, who: object) -> Held:
         leases = self._entered.get(who)
         if not leases:
-            raise RuntimeError("another thread or task has entered this block: use acquire() and release()")
+            # A fixture or a generator may end elsewhere than it began. With one entered lease, there is no doubt which one it is.
+            entered = list(self._entered.items())
+            if (count := sum(len(leases) for _, leases in entered)) != 1:
+                raise RuntimeError(
+                    f'another thread or task has entered this block of "{self._locks[0][0]}", and its lease is still held, one of {count}: '
+                    "leave a block where it was entered, give each block a lock object of its own, or use acquire() and release()"
+                )
+            who, leases = entered[0]
         lease = leases.pop()
         if not leases:
             del self._entered[who]
@@ -181,15 +199,11 @@ class RwLock(Generic[L]):
         return self._make("exclusive")
 
 
-_open: WeakSet[_AnyClient[Any]] = WeakSet()
-
-
 class _AnyClient(Generic[L]):
     _lock: type[L]
 
     def __init__(self, core: _core.Client) -> None:
-        self._core = core
-        _open.add(self)
+        self._core, self._use = core, _Use(core)
 
     @property
     def store(self) -> str:
@@ -236,9 +250,10 @@ def _share(connected: _core.Client | None = None) -> _core.Client | None:
 
 def _at_exit() -> None:
     """Releases what is held, unless that is another process's. Then no thread of this package uses Python any more."""
-    for client in list(_open):
+    # `valuerefs` copies in one step: other threads may add meanwhile.
+    for core in {use.core for known in _uses.valuerefs() if (use := known())}:
         try:
-            client._core.close().wait()
+            core.close().wait()
         except ForkedClient:
             pass
     _core.end_messenger()
@@ -296,12 +311,12 @@ class NamedLock(_AnyLock[Lease]):
         core = self._ask(timeout, on_wait).wait()
         if core is None:
             raise self._busy()
-        return Lease(core)
+        return Lease(core, self._use)
 
     def try_acquire(self) -> Lease | None:
         """The lease, or None if the lock is busy."""
         core = self._ask(0).wait()
-        return None if core is None else Lease(core)
+        return None if core is None else Lease(core, self._use)
 
     def __enter__(self) -> Lease:
         return self._enter(threading.get_ident(), self.acquire())
@@ -332,7 +347,7 @@ class Client(_AnyClient[NamedLock]):
         The server remembers the last one for `keep`."""
         from ._once import Once
 
-        return Once(self.mutex(name, **terms)._once(firing, tries, keep), name)
+        return Once(self.mutex(name, **terms)._once(firing, tries, keep), name, self._use)
 
     def close(self) -> bool:
         """Releases all locks. Returns whether the server has confirmed that."""
@@ -400,12 +415,12 @@ class AsyncNamedLock(_AnyLock[AsyncLease]):
         core = await finish(self._ask(timeout, heard))
         if core is None:
             raise self._busy()
-        return AsyncLease(core)
+        return AsyncLease(core, self._use)
 
     async def try_acquire(self) -> AsyncLease | None:
         """The lease, or None if the lock is busy."""
         core = await finish(self._ask(0))
-        return None if core is None else AsyncLease(core)
+        return None if core is None else AsyncLease(core, self._use)
 
     async def __aenter__(self) -> AsyncLease:
         return self._enter(_task(), await self.acquire())
@@ -442,7 +457,7 @@ class AsyncClient(_AnyClient[AsyncNamedLock]):
         The server remembers the last one for `keep`."""
         from ._once import AsyncOnce
 
-        return AsyncOnce(self.mutex(name, **terms)._once(firing, tries, keep), name)
+        return AsyncOnce(self.mutex(name, **terms)._once(firing, tries, keep), name, self._use)
 
     async def close(self) -> bool:
         """Releases all locks. Returns whether the server has confirmed that."""

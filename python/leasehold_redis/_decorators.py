@@ -34,18 +34,29 @@ async def _client_async(client: AnyClient | Callable[[], AnyClient] | None) -> _
     return (await AsyncClient.shared())._core if client is None else _client(client)
 
 
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call gives a coroutine: also that of an object, such as a function under `cached`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None))
+
+
+def _title(function: Callable[..., Any]) -> str:
+    """The name of a function, or of the class of an object that is called like one."""
+    title: str = getattr(function, "__qualname__", type(function).__qualname__)
+    return title
+
+
 class _Template:
     """A name with places for arguments of a function, as in `orders:{id}`."""
 
     def __init__(self, template: str, function: Callable[..., Any]) -> None:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__qualname__} is a generator: its body would run after the call; use `with` in it")
+            raise TypeError(f"{_title(function)} is a generator: its body would run after the call; use `with` in it")
         self._template, self._signature = template, inspect.signature(function)
         for _, field, _, _ in Formatter().parse(template):
             root = None if field is None else field.split(".")[0].split("[")[0]
             if root is not None and root not in self._signature.parameters:
                 known = ", ".join(self._signature.parameters) or "none"
-                raise Refused(f'"{template}" names "{root}", which is no argument of {function.__qualname__} (it has: {known})')
+                raise Refused(f'"{template}" names "{root}", which is no argument of {_title(function)} (it has: {known})')
 
     def fill(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
         bound = self._signature.bind(*arguments, **named)
@@ -71,13 +82,13 @@ def locked(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         template = _Template(name, function)
 
-        if inspect.iscoroutinefunction(function):
+        if _is_async(function):
 
             @wraps(function)
             async def under_async_lock(*arguments: P.args, **named: P.kwargs) -> Any:
                 filled, core = template.fill(arguments, named), await _client_async(client)
                 async with await AsyncNamedLock(core, [(filled, mode)], **terms).acquire(timeout):
-                    return await function(*arguments, **named)
+                    return await function(*arguments, **named)  # type: ignore[misc]
 
             return under_async_lock  # type: ignore[return-value]
 
@@ -85,7 +96,12 @@ def locked(
         def under_lock(*arguments: P.args, **named: P.kwargs) -> R:
             filled = template.fill(arguments, named)
             with NamedLock(_client(client), [(filled, mode)], **terms).acquire(timeout):
-                return function(*arguments, **named)
+                value = function(*arguments, **named)
+                if inspect.isawaitable(value):
+                    if inspect.iscoroutine(value):
+                        value.close()
+                    raise TypeError(f"{_title(function)} returned an awaitable, whose work would run without the lock: make it `async def`")
+                return value
 
         return under_lock
 

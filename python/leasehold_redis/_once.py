@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from . import _core
-from ._client import AsyncLease, Lease, finish
+from ._client import AsyncLease, Lease, _Use, finish
 from ._errors import LeaseholdError, WaitTimeout
 
 T = TypeVar("T")
@@ -38,8 +38,8 @@ class Turn(Generic[T]):
 
 
 class _AnyOnce:
-    def __init__(self, core: _core.Once, name: str) -> None:
-        self._core, self._name = core, name
+    def __init__(self, core: _core.Once, name: str, use: _Use) -> None:
+        self._core, self._name, self._use = core, name, use
 
     def _busy(self) -> WaitTimeout:
         return WaitTimeout(f'"{self._name}" is busy')
@@ -71,7 +71,7 @@ class Once(_AnyOnce):
             return None
         if isinstance(entered, tuple):
             return Turn(past=PastRun(*entered))
-        lease = Lease(entered)
+        lease = Lease(entered, self._use)
         try:
             value = work(lease)
             self._core.finish(entered).wait()
@@ -109,7 +109,7 @@ class AsyncOnce(_AnyOnce):
             return None
         if isinstance(entered, tuple):
             return Turn(past=PastRun(*entered))
-        lease = AsyncLease(entered)
+        lease = AsyncLease(entered, self._use)
         try:
             value = await work(lease)
             await finish(self._core.finish(entered))

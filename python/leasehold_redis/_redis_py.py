@@ -11,7 +11,7 @@ import atexit
 import os
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import redis.asyncio.lock
 import redis.exceptions
@@ -25,11 +25,11 @@ from ._errors import LeaseholdError, LeaseLost, StoreUnavailable, WaitTimeout
 RENEWED = 30.0
 """The TTL of a lock without a timeout: when a crashed holder frees it."""
 
-# The clients of this process and of its parents, by the pool of the redis-py client.
-_clients: WeakKeyDictionary[Any, tuple[int, str, Client | AsyncClient]] = WeakKeyDictionary()
+# The clients of this process and of its parents, by the pool of the redis-py client, then by process and URL.
+_clients: WeakKeyDictionary[Any, dict[tuple[int, str], Client | AsyncClient]] = WeakKeyDictionary()
 # Which tasks connect now, so that all tasks share one client.
 _connecting: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
-_timed: WeakSet[_Timed] = WeakSet()
+_timed: WeakValueDictionary[int, _Timed] = WeakValueDictionary()
 
 
 class _Timed:
@@ -37,20 +37,21 @@ class _Timed:
 
     def __init__(self, core: _core.Lease) -> None:
         self.core = core
-        _timed.add(self)
+        _timed[id(self)] = self
 
     def __del__(self) -> None:
         try:
             self.core.leave()
-        except LeaseholdError:
-            pass  # It was released, or belongs to a parent.
+        except (LeaseholdError, ImportError):
+            pass  # It was released, or belongs to a parent. At its end, Python has no exceptions of this package.
 
 
 @atexit.register
 def _at_exit() -> None:
     """Runs before that of the clients, which release what they hold."""
-    for timed in list(_timed):
-        timed.__del__()
+    for known in _timed.valuerefs():
+        if timed := known():
+            timed.__del__()
 
 
 def _raised(error: LeaseholdError, name: Any) -> Exception:
@@ -71,6 +72,8 @@ class _Ours:
     redis: Any
     name: Any
     timeout: float | None
+    blocking: bool
+    blocking_timeout: float | None
     local: Any
 
     def register_scripts(self) -> None:
@@ -79,16 +82,36 @@ class _Ours:
     def _url(self) -> str:
         return self.url or address(self.redis)
 
+    def _elsewhere(self) -> str | None:
+        """The address of the lock's own server, if redis-py's client has another one."""
+        if self.url is None:
+            return None
+        try:
+            own, theirs = (of.partition("?")[0].removesuffix("/0") for of in (self.url, address(self.redis)))
+        except LockError:
+            return None  # A cluster or sentinels, for instance: only `url` can name what the client asks.
+        return None if own == theirs else own
+
+    def _reader(self, kind: Any, url: str) -> Any:
+        """A client of redis-py for the lock's own server."""
+        try:
+            return kind.from_url(url)
+        except ValueError as error:
+            what = "redis-py cannot ask the server of this lock's `url`: make the lock from a client of that server"
+            raise LockError(what, lock_name=self.name) from error
+
     def _known(self, url: str) -> Any:
         """The client for this pool, if this process has connected it."""
-        process, of, client = _clients.get(_pool(self.redis), (0, "", None))
-        return client if (process, of) == (os.getpid(), url) else None
+        return _clients.get(_pool(self.redis), {}).get((os.getpid(), url))
 
     def _keep(self, url: str, client: Client | AsyncClient) -> None:
-        _clients[_pool(self.redis)] = (os.getpid(), url, client)
+        _clients.setdefault(_pool(self.redis), {})[os.getpid(), url] = client
 
     def _ask(self, client: Client | AsyncClient, limit: float | None) -> _core.Call[_core.Lease | None]:
-        name = self.name if isinstance(self.name, str) else bytes(self.name).decode()
+        try:
+            name = self.name if isinstance(self.name, str) else bytes(self.name).decode()
+        except UnicodeDecodeError as error:
+            raise LockError("leasehold_redis takes names in UTF-8, and this one is not: choose another name", lock_name=self.name) from error
         return client._core.acquire(
             [(name, "exclusive")],
             ttl=self.timeout or RENEWED,
@@ -99,12 +122,13 @@ class _Ours:
             on_wait=None,
         )
 
-    def _limit(self, blocking: bool, blocking_timeout: float | None, token: object) -> float | None:
+    def _limit(self, blocking: bool | None, blocking_timeout: float | None, token: object) -> float | None:
         if token is not None:
             raise LockError("leasehold_redis gives each lease a token of its own: acquire without `token`", lock_name=self.name)
-        if not blocking:
+        if not (self.blocking if blocking is None else blocking):
             return 0
-        return blocking_timeout if blocking_timeout is None else max(0, blocking_timeout)
+        limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        return limit if limit is None else max(0, limit)
 
     def _take(self, core: _core.Lease | None) -> bool:
         if core is None:
@@ -127,11 +151,7 @@ class Lock(_Ours, redis.lock.Lock):
         self, sleep: Any = None, blocking: bool | None = None, blocking_timeout: Any = None, token: Any = None
     ) -> bool:
         """As redis-py's. `sleep` has no effect: the server wakes the waiters, in their order."""
-        limit = self._limit(
-            self.blocking if blocking is None else blocking,
-            self.blocking_timeout if blocking_timeout is None else blocking_timeout,
-            token,
-        )
+        limit = self._limit(blocking, blocking_timeout, token)
         try:
             url = self._url()
             client = self._known(url)
@@ -144,6 +164,21 @@ class Lock(_Ours, redis.lock.Lock):
         except LeaseholdError as error:
             raise _raised(error, self.name) from error
 
+    def _stored(self, url: str) -> bytes | None:
+        with self._reader(redis.Redis, url) as client:
+            stored: bytes | None = client.get(self.name)
+            return stored
+
+    def locked(self) -> bool:
+        """As redis-py's."""
+        url = self._elsewhere()
+        return super().locked() if url is None else self._stored(url) is not None
+
+    def owned(self) -> bool:
+        """As redis-py's."""
+        url = self._elsewhere()
+        return super().owned() if url is None else self.local.token is not None and self._stored(url) == self.local.token
+
     def do_release(self, expected_token: Any) -> None:
         try:
             self._held().release().wait()
@@ -151,9 +186,9 @@ class Lock(_Ours, redis.lock.Lock):
             raise _raised(error, self.name) from error
 
     def do_extend(self, additional_time: Any, replace_ttl: bool) -> Literal[True]:
-        left = 0 if replace_ttl else max(0, self.redis.pttl(self.name)) / 1000
+        held = self._held()
         try:
-            self._held().extend(left + additional_time).wait()
+            held.extend((0 if replace_ttl else held.check()) + additional_time).wait()
         except LeaseholdError as error:
             raise _raised(error, self.name) from error
         return True
@@ -177,11 +212,7 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
 
     async def acquire(self, blocking: bool | None = None, blocking_timeout: Any = None, token: Any = None) -> bool:
         """As redis-py's. The server wakes the waiters, in their order."""
-        limit = self._limit(
-            self.blocking if blocking is None else blocking,
-            self.blocking_timeout if blocking_timeout is None else blocking_timeout,
-            token,
-        )
+        limit = self._limit(blocking, blocking_timeout, token)
         try:
             url = self._url()
             client = self._known(url)
@@ -197,6 +228,21 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
         except LeaseholdError as error:
             raise _raised(error, self.name) from error
 
+    async def _stored(self, url: str) -> bytes | None:
+        async with self._reader(redis.asyncio.Redis, url) as client:
+            stored: bytes | None = await client.get(self.name)
+            return stored
+
+    async def locked(self) -> bool:
+        """As redis-py's."""
+        url = self._elsewhere()
+        return await super().locked() if url is None else await self._stored(url) is not None
+
+    async def owned(self) -> bool:
+        """As redis-py's."""
+        url = self._elsewhere()
+        return await super().owned() if url is None else self.local.token is not None and await self._stored(url) == self.local.token
+
     async def do_release(self, expected_token: Any) -> None:
         # After a cancelled release the token stays: the next one waits for the same request.
         of, releasing = getattr(self.local, "releasing", (None, None))
@@ -209,9 +255,9 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
             raise _raised(error, self.name) from error
 
     async def do_extend(self, additional_time: Any, replace_ttl: bool) -> Literal[True]:
-        left = 0 if replace_ttl else max(0, await self.redis.pttl(self.name)) / 1000
+        held = self._held()
         try:
-            await finish(self._held().extend(left + additional_time))
+            await finish(held.extend((0 if replace_ttl else held.check()) + additional_time))
         except LeaseholdError as error:
             raise _raised(error, self.name) from error
         return True
@@ -245,6 +291,8 @@ def address(client: Any) -> str:
         why = f"it has {', '.join(unknown)}" if unknown else "it has not one server"
         raise LockError(f"leasehold_redis cannot read the address of this client ({why}): use a subclass of Lock with its own `url`")
     user, password, db = (settings.get(name) for name in ("username", "password", "db"))
+    if user and not password:
+        password = "any"  # A user without a password takes any. With an empty one there would be no login.
     if path := settings.get("path"):
         parts = {"db": db, "user": user, "pass": password}
         options = urlencode({name: value for name, value in parts.items() if value}, quote_via=quote)

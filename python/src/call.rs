@@ -4,10 +4,10 @@ use std::iter;
 use std::mem;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, JoinHandle, Thread, ThreadId};
+use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -42,14 +42,21 @@ impl<T: Send> Own<T> {
         self.here()?.value.as_ref().ok_or_else(errors::used)
     }
 
+    /// The value, in the process that made it. Runs no Python.
+    pub(crate) fn mine(&self) -> Option<&T> {
+        let is_here = self.process == process::id();
+        self.value.as_ref().filter(|_| is_here)
+    }
+
     fn get_mut(&mut self) -> PyResult<&mut T> {
         self.here()?;
         self.value.as_mut().ok_or_else(errors::used)
     }
 
     /// The value, in the process that made it.
-    fn into_value(mut self) -> Option<T> {
-        self.here().is_ok().then(|| self.value.take()).flatten()
+    pub(crate) fn into_value(mut self) -> Option<T> {
+        let is_here = self.process == process::id();
+        is_here.then(|| self.value.take()).flatten()
     }
 
     fn here(&self) -> PyResult<&Self> {
@@ -151,7 +158,8 @@ impl Call {
     }
 
     fn take(&self) -> PyResult<Own<Work>> {
-        locked(&self.work).take().ok_or_else(errors::used)
+        let work = locked(&self.work).take();
+        work.ok_or_else(errors::used)
     }
 
     fn answer(&self, py: Python<'_>, answer: Result<Answer, Failure>) -> PyResult<Py<PyAny>> {
@@ -211,7 +219,8 @@ impl Call {
             is_woken: AtomicBool::new(false),
         });
         let mut work = self.take()?;
-        *locked(&self.wake) = Some(wake.clone());
+        let before = locked(&self.wake).replace(wake.clone());
+        drop(before);
         let polled = work
             .get_mut()?
             .as_mut()
@@ -326,8 +335,8 @@ impl Message {
 /// The messenger of this process. Only a thread with the GIL locks it, so no other thread has it locked when the process forks.
 static HERE: Mutex<Option<Own<Running>>> = Mutex::new(None);
 
-/// A messenger, and its thread.
-type Running = (Messenger, JoinHandle<()>);
+/// A messenger, and the end of its thread.
+type Running = (Messenger, Receiver<()>);
 
 /// A thread that waits for the GIL in place of the threads of clients. A program may keep the GIL for long, and renewals must go on.
 #[derive(Clone)]
@@ -337,10 +346,11 @@ impl Messenger {
     /// That of this process.
     pub(crate) fn here() -> PyResult<Self> {
         let mut here = locked(&HERE);
-        if let Some(Ok((messenger, _))) = here.as_ref().map(Own::get) {
+        if let Some((messenger, _)) = here.as_ref().and_then(Own::mine) {
             return Ok(messenger.clone());
         }
         let (messages, received) = mpsc::channel::<Message>();
+        let (end, ended) = mpsc::channel();
         let deliver = move || {
             while let Ok(first) = received.recv() {
                 let goes_on = Python::try_attach(|py| {
@@ -351,11 +361,13 @@ impl Messenger {
                     break;
                 }
             }
+            drop(received);
+            drop(end);
         };
         let named = thread::Builder::new().name("leasehold-python".to_owned());
-        let thread = named.spawn(deliver)?;
+        drop(named.spawn(deliver)?);
         let messenger = Self(messages);
-        *here = Some(Own::new((messenger.clone(), thread)));
+        *here = Some(Own::new((messenger.clone(), ended)));
         Ok(messenger)
     }
 
@@ -378,14 +390,17 @@ impl Messenger {
     }
 }
 
+/// How long the end of a program waits for a function of the program that the messenger calls.
+const LEAVES: Duration = Duration::from_secs(5);
+
 /// Waits until the messenger of this process has left Python. At its exit, Python would end that thread in the midst of Rust, which aborts
-/// the process.
+/// the process. A function that does not return keeps no program from its end.
 #[pyfunction]
 pub(crate) fn end_messenger(py: Python<'_>) {
     let here = locked(&HERE).take();
-    if let Some((messenger, thread)) = here.and_then(Own::into_value) {
+    if let Some((messenger, ended)) = here.and_then(Own::into_value) {
         // An error: it has ended.
         let _sent = messenger.0.send(Message::End);
-        let _ended = py.detach(|| thread.join());
+        let _ended = py.detach(move || ended.recv_timeout(LEAVES));
     }
 }

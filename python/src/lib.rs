@@ -5,6 +5,7 @@ mod call;
 mod errors;
 mod once;
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use leasehold::kind::{AnyKind, Kind};
 use leasehold::{Error, Fence, LeaseEnd, Leases, Lock, LossWatch, Lost};
 use leasehold_cache::{Cache, Policy, Raw};
 use pyo3::prelude::*;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use call::{Answer, Call, Messenger, OnWait, Own, locked};
 use once::Once;
@@ -256,6 +259,49 @@ enum Held {
     Several(Leases),
 }
 
+/// What is held, and the ends of the requests about it.
+struct Current {
+    held: Own<Arc<Held>>,
+    requests: Vec<Receiver<()>>,
+}
+
+impl Current {
+    fn new(held: Held) -> Mutex<Option<Self>> {
+        let held = Own::new(Arc::new(held));
+        let requests = Vec::new();
+        Mutex::new(Some(Self { held, requests }))
+    }
+
+    /// Whether requests are under way.
+    fn is_in_use(&mut self) -> bool {
+        let is_open = |ended: &mut Receiver<()>| ended.try_recv() == Err(TryRecvError::Empty);
+        self.requests.retain_mut(is_open);
+        !self.requests.is_empty()
+    }
+
+    /// What is held, once the requests about it have ended.
+    async fn alone(self) -> Option<Held> {
+        for ended in self.requests {
+            let _gone = ended.await;
+        }
+        self.held.into_value().and_then(Arc::into_inner)
+    }
+}
+
+/// What is held, for one request. The end of the request is told after the use.
+pub(crate) struct InUse {
+    held: Arc<Held>,
+    _end: Sender<()>,
+}
+
+impl Deref for InUse {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
 /// A watch on one lease.
 #[derive(Clone)]
 enum Watch {
@@ -282,8 +328,8 @@ impl Watch {
 /// Locks that are held. The client renews them. Dropping it releases them.
 #[pyclass(frozen)]
 pub(crate) struct Lease {
-    /// None after the release.
-    held: Mutex<Option<Own<Arc<Held>>>>,
+    /// None after the release. Python does not run while it is locked: another thread would wait for this mutex with the GIL.
+    held: Mutex<Option<Current>>,
     watches: Own<Vec<Watch>>,
     messenger: Messenger,
     /// The names of the locks, in the order of their keys.
@@ -312,7 +358,7 @@ impl Lease {
             slot: None,
             mode: lease.mode().to_string(),
             token: Some(lease.token()),
-            held: Mutex::new(Some(Own::new(Arc::new(Held::Mutex(lease))))),
+            held: Current::new(Held::Mutex(lease)),
             messenger,
         }
     }
@@ -337,7 +383,7 @@ impl Lease {
                 .map(|lease| lease.mode().to_string())
                 .unwrap_or_default(),
             token: None,
-            held: Mutex::new(Some(Own::new(Arc::new(Held::Several(leases))))),
+            held: Current::new(Held::Several(leases)),
             messenger,
         }
     }
@@ -353,20 +399,32 @@ impl Lease {
             }))
     }
 
-    /// What is held, or the exception for a lease that is not.
-    fn held(&self) -> PyResult<Arc<Held>> {
+    /// What `look` sees of what is held, or the exception for a lease that is not. `look` does not run Python.
+    fn seen<T>(&self, look: impl FnOnce(&Held) -> T) -> PyResult<T> {
         self.watches.get()?;
-        let held = locked(&self.held);
-        held.as_ref()
-            .map_or_else(|| Err(self.released()), |held| held.get().cloned())
+        let seen = (locked(&self.held).as_ref())
+            .and_then(|current| current.held.mine().map(|held| look(held)));
+        seen.ok_or_else(|| self.released())
+    }
+
+    /// What is held, for a request.
+    fn in_use(&self) -> PyResult<InUse> {
+        self.watches.get()?;
+        let in_use = locked(&self.held).as_mut().and_then(|current| {
+            current.is_in_use();
+            let held = current.held.mine()?.clone();
+            let (end, ended) = oneshot::channel();
+            current.requests.push(ended);
+            Some(InUse { held, _end: end })
+        });
+        in_use.ok_or_else(|| self.released())
     }
 
     /// Takes what is held, to end it.
-    fn take(&self) -> PyResult<Held> {
-        let held = self.held()?;
-        drop(locked(&self.held).take());
-        Arc::into_inner(held)
-            .ok_or_else(|| errors::refused("another request about this lease is under way", true))
+    fn take(&self) -> PyResult<Current> {
+        self.watches.get()?;
+        let taken = locked(&self.held).take();
+        taken.ok_or_else(|| self.released())
     }
 
     fn released(&self) -> PyErr {
@@ -391,16 +449,16 @@ impl Lease {
         if let Some(lost) = self.lost()? {
             return Err(errors::of(py, lost.into(), true));
         }
-        let left = match &*self.held()? {
+        let left = self.seen(|held| match held {
             Held::Mutex(lease) => lease.valid_for(),
             Held::Several(leases) => leases.valid_for(),
-        };
+        })?;
         Ok(left.as_secs_f64())
     }
 
     /// Why the last renewal failed, if the lease is not lost.
     fn doubt(&self) -> PyResult<Option<String>> {
-        Ok(match &*self.held()? {
+        self.seen(|held| match held {
             Held::Mutex(lease) => lease.doubt(),
             Held::Several(leases) => leases.doubt(),
         })
@@ -428,7 +486,7 @@ impl Lease {
 
     /// A call that renews the lease now, for `ttl` seconds from now.
     fn extend(&self, ttl: f64) -> PyResult<Call> {
-        let (held, ttl) = (self.held()?, errors::seconds(ttl)?);
+        let (ttl, held) = (errors::seconds(ttl)?, self.in_use()?);
         Ok(self.call(async move {
             match &*held {
                 Held::Mutex(lease) => lease.extend(ttl).await,
@@ -442,23 +500,31 @@ impl Lease {
         }))
     }
 
-    /// A call that releases the locks; if one of several was lost, the others. Raises the loss.
+    /// A call that releases the locks, after the requests about them that are under way; if one of several was lost, the others. Raises the
+    /// loss.
     fn release(&self, py: Python<'_>) -> PyResult<Call> {
         let lost = self.lost()?;
         let held = self
             .take()
             .map_err(|ended| lost.map_or(ended, |lost| errors::of(py, lost.into(), true)))?;
         Ok(self.call(async move {
-            match held {
-                Held::Mutex(lease) => lease.release().await,
-                Held::Several(leases) => leases.release().await,
+            match held.alone().await {
+                Some(Held::Mutex(lease)) => lease.release().await,
+                Some(Held::Several(leases)) => leases.release().await,
+                None => Ok(()),
             }
         }))
     }
 
     /// Ends the lease, but its mutex stays taken until the deadline. Waits for no answer.
     fn leave(&self) -> PyResult<()> {
-        let Held::Mutex(lease) = self.take()? else {
+        let is_in_use = locked(&self.held).as_mut().is_some_and(Current::is_in_use);
+        if is_in_use {
+            let why = "another request about this lease is under way";
+            return Err(errors::refused(why, true));
+        }
+        let held = self.take()?.held.into_value().and_then(Arc::into_inner);
+        let Some(Held::Mutex(lease)) = held else {
             return Ok(());
         };
         let left = lease.valid_for();

@@ -1,6 +1,5 @@
 //! Work that is done once among all hosts.
 
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold::{PastRun, Turn};
@@ -60,7 +59,7 @@ impl Once {
     /// A call that marks the firing as done, in a step that checks this lease.
     fn finish(&self, lease: &Bound<'_, Lease>) -> PyResult<Call> {
         let once = self.parts.get()?.1.clone();
-        let held: Arc<Held> = lease.get().held()?;
+        let held = lease.get().in_use()?;
         Ok(Call::new(&self.messenger, true, async move {
             if let Held::Mutex(lease) = &*held {
                 once.finish(lease).await?;

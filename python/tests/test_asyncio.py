@@ -37,6 +37,13 @@ async def test_block_holds_the_lock_and_releases_it(client: AsyncClient) -> None
         assert later.fence > lease.fence
 
 
+async def test_block_may_end_in_another_task(client: AsyncClient) -> None:
+    mutex = client.mutex("x")
+    await asyncio.create_task(mutex.__aenter__())
+    await mutex.__aexit__(None, None, None)
+    assert await client.mutex("x").try_acquire()
+
+
 async def test_tasks_exclude_each_other_through_one_object(client: AsyncClient) -> None:
     mutex, inside, most = client.mutex("x"), [], []
 
@@ -176,3 +183,12 @@ async def test_renewals_go_on_while_the_loop_is_blocked(client: AsyncClient, ser
         assert lease.check() > 0
         await task
     await other.close()
+
+
+async def test_release_follows_an_extension_that_is_under_way(client: AsyncClient, server: Server) -> None:
+    lease = await client.mutex("x").acquire()
+    extends = asyncio.create_task(lease.extend(60))
+    await asyncio.sleep(0)
+    await lease.release()
+    assert not server.redis.exists("x")
+    await extends

@@ -23,6 +23,13 @@ def client(server: Server) -> Iterator[Client]:
         yield client
 
 
+def prolong_back_off(server: Server, key: str) -> None:
+    """After a failed load, nobody tries again for a minute."""
+    entry = f"{{{key}}}:lh-cache"
+    eventually(lambda: server.redis.hexists(entry, "back_off_until"))
+    server.redis.hincrby(entry, "back_off_until", 60_000)
+
+
 def test_value_is_loaded_once_for_each_key_and_all_processes(client: Client, server: Server) -> None:
     loads: list[int] = []
 
@@ -102,6 +109,7 @@ def test_failed_load_says_why_and_when_to_try_again(client: Client, server: Serv
     assert isinstance(raised.value.__cause__, KeyError)
     assert 0 < raised.value.retry_after <= 1
     assert (raised.value.held, raised.value.may_retry) == (False, True)
+    prolong_back_off(server, "user:7")
     with Client.connect(server.url) as other:
 
         @cached("user:{id}", client=other)
@@ -111,6 +119,7 @@ def test_failed_load_says_why_and_when_to_try_again(client: Client, server: Serv
         with pytest.raises(LoadFailed, match="KeyError: 7") as raised:
             elsewhere(7)
         assert raised.value.__cause__ is None
+        assert 30 < raised.value.retry_after <= 61
 
 
 def test_limit_of_a_wait_for_another_load(client: Client, server: Server) -> None:
@@ -152,6 +161,34 @@ def test_value_has_the_type_that_the_function_says(client: Client) -> None:
         @cached("user:{id}", client=client)
         def user(number: int) -> bytes:
             return b""
+
+
+def test_value_that_cannot_be_read_is_loaded_anew(client: Client) -> None:
+    loads: list[int] = []
+
+    def brace() -> bytes:
+        loads.append(1)
+        return b"{"
+
+    @cached("number", client=client, dumps=json.dumps, loads=json.loads)
+    def number() -> int:
+        return 7
+
+    @cached("number", client=client, dumps=json.dumps, loads=json.loads)
+    async def number_async() -> int:
+        return 8
+
+    older = cached("number", client=client)(brace)
+    assert older() == b"{"
+    assert [number(), number()] == [7, 7]
+    number.remove()
+    assert older() == b"{"
+    assert asyncio.run(number_async()) == number() == 8
+    number.remove()
+    loads.clear()
+    with pytest.raises(json.JSONDecodeError):
+        cached("number", client=client, dumps=bytes, loads=json.loads)(brace)()
+    assert loads == [1, 1]
 
 
 def test_key_of_another_program_is_left_alone(client: Client, server: Server) -> None:
@@ -231,24 +268,27 @@ async def test_load_goes_on_after_its_caller_is_cancelled(server: Server) -> Non
         assert await page() == b"page"
 
 
-def test_load_that_its_loop_cancels_fails(client: Client) -> None:
+def test_load_that_its_loop_cancels_fails(client: Client, server: Server) -> None:
+    begun = asyncio.Event()
+
     @cached("page", client=client)
     async def page() -> bytes:
-        await asyncio.sleep(LIMIT)
+        begun.set()
+        await asyncio.Event().wait()
         return b""
 
     async def abandoned() -> None:
         caller = asyncio.create_task(page())
-        while len(asyncio.all_tasks()) < 3:
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), LIMIT)
         caller.cancel()
 
     # asyncio.run cancels the load at its end.
     asyncio.run(abandoned())
+    prolong_back_off(server, "page")
 
     @cached("page", client=client)
     def again() -> bytes:
-        return b"page"
+        raise AssertionError("during the back-off")
 
     with pytest.raises(LoadFailed, match="CancelledError"):
         again()

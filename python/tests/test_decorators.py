@@ -1,13 +1,13 @@
 """Functions under a lock."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from subprocess import Popen
 
 import pytest
 from conftest import LIMIT, Server
 
-from leasehold_redis import AsyncClient, Client, LeaseLost, Refused, WaitTimeout, locked
+from leasehold_redis import AsyncClient, Client, LeaseLost, Refused, WaitTimeout, cached, locked
 
 Program = Callable[[str], "Popen[str]"]
 
@@ -127,6 +127,39 @@ async def test_coroutines_take_turns(server: Server) -> None:
 
         with pytest.raises(LeaseLost):
             await lose(7)
+
+
+async def test_callers_that_are_no_coroutine_functions_hold_the_lock(server: Server) -> None:
+    async with await AsyncClient.connect(server.url) as client:
+
+        async def is_busy() -> str:
+            return "no" if await client.mutex("x").try_acquire() else "yes"
+
+        @locked("x", client=client)
+        @cached("value", client=client)
+        async def kept() -> str:
+            return await is_busy()
+
+        class Work:
+            async def __call__(self) -> str:
+                return await is_busy()
+
+        assert await kept() == "yes"
+        assert await locked("x", client=client)(Work())() == "yes"
+        assert await cached("work", client=client)(Work())() == "no"
+
+
+def test_awaitable_of_a_plain_function_is_refused(client: Client) -> None:
+    async def work() -> None:
+        raise AssertionError("without the lock")
+
+    @locked("x", client=client)
+    def wrapper() -> Awaitable[None]:
+        return work()
+
+    with pytest.raises(TypeError, match=r"wrapper returned an awaitable.*async def"):
+        wrapper()
+    assert client.mutex("x").try_acquire()
 
 
 def test_default_client_is_one_for_each_process(program: Program, server: Server) -> None:

@@ -144,10 +144,97 @@ def test_address_is_that_of_the_client() -> None:
             address(refused)
 
 
-def test_subclass_may_name_another_address(server: Server) -> None:
-    class Elsewhere(leasehold_redis.Lock):
-        url = server.url
+def test_user_without_a_password_logs_in(own_server: Server) -> None:
+    own_server.redis.acl_setuser("guest", enabled=True, nopass=True, keys=["*"], channels=["*"], categories=["+@all"])
+    client = redis.Redis(port=own_server.port, username="guest")
+    with client.lock("x", lock_class=leasehold_redis.Lock):
+        # The client of redis-py has sent nothing.
+        assert "guest" in {connection["user"] for connection in own_server.redis.client_list()}
 
-    with redis.Redis(port=1).lock("x", lock_class=Elsewhere):
-        assert server.redis.exists("x")
-    assert not server.redis.exists("x")
+
+def test_subclass_may_name_another_server(server: Server) -> None:
+    class Elsewhere(leasehold_redis.Lock):
+        url = f"{server.url}/1"
+
+    server.redis.set("x", "of another program", ex=600)
+    there = redis.Redis.from_url(Elsewhere.url)
+    lock = server.redis.lock("x", timeout=60, lock_class=Elsewhere)
+    assert not lock.locked()
+    lock.acquire()
+    lock.extend(60)
+    assert 90_000 < there.pttl("x") <= 120_000
+    assert lock.locked()
+    assert lock.owned()
+    there.set("x", "theirs")
+    assert lock.locked()
+    assert not lock.owned()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+    there.close()
+
+
+async def test_subclass_of_the_async_lock_may_name_another_server(server: Server) -> None:
+    class Elsewhere(leasehold_redis.AsyncLock):
+        url = f"{server.url}/1"
+
+    server.redis.set("x", "of another program", ex=600)
+    client = redis.asyncio.Redis(port=server.port)
+    there = redis.Redis.from_url(Elsewhere.url)
+    lock = client.lock("x", timeout=60, lock_class=Elsewhere)
+    assert not await lock.locked()
+    await lock.acquire()
+    await lock.extend(60)
+    assert 90_000 < there.pttl("x") <= 120_000
+    assert await lock.locked()
+    assert await lock.owned()
+    there.delete("x")
+    assert not await lock.owned()
+    assert not await lock.locked()
+    there.close()
+    await client.aclose()
+
+
+def test_locks_of_two_addresses_beside_one_client_keep_their_connections(server: Server) -> None:
+    class Elsewhere(leasehold_redis.Lock):
+        url = f"{server.url}/1"
+
+    client = redis.Redis(port=server.port)
+    before = server.redis.info("stats")["total_connections_received"]
+    for _ in range(3):
+        with client.lock("x", lock_class=Elsewhere), client.lock("x", lock_class=leasehold_redis.Lock):
+            pass
+    assert server.redis.info("stats")["total_connections_received"] == before + 2
+
+
+def test_server_that_redis_py_cannot_ask_is_named(server: Server) -> None:
+    class Elsewhere(leasehold_redis.Lock):
+        url = "redis+quorum://:secret@a,b,c"
+
+    with pytest.raises(LockError, match="a client of that server") as raised:
+        server.redis.lock("x", lock_class=Elsewhere).locked()
+    assert "secret" not in str(raised.value)
+
+
+def test_what_redis_py_takes_and_we_refuse_is_a_lock_error(server: Server) -> None:
+    lock = server.redis.lock("x", timeout=60, lock_class=leasehold_redis.Lock)
+    lock.acquire()
+    other = server.redis.lock("x", timeout=60, lock_class=leasehold_redis.Lock)
+    other.local.token = lock.local.token
+    for refused, said in (
+        (other.release, "Only the object that has acquired"),
+        (lambda: lock.extend(86_400), "10 ms to 24 h"),
+        (server.redis.lock("y", timeout=86_401, lock_class=leasehold_redis.Lock).acquire, "10 ms to 24 h"),
+        (server.redis.lock("y", timeout=0.001, lock_class=leasehold_redis.Lock).acquire, "10 ms to 24 h"),
+        (server.redis.lock("y{", lock_class=leasehold_redis.Lock).acquire, "braces"),
+        (server.redis.lock("y" * 513, lock_class=leasehold_redis.Lock).acquire, "512 bytes"),
+    ):
+        with pytest.raises(LockError, match=said):
+            refused()
+    assert lock.owned()
+
+
+def test_name_that_is_no_text_is_refused(server: Server) -> None:
+    assert server.redis.lock("é".encode(), timeout=6, lock_class=leasehold_redis.Lock).acquire()  # type: ignore[arg-type]
+    assert server.redis.exists("é")
+    with pytest.raises(LockError, match="UTF-8"):
+        server.redis.lock(b"\xff", lock_class=leasehold_redis.Lock).acquire()  # type: ignore[arg-type]

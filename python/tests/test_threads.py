@@ -57,6 +57,28 @@ def test_one_lock_object_serves_threads_in_turn(client: Client) -> None:
     assert (len(most), max(most)) == (160, 1)
 
 
+def elsewhere(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(LIMIT)
+
+
+def test_block_may_end_in_another_thread(client: Client) -> None:
+    mutex = client.mutex("x")
+    elsewhere(mutex.__enter__)
+    mutex.__exit__(None, None, None)
+    assert client.mutex("x").try_acquire()
+
+
+def test_block_that_ends_in_another_thread_beside_others_says_what_to_do(client: Client) -> None:
+    seats = client.semaphore("seats", 2)
+    elsewhere(seats.__enter__)
+    elsewhere(seats.__enter__)
+    with pytest.raises(RuntimeError, match=r'"seats".*still held.*acquire\(\) and release\(\)'):
+        seats.__exit__(None, None, None)
+    assert client.semaphore("seats", 2).try_acquire() is None
+
+
 def test_loss_is_an_event_and_ends_the_block(client: Client, server: Server) -> None:
     heard: list[bool] = []
     with pytest.raises(LeaseLost) as raised, client.mutex("x", ttl=6) as lease:
@@ -274,6 +296,33 @@ keep = [lease]; keep.append(keep)
     assert not server.redis.exists("x")
 
 
+def test_end_of_a_program_releases_what_other_threads_hold(program: Program, server: Server) -> None:
+    holder = program("""
+import leasehold_redis, threading
+held = threading.Barrier(4)
+
+def block(lock):
+    with lock:
+        held.wait()
+        threading.Event().wait()
+
+def lease():
+    lease = leasehold_redis.Client.connect(url).mutex("lease").acquire()
+    held.wait()
+    threading.Event().wait()
+
+def once():
+    leasehold_redis.Client.connect(url).once("once", "today").run(lambda _: (held.wait(), threading.Event().wait()))
+
+threads = (block, (leasehold_redis.Client.connect(url).mutex("block"),)), (lease, ()), (once, ())
+for work, arguments in threads:
+    threading.Thread(target=work, args=arguments, daemon=True).start()
+held.wait()
+""")
+    assert holder.wait(LIMIT) == 0
+    assert [name for name in ("block", "lease", "once") if server.redis.get(name)] == []
+
+
 def test_program_ends_while_a_callback_runs(program: Program) -> None:
     waiter = program("""
 import leasehold_redis, sys, threading, time
@@ -299,6 +348,57 @@ threading.Thread(target=wait, daemon=True).start()
 heard.wait()
 """)
     assert waiter.wait(LIMIT) == 0
+
+
+def test_callback_that_does_not_return_keeps_no_program_from_its_end(program: Program) -> None:
+    waiter = program("""
+import leasehold_redis, threading
+client = leasehold_redis.Client.connect(url)
+lease, heard = client.mutex("x").acquire(), threading.Event()
+
+def on_wait(*_):
+    heard.set()
+    threading.Event().wait()
+
+def wait():
+    try:
+        client.mutex("x").acquire(on_wait=on_wait)
+    except leasehold_redis.LeaseholdError:
+        pass  # The end of the program closes the client.
+
+threading.Thread(target=wait, daemon=True).start()
+heard.wait()
+""")
+    assert waiter.wait(LIMIT) == 0
+
+
+def test_threads_share_a_lease_without_a_deadlock(program: Program) -> None:
+    shares = program("""
+import leasehold_redis, sys, threading
+client = leasehold_redis.Client.connect(url)
+sys.setswitchinterval(1e-6)
+mutex = client.mutex("x")
+leases, is_over = [mutex.acquire()], threading.Event()
+
+def checks():
+    while not is_over.is_set():
+        try:
+            leases[-1].check()
+        except leasehold_redis.LeaseholdError:
+            pass
+
+threads = [threading.Thread(target=checks) for _ in range(3)]
+for thread in threads:
+    thread.start()
+leases[0].release()
+for _ in range(300):
+    with mutex as lease:
+        leases.append(lease)
+is_over.set()
+for thread in threads:
+    thread.join()
+""")
+    assert shares.wait(LIMIT) == 0
 
 
 def test_client_of_the_parent_is_dead_in_a_forked_child(program: Program, server: Server) -> None:

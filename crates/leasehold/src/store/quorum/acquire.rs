@@ -177,20 +177,22 @@ impl<C> QuorumMachine<C> {
             return;
         };
         let waited = attempt.awaits_rest.take().unwrap_or_default();
-        let mut missing: Vec<usize> = attempt.missing().collect();
-        let is_alone = attempt.asks_lead_alone;
+        if attempt.asks_lead_alone {
+            // Slower than others is a node only beside them (V6).
+            let (owners, mut context) = self.context(at, owner, effects);
+            if let Some(record) = owners.get(owner) {
+                context.ask_others(record);
+            }
+            return;
+        }
+        let missing: Vec<usize> = attempt.missing().collect();
         for &node in &missing {
-            if !is_alone && self.leads.patience(node) <= waited {
+            if self.leads.patience(node) <= waited {
                 self.leads.heard(node, false);
             }
         }
         let (owners, mut context) = self.context(at, owner, effects);
         if let Some(record) = owners.get(owner) {
-            if is_alone {
-                // Slower than others is a node only beside them (V6).
-                missing.clear();
-                context.ask_others(record);
-            }
             for node in missing {
                 context.is_late(record, node);
             }
