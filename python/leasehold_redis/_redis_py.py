@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+from time import monotonic
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -134,6 +135,7 @@ class _Ours:
         if core is None:
             return False
         self.local.held = _Timed(core) if self.timeout else core
+        self.local.until = monotonic() + (self.timeout or RENEWED)
         self.local.token = (core.token or "").encode()
         return True
 
@@ -142,6 +144,12 @@ class _Ours:
         if held is None:
             raise LockError("Only the object that has acquired this lock can change it", lock_name=self.name)
         return held.core if isinstance(held, _Timed) else held
+
+    def _extension(self, additional_time: float, replace_ttl: bool) -> tuple[_core.Call[None], float]:
+        """The request, and when the lock ends after it. The deadline of the lease has a margin, which each extension would take off."""
+        held, now = self._held(), monotonic()
+        until = (now if replace_ttl else max(now, self.local.until)) + additional_time
+        return held.extend(until - now), until
 
 
 class Lock(_Ours, redis.lock.Lock):
@@ -186,11 +194,12 @@ class Lock(_Ours, redis.lock.Lock):
             raise _raised(error, self.name) from error
 
     def do_extend(self, additional_time: Any, replace_ttl: bool) -> Literal[True]:
-        held = self._held()
         try:
-            held.extend((0 if replace_ttl else held.check()) + additional_time).wait()
+            extension, until = self._extension(additional_time, replace_ttl)
+            extension.wait()
         except LeaseholdError as error:
             raise _raised(error, self.name) from error
+        self.local.until = until
         return True
 
     def do_reacquire(self) -> Literal[True]:
@@ -255,11 +264,12 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
             raise _raised(error, self.name) from error
 
     async def do_extend(self, additional_time: Any, replace_ttl: bool) -> Literal[True]:
-        held = self._held()
         try:
-            await finish(held.extend((0 if replace_ttl else held.check()) + additional_time))
+            extension, until = self._extension(additional_time, replace_ttl)
+            await finish(extension)
         except LeaseholdError as error:
             raise _raised(error, self.name) from error
+        self.local.until = until
         return True
 
     async def do_reacquire(self) -> Literal[True]:
