@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use leasehold::HolderIdentity;
+use leasehold::{Error, HolderIdentity};
 use serde::Deserialize;
 
 use super::answer::{Named, Refusal, answer};
@@ -46,6 +46,10 @@ async fn all(State(api): Api, asked: Asked<ShowLocks>) -> Result<Response, Refus
 
 async fn one(State(api): Api, Named(name): Named) -> Result<Response, Refusal> {
     let found = look(&api.client, &[name], true).await?;
+    // In a list, a name that is invalid concerns no other lock.
+    if let Some(Err(Error::Invalid(invalid))) = found.first().map(|found| &found.outcome) {
+        return Err(invalid.clone().into());
+    }
     Ok(shown(&api, &found, 0, 0))
 }
 
