@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread, ThreadId};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use leasehold::{Clock, Lost, PastRun, WaitStatus};
+use leasehold::{Blocked, Clock, Lost, PastRun, WaitStatus};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -181,15 +181,12 @@ impl Call {
             .map(errors::seconds)
             .transpose()?
             .map(|limit| clock.now().after(limit));
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let blocked = Blocked::here();
         loop {
             let polled = py.detach(|| {
-                let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-                if polled.is_pending() {
-                    let left = end.map_or(LOOK, |end| end.since(clock.now()).min(LOOK));
-                    thread::park_timeout(left);
-                }
-                polled
+                let look = clock.now().after(LOOK);
+                let until = end.map_or(look, |end| end.min(look));
+                blocked.poll_until(Some(until), future.as_mut())
             });
             if let Poll::Ready(answer) = polled {
                 return self.answer(py, answer);
@@ -258,15 +255,6 @@ impl Call {
 
     fn __clear__(&self) {
         self.close();
-    }
-}
-
-/// Wakes a blocked thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -19,9 +19,9 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::block_on;
 use leasehold::blocking::Client;
 use leasehold::entries::thread;
-use pollster::block_on;
 use tokio::sync::oneshot;
 
 use crate::{

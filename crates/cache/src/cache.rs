@@ -494,7 +494,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetOrRefresh<V, C> {
     /// See [`Error`].
     #[cfg(feature = "blocking")]
     pub fn wait(self) -> Result<Cached<V>, Error> {
-        pollster::block_on(self.ask())
+        leasehold::block_on(self.ask())
     }
 
     async fn ask(self) -> Result<Cached<V>, Error> {
@@ -617,7 +617,7 @@ impl<V: Send + Sync + 'static, C: Codec<V>> GetManyOrRefresh<V, C> {
     /// See [`Error`]; those of single keys are in [`BatchResult::failed`].
     #[cfg(feature = "blocking")]
     pub fn wait(self) -> Result<BatchResult<V>, Error> {
-        pollster::block_on(self.ask())
+        leasehold::block_on(self.ask())
     }
 
     async fn ask(self) -> Result<BatchResult<V>, Error> {

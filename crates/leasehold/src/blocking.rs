@@ -29,8 +29,8 @@ use std::future::ready;
 use std::ops::{ControlFlow, Deref};
 use std::time::{Duration, SystemTime};
 
+use crate::runtime::block_on;
 use leasehold_core::{ClientId, Fence, HolderView, Owner, Snapshot};
-use pollster::block_on;
 
 use crate::ClientBuilder;
 #[cfg(feature = "redis")]

@@ -91,6 +91,8 @@ pub type ReadLease = Lease<kind::Shared>;
 /// The lease of a slot: see [`Semaphore`].
 pub type Permit = Lease<kind::Slots>;
 pub use once::{Once, PastRun, Turn};
+#[doc(hidden)]
+pub use runtime::{Blocked, block_on};
 /// The version of rustls whose [`ClientConfig`](rustls::ClientConfig) [`ClientBuilder::tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;

@@ -3,16 +3,20 @@
 //! A client has its own thread with a small runtime. So renewals go on when the caller blocks its executor, a lease dropped after the
 //! shutdown of the caller's runtime is still released, and the caller's futures work on any executor: they only wait for messages.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 #[cfg(feature = "redis")]
 use std::panic::catch_unwind;
-#[cfg(any(feature = "redis", feature = "entries"))]
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-#[cfg(feature = "redis")]
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
-use std::thread;
+#[cfg(feature = "redis")]
+use std::sync::{OnceLock, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 #[cfg(feature = "redis")]
@@ -22,6 +26,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::clock::{Clock, Moment};
 
 /// Starts tasks and tracks when all of them have ended.
 #[derive(Debug, Clone)]
@@ -254,6 +260,146 @@ pub enum JobEnd<T> {
     Panicked(String),
     /// Its runtime was shut down.
     Gone,
+}
+
+/// The work of a connection, which a thread may do while it blocks.
+pub(crate) trait BlockedWork: Send + Sync {
+    /// Polls it until it waits for something, or until that is enough. The rest is for the client thread.
+    fn poll_until(&self, is_enough: &dyn Fn() -> bool);
+
+    /// Leaves it to the client thread.
+    fn leave(&self);
+}
+
+thread_local! {
+    /// The work that this thread has to poll, if it is one that blocks.
+    static TO_POLL: RefCell<Option<Vec<Arc<dyn BlockedWork>>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread is one that blocks, and will poll the work at once.
+#[cfg(feature = "redis")]
+pub(crate) fn poll_here(work: &Weak<dyn BlockedWork>) -> bool {
+    TO_POLL.with_borrow_mut(|to_poll| {
+        let (Some(to_poll), Some(work)) = (to_poll, work.upgrade()) else {
+            return false;
+        };
+        to_poll.push(work);
+        true
+    })
+}
+
+/// A thread that blocks until a future is ready. Meanwhile it does the work of the connections that the future asks, so no other thread has to
+/// wake for a fast reply.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Blocked {
+    woken: Arc<Woken>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct Woken {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, SeqCst);
+        self.thread.unpark();
+    }
+}
+
+impl Blocked {
+    /// This thread.
+    pub fn here() -> Self {
+        let woken = Arc::new(Woken {
+            thread: thread::current(),
+            is_woken: AtomicBool::new(false),
+        });
+        let waker = Waker::from(woken.clone());
+        Self { woken, waker }
+    }
+
+    /// Polls the future until it is ready, or until this moment.
+    pub fn poll_until<F: Future + ?Sized>(
+        &self,
+        end: Option<Moment>,
+        mut future: Pin<&mut F>,
+    ) -> Poll<F::Output> {
+        let clock = Clock::system();
+        let mut context = Context::from_waker(&self.waker);
+        loop {
+            self.woken.is_woken.store(false, SeqCst);
+            let polled = self.poll(|| future.as_mut().poll(&mut context));
+            if polled.is_ready() {
+                return polled;
+            }
+            loop {
+                let left = end.map(|end| end.since(clock.now()));
+                if left == Some(Duration::ZERO) {
+                    return Poll::Pending;
+                }
+                if self.woken.is_woken.load(SeqCst) {
+                    break;
+                }
+                match left {
+                    None => thread::park(),
+                    Some(left) => thread::park_timeout(left),
+                }
+            }
+        }
+    }
+
+    /// Polls a future, and the work that it asks for, until that has woken the future.
+    fn poll<T>(&self, future: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        let _left = ToPoll::begin();
+        let polled = future();
+        while polled.is_pending()
+            && let Some(work) = TO_POLL.with_borrow_mut(|works| works.as_mut()?.pop())
+        {
+            work.poll_until(&|| self.woken.is_woken.load(SeqCst));
+        }
+        polled
+    }
+}
+
+/// Blocks this thread until the future is ready.
+#[doc(hidden)]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let blocked = Blocked::here();
+    loop {
+        if let Poll::Ready(output) = blocked.poll_until(None, future.as_mut()) {
+            return output;
+        }
+    }
+}
+
+/// While this exists, this thread polls the work that it asks for. The client threads do what is left.
+struct ToPoll {
+    /// Those of the future that polls this one.
+    outer: Option<Vec<Arc<dyn BlockedWork>>>,
+}
+
+impl ToPoll {
+    fn begin() -> Self {
+        let outer = TO_POLL.replace(Some(Vec::new()));
+        Self { outer }
+    }
+}
+
+impl Drop for ToPoll {
+    fn drop(&mut self) {
+        let left = TO_POLL.replace(self.outer.take());
+        for work in left.into_iter().flatten() {
+            work.leave();
+        }
+    }
 }
 
 /// A runtime that may be dropped anywhere. tokio panics if a runtime is dropped within another one, as when a thread cannot be started.

@@ -11,7 +11,7 @@ use crate::store::entries::EntryStore;
 impl Peer {
     fn take_entry(&self, step: &CacheStep) -> Result<CacheReply, StoreError> {
         let key = LockName::new(self.name).unwrap();
-        let taken = pollster::block_on(self.store.take(&key, step))?;
+        let taken = crate::block_on(self.store.take(&key, step))?;
         Ok(taken.reply)
     }
 
@@ -50,7 +50,7 @@ impl Peer {
     }
 
     fn looks(&self, names: &[LockName]) -> Vec<Option<Value>> {
-        let looked = pollster::block_on(self.store.look(names, false));
+        let looked = crate::block_on(self.store.look(names, false));
         looked.unwrap().values
     }
 

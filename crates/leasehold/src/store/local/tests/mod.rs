@@ -139,7 +139,7 @@ impl Peer {
 
     fn asks(&self, name: &str, step: Step) -> Result<Reply, StoreError> {
         let name = LockName::new(name).unwrap();
-        pollster::block_on(self.store.apply(&name, step))
+        crate::block_on(self.store.apply(&name, step))
     }
 
     fn step(&self, step: Step) -> Reply {
@@ -193,7 +193,7 @@ impl Peer {
     }
 
     fn names(&self) -> Vec<String> {
-        pollster::block_on(self.store.index(IndexRequest::Read)).unwrap()
+        crate::block_on(self.store.index(IndexRequest::Read)).unwrap()
     }
 }
 

@@ -1,13 +1,14 @@
-//! Decides which thread does the work of a connection: the *caller's runtime*, on which the client was made, or the
+//! Decides which thread does the work of a connection: the *caller's runtime*, on which the client was made, a *blocked caller*, or the
 //! *client thread*.
 //!
 //! On the caller's runtime, a reply reaches its caller without another thread. But a program may block that runtime, or
-//! end it, and it may lack I/O and timers. So the work is one future that both threads may poll. Its timers belong to the
+//! end it, and it may lack I/O and timers. So the work is one future that all these threads may poll. Its timers belong to the
 //! client thread.
 //!
 //! - A request for a poll goes to the caller's runtime. If the caller's runtime does not poll in time, the client
 //!   thread polls too, until the caller's runtime comes back.
 //! - The reactor of the caller's runtime listens to the socket while that one polls. Later the reactor of the client thread does.
+//! - Without a caller's runtime, a caller that blocks its thread polls in answer to its own request. What it leaves is for the client thread.
 //! - After a write, the thread spins for a short time ([`Socket`]), so a fast reply usually wakes no thread.
 //!
 //! # Invariants
@@ -37,7 +38,7 @@ use tokio::runtime::Handle;
 use self::signals::Signals;
 pub(super) use self::socket::Socket;
 use crate::clock::Clock;
-use crate::runtime::Tasks;
+use crate::runtime::{BlockedWork, Tasks};
 use crate::sync::{AtomicBool, Mutex};
 
 /// How often the client thread checks whether the caller's runtime polls when requested. It is late after two checks.
@@ -69,6 +70,8 @@ impl Placement {
             self.signals.near.get_or_init(|| near);
         }
         let work = self.work(tasks, make);
+        let blocked: Arc<dyn BlockedWork> = work.clone();
+        self.signals.work.get_or_init(|| Arc::downgrade(&blocked));
         // This future is dropped if there is no caller's runtime, or when that runtime ends.
         let caller_runtime = CallerRuntime(work.clone());
         tasks.spawn_near(poll_fn(move |context| caller_runtime.poll(context)));
@@ -115,6 +118,14 @@ struct Slot {
     make: Option<WorkFactory>,
 }
 
+/// A thread that polls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Poller {
+    CallerRuntime,
+    BlockedCaller,
+    ClientThread,
+}
+
 /// When to poll again.
 #[derive(PartialEq)]
 enum NextPoll {
@@ -125,17 +136,14 @@ enum NextPoll {
 
 impl ConnectionWork {
     /// Answers a request for a poll. Ready when the work has ended.
-    fn answer(&self, caller_polls: bool, context: &mut Context<'_>) -> Poll<()> {
-        match self.poll(caller_polls) {
+    fn answer(&self, poller: Poller, context: &mut Context<'_>) -> Poll<()> {
+        match self.poll(poller) {
             NextPoll::WhenCalled => Poll::Pending,
             NextPoll::Soon => {
-                if self.signals.nothing_moves.swap(false, SeqCst) {
-                    self.signals.offer_core(&Clock::system(), thread::yield_now);
-                }
-                let flag = if caller_polls {
-                    &self.signals.caller_runtime
-                } else {
-                    &self.signals.client_thread
+                self.offer_core();
+                let flag = match poller {
+                    Poller::CallerRuntime => &self.signals.caller_runtime,
+                    _ => &self.signals.client_thread,
                 };
                 flag.raise_after_others(context);
                 Poll::Pending
@@ -144,7 +152,14 @@ impl ConnectionWork {
         }
     }
 
-    fn poll(&self, caller_polls: bool) -> NextPoll {
+    /// While nothing moves, lets another thread have the core.
+    fn offer_core(&self) {
+        if self.signals.nothing_moves.swap(false, SeqCst) {
+            self.signals.offer_core(&Clock::system(), thread::yield_now);
+        }
+    }
+
+    fn poll(&self, poller: Poller) -> NextPoll {
         loop {
             self.poll_again.store(true, SeqCst);
             let mut slot = match self.slot.try_lock() {
@@ -153,7 +168,9 @@ impl ConnectionWork {
                 Err(TryLockError::WouldBlock) => return NextPoll::WhenCalled,
             };
             self.poll_again.store(false, SeqCst);
-            self.signals.choose_reactor(caller_polls);
+            self.signals.choose_reactor(poller == Poller::CallerRuntime);
+            let is_blocked = poller == Poller::BlockedCaller;
+            self.signals.polls_blocked.store(is_blocked, SeqCst);
             let next = self.poll_alone(&mut slot);
             drop(slot);
             // Checked after the lock is free: until then, the other thread found it taken (N1).
@@ -194,6 +211,23 @@ impl ConnectionWork {
     }
 }
 
+impl BlockedWork for ConnectionWork {
+    fn poll_until(&self, is_enough: &dyn Fn() -> bool) {
+        loop {
+            match self.poll(Poller::BlockedCaller) {
+                NextPoll::WhenCalled => return,
+                NextPoll::Soon if !is_enough() => self.offer_core(),
+                // Also of the end the client thread must hear, now that the lock is free.
+                NextPoll::Soon | NextPoll::Never => return self.leave(),
+            }
+        }
+    }
+
+    fn leave(&self) {
+        self.signals.client_thread.raise();
+    }
+}
+
 /// Polls the work on the runtime on which the client was made.
 struct CallerRuntime(Arc<ConnectionWork>);
 
@@ -205,7 +239,7 @@ impl CallerRuntime {
         }
         signals.caller_is_late.store(false, SeqCst);
         signals.caller_came.store(true, SeqCst);
-        let answered = self.0.answer(true, context);
+        let answered = self.0.answer(Poller::CallerRuntime, context);
         if signals.caller_runtime.is_raised() {
             // This thread will poll again soon, but may be blocked before.
             signals.watch_caller();
@@ -256,7 +290,8 @@ impl ClientThread {
     /// Answers requests for a poll until the work has ended, or the caller's runtime has to be watched.
     fn poll(&self, watches: bool, context: &mut Context<'_>) -> Poll<NextPoll> {
         let signals = &self.0.signals;
-        if signals.client_thread.take(context) && self.0.answer(false, context).is_ready() {
+        let is_asked = signals.client_thread.take(context);
+        if is_asked && self.0.answer(Poller::ClientThread, context).is_ready() {
             return Poll::Ready(NextPoll::Never);
         }
         if !watches && signals.client_watches.load(SeqCst) {

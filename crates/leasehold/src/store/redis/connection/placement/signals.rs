@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Wake};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use crate::clock::Clock;
-use crate::runtime::NearRuntime;
+use crate::runtime::{BlockedWork, NearRuntime, poll_here};
 use crate::sync::AtomicBool;
 
 /// The kernel comes back from an offer of the core within a microsecond if no other thread takes it.
@@ -36,6 +36,10 @@ pub(super) struct Signals {
     pub(super) nothing_moves: AtomicBool,
     /// Another thread has taken the core that a spinning thread has offered.
     pub(super) core_is_wanted: AtomicBool,
+    /// A blocked caller polls.
+    pub(super) polls_blocked: AtomicBool,
+    /// What a blocked caller polls.
+    pub(super) work: OnceLock<Weak<dyn BlockedWork>>,
     /// The caller's runtime. Not set if there is none.
     pub(super) near: OnceLock<Arc<NearRuntime>>,
 }
@@ -44,7 +48,10 @@ impl Signals {
     pub(super) fn request_poll(&self) {
         if self.caller_is_late.load(SeqCst) {
             self.caller_runtime.raise();
-            return self.client_thread.raise();
+            if !self.work.get().is_some_and(poll_here) {
+                self.client_thread.raise();
+            }
+            return;
         }
         // Before: the caller's runtime may poll at once, and keeps the socket only while it is watched (N4). After: the client
         // thread may have stopped in between.

@@ -211,6 +211,10 @@ where
                 this.signals.nothing_moves.store(false, SeqCst);
                 if this.spin.as_mut().is_some_and(AdaptiveSpin::sent) {
                     this.signals.poll_soon.store(true, SeqCst);
+                    // The reactor would wake the client thread for the reply.
+                    if this.signals.polls_blocked.load(SeqCst) {
+                        this.listening = None;
+                    }
                 }
                 return Poll::Ready(written);
             }

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::runtime::Blocked;
 use crate::sync::explore;
 
 const PLENTY: Duration = Duration::from_secs(20);
@@ -122,6 +123,37 @@ fn block(runtime: &Handle) -> mpsc::Sender<()> {
     free
 }
 
+/// Its request wakes no other thread.
+#[test]
+fn a_blocked_caller_polls_for_itself_where_no_runtime_does() {
+    let (tasks, open, client_thread) = client_thread();
+    let noted = Arc::<Noted>::default();
+    let (placement, same) = (Placement::new(true), noted.clone());
+    placement.run(&tasks, move || same.work());
+    eventually(PLENTY, "the work has begun", || noted.polls() > 0);
+    let asks = poll_fn(|_| {
+        noted.waker.wake();
+        Poll::<()>::Pending
+    });
+    let now = Clock::system().now();
+    let blocked = Blocked::here();
+    assert!(
+        blocked
+            .poll_until(Some(now), std::pin::pin!(asks))
+            .is_pending()
+    );
+    assert_eq!(noted.threads.lock().unwrap()[1..], [current().id()]);
+    // A future that is ready waits for nothing.
+    let asks = poll_fn(|_| {
+        noted.waker.wake();
+        Poll::Ready(())
+    });
+    crate::block_on(asks);
+    eventually(PLENTY, "the client thread polls", || noted.polls() > 2);
+    assert_eq!(noted.threads.lock().unwrap()[2], client_thread);
+    drop(open);
+}
+
 #[test]
 fn work_ends_with_client_though_caller_runtime_goes_on() {
     let mut scene = Scene::begin(Noted::work);
@@ -159,8 +191,8 @@ fn work_that_panics_on_caller_runtime_is_made_again() {
     assert_eq!(made.load(SeqCst), 2);
 }
 
-/// A caller, a socket, the caller's runtime and the client thread. The caller's runtime may end, or be blocked for good, and with it the
-/// reactor there. A lost request (N2, N4) ends the schedule in a deadlock, and two polls at once (N1) in a panic.
+/// A caller, a blocked one, a socket, the caller's runtime and the client thread. The caller's runtime may end, or be blocked for good, and
+/// with it the reactor there. A lost request (N2, N4) ends the schedule in a deadlock, and two polls at once (N1) in a panic.
 #[test]
 fn each_request_is_followed_by_a_poll_in_every_schedule() {
     for (spins, has_reactor) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -171,7 +203,7 @@ fn each_request_is_followed_by_a_poll_in_every_schedule() {
 }
 
 async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
-    const CALLS: [u64; 2] = [2, 6];
+    const CALLS: [u64; 3] = [2, 6, 2];
     let (asked, placement) = (Arc::new(AtomicU64::new(0)), Placement::new(false));
     let signals = placement.signals.clone();
     if has_reactor {
@@ -191,7 +223,7 @@ async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
             traffic.poll_soon.store(true, SeqCst);
         }
         assert!(alone.swap(false, SeqCst));
-        if seen == CALLS[0] + CALLS[1] {
+        if seen == CALLS.iter().sum() {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -226,8 +258,18 @@ async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
         }
         caller_runtime.poll(context)
     }));
-    let client_thread = shuttle::future::spawn(ticking(ClientThread(work)));
+    let client_thread = shuttle::future::spawn(ticking(ClientThread(work.clone())));
     let mut callers = Vec::new();
+    let wants = asked.clone();
+    callers.push(shuttle::future::spawn(async move {
+        for _ in 0..CALLS[2] {
+            wants.fetch_add(1, SeqCst);
+            // It may have enough before all is done.
+            let is_enough = thread_rng().gen_bool(0.5);
+            work.poll_until(&|| is_enough);
+            shuttle::future::yield_now().await;
+        }
+    }));
     for is_socket in [false, true] {
         let (asked, signals, reactor) = (asked.clone(), signals.clone(), reactor.clone());
         callers.push(shuttle::future::spawn(async move {

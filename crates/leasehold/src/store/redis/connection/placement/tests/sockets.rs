@@ -263,3 +263,49 @@ fn tls_connection_uses_a_placed_socket() {
         tokio::time::timeout(PLENTY, greeted).await.unwrap();
     });
 }
+
+/// A blocked caller takes the socket from the reactor while it spins. Later the client thread hears of what the peer sends.
+#[test]
+fn client_thread_reads_after_a_blocked_caller() {
+    let (tasks, open, client_thread) = client_thread();
+    let (tell, told) = mpsc::channel();
+    let (say, said) = mpsc::channel();
+    let asked = Arc::new(tokio::sync::Notify::new());
+    let (placement, asks, address) = (Arc::new(Placement::new(true)), asked.clone(), sender(told));
+    let working = placement.clone();
+    placement.run(&tasks, move || {
+        let (placement, say, asks) = (working.clone(), say.clone(), asks.clone());
+        async move {
+            let stream = std::net::TcpStream::connect(address).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let mut socket = placement.socket(stream);
+            for is_reply in [false, true, false] {
+                if is_reply {
+                    asks.notified().await;
+                    socket.write_u8(7).await.unwrap();
+                }
+                socket.read_u8().await.unwrap();
+                say.send(current().id()).unwrap();
+            }
+        }
+    });
+    let hears = || said.recv_timeout(PLENTY).unwrap();
+    tell.send(()).unwrap();
+    assert_eq!(hears(), client_thread);
+    let now = Clock::system().now();
+    let asks = poll_fn(|_| {
+        asked.notify_one();
+        Poll::<()>::Pending
+    });
+    // It returns once the spin is over.
+    assert!(
+        Blocked::here()
+            .poll_until(Some(now), pin!(asks))
+            .is_pending()
+    );
+    for _ in 0..2 {
+        tell.send(()).unwrap();
+        assert_eq!(hears(), client_thread);
+    }
+    drop(open);
+}
