@@ -63,6 +63,14 @@ async def finish(call: _core.Call[T]) -> T:
         call.close()
 
 
+def is_done(call: _core.Call[Any]) -> bool:
+    """Whether a call has its answer at once. Otherwise it goes on when it is awaited."""
+    from asyncio import get_running_loop
+
+    loop = get_running_loop()
+    return call.poll(loop, _settle, loop.create_future()) is not None
+
+
 class _Use:
     """A use of a core client, by a client, a lock, a firing or a lease. While there is one, the end of the program closes the core client."""
 

@@ -20,7 +20,7 @@ import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
 from . import _core
-from ._client import AsyncClient, Client, finish
+from ._client import AsyncClient, Client, finish, is_done
 from ._errors import LeaseholdError, LeaseLost, StoreUnavailable, WaitTimeout
 
 RENEWED = 30.0
@@ -30,6 +30,8 @@ RENEWED = 30.0
 _clients: WeakKeyDictionary[Any, dict[tuple[int, str], Client | AsyncClient]] = WeakKeyDictionary()
 # Which tasks connect now, so that all tasks share one client.
 _connecting: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
+# The addresses of pools, with the settings that they were made of.
+_addresses: WeakKeyDictionary[Any, tuple[dict[str, Any], str]] = WeakKeyDictionary()
 _timed: WeakValueDictionary[int, _Timed] = WeakValueDictionary()
 
 
@@ -257,7 +259,11 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
         of, releasing = getattr(self.local, "releasing", (None, None))
         try:
             if of != expected_token or releasing is None:
-                releasing = asyncio.ensure_future(finish(self._held().release()))
+                release = self._held().release()
+                # Another task of this program takes the lock without a question to the server.
+                if is_done(release):
+                    return
+                releasing = asyncio.ensure_future(finish(release))
                 self.local.releasing = (expected_token, releasing)
             await asyncio.shield(releasing)
         except LeaseholdError as error:
@@ -295,6 +301,14 @@ def address(client: Any) -> str:
     """The URL of the server that this client of redis-py uses."""
     pool = _pool(client)
     settings = dict(getattr(pool, "connection_kwargs", {}))
+    known = _addresses.get(pool)
+    # A program may change the settings, such as a password.
+    if known is None or known[0] != settings:
+        known = _addresses[pool] = settings, _address(pool, settings)
+    return known[1]
+
+
+def _address(pool: Any, settings: dict[str, Any]) -> str:
     kinds = {kind.__name__ for kind in getattr(pool, "connection_class", type(None)).__mro__}
     unknown = [name for name in ("credential_provider", "ssl_ca_data", "ssl_ca_path", "ssl_password") if settings.get(name)]
     if not kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} or "SentinelManagedConnection" in kinds or unknown:

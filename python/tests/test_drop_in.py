@@ -147,6 +147,10 @@ def test_address_is_that_of_the_client() -> None:
     assert address(redis.Redis(host="::1", port=1, db=2, username="u@", password="p/")) == "redis://u%40:p%2F@[::1]:1/2"
     assert address(redis.asyncio.Redis(password="p")) == "redis://:p@localhost:6379/0"
     assert address(redis.Redis(unix_socket_path="/a b", db=1, password="p")) == "unix:/a%20b?db=1&pass=p"
+    client = redis.Redis(password="p")
+    for password in ("old", "new"):
+        client.connection_pool.connection_kwargs["password"] = password
+        assert address(client) == f"redis://:{password}@localhost:6379/0"
     assert address(redis.Redis(ssl=True, ssl_ca_certs="/ca.pem")) == "rediss://localhost:6379/0?tls_ca=%2Fca.pem"
     sentinel: redis.Redis = redis.sentinel.Sentinel([("localhost", 1)]).master_for("primary")  # type: ignore[no-untyped-call]
     for refused in (redis.Redis(ssl=True, ssl_cert_reqs="none"), sentinel):

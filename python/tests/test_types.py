@@ -17,6 +17,10 @@ def run(module: str, *arguments: str, cwd: Path, **env: str) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_package_lists_what_it_loads_later() -> None:
+    assert set(leasehold_redis.__all__) <= set(dir(leasehold_redis))
+
+
 def test_package_and_tests_are_strict(tmp_path: Path) -> None:
     run("mypy", f"--cache-dir={tmp_path}", cwd=Path(__file__).parents[1])
 
