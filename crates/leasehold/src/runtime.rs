@@ -4,7 +4,7 @@
 //! shutdown of the caller's runtime is still released, and the caller's futures work on any executor: they only wait for messages.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 #[cfg(feature = "redis")]
 use std::panic::catch_unwind;
@@ -22,6 +22,7 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 use tokio::net::UnixDatagram;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::unconstrained;
 #[cfg(feature = "entries")]
 use tokio_util::task::AbortOnDropHandle;
 use tokio_util::task::TaskTracker;
@@ -264,12 +265,15 @@ pub enum JobEnd<T> {
 
 /// The work of a connection, which a thread may do while it blocks.
 pub(crate) trait BlockedWork: Send + Sync {
-    /// Polls it until it waits for something, or until that is enough. The rest is for the client thread.
-    fn poll_until(&self, is_enough: &dyn Fn() -> bool);
+    /// Polls it. True if it is to be polled again soon, or left.
+    fn poll(&self) -> bool;
 
     /// Leaves it to the client thread.
     fn leave(&self);
 }
+
+/// How long a blocked thread does such work at once, though its own answer may not come: others may ask for more and more.
+const SERVES: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// The work that this thread has to poll, if it is one that blocks.
@@ -279,13 +283,16 @@ thread_local! {
 /// Whether this thread is one that blocks, and will poll the work at once.
 #[cfg(feature = "redis")]
 pub(crate) fn poll_here(work: &Weak<dyn BlockedWork>) -> bool {
-    TO_POLL.with_borrow_mut(|to_poll| {
-        let (Some(to_poll), Some(work)) = (to_poll, work.upgrade()) else {
+    // At the end of a thread, what it still drops may come here.
+    let polls = TO_POLL.try_with(|to_poll| {
+        let mut to_poll = to_poll.borrow_mut();
+        let (Some(to_poll), Some(work)) = (to_poll.as_mut(), work.upgrade()) else {
             return false;
         };
         to_poll.push(work);
         true
-    })
+    });
+    polls.unwrap_or(false)
 }
 
 /// A thread that blocks until a future is ready. Meanwhile it does the work of the connections that the future asks, so no other thread has to
@@ -335,7 +342,9 @@ impl Blocked {
         let mut context = Context::from_waker(&self.waker);
         loop {
             self.woken.is_woken.store(false, SeqCst);
-            let polled = self.poll(|| future.as_mut().poll(&mut context));
+            let poll = poll_fn(|context| self.poll(end, || future.as_mut().poll(context)));
+            // The thread may be one of a runtime, whose budget is for what gives way to other tasks.
+            let polled = pin!(unconstrained(poll)).poll(&mut context);
             if polled.is_ready() {
                 return polled;
             }
@@ -356,13 +365,33 @@ impl Blocked {
     }
 
     /// Polls a future, and the work that it asks for, until that has woken the future.
-    fn poll<T>(&self, future: impl FnOnce() -> Poll<T>) -> Poll<T> {
+    fn poll<T>(&self, end: Option<Moment>, future: impl FnOnce() -> Poll<T>) -> Poll<T> {
         let _left = ToPoll::begin();
         let polled = future();
-        while polled.is_pending()
-            && let Some(work) = TO_POLL.with_borrow_mut(|works| works.as_mut()?.pop())
-        {
-            work.poll_until(&|| self.woken.is_woken.load(SeqCst));
+        if polled.is_ready() {
+            return polled;
+        }
+        let clock = Clock::system();
+        let most = clock.now().after(SERVES);
+        let until = end.map_or(most, |end| end.min(most));
+        let mut own = ToPoll::count();
+        let mut spinning: Vec<Arc<dyn BlockedWork>> = Vec::new();
+        while own > 0 || clock.now() < until {
+            own = own.saturating_sub(1);
+            // All requests are sent before the thread looks for the reply to one.
+            if let Some(work) = ToPoll::next() {
+                if work.poll() && !spinning.iter().any(|other| Arc::ptr_eq(other, &work)) {
+                    spinning.push(work);
+                }
+                continue;
+            }
+            if spinning.is_empty() || self.woken.is_woken.load(SeqCst) {
+                break;
+            }
+            spinning.retain(|work| work.poll());
+        }
+        for work in spinning {
+            work.leave();
         }
         polled
     }
@@ -380,7 +409,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// While this exists, this thread polls the work that it asks for. The client threads do what is left.
+/// While this exists, this thread polls the work that it asks for. The client threads do what is left, also if this thread does not come to it:
+/// the future may run a program's own work.
 struct ToPoll {
     /// Those of the future that polls this one.
     outer: Option<Vec<Arc<dyn BlockedWork>>>,
@@ -390,6 +420,14 @@ impl ToPoll {
     fn begin() -> Self {
         let outer = TO_POLL.replace(Some(Vec::new()));
         Self { outer }
+    }
+
+    fn count() -> usize {
+        TO_POLL.with_borrow(|works| works.as_ref().map_or(0, Vec::len))
+    }
+
+    fn next() -> Option<Arc<dyn BlockedWork>> {
+        TO_POLL.with_borrow_mut(|works| works.as_mut()?.pop())
     }
 }
 

@@ -8,13 +8,14 @@
 //! - A request for a poll goes to the caller's runtime. If the caller's runtime does not poll in time, the client
 //!   thread polls too, until the caller's runtime comes back.
 //! - The reactor of the caller's runtime listens to the socket while that one polls. Later the reactor of the client thread does.
-//! - Without a caller's runtime, a caller that blocks its thread polls in answer to its own request. What it leaves is for the client thread.
+//! - While the caller's runtime is missing or late, a caller that blocks its thread polls in answer to its own request. What it leaves is for
+//!   the client thread, which polls too if the caller does not come to it in time.
 //! - After a write, the thread spins for a short time ([`Socket`]), so a fast reply usually wakes no thread.
 //!
 //! # Invariants
 //!
 //! - **N1** One thread at a time polls the work.
-//! - **N2** A poll begins after each request for one, within three ticks even if the caller's runtime never polls.
+//! - **N2** A poll begins after each request for one, within three ticks even if the caller's runtime, or a blocked caller, never polls.
 //! - **N3** When the client thread ends, the work has ended: its timers and its reactor are gone.
 //! - **N4** While the reactor of the caller's runtime listens, the client thread watches that runtime. It takes the socket
 //!   to its own reactor within three ticks of the last poll there. So a program that blocks its runtime misses no reply.
@@ -25,6 +26,7 @@ mod socket;
 mod tests;
 
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
@@ -171,11 +173,16 @@ impl ConnectionWork {
             self.signals.choose_reactor(poller == Poller::CallerRuntime);
             let is_blocked = poller == Poller::BlockedCaller;
             self.signals.polls_blocked.store(is_blocked, SeqCst);
+            self.signals.blocked_owes.store(false, SeqCst);
             let next = self.poll_alone(&mut slot);
             drop(slot);
             // Checked after the lock is free: until then, the other thread found it taken (N1).
             if !self.poll_again.load(SeqCst) || next == NextPoll::Never {
                 return next;
+            }
+            // It must not serve others without end.
+            if is_blocked {
+                return NextPoll::Soon;
             }
         }
     }
@@ -212,13 +219,19 @@ impl ConnectionWork {
 }
 
 impl BlockedWork for ConnectionWork {
-    fn poll_until(&self, is_enough: &dyn Fn() -> bool) {
-        loop {
-            match self.poll(Poller::BlockedCaller) {
-                NextPoll::WhenCalled => return,
-                NextPoll::Soon if !is_enough() => self.offer_core(),
-                // Also of the end the client thread must hear, now that the lock is free.
-                NextPoll::Soon | NextPoll::Never => return self.leave(),
+    fn poll(&self) -> bool {
+        // A panic is not that of this caller. The client thread makes the work again.
+        let poll = AssertUnwindSafe(|| self.poll(Poller::BlockedCaller));
+        match catch_unwind(poll) {
+            Ok(NextPoll::WhenCalled) => false,
+            Ok(NextPoll::Soon) => {
+                self.offer_core();
+                true
+            }
+            // Of the end, too, the client thread must hear, now that the lock is free.
+            Ok(NextPoll::Never) | Err(_) => {
+                self.leave();
+                false
             }
         }
     }

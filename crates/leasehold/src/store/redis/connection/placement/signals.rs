@@ -36,6 +36,8 @@ pub(super) struct Signals {
     pub(super) nothing_moves: AtomicBool,
     /// Another thread has taken the core that a spinning thread has offered.
     pub(super) core_is_wanted: AtomicBool,
+    /// A blocked caller is to poll, and nobody has polled since.
+    pub(super) blocked_owes: AtomicBool,
     /// A blocked caller polls.
     pub(super) polls_blocked: AtomicBool,
     /// What a blocked caller polls.
@@ -48,15 +50,21 @@ impl Signals {
     pub(super) fn request_poll(&self) {
         if self.caller_is_late.load(SeqCst) {
             self.caller_runtime.raise();
-            if !self.work.get().is_some_and(poll_here) {
-                self.client_thread.raise();
+            if self.work.get().is_some_and(poll_here) {
+                return self.owe();
             }
-            return;
+            return self.client_thread.raise();
         }
         // Before: the caller's runtime may poll at once, and keeps the socket only while it is watched (N4). After: the client
         // thread may have stopped in between.
         self.watch_caller();
         self.caller_runtime.raise();
+        self.watch_caller();
+    }
+
+    /// A blocked caller will poll: the client thread checks whether it comes.
+    pub(super) fn owe(&self) {
+        self.blocked_owes.store(true, SeqCst);
         self.watch_caller();
     }
 
@@ -83,14 +91,19 @@ impl Signals {
         self.near.get()?.if_it_has_reactor()
     }
 
-    /// True if a poll was requested from the caller's runtime, which has not polled since the last check. If none was
+    /// True if a poll was requested from the caller's runtime or a blocked caller, and it has not polled since the last check. If none was
     /// requested either, the client thread stops checking until one is. It then takes the socket to its own reactor (N4).
     pub(super) fn check_caller(&self) -> bool {
         let came = self.caller_came.swap(false, SeqCst);
-        let is_overdue = self.caller_runtime.is_raised() && !came;
+        let is_late = self.caller_is_late.load(SeqCst);
+        let is_asked = || {
+            let caller = !is_late && self.caller_runtime.is_raised();
+            caller || self.blocked_owes.load(SeqCst)
+        };
+        let is_overdue = is_asked() && !came;
         if !came && !is_overdue {
             self.client_watches.store(false, SeqCst);
-            if self.caller_runtime.is_raised() {
+            if is_asked() {
                 self.client_watches.store(true, SeqCst);
             } else if self.listens_at_caller.load(SeqCst) {
                 self.client_thread.raise();

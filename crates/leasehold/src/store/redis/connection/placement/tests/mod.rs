@@ -260,13 +260,20 @@ async fn each_request_is_followed_by_a_poll(spins: bool, has_reactor: bool) {
     }));
     let client_thread = shuttle::future::spawn(ticking(ClientThread(work.clone())));
     let mut callers = Vec::new();
-    let wants = asked.clone();
+    let (wants, blocked) = (asked.clone(), signals.clone());
     callers.push(shuttle::future::spawn(async move {
         for _ in 0..CALLS[2] {
             wants.fetch_add(1, SeqCst);
-            // It may have enough before all is done.
-            let is_enough = thread_rng().gen_bool(0.5);
-            work.poll_until(&|| is_enough);
+            blocked.owe();
+            shuttle::future::yield_now().await;
+            // It may never come to it, and may have enough before all is done.
+            let mut polls = thread_rng().gen_range(0..3);
+            while polls > 0 && BlockedWork::poll(&*work) {
+                polls -= 1;
+                if polls == 0 {
+                    BlockedWork::leave(&*work);
+                }
+            }
             shuttle::future::yield_now().await;
         }
     }));
