@@ -10,7 +10,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from . import _core
-from ._client import finish
 from ._decorators import AnyClient, _client, _client_async, _is_async, _Template, _title
 
 if TYPE_CHECKING:
@@ -139,22 +138,22 @@ class AsyncCached(_AnyCached[P, R]):
                 reply.fail(error)
 
         key, core = self._key(arguments, named), await _client_async(self._client)
-        kept = await finish(core.get_or_refresh(key, load=load, **self._settings))
+        kept = await core.get_or_refresh(key, load=load, **self._settings)
         try:
             value: R = self._loads(kept)
         except Exception:
             # Written in another form, perhaps by an older program.
-            await finish(core.invalidate(key, True))
-            value = self._loads(await finish(core.get_or_refresh(key, load=load, **self._settings)))
+            await core.invalidate(key, True)
+            value = self._loads(await core.get_or_refresh(key, load=load, **self._settings))
         return value
 
     async def invalidate(self, *arguments: P.args, **named: P.kwargs) -> None:
         """Makes the value for these arguments stale, for all processes. After that, none gets a value as fresh whose load began before."""
-        await finish((await _client_async(self._client)).invalidate(self._key(arguments, named), False))
+        await (await _client_async(self._client)).invalidate(self._key(arguments, named), False)
 
     async def remove(self, *arguments: P.args, **named: P.kwargs) -> None:
         """As `invalidate`, and no process gets the old value: callers wait for the next load."""
-        await finish((await _client_async(self._client)).invalidate(self._key(arguments, named), True))
+        await (await _client_async(self._client)).invalidate(self._key(arguments, named), True)
 
 
 class _Decorator(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 from weakref import WeakValueDictionary
 
@@ -13,14 +13,12 @@ from . import _core
 from ._errors import ForkedClient, LeaseholdError, LeaseLost, Refused, WaitTimeout
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from types import TracebackType
 
     from typing_extensions import Self, Unpack
 
     from ._once import AsyncOnce, Once
 
-T = TypeVar("T")
 L = TypeVar("L", bound="_AnyLock[Any]")
 Held = TypeVar("Held", bound="_AnyLease")
 
@@ -43,36 +41,8 @@ class Settings(TypedDict, total=False):
     outage_timeout: float | None  # How long a waiter keeps asking while the server does not answer, by default 30.
 
 
-def _settle(future: Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-async def finish(call: _core.Call[T]) -> T:
-    """The answer of a call, which the running event loop polls. A cancelled task drops the request."""
-    from asyncio import get_running_loop
-
-    loop = get_running_loop()
-    try:
-        while True:
-            future = loop.create_future()
-            if (answer := call.poll(loop, _settle, future)) is not None:
-                return answer[0]
-            await future
-    finally:
-        call.close()
-
-
-def is_done(call: _core.Call[Any]) -> bool:
-    """Whether a call has its answer at once. Otherwise it goes on when it is awaited."""
-    from asyncio import get_running_loop
-
-    loop = get_running_loop()
-    return call.poll(loop, _settle, loop.create_future()) is not None
-
-
 class _Use:
-    """A use of a core client, by a client, a lock, a firing or a lease. While there is one, the end of the program closes the core client."""
+    """The use of a core client by a client, and by its locks, firings and leases. While there is one, the end of the program closes the core."""
 
     def __init__(self, core: _core.Client) -> None:
         self.core = core
@@ -146,7 +116,7 @@ class _AnyLock(Generic[Held]):
 
     def __init__(
         self,
-        core: _core.Client,
+        use: _Use,
         locks: list[tuple[str, str]],
         *,
         ttl: float = 30.0,
@@ -154,7 +124,7 @@ class _AnyLock(Generic[Held]):
         renew: bool = True,
         max_hold: float | None = None,
     ) -> None:
-        self._core, self._use, self._locks = core, _Use(core), locks
+        self._core, self._use, self._locks = use.core, use, locks
         self._ttl, self._note, self._renew, self._max_hold = ttl, note, renew, max_hold
         # The leases of blocks, by the thread or the task that entered them: one object serves many.
         self._entered: dict[object, list[Held]] = {}
@@ -220,19 +190,19 @@ class _AnyClient(Generic[L]):
 
     def mutex(self, name: str, **terms: Unpack[Terms]) -> L:
         """A lock with one holder at a time."""
-        return self._lock(self._core, [(name, "exclusive")], **terms)
+        return self._lock(self._use, [(name, "exclusive")], **terms)
 
     def rw_lock(self, name: str, **terms: Unpack[Terms]) -> RwLock[L]:
         """A lock with many readers or one writer."""
-        return RwLock(lambda mode: self._lock(self._core, [(name, mode)], **terms))
+        return RwLock(lambda mode: self._lock(self._use, [(name, mode)], **terms))
 
     def semaphore(self, name: str, slots: int, **terms: Unpack[Terms]) -> L:
         """A lock with `slots` holders at a time, 1 to 1,000."""
-        return self._lock(self._core, [(name, f"slot/{slots}")], **terms)
+        return self._lock(self._use, [(name, f"slot/{slots}")], **terms)
 
     def all(self, *names: str, **terms: Unpack[Terms]) -> L:
         """Several mutexes, all or none."""
-        return self._lock(self._core, [(name, "exclusive") for name in names], **terms)
+        return self._lock(self._use, [(name, "exclusive") for name in names], **terms)
 
 
 def _url(url: str | None) -> str:
@@ -377,7 +347,7 @@ class AsyncLoss(_AnyLoss):
 
     def __await__(self) -> Generator[Any, Any, LeaseLost | None]:
         """Waits for the end of the lease: the loss, or None if the lease was released."""
-        return finish(self._core.ended()).__await__()
+        return self._core.ended().__await__()
 
 
 class AsyncLease(_AnyLease):
@@ -390,18 +360,18 @@ class AsyncLease(_AnyLease):
 
     async def extend(self, ttl: float) -> None:
         """Renews the lease now. It and later renewals last for `ttl`."""
-        await finish(self._core.extend(ttl))
+        await self._core.extend(ttl)
 
     async def release(self) -> None:
         """Gives the lock back. Raises LeaseLost if the lease was lost before. A cancelled release goes on."""
-        await finish(self._core.release())
+        await self._core.release()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            await self.release()
+            await self._core.release()
         except LeaseholdError as failure:
             _after_block(failure, error)
 
@@ -420,27 +390,36 @@ class AsyncNamedLock(_AnyLock[AsyncLease]):
             def heard(name: str, ahead: int, waited: float) -> None:
                 loop.call_soon_threadsafe(watch, name, ahead, waited)
 
-        core = await finish(self._ask(timeout, heard))
+        core = await self._ask(timeout, heard)
         if core is None:
             raise self._busy()
         return AsyncLease(core, self._use)
 
     async def try_acquire(self) -> AsyncLease | None:
         """The lease, or None if the lock is busy."""
-        core = await finish(self._ask(0))
+        core = await self._ask(0)
         return None if core is None else AsyncLease(core, self._use)
 
     async def __aenter__(self) -> AsyncLease:
         return self._enter(_task(), await self.acquire())
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._leave(_task()).__aexit__(kind, error, trace)
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[Any, Any, None]:
+        return self._leave(_task()).__aexit__(kind, error, trace)
+
+
+# asyncio's own, once a block has asked: its import takes longer than that of this package.
+_current_task: Callable[[], object] | None = None
 
 
 def _task() -> object:
-    from asyncio import current_task
+    global _current_task
+    if _current_task is None:
+        from asyncio import current_task
 
-    return current_task()
+        _current_task = current_task
+    return _current_task()
 
 
 class AsyncClient(_AnyClient[AsyncNamedLock]):
@@ -451,12 +430,12 @@ class AsyncClient(_AnyClient[AsyncNamedLock]):
     @classmethod
     async def connect(cls, url: str | None = None, **settings: Unpack[Settings]) -> Self:
         """Connects to `url`, as `Client.connect` does."""
-        return cls(await finish(_core.Client.connect(_url(url), **settings)))
+        return cls(await _core.Client.connect(_url(url), **settings))
 
     @classmethod
     async def shared(cls) -> Self:
         """The client of this process, as `Client.shared` gives it, also for several event loops."""
-        core = _share() or _share(await finish(_core.Client.connect(_url(None))))
+        core = _share() or _share(await _core.Client.connect(_url(None)))
         assert core
         return cls(core)
 
@@ -469,7 +448,7 @@ class AsyncClient(_AnyClient[AsyncNamedLock]):
 
     async def close(self) -> bool:
         """Releases all locks. Returns whether the server has confirmed that."""
-        return await finish(self._core.close())
+        return await self._core.close()
 
     async def __aenter__(self) -> Self:
         return self

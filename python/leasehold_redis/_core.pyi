@@ -1,21 +1,27 @@
 """The extension module. Programs use the classes beside it."""
 
-from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable
+from asyncio import Future
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, final
+
+from typing_extensions import Never
 
 from ._errors import LeaseLost
 
 _T = TypeVar("_T", covariant=True)
 
-__all__ = ["Call", "Client", "Lease", "Once", "Reply", "end_messenger"]
+__all__ = ["Call", "Client", "Lease", "Once", "Reply", "end_messenger", "settle"]
 
 def end_messenger() -> None: ...
+def settle(future: Future[None]) -> None: ...
 
 @final
 class Call(Generic[_T]):
     def wait(self, limit: float | None = None) -> _T: ...
-    def poll(self, event_loop: AbstractEventLoop, settle: Callable[[Future[None]], None], future: Future[None]) -> tuple[_T] | None: ...
+    def __await__(self) -> Generator[Future[None], None, _T]: ...
+    def __iter__(self) -> Generator[Future[None], None, _T]: ...
+    def __next__(self) -> Future[None]: ...
+    def throw(self, error: object, value: object = None, _trace: object = None) -> Never: ...
     def close(self) -> None: ...
 
 @final

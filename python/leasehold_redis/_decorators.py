@@ -9,7 +9,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import _core
-from ._client import AsyncClient, AsyncNamedLock, Client, NamedLock, _AnyClient
+from ._client import AsyncClient, AsyncNamedLock, Client, NamedLock, _AnyClient, _Use
 from ._errors import Refused
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def locked(
 
             @wraps(function)
             async def under_async_lock(*arguments: P.args, **named: P.kwargs) -> Any:
-                filled, core = template.fill(arguments, named), await _client_async(client)
-                async with await AsyncNamedLock(core, [(filled, mode)], **terms).acquire(timeout):
+                filled, use = template.fill(arguments, named), _Use(await _client_async(client))
+                async with await AsyncNamedLock(use, [(filled, mode)], **terms).acquire(timeout):
                     return await function(*arguments, **named)  # type: ignore[misc]
 
             return under_async_lock  # type: ignore[return-value]
@@ -95,7 +95,7 @@ def locked(
         @wraps(function)
         def under_lock(*arguments: P.args, **named: P.kwargs) -> R:
             filled = template.fill(arguments, named)
-            with NamedLock(_client(client), [(filled, mode)], **terms).acquire(timeout):
+            with NamedLock(_Use(_client(client)), [(filled, mode)], **terms).acquire(timeout):
                 value = function(*arguments, **named)
                 if inspect.isawaitable(value):
                     if inspect.iscoroutine(value):

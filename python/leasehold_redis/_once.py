@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from . import _core
-from ._client import AsyncLease, Lease, _Use, finish
+from ._client import AsyncLease, Lease, _Use
 from ._errors import LeaseholdError, WaitTimeout
 
 T = TypeVar("T")
@@ -100,11 +100,11 @@ class AsyncOnce(_AnyOnce):
 
     async def past(self) -> PastRun | None:
         """The last run that is known. Waits for no lock."""
-        past = await finish(self._core.past())
+        past = await self._core.past()
         return past and PastRun(*past)
 
     async def _turn(self, work: Callable[[AsyncLease], Awaitable[T]], limit: float | None) -> Turn[T] | None:
-        entered = await finish(self._core.enter(limit))
+        entered = await self._core.enter(limit)
         if entered is None:
             return None
         if isinstance(entered, tuple):
@@ -112,7 +112,7 @@ class AsyncOnce(_AnyOnce):
         lease = AsyncLease(entered, self._use)
         try:
             value = await work(lease)
-            await finish(self._core.finish(entered))
+            await self._core.finish(entered)
         finally:
             try:
                 await lease.release()

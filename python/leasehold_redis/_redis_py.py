@@ -20,7 +20,7 @@ import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
 from . import _core
-from ._client import AsyncClient, Client, finish, is_done
+from ._client import AsyncClient, Client
 from ._errors import LeaseholdError, LeaseLost, StoreUnavailable, WaitTimeout
 
 RENEWED = 30.0
@@ -233,7 +233,7 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
                     if client is None:
                         client = await AsyncClient.connect(url)
                         self._keep(url, client)
-            return self._take(await finish(self._ask(client, limit)))
+            return self._take(await self._ask(client, limit))
         except WaitTimeout:
             return False
         except LeaseholdError as error:
@@ -259,11 +259,12 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
         of, releasing = getattr(self.local, "releasing", (None, None))
         try:
             if of != expected_token or releasing is None:
-                release = self._held().release()
-                # Another task of this program takes the lock without a question to the server.
-                if is_done(release):
-                    return
-                releasing = asyncio.ensure_future(finish(release))
+                call = self._held().release()
+                try:
+                    next(call)
+                except StopIteration:
+                    return  # The lock goes to another task of this client: that takes no request.
+                releasing = asyncio.ensure_future(_finish(call))
                 self.local.releasing = (expected_token, releasing)
             await asyncio.shield(releasing)
         except LeaseholdError as error:
@@ -272,7 +273,7 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
     async def do_extend(self, additional_time: Any, replace_ttl: bool) -> Literal[True]:
         try:
             extension, until = self._extension(additional_time, replace_ttl)
-            await finish(extension)
+            await extension
         except LeaseholdError as error:
             raise _raised(error, self.name) from error
         self.local.until = until
@@ -290,6 +291,10 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
     def is_lost(self) -> bool:
         """Whether the lease was lost: another client may hold the lock."""
         return self._held().loss() is not None
+
+
+async def _finish(call: _core.Call[None]) -> None:
+    await call
 
 
 def _pool(client: Any) -> Any:

@@ -3,17 +3,20 @@
 use std::iter;
 use std::mem;
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold::{Blocked, Clock, Lost, PastRun, WaitStatus};
+use pyo3::exceptions::PyStopIteration;
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
 use crate::cache::Reply;
@@ -27,14 +30,18 @@ const LOOK: Duration = Duration::from_millis(50);
 /// locked for ever by one of them.
 pub(crate) struct Own<T: Send> {
     value: Option<T>,
-    process: u32,
+    process: Process,
 }
 
+/// The number of a process. Its objects hand it on, since each question to the system takes longer than all else that makes one.
+pub(crate) type Process = u32;
+
 impl<T: Send> Own<T> {
-    pub(crate) fn new(value: T) -> Self {
+    /// A value of this process.
+    pub(crate) fn new(value: T, process: Process) -> Self {
         Self {
             value: Some(value),
-            process: process::id(),
+            process,
         }
     }
 
@@ -145,7 +152,7 @@ impl Call {
         work: impl Future<Output = Result<Answer, Failure>> + Send + 'static,
     ) -> Self {
         Self {
-            work: Mutex::new(Some(Own::new(Box::pin(work)))),
+            work: Mutex::new(Some(messenger.own(Box::pin(work)))),
             wake: Mutex::new(None),
             watch: None,
             messenger: messenger.clone(),
@@ -198,37 +205,54 @@ impl Call {
         }
     }
 
-    /// Polls the request in this event loop: a tuple with the answer, or None. Then `settle(future)` is called in the loop when the request is to
-    /// be polled again.
-    fn poll(
-        &self,
-        py: Python<'_>,
-        event_loop: Py<PyAny>,
-        settle: Py<PyAny>,
-        future: Py<PyAny>,
-    ) -> PyResult<Option<(Py<PyAny>,)>> {
-        let wake = Arc::new(LoopWake {
-            event_loop,
-            settle,
-            future,
-            thread: thread::current().id(),
-            messages: self.messenger.0.clone(),
-            is_woken: AtomicBool::new(false),
-        });
-        let mut work = self.take()?;
-        let before = locked(&self.wake).replace(wake.clone());
-        drop(before);
-        let polled = work
-            .get_mut()?
-            .as_mut()
-            .poll(&mut Context::from_waker(&Waker::from(wake)));
-        match polled {
-            Poll::Ready(answer) => self.answer(py, answer).map(|answer| Some((answer,))),
-            Poll::Pending => {
-                *locked(&self.work) = Some(work);
-                Ok(None)
+    /// `await` polls the request in the running event loop.
+    fn __await__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    /// Polls the request. Without an answer, a future of the loop that is done when the request is to be polled again.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        loop {
+            let wake = Arc::new(LoopWake {
+                future: OnceLock::new(),
+                thread: thread::current().id(),
+                messages: self.messenger.messages.clone(),
+                stage: AtomicU8::new(POLLS),
+            });
+            let mut work = self.take()?;
+            let before = locked(&self.wake).replace(wake.clone());
+            drop(before);
+            let polled = work
+                .get_mut()?
+                .as_mut()
+                .poll(&mut Context::from_waker(&Waker::from(wake.clone())));
+            if let Poll::Ready(answer) = polled {
+                // It was just polled, so it is of this process. Nothing is under way any more, so its drop waits for nothing.
+                drop(work.value.take());
+                let answer = self.answer(py, answer)?;
+                return Err(PyStopIteration::new_err((answer,)));
+            }
+            *locked(&self.work) = Some(work);
+            if let Some(future) = wake.waits(py)? {
+                return Ok(future);
             }
         }
+    }
+
+    /// A task that is cancelled, or ends otherwise, drops the request.
+    #[pyo3(signature = (error, value=None, _trace=None))]
+    fn throw(
+        &self,
+        error: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        _trace: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.close();
+        Err(PyErr::from_value(value.unwrap_or(error)))
     }
 
     /// Cancels the request, if it is under way.
@@ -245,10 +269,9 @@ impl Call {
         // If another thread has it, the request is in use.
         if let Ok(wake) = self.wake.try_lock()
             && let Some(wake) = &*wake
+            && let Some(future) = wake.future.get()
         {
-            visit.call(&wake.event_loop)?;
-            visit.call(&wake.settle)?;
-            visit.call(&wake.future)?;
+            visit.call(future)?;
         }
         Ok(())
     }
@@ -258,34 +281,80 @@ impl Call {
     }
 }
 
-/// Wakes an event loop, once.
+/// The stages of a wake: the request is being polled, its task waits for the future, and the task is woken.
+const POLLS: u8 = 0;
+const WAITS: u8 = 1;
+const WOKEN: u8 = 2;
+
+/// Wakes a task of an event loop, once.
 struct LoopWake {
-    event_loop: Py<PyAny>,
-    settle: Py<PyAny>,
-    future: Py<PyAny>,
+    /// Made when the task has to wait. Most requests of a task that takes over a lock have their answer at once.
+    future: OnceLock<Py<PyAny>>,
     /// The thread of the loop.
     thread: ThreadId,
     messages: Sender<Message>,
-    is_woken: AtomicBool,
+    stage: AtomicU8,
 }
 
 impl LoopWake {
-    fn tell(&self, py: Python<'_>, how: &str) {
-        // An error: the loop was closed, and its futures with it.
-        let _told = self
-            .event_loop
-            .call_method1(py, how, (&self.settle, &self.future));
+    /// The future for which the task has to wait. None: it was woken during the poll.
+    fn waits(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let event_loop = running_loop(py)?;
+        let future = event_loop.call_method0(intern!(py, "create_future"))?;
+        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
+        let future = future.unbind();
+        // Only this thread sets it.
+        let known = self.future.get_or_init(|| future.clone_ref(py));
+        let waits =
+            (self.stage).compare_exchange(POLLS, WAITS, Ordering::AcqRel, Ordering::Acquire);
+        Ok(waits.is_ok().then(|| known.clone_ref(py)))
     }
+
+    /// Wakes the task, in the thread of its loop.
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        match self.future.get() {
+            Some(future) => settle(future.bind(py)),
+            None => Ok(()),
+        }
+    }
+
+    /// Wakes the task, from another thread.
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        static SETTLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let Some(future) = self.future.get() else {
+            return Ok(());
+        };
+        let settle = SETTLE.import(py, "leasehold_redis._core", "settle")?;
+        let event_loop = future.call_method0(py, intern!(py, "get_loop"))?;
+        let call = intern!(py, "call_soon_threadsafe");
+        event_loop.call_method1(py, call, (settle, future))?;
+        Ok(())
+    }
+}
+
+fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    RUNNING.import(py, "asyncio", "get_running_loop")?.call0()
+}
+
+/// Ends the wait of a task, unless it was cancelled.
+#[pyfunction]
+pub(crate) fn settle(future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = future.py();
+    if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+    }
+    Ok(())
 }
 
 impl Wake for LoopWake {
     fn wake(self: Arc<Self>) {
-        if self.is_woken.swap(true, Ordering::Relaxed) {
+        if self.stage.swap(WOKEN, Ordering::AcqRel) != WAITS {
             return;
         }
         if thread::current().id() == self.thread {
-            // A task of the loop has released the lock to this one. Without a value: Python is about to exit.
-            let _called = Python::try_attach(|py| self.tell(py, "call_soon"));
+            // A task of the loop has released the lock to this one. Without a value: Python is about to exit. An error: the loop was closed.
+            let _settled = Python::try_attach(|py| self.settle(py));
         } else {
             // An error: the messenger has ended, and Python with it.
             let _sent = self.messages.clone().send(Message::Wake(self));
@@ -307,7 +376,8 @@ impl Message {
     fn deliver(self, py: Python<'_>) -> bool {
         match self {
             Self::End => return false,
-            Self::Wake(wake) => wake.tell(py, "call_soon_threadsafe"),
+            // An error: the loop was closed, and its futures with it.
+            Self::Wake(wake) => drop(wake.tell(py)),
             Self::Waiting(watch, status) => {
                 let told = (status.name, status.ahead, status.waited.as_secs_f64());
                 if let Err(error) = watch.call1(py, told) {
@@ -328,7 +398,10 @@ type Running = (Messenger, Receiver<()>);
 
 /// A thread that waits for the GIL in place of the threads of clients. A program may keep the GIL for long, and renewals must go on.
 #[derive(Clone)]
-pub(crate) struct Messenger(Sender<Message>);
+pub(crate) struct Messenger {
+    messages: Sender<Message>,
+    process: Process,
+}
 
 impl Messenger {
     /// That of this process.
@@ -354,14 +427,20 @@ impl Messenger {
         };
         let named = thread::Builder::new().name("leasehold-python".to_owned());
         drop(named.spawn(deliver)?);
-        let messenger = Self(messages);
-        *here = Some(Own::new((messenger.clone(), ended)));
+        let process = process::id();
+        let messenger = Self { messages, process };
+        *here = Some(messenger.own((messenger.clone(), ended)));
         Ok(messenger)
+    }
+
+    /// A value of the process of this messenger.
+    pub(crate) fn own<T: Send>(&self, value: T) -> Own<T> {
+        Own::new(value, self.process)
     }
 
     /// Calls `watch(name, ahead, waited)` each time the store says that the lock is busy.
     pub(crate) fn on_wait(&self, watch: Arc<Py<PyAny>>) -> OnWait {
-        let messages = self.0.clone();
+        let messages = self.messages.clone();
         Arc::new(move |status: &WaitStatus| {
             // An error: as in `LoopWake`.
             let _sent = messages.send(Message::Waiting(watch.clone(), status.clone()));
@@ -370,7 +449,7 @@ impl Messenger {
 
     /// Calls `load(reply)`.
     pub(crate) fn on_load(&self) -> impl FnOnce(Py<PyAny>, Reply) + Send + 'static {
-        let messages = self.0.clone();
+        let messages = self.messages.clone();
         move |load, reply| {
             // An error: as in `LoopWake`. It drops the reply.
             let _sent = messages.send(Message::Load(load, reply));
@@ -388,7 +467,7 @@ pub(crate) fn end_messenger(py: Python<'_>) {
     let here = locked(&HERE).take();
     if let Some((messenger, ended)) = here.and_then(Own::into_value) {
         // An error: it has ended.
-        let _sent = messenger.0.send(Message::End);
+        let _sent = messenger.messages.send(Message::End);
         let _ended = py.detach(move || ended.recv_timeout(LEAVES));
     }
 }

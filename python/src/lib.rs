@@ -33,8 +33,8 @@ pub(crate) struct Client {
 impl Client {
     fn new(client: leasehold::Client, messenger: Messenger) -> Self {
         Self {
-            library: Own::new(client),
-            cache: Own::new(OnceLock::new()),
+            library: messenger.own(client),
+            cache: messenger.own(OnceLock::new()),
             messenger,
         }
     }
@@ -266,8 +266,8 @@ struct Current {
 }
 
 impl Current {
-    fn new(held: Held) -> Mutex<Option<Self>> {
-        let held = Own::new(Arc::new(held));
+    fn new(held: Held, messenger: &Messenger) -> Mutex<Option<Self>> {
+        let held = messenger.own(Arc::new(held));
         let requests = Vec::new();
         Mutex::new(Some(Self { held, requests }))
     }
@@ -352,13 +352,13 @@ pub(crate) struct Lease {
 impl Lease {
     fn of_mutex(lease: leasehold::Lease, messenger: Messenger) -> Self {
         Self {
-            watches: Own::new(vec![Watch::Mutex(lease.watch())]),
+            watches: messenger.own(vec![Watch::Mutex(lease.watch())]),
             names: vec![lease.name().to_owned()],
             fence: Some(lease.fence().get()),
             slot: None,
             mode: lease.mode().to_string(),
             token: Some(lease.token()),
-            held: Current::new(Held::Mutex(lease)),
+            held: Current::new(Held::Mutex(lease), &messenger),
             messenger,
         }
     }
@@ -366,7 +366,7 @@ impl Lease {
     fn of_several(leases: Leases, messenger: Messenger) -> Self {
         let first = leases.iter().next();
         Self {
-            watches: Own::new(
+            watches: messenger.own(
                 leases
                     .iter()
                     .map(|lease| Watch::Any(lease.watch()))
@@ -383,7 +383,7 @@ impl Lease {
                 .map(|lease| lease.mode().to_string())
                 .unwrap_or_default(),
             token: None,
-            held: Current::new(Held::Several(leases)),
+            held: Current::new(Held::Several(leases), &messenger),
             messenger,
         }
     }
@@ -421,10 +421,8 @@ impl Lease {
     }
 
     /// Takes what is held, to end it.
-    fn take(&self) -> PyResult<Current> {
-        self.watches.get()?;
-        let taken = locked(&self.held).take();
-        taken.ok_or_else(|| self.released())
+    fn take(&self) -> Option<Current> {
+        locked(&self.held).take()
     }
 
     fn released(&self) -> PyErr {
@@ -504,9 +502,10 @@ impl Lease {
     /// loss.
     fn release(&self, py: Python<'_>) -> PyResult<Call> {
         let lost = self.lost()?;
-        let held = self
-            .take()
-            .map_err(|ended| lost.map_or(ended, |lost| errors::of(py, lost.into(), true)))?;
+        let held = self.take().ok_or_else(|| match lost {
+            Some(lost) => errors::of(py, lost.into(), true),
+            None => self.released(),
+        })?;
         Ok(self.call(async move {
             match held.alone().await {
                 Some(Held::Mutex(lease)) => lease.release().await,
@@ -518,12 +517,14 @@ impl Lease {
 
     /// Ends the lease, but its mutex stays taken until the deadline. Waits for no answer.
     fn leave(&self) -> PyResult<()> {
+        self.watches.get()?;
         let is_in_use = locked(&self.held).as_mut().is_some_and(Current::is_in_use);
         if is_in_use {
             let why = "another request about this lease is under way";
             return Err(errors::refused(why, true));
         }
-        let held = self.take()?.held.into_value().and_then(Arc::into_inner);
+        let taken = self.take().ok_or_else(|| self.released())?;
+        let held = taken.held.into_value().and_then(Arc::into_inner);
         let Some(Held::Mutex(lease)) = held else {
             return Ok(());
         };
@@ -542,7 +543,7 @@ mod core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::call::{Call, end_messenger};
+    use super::call::{Call, end_messenger, settle};
     #[pymodule_export]
     use super::{Client, Lease, cache::Reply, once::Once};
 

@@ -22,7 +22,7 @@ impl Once {
         messenger: Messenger,
     ) -> Self {
         Self {
-            parts: Own::new((mutex, once)),
+            parts: messenger.own((mutex, once)),
             messenger,
         }
     }

@@ -4,12 +4,12 @@ import asyncio
 import ctypes
 import gc
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from conftest import LIMIT, Server, eventually
 
 from leasehold_redis import AsyncClient, AsyncLease, LeaseLost, Refused, WaitTimeout
-from leasehold_redis._client import _settle
 
 
 @pytest.fixture
@@ -95,18 +95,33 @@ async def test_cancelled_waiter_leaves_the_queue(client: AsyncClient, server: Se
 
 
 async def test_request_that_is_cancelled_at_any_poll_leaks_nothing(client: AsyncClient, server: Server) -> None:
-    loop = asyncio.get_running_loop()
     for polls in range(6):
         call = client.mutex("x")._ask(None)
         for _ in range(polls):
-            future = loop.create_future()
-            if call.poll(loop, _settle, future):
+            try:
+                future = next(call)
+            except StopIteration:
                 break
-            await future
+            await asyncio.wait([future])
         call.close()
         await asyncio.to_thread(eventually, lambda: not server.redis.exists("x"))
         with pytest.raises(Refused):
             call.wait()
+
+
+async def test_cancelled_task_ends_its_request_though_others_know_it(client: AsyncClient) -> None:
+    async def awaits(call: Any) -> None:
+        await call
+
+    async with client.mutex("x"):
+        call = client.mutex("x")._ask(None)
+        task = asyncio.create_task(awaits(call))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(Refused):
+            call.wait(0)
 
 
 async def test_cancelled_release_goes_on(client: AsyncClient, server: Server) -> None:
