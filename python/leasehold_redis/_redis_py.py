@@ -30,8 +30,8 @@ RENEWED = 30.0
 _clients: WeakKeyDictionary[Any, dict[tuple[int, str], Client | AsyncClient]] = WeakKeyDictionary()
 # Which tasks connect now, so that all tasks share one client.
 _connecting: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
-# The addresses of pools, with the settings that they were made of.
-_addresses: WeakKeyDictionary[Any, tuple[dict[str, Any], str]] = WeakKeyDictionary()
+# The addresses of pools, with what they were made of. Other settings may lead back to their pool.
+_addresses: WeakKeyDictionary[Any, tuple[tuple[Any, ...], str]] = WeakKeyDictionary()
 _timed: WeakValueDictionary[int, _Timed] = WeakValueDictionary()
 
 
@@ -133,11 +133,12 @@ class _Ours:
         limit = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         return limit if limit is None else max(0, limit)
 
-    def _take(self, core: _core.Lease | None) -> bool:
+    def _take(self, core: _core.Lease | None, begun: float) -> bool:
         if core is None:
             return False
+        # Never after the server's end. A lock that was waited for is known by its deadline only, which has a margin.
+        self.local.until = max(begun + (self.timeout or RENEWED), monotonic() + core.check())
         self.local.held = _Timed(core) if self.timeout else core
-        self.local.until = monotonic() + (self.timeout or RENEWED)
         self.local.token = (core.token or "").encode()
         return True
 
@@ -168,7 +169,8 @@ class Lock(_Ours, redis.lock.Lock):
             if client is None:
                 client = Client.connect(url)
                 self._keep(url, client)
-            return self._take(self._ask(client, limit).wait())
+            begun = monotonic()
+            return self._take(self._ask(client, limit).wait(), begun)
         except WaitTimeout:
             return False
         except LeaseholdError as error:
@@ -233,7 +235,8 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
                     if client is None:
                         client = await AsyncClient.connect(url)
                         self._keep(url, client)
-            return self._take(await self._ask(client, limit))
+            begun = monotonic()
+            return self._take(await self._ask(client, limit), begun)
         except WaitTimeout:
             return False
         except LeaseholdError as error:
@@ -264,7 +267,12 @@ class AsyncLock(_Ours, redis.asyncio.lock.Lock):
                     next(call)
                 except StopIteration:
                     return  # The lock goes to another task of this client: that takes no request.
-                releasing = asyncio.ensure_future(_finish(call))
+                except LeaseholdError as error:
+                    # The next release gives the same answer.
+                    releasing = asyncio.get_running_loop().create_future()
+                    releasing.set_exception(error)
+                else:
+                    releasing = asyncio.ensure_future(_finish(call))
                 self.local.releasing = (expected_token, releasing)
             await asyncio.shield(releasing)
         except LeaseholdError as error:
@@ -305,17 +313,23 @@ def _pool(client: Any) -> Any:
 def address(client: Any) -> str:
     """The URL of the server that this client of redis-py uses."""
     pool = _pool(client)
-    settings = dict(getattr(pool, "connection_kwargs", {}))
-    known = _addresses.get(pool)
+    settings = getattr(pool, "connection_kwargs", {})
     # A program may change the settings, such as a password.
-    if known is None or known[0] != settings:
-        known = _addresses[pool] = settings, _address(pool, settings)
+    seen = getattr(pool, "connection_class", None), *map(settings.get, _NAMED), *(bool(settings.get(name)) for name in _UNKNOWN)
+    known = _addresses.get(pool)
+    if known is None or known[0] != seen:
+        known = _addresses[pool] = seen, _address(pool, settings)
     return known[1]
+
+
+# The settings that an address has, and those that it cannot have.
+_NAMED = ("host", "port", "db", "username", "password", "path", "ssl_cert_reqs", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_UNKNOWN = ("credential_provider", "ssl_ca_data", "ssl_ca_path", "ssl_password")
 
 
 def _address(pool: Any, settings: dict[str, Any]) -> str:
     kinds = {kind.__name__ for kind in getattr(pool, "connection_class", type(None)).__mro__}
-    unknown = [name for name in ("credential_provider", "ssl_ca_data", "ssl_ca_path", "ssl_password") if settings.get(name)]
+    unknown = [name for name in _UNKNOWN if settings.get(name)]
     if not kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} or "SentinelManagedConnection" in kinds or unknown:
         why = f"it has {', '.join(unknown)}" if unknown else "it has not one server"
         raise LockError(f"leasehold_redis cannot read the address of this client ({why}): use a subclass of Lock with its own `url`")

@@ -1,5 +1,6 @@
 //! Calls: futures of the library that a blocked thread or an event loop of asyncio polls.
 
+use std::cell::Cell;
 use std::iter;
 use std::mem;
 use std::process;
@@ -191,6 +192,7 @@ impl Call {
         let blocked = Blocked::here();
         loop {
             let polled = py.detach(|| {
+                let _blocks = Blocks::begin();
                 let look = clock.now().after(LOOK);
                 let until = end.map_or(look, |end| end.min(look));
                 blocked.poll_until(Some(until), future.as_mut())
@@ -347,12 +349,33 @@ pub(crate) fn settle(future: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+thread_local! {
+    /// Whether this thread blocks in a call, without the GIL. It may poll what others wait for, and must not wait for the GIL meanwhile.
+    static BLOCKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this exists, this thread blocks in a call.
+struct Blocks;
+
+impl Blocks {
+    fn begin() -> Self {
+        BLOCKS.set(true);
+        Self
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        BLOCKS.set(false);
+    }
+}
+
 impl Wake for LoopWake {
     fn wake(self: Arc<Self>) {
         if self.stage.swap(WOKEN, Ordering::AcqRel) != WAITS {
             return;
         }
-        if thread::current().id() == self.thread {
+        if thread::current().id() == self.thread && !BLOCKS.get() {
             // A task of the loop has released the lock to this one. Without a value: Python is about to exit. An error: the loop was closed.
             let _settled = Python::try_attach(|py| self.settle(py));
         } else {

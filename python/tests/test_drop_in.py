@@ -1,6 +1,8 @@
 """`lock_class`, beyond redis-py's own tests in `redis_py`."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from subprocess import Popen
 
@@ -140,6 +142,15 @@ async def test_cancelled_release_is_awaited_by_the_next_one(server: Server) -> N
     await lock.release()
     assert not await lock.locked()
     await client.aclose()
+
+
+def test_address_keeps_no_pool() -> None:
+    client = redis.Redis()
+    address(client)
+    pool = weakref.ref(client.connection_pool)
+    del client
+    gc.collect()
+    assert pool() is None
 
 
 def test_address_is_that_of_the_client() -> None:
