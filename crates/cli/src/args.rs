@@ -10,6 +10,8 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::cache;
 use crate::exit::{self, Exit, exit};
 use crate::messages::{self, ColorChoice};
+#[cfg(feature = "serve")]
+use crate::serve;
 use crate::{
     break_lock, dev, doctor, hold, inspect, leader, pages, quorum, run, token, verbose, wait, watch,
 };
@@ -52,6 +54,8 @@ struct Cli {
 pub(crate) enum Verb {
     Run(Box<run::Run>),
     Hold(hold::Hold),
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
     Elect(Box<run::Elect>),
     Acquire(token::Acquire),
     Renew(token::Renew),

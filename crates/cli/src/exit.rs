@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 use leasehold::{Error, Invalid, StoreError, StoreErrorKind};
+use leasehold_serve::look::first_cause;
 use nix::sys::signal::Signal;
 
 use crate::{messages, sys};
@@ -270,11 +271,6 @@ closed the connection, and said => ask who runs this server, or a proxy before i
 /// Said of sentinels that refuse their login.
 const LOGIN_OF_SENTINELS: &str = "give the password of the sentinels, which may be another one: ?sentinel_pass=SECRET in the URL, and &sentinel_user=NAME if it is not that of the default user";
 
-/// What led to the kind of an error. Of a quorum, this is the first reason; the others are of other nodes.
-pub(crate) fn cause(error: &StoreError) -> &str {
-    error.detail.split("; ").next().unwrap_or_default()
-}
-
 /// The exit code for an error of a store, and what to do next.
 fn next_step(error: &StoreError) -> (u8, &'static str) {
     let is_local = error.store.starts_with("local:");
@@ -286,7 +282,7 @@ fn next_step(error: &StoreError) -> (u8, &'static str) {
         StoreErrorKind::Closed | StoreErrorKind::Exhausted => SOFTWARE,
         _ => UNAVAILABLE,
     };
-    let cause = cause(error);
+    let cause = first_cause(error);
     if error.kind == StoreErrorKind::Denied && cause.starts_with("no sentinel") {
         return (code, LOGIN_OF_SENTINELS);
     }

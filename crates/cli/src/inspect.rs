@@ -1,26 +1,26 @@
 //! `leasehold inspect`: shows holders, waiters and leases. Reads only, and never scans the store. The text is of one lock with
 //! all that an operator needs to decide about `break`, or a table with one line for each lock. Numbers are never cut.
 
-use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::io;
 
 use clap::Args;
 use leasehold::{
-    Client, Error, Fence, ForeignFormat, HolderIdentity, HolderView, InspectedNodes, NodeView,
-    Snapshot, WaiterView,
+    Client, Fence, ForeignFormat, HolderIdentity, HolderView, InspectedNodes, NodeView, Snapshot,
+    WaiterView,
 };
 use leasehold_core::LockName;
-use serde::Serialize;
+use leasehold_serve::documents::{InspectEntry, InspectReport};
+use leasehold_serve::look::{InspectedLock, is_denied, known_locks, look};
 
 use crate::exit::Exit;
-use crate::look::{InspectedLock, hidden_names, is_denied, look};
+use crate::look::hidden_names;
 use crate::messages::{fit, pasteable, place, quoted, say, span};
 use crate::session::{Target, with_client_until_signal};
 use crate::store::StoreArgs;
 use crate::view::{
-    LockJson, NodeJson, fence_of, foreign, holders, id_of, is_alive, is_cache_entry, is_free,
-    lease_of, never_expires, phase, several, state, who,
+    fence_of, foreign, holders, id_of, is_alive, is_cache_entry, lease_of, phase, several, state,
+    who,
 };
 use crate::{output, sys};
 
@@ -66,31 +66,6 @@ The program of a foreign lock is guessed from its format. The value of the lock 
 Exit codes: 0 shown; 64 wrong usage or an invalid name; 69 the store does not answer; 77 it refuses
 user, password or permission; 78 no store, or a key beside the lock has another type";
 
-#[derive(Serialize)]
-#[serde(tag = "schema", rename = "leasehold.inspect/1")]
-struct InspectReport<'a> {
-    store: &'a str,
-    locks: Vec<InspectEntry<'a>>,
-    omitted: usize,
-    hidden: usize,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum InspectEntry<'a> {
-    Known {
-        #[serde(flatten)]
-        lock: Box<LockJson<'a>>,
-        nodes: Option<Vec<NodeJson<'a>>>,
-    },
-    Unknown {
-        name: &'a str,
-        state: &'static str,
-        error: String,
-        nodes: Option<Vec<NodeJson<'a>>>,
-    },
-}
-
 /// Runs the verb.
 pub(crate) fn inspect(args: &Inspect) -> Result<Exit, Exit> {
     for name in &args.names {
@@ -114,19 +89,9 @@ async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, 
     if !args.json && client.store().starts_with("local:") {
         say(&format!("{}: this host only", client.store()));
     }
-    let mut hidden = 0;
-    let mut found = if args.names.is_empty() {
-        let mut found = look(client, &client.names().await?, false).await?;
-        found.retain(|found| match &found.outcome {
-            Ok(snapshot) => !is_free(snapshot),
-            Err(error) if is_denied(error) => {
-                hidden += 1;
-                false
-            }
-            // An invalid name belongs to no lock.
-            Err(error) => !matches!(error, Error::Invalid(_)),
-        });
-        found
+    let (mut found, hidden) = if args.names.is_empty() {
+        let known = known_locks(client).await?;
+        (known.found, known.hidden)
     } else {
         let found = look(client, &args.names, args.has_views()).await?;
         let is_hidden = |found: &InspectedLock| {
@@ -140,7 +105,7 @@ async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, 
             // It may be the user that is refused, and not a lock.
             return Err(error.clone().into());
         }
-        found
+        (found, 0)
     };
     // A single lock has a page with all details.
     if let ([one], [name], false) = (found.as_slice(), args.names.as_slice(), args.json)
@@ -151,9 +116,6 @@ async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, 
         output::print(&page)?;
         return Ok(Exit::quiet(0));
     }
-    if args.names.is_empty() {
-        found.sort_by_cached_key(|found| (urgency(found), found.name.clone()));
-    }
     let omitted = found.len().saturating_sub(args.limit.unwrap_or(usize::MAX));
     found.truncate(found.len() - omitted);
     print(client, args, &found, omitted, hidden)?;
@@ -163,15 +125,6 @@ async fn show(client: &Client, target: &Target, args: &Inspect) -> Result<Exit, 
         Some(error) if args.has_views() => Err(target.explained(error)),
         Some(error) => Err(error.into()),
     }
-}
-
-/// The sort key: unknown locks first, then endless ones, then those with the most waiters.
-fn urgency(found: &InspectedLock) -> (u8, Reverse<usize>) {
-    let Ok(snapshot) = &found.outcome else {
-        return (0, Reverse(0));
-    };
-    let endless = snapshot.holder.as_ref().is_some_and(never_expires);
-    (if endless { 1 } else { 2 }, Reverse(snapshot.queue.len()))
 }
 
 fn print(
@@ -207,25 +160,6 @@ fn print(
         say(&format!("{omitted} more are not shown (--limit)"));
     }
     Ok(())
-}
-
-impl<'a> InspectEntry<'a> {
-    fn of(found: &'a InspectedLock) -> Self {
-        let nodes = found.nodes.as_ref();
-        let nodes = nodes.map(|nodes| nodes.nodes.iter().map(NodeJson::of).collect());
-        match &found.outcome {
-            Ok(snapshot) => Self::Known {
-                lock: Box::new(LockJson::of(&found.name, snapshot)),
-                nodes,
-            },
-            Err(error) => Self::Unknown {
-                name: &found.name,
-                state: "unknown",
-                error: error.to_string(),
-                nodes,
-            },
-        }
-    }
 }
 
 /// The text. `pasted` is the lock with its store options, for a command. `nodes` are the nodes of a quorum.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::{Client, Clock, Election, Error, HolderView, Moment};
 use leasehold_core::LockName;
-use serde::Serialize;
+use leasehold_serve::documents::LeaderDocument;
 
 use crate::acquire_ui::{counts_from, with_connect_note};
 use crate::config::{at_least, duration};
@@ -15,7 +15,7 @@ use crate::messages::{quoted, say, span};
 use crate::output;
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::view::{LeaseFields, is_same_lease, who};
+use crate::view::{is_same_lease, who};
 use crate::watch::LEAST;
 
 /// The longest outage of the store during `--wait`, as for `leasehold wait`.
@@ -60,19 +60,6 @@ Exit codes: 0 there is a leader; 75 there is none; 124 there was none until the 
 store does not answer: whether there is one is not known; 64 wrong usage or an invalid name; 77 it
 refuses user, password or permission; 78 no store, or a key beside the lock has another type; 128+n
 ended by signal n";
-
-/// The leader, or why none is known. `holder` is null if there is none, or the store does not answer, which has an `error`.
-#[derive(Serialize)]
-#[serde(tag = "schema", rename = "leasehold.leader/1")]
-struct LeaderDocument<'a> {
-    time: String,
-    store: &'a str,
-    name: &'a str,
-    #[serde(flatten)]
-    lease: LeaseFields,
-    since: Option<String>,
-    error: Option<String>,
-}
 
 /// Runs the verb.
 pub(crate) fn leader(args: &Leader) -> Result<Exit, Exit> {
@@ -173,21 +160,12 @@ impl LeaderLooks<'_> {
 
     /// Prints the leader as one line. With `--watch` the line begins with the time.
     fn print(&self, leader: Option<&HolderView>, error: Option<&Error>) -> Result<(), Exit> {
-        let wall = Clock::system().wall();
-        let time = humantime::format_rfc3339_millis(wall).to_string();
-        let held = leader.and_then(|leader| leader.held_for);
-        let since = held.and_then(|held| wall.checked_sub(held));
-        let since = since.map(|since| humantime::format_rfc3339_seconds(since).to_string());
+        let (store, name) = (self.client.store(), self.args.name.as_str());
+        let document = LeaderDocument::of(store, name, leader, error);
         if self.args.json {
-            return output::print_json(&LeaderDocument {
-                time,
-                store: self.client.store(),
-                name: &self.args.name,
-                lease: LeaseFields::of(leader),
-                since,
-                error: error.map(ToString::to_string),
-            });
+            return output::print_json(&document);
         }
+        let LeaderDocument { time, since, .. } = document;
         let line = match (leader, error) {
             (Some(leader), _) => {
                 let term = leader.fence.map(|term| format!(", term {term}"));

@@ -1,78 +1,13 @@
-//! Requests for the state of locks: of many at once, and again and again until the end of a wait.
+//! Requests for the state of locks, again and again until the end of a wait.
 
 use std::mem;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use leasehold::{Client, Clock, Error, InspectedNodes, Moment, Snapshot, StoreErrorKind};
+use leasehold::{Clock, Error, Moment};
 
 use crate::acquire_ui::interrupted;
-use crate::exit::{Exit, cause};
+use crate::exit::Exit;
 use crate::terminal::{Signals, Terminal};
-
-/// The number of locks requested at once.
-const AT_ONCE: usize = 256;
-
-/// The state of one lock, or the error.
-pub(crate) struct InspectedLock {
-    pub(crate) name: String,
-    pub(crate) outcome: Result<Snapshot, Error>,
-    /// The views of the nodes of a quorum.
-    pub(crate) nodes: Option<InspectedNodes>,
-}
-
-/// Inspects all locks, at each node of a quorum. `any_node`: the views of nodes count also if they give no verdict. Fails if the store does not answer; an invalid answer about one lock affects only that
-/// lock.
-pub(crate) async fn look(
-    client: &Client,
-    names: &[String],
-    any_node: bool,
-) -> Result<Vec<InspectedLock>, Error> {
-    let mut found = Vec::with_capacity(names.len());
-    for some in names.chunks(AT_ONCE) {
-        for looked in join_all(some.iter().map(|name| look_at(client, name))).await {
-            let has_views = any_node && looked.nodes.is_some();
-            match looked.outcome {
-                Err(error) if !has_views && !is_about_one(&error) => return Err(error),
-                _ => found.push(looked),
-            }
-        }
-    }
-    Ok(found)
-}
-
-async fn look_at(client: &Client, name: &str) -> InspectedLock {
-    let (outcome, nodes) = match client.inspect_nodes(name).await {
-        Ok(inspected) => {
-            let outcome = inspected.lock.clone().map_err(Error::from);
-            // Another store is its own only node.
-            let is_quorum = inspected.nodes.len() > 1;
-            (outcome, is_quorum.then_some(inspected))
-        }
-        Err(error) => (Err(error), None),
-    };
-    InspectedLock {
-        name: name.to_owned(),
-        outcome,
-        nodes,
-    }
-}
-
-/// True if an error concerns a single lock only.
-pub(crate) fn is_about_one(error: &Error) -> bool {
-    match error {
-        Error::Invalid(_) => true,
-        Error::Store(store) => store.kind == StoreErrorKind::Protocol || is_denied(error),
-        _ => false,
-    }
-}
-
-/// True for a lock that this user may not look at. False for a refusal of the user or of a command, which concerns all
-/// locks.
-pub(crate) fn is_denied(error: &Error) -> bool {
-    matches!(error, Error::Store(store) if store.kind == StoreErrorKind::Denied
-        && cause(store).contains(" key") && !cause(store).contains("to run "))
-}
 
 /// The message about names in the index that this user may not look at.
 pub(crate) fn hidden_names(count: usize) -> String {

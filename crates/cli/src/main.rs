@@ -9,6 +9,7 @@
 //! nested call |
 //! | [`acquire_ui`] | waiting for a lock, and the progress shown meanwhile |
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
+//! | `serve` | `leasehold serve`: leases over HTTP |
 //! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock across the steps of a pipeline |
 //! | [`run`] | `leasehold run`: a command under a lock; `leasehold elect`: while it leads |
 //! | `cache` | `leasehold cache`: the output of a slow command, cached for all hosts |
@@ -46,6 +47,8 @@ mod pages;
 mod processes;
 mod quorum;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod service;
 mod session;
 mod store;
@@ -93,6 +96,8 @@ fn verb() -> Result<Exit, Exit> {
         Verb::Watch(args) => watch::watch(&args).map_err(Exit::without_command),
         Verb::Break(args) => break_lock::break_lock(&args).map_err(Exit::without_command),
         Verb::Hold(args) => hold::hold(&args),
+        #[cfg(feature = "serve")]
+        Verb::Serve(args) => serve::serve(&args),
         Verb::Acquire(args) => token::acquire(&args),
         Verb::Renew(args) => token::renew(&args),
         Verb::Release(args) => token::release(&args),

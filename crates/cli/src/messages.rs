@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
 use leasehold::StoreUrl;
+pub(crate) use leasehold_serve::documents::without_advice;
 
 /// Prints a message. The first line begins with `leasehold:`; the caller indents the others.
 pub(crate) fn say(text: &str) {
@@ -138,20 +139,6 @@ pub(crate) fn without_url(text: &str, word: &str) -> String {
 pub(crate) fn urls_shown(urls: &[StoreUrl]) -> String {
     let shown: Vec<String> = urls.iter().map(ToString::to_string).collect();
     shown.join(" ")
-}
-
-/// Advice that the library adds to a failed first connection. It misleads after a connection has worked.
-const ADVICE: [&str; 2] = [
-    "; is it the right host and port, and with or without TLS?",
-    "; is it the right port, and with or without TLS?",
-];
-
-/// Removes the advice that is meant for a first connection.
-pub(crate) fn without_advice(text: &str) -> String {
-    let text = text.to_owned();
-    ADVICE
-        .iter()
-        .fold(text, |text, advice| text.replace(advice, ""))
 }
 
 /// `0.4s`, `41s`, `3m12s`, `2h05m`, `3d04h`.
@@ -307,13 +294,6 @@ mod tests {
         for [text, shown] in rows(table) {
             assert_eq!(without_passwords(text), shown);
         }
-    }
-
-    #[test]
-    fn advice_for_a_first_connection_is_left_out() {
-        let told =
-            "it said nothing for 2.0s; is it the right host and port, and with or without TLS? (x)";
-        assert_eq!(without_advice(told), "it said nothing for 2.0s (x)");
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::{Client, Clock, Detached, Error, LeaseStatus, LossCause, Lost};
 use leasehold_core::LockName;
+use leasehold_serve::documents::{Acquired, Checked};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::fstat;
-use serde::Serialize;
 
 use crate::acquire_ui::{self, KindArgs, LockRequest, RetryHint, WaitArgs, WaitFacts};
 use crate::config::{duration, ttl};
@@ -219,19 +219,6 @@ pub(crate) struct Check {
     json: bool,
 }
 
-/// The document of `--json`.
-#[derive(Serialize)]
-#[serde(tag = "schema", rename = "leasehold.check/1")]
-struct Checked<'a> {
-    lock: &'a str,
-    /// True if the lease is held for at least `min_ms` more.
-    ok: bool,
-    held: bool,
-    expires_in_ms: u64,
-    min_ms: u64,
-    fence: Option<u64>,
-}
-
 /// Runs `leasehold check`. Both answers need the confirmation of the store.
 pub(crate) fn check(args: &Check) -> Result<Exit, Exit> {
     with_lease(&args.store, &args.lease, async |lock, lease| {
@@ -316,18 +303,6 @@ pub(crate) struct Acquire {
     /// The lock
     #[arg(value_name = "LOCK")]
     lock: String,
-}
-
-/// The document of `--json`.
-#[derive(Serialize)]
-#[serde(tag = "schema", rename = "leasehold.acquire/1")]
-struct Acquired<'a> {
-    lock: &'a str,
-    token: &'a str,
-    fence: u64,
-    ttl_ms: u64,
-    waited_ms: u64,
-    expires_in_ms: u64,
 }
 
 /// Runs the verb.

@@ -1,36 +1,13 @@
-//! A lock as operators see it: text fragments and the JSON of all reading verbs. The value of a foreign lock may
-//! be a secret, so only a short prefix is shown.
+//! A lock as operators see it: text fragments. The value of a foreign lock may be a secret, so only a short prefix is shown.
 
-use std::time::Duration;
-
-use leasehold::{
-    Fence, ForeignFormat, HolderIdentity, HolderView, Mode, NodeView, Owner, Snapshot, WaiterView,
+use leasehold::{ForeignFormat, HolderIdentity, HolderView, Mode, Snapshot};
+pub(crate) use leasehold_serve::changes::{holders, is_same_lease};
+pub(crate) use leasehold_serve::documents::{
+    HolderFields, HolderJson, LockJson, id, is_cache_entry, millis, prefix, state,
 };
-use serde::Serialize;
+pub(crate) use leasehold_serve::look::{is_alive, is_free, never_expires};
 
 use crate::messages::span;
-
-/// The length of the prefix of a foreign value that is shown, and the minimal length of such a value.
-const PREFIX: usize = 4;
-const PREFIX_OF: usize = 4 * PREFIX;
-
-/// The program name for cache entries of Leasehold.
-const CACHE: &str = "leasehold cache";
-
-/// True if the lock has no holder and no live waiter.
-pub(crate) fn is_free(snapshot: &Snapshot) -> bool {
-    snapshot.holder.is_none() && !snapshot.queue.iter().any(is_alive)
-}
-
-/// True if the waiter can still be granted the lock.
-pub(crate) fn is_alive(waiter: &WaiterView) -> bool {
-    !waiter.seen_for.is_zero()
-}
-
-/// True if the lease has no TTL. Only the program that set the key can end it.
-pub(crate) fn never_expires(holder: &HolderView) -> bool {
-    holder.expires_in.is_none()
-}
 
 /// The holder as text: `deploy@web-3 (pid 4121: migrate.sh)`, or a description of a foreign client.
 pub(crate) fn who(holder: &HolderView) -> String {
@@ -46,13 +23,10 @@ pub(crate) fn who(holder: &HolderView) -> String {
     }
 }
 
-/// The first digits of the owner's id. Others see no more: with all of them and the fence, a program could release the lock.
-const ID: usize = 12;
-
 /// The first digits of the id by which a holder is named; `None` for a foreign one.
 pub(crate) fn id_of(holder: &HolderView) -> Option<&str> {
     match &holder.who {
-        HolderIdentity::Owner(owner) => owner.id().get(..ID),
+        HolderIdentity::Owner(owner) => Some(id(owner)),
         HolderIdentity::Foreign { .. } => None,
     }
 }
@@ -75,21 +49,6 @@ pub(crate) fn lease_of(holder: &HolderView, endless: &str) -> String {
         .expires_in
         .map(|left| format!("{} left, unless renewed", span(left)));
     left.unwrap_or_else(|| endless.to_owned())
-}
-
-/// True if both are the same lease: a token is never reused. Of a lock that several hold, another one of them may be shown: readers of
-/// one phase are the same, and so are permits.
-pub(crate) fn is_same_lease(one: &HolderView, other: &HolderView) -> bool {
-    match (one.mode, other.mode) {
-        (Mode::Slot(_), Mode::Slot(_)) => true,
-        (Mode::Shared, Mode::Shared) => one.fence == other.fence,
-        _ => one.who == other.who && one.fence == other.fence,
-    }
-}
-
-/// How many hold the lock.
-pub(crate) fn holders(snapshot: &Snapshot) -> usize {
-    snapshot.holders().count() + usize::try_from(snapshot.omitted).unwrap_or(usize::MAX)
 }
 
 /// `12 readers` or `3 of 4 slots`; `None` for a lock that one holds alone.
@@ -121,14 +80,6 @@ pub(crate) fn phase(snapshot: &Snapshot) -> Option<String> {
     several(snapshot).filter(|_| is_shared && is_one && holders(snapshot) > 1)
 }
 
-/// Whether a reader holds in both, whichever of the readers is shown first.
-pub(crate) fn has_reader_of(before: &Snapshot, now: &Snapshot) -> bool {
-    let mut readers = before
-        .holders()
-        .filter(|holder| holder.mode == Mode::Shared);
-    readers.any(|reader| now.holders().any(|holder| holder.who == reader.who))
-}
-
 /// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.
 pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
     let shown = prefix(value).map(|prefix| format!(" {}...", prefix.escape_debug()));
@@ -138,216 +89,13 @@ pub(crate) fn foreign(kind: &str, value: &[u8]) -> String {
     format!("{}{shown}{looks}", kind.escape_debug())
 }
 
-/// True for a cache entry of Leasehold. It uses the same Redis key as a lock of that name:
-/// `docs/reference/cache-protocol.md`.
-pub(crate) fn is_cache_entry(kind: &str, value: &[u8]) -> bool {
-    kind == "string" && value.starts_with(b"lhc1 ")
-}
-
-/// The program that a foreign lock looks like.
-fn format(kind: &str, value: &[u8]) -> Option<&'static str> {
-    if is_cache_entry(kind, value) {
-        return Some(CACHE);
-    }
-    ForeignFormat::guess(kind, value).map(ForeignFormat::program)
-}
-
-/// A prefix that distinguishes two values and reveals neither.
-fn prefix(value: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(value).ok()?;
-    (text.len() >= PREFIX_OF)
-        .then(|| text.get(..PREFIX))
-        .flatten()
-}
-
-/// The holder of a lock, as JSON.
-#[derive(Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum HolderJson {
-    /// A Leasehold client.
-    Leasehold(OwnerJson),
-    /// Another program.
-    Foreign {
-        /// The type of the key.
-        #[serde(rename = "type")]
-        kind: String,
-        /// The program it looks like, if any.
-        format: Option<&'static str>,
-        /// The first characters of its value, if it is long enough.
-        prefix: Option<String>,
-    },
-}
-
-/// The owner of a lease or of a place in the queue, as JSON.
-#[derive(Debug, Serialize)]
-pub(crate) struct OwnerJson {
-    host: String,
-    pid: u32,
-    note: String,
-    client: String,
-    /// The first digits of its id.
-    id: String,
-}
-
-impl OwnerJson {
-    fn of(owner: &Owner) -> Self {
-        Self {
-            host: owner.host(),
-            pid: owner.pid(),
-            note: owner.note(),
-            client: owner.client().to_string(),
-            id: owner.id().chars().take(ID).collect(),
-        }
-    }
-}
-
-impl HolderJson {
-    pub(crate) fn of(who: &HolderIdentity) -> Self {
-        match who {
-            HolderIdentity::Owner(owner) => Self::Leasehold(OwnerJson::of(owner)),
-            HolderIdentity::Foreign { kind, value } => Self::Foreign {
-                kind: kind.clone(),
-                format: format(kind, value),
-                prefix: prefix(value).map(str::to_owned),
-            },
-        }
-    }
-}
-
-/// A waiter in the queue, as JSON.
-#[derive(Debug, Serialize)]
-pub(crate) struct WaiterJson {
-    place: usize,
-    #[serde(flatten)]
-    party: OwnerJson,
-    mode: String,
-    ttl_ms: u64,
-    alive_for_ms: u64,
-}
-
-/// The holder of a lock, as fields of a JSON document. They are null for a free lock.
-#[derive(Debug, Serialize)]
-pub(crate) struct HolderFields {
-    holder: Option<HolderJson>,
-    fence: Option<u64>,
-}
-
-impl HolderFields {
-    pub(crate) fn of(holder: Option<&HolderView>) -> Self {
-        Self {
-            holder: holder.map(|holder| HolderJson::of(&holder.who)),
-            fence: holder.and_then(|holder| holder.fence).map(Fence::get),
-        }
-    }
-}
-
-/// The holder of a lock and its lease, as fields of a JSON document. They are null for a free lock.
-#[derive(Debug, Serialize)]
-pub(crate) struct LeaseFields {
-    #[serde(flatten)]
-    holder: HolderFields,
-    held_for_ms: Option<u64>,
-    lease_ms: Option<u64>,
-    /// How it holds: `exclusive`, `shared` or `slot/<how many>`.
-    mode: Option<String>,
-    /// The number of its slot.
-    slot: Option<u16>,
-}
-
-impl LeaseFields {
-    pub(crate) fn of(holder: Option<&HolderView>) -> Self {
-        Self {
-            holder: HolderFields::of(holder),
-            held_for_ms: holder.and_then(|holder| holder.held_for).map(millis),
-            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
-            mode: holder.map(|holder| holder.mode.to_string()),
-            slot: holder.and_then(|holder| holder.slot),
-        }
-    }
-}
-
-/// One lock, as JSON.
-#[derive(Debug, Serialize)]
-pub(crate) struct LockJson<'a> {
-    name: &'a str,
-    state: &'static str,
-    #[serde(flatten)]
-    lease: LeaseFields,
-    /// The other holders of a lock that several hold, and how many more there are.
-    others: Vec<LeaseFields>,
-    others_omitted: u32,
-    queue: Vec<WaiterJson>,
-}
-
-impl<'a> LockJson<'a> {
-    pub(crate) fn of(name: &'a str, snapshot: &Snapshot) -> Self {
-        let queue = snapshot.queue.iter().enumerate();
-        Self {
-            name,
-            state: state(snapshot),
-            lease: LeaseFields::of(snapshot.holder.as_ref()),
-            others: (snapshot.others.iter().map(Some).map(LeaseFields::of)).collect(),
-            others_omitted: snapshot.omitted,
-            queue: queue
-                .map(|(ahead, waiter)| WaiterJson {
-                    place: ahead + 1,
-                    party: OwnerJson::of(&waiter.owner),
-                    mode: waiter.mode.to_string(),
-                    ttl_ms: waiter.ttl.millis(),
-                    alive_for_ms: millis(waiter.seen_for),
-                })
-                .collect(),
-        }
-    }
-}
-
-/// A lock as one node of a quorum sees it, as JSON.
-#[derive(Debug, Serialize)]
-pub(crate) struct NodeJson<'a> {
-    node: &'a str,
-    state: &'static str,
-    #[serde(flatten)]
-    holder: HolderFields,
-    lease_ms: Option<u64>,
-    /// The number of waiters; `None` if the node did not tell.
-    queue: Option<usize>,
-    error: Option<String>,
-}
-
-impl<'a> NodeJson<'a> {
-    pub(crate) fn of(view: &'a NodeView) -> Self {
-        let seen = view.seen.as_ref();
-        let holder = seen.ok().and_then(|seen| seen.holder.as_ref());
-        Self {
-            node: &view.node,
-            state: seen.map_or("unknown", state),
-            holder: HolderFields::of(holder),
-            lease_ms: holder.and_then(|holder| holder.expires_in).map(millis),
-            queue: seen.ok().map(|seen| seen.queue.len()),
-            error: seen.err().map(ToString::to_string),
-        }
-    }
-}
-
-/// `held` or `free`.
-pub(crate) fn state(snapshot: &Snapshot) -> &'static str {
-    if snapshot.holder.is_some() {
-        "held"
-    } else {
-        "free"
-    }
-}
-
-/// A duration in whole milliseconds, the unit of all durations in JSON.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 pub(crate) mod samples {
     //! Sample locks for tests.
 
-    use leasehold::{ClientId, Slots, Ttl};
+    use std::time::Duration;
+
+    use leasehold::{ClientId, Fence, Owner, Slots, Ttl, WaiterView};
 
     use super::*;
 
@@ -422,6 +170,9 @@ pub(crate) mod samples {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::NodeView;
+    use leasehold_serve::documents::NodeJson;
+
     use super::samples::{foreign as of_another, free, held, readers, slots, with_queue};
     use super::*;
 

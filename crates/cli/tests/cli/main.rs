@@ -17,6 +17,7 @@ mod pages;
 mod quorum;
 mod resource_shortage;
 mod run;
+mod serve;
 mod token;
 mod tutorial;
 mod verbose;

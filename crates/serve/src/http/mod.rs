@@ -1,0 +1,16 @@
+//! The server: its routes under `/v1`, what guards them, and the connections.
+
+mod answer;
+mod api;
+mod gateway;
+mod guard;
+mod leases;
+mod locks;
+mod server;
+mod sessions;
+mod tokens;
+
+pub use answer::Refusal;
+pub use api::LeaseApi;
+pub use guard::{Guard, Token};
+pub use server::{Address, Limits, Listener, Server};
