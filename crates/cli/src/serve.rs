@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use leasehold::Client;
-use leasehold_serve::{Address, Guard, LeaseApi, Limits, Listener, Server, Token};
+use leasehold_serve::{Address, Guard, LeaseApi, Limits, Listener, Metrics, Server, Token};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
@@ -23,6 +24,9 @@ use crate::terminal::Signals;
 
 /// The port of `leasehold serve`.
 const PORT: u16 = 7787;
+
+/// The files that a server opens beside its connections: those to the nodes of the store, and a few more.
+const SPARE: usize = 64;
 
 const ABOUT: &str = "\
 Prints its address and a fresh token, once, and serves until a signal ends it. Then it releases all
@@ -48,6 +52,10 @@ pub(crate) struct Serve {
 
     #[command(flatten)]
     ttl: TtlArgs,
+
+    /// A lock with numbers of its own in /metrics, or the begin of names before *; all others are counted together
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    metric_name: Vec<String>,
 
     /// Print the address and the token as one JSON document (leasehold.serve/1)
     #[arg(long)]
@@ -92,7 +100,7 @@ pub(crate) struct ListenArgs {
     base_path: String,
 
     /// The most requests a second
-    #[arg(long, value_name = "N", default_value = "5000", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "10000", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
     max_rate: u32,
 }
 
@@ -172,6 +180,26 @@ fn token_in(file: &Path) -> Result<Token, Exit> {
     Token::new(text.trim_end_matches(['\r', '\n'])).map_err(refuse)
 }
 
+/// As many connections as there may be open files for.
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    let wanted = limits.connections.saturating_add(SPARE);
+    let files = raise_open_files(u64::try_from(wanted).unwrap_or(u64::MAX));
+    if let Some(files) = files.ok().and_then(|files| usize::try_from(files).ok()) {
+        let connections = files.saturating_sub(SPARE).max(1);
+        limits.connections = limits.connections.min(connections);
+    }
+    limits
+}
+
+/// Lets this process open up to so many files, as far as the system allows. Returns how many it may open.
+fn raise_open_files(wanted: u64) -> nix::Result<u64> {
+    let (now, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let raised = wanted.min(most).max(now);
+    setrlimit(Resource::RLIMIT_NOFILE, raised, most)?;
+    Ok(raised)
+}
+
 /// The document of `--json`.
 #[derive(Serialize)]
 #[serde(tag = "schema", rename = "leasehold.serve/1")]
@@ -183,11 +211,15 @@ pub(crate) struct ServeDocument<'a> {
 
 /// Runs the verb.
 pub(crate) fn serve(args: &Serve) -> Result<Exit, Exit> {
-    let target = args.store.target()?;
+    let mut target = args.store.target()?;
     let ttl = target.ttl(args.ttl.typed)?;
+    // Before the client: it uses the recorder that is there then.
+    let metrics = Metrics::install().map_err(|why| exit!(SOFTWARE, "{why} (exit {SOFTWARE})"))?;
+    target.builder = target.builder.metric_names(&args.metric_name);
     in_runtime(async {
         let mut signals = Signals::catch()?;
-        let bound = args.listen.bind(PORT).await?;
+        let mut bound = args.listen.bind(PORT).await?;
+        bound.server = bound.server.mount(metrics.routes());
         let client = tokio::select! {
             biased;
             signal = signals.next_ending() => return Err(Exit::by(signal)),
@@ -228,6 +260,6 @@ async fn serve_leases(
         // Streams of events end, and waiting requests are answered.
         leases.close();
     };
-    bound.listener.serve(router, Limits::default(), stop).await;
+    bound.listener.serve(router, limits(), stop).await;
     Err(ended.map_or_else(|| Exit::quiet(0), Exit::by))
 }

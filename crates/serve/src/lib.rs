@@ -19,7 +19,7 @@ mod http;
 pub mod look;
 
 #[cfg(feature = "http")]
-pub use http::{Address, Guard, LeaseApi, Limits, Listener, Page, Refusal, Server, Token};
+pub use http::{Address, Guard, LeaseApi, Limits, Listener, Metrics, Page, Refusal, Server, Token};
 
 /// The page at the registry has a program, which is run as a test.
 #[cfg(all(doctest, feature = "http"))]

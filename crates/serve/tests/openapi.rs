@@ -16,10 +16,11 @@ use tower::ServiceExt;
 const PAGE: &str = include_str!("../../../docs/reference/openapi.json");
 
 /// The files with routes.
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     include_str!("../src/http/leases.rs"),
     include_str!("../src/http/tokens.rs"),
     include_str!("../src/http/locks.rs"),
+    include_str!("../src/http/metrics.rs"),
     include_str!("../src/http/server.rs"),
 ];
 
@@ -47,7 +48,8 @@ fn the_page_has_the_routes_of_the_sources() {
         routes.extend(methods.map(|method| (path.clone(), method.to_owned())));
     }
     // The example in a comment.
-    routes.retain(|(path, _)| path.starts_with("/v1/") || path == "/healthz");
+    let others = ["/healthz", "/metrics"];
+    routes.retain(|(path, _)| path.starts_with("/v1/") || others.contains(&path.as_str()));
     let page = page();
     let mut documented = BTreeSet::new();
     for (path, operations) in page["paths"].as_object().unwrap() {

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use leasehold::{Clock, Moment};
+use metrics::counter;
 use subtle::ConstantTimeEq;
 
 use super::answer::{Refusal, no_store};
@@ -82,13 +83,13 @@ pub struct Guard {
 
 impl Guard {
     /// A guard that asks for this token; without one, whoever can connect may send requests. It takes the host names `localhost` and IP
-    /// addresses, and up to 5,000 requests a second.
+    /// addresses, and up to 10,000 requests a second.
     pub fn new(token: Option<Token>) -> Self {
         Self {
             token,
             hosts: vec!["localhost".to_owned()],
             origins: Vec::new(),
-            rate: Rate::new(5_000),
+            rate: Rate::new(10_000),
         }
     }
 
@@ -219,6 +220,8 @@ async fn check(
         response.headers_mut().insert(WWW_AUTHENTICATE, asks);
     }
     no_store(response.headers_mut());
+    let status = response.status().as_str().to_owned();
+    counter!("leasehold_serve_requests_total", "status" => status).increment(1);
     response
 }
 

@@ -19,6 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use leasehold::kind::AnyKind;
 use leasehold::{Clock, Fence, Lease, Leases, Moment};
+use metrics::gauge;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -29,6 +30,9 @@ use crate::documents::{millis, without_advice};
 /// The most sessions of one server, and the most leases and requests for leases of one session.
 const MOST_SESSIONS: usize = 10_000;
 const MOST_LEASES: usize = 1_000;
+
+/// The name of the number of sessions.
+const SESSIONS: &str = "leasehold_serve_sessions";
 
 /// How soon a session without a TTL must open its stream of events.
 const OPENED: Duration = Duration::from_secs(10);
@@ -256,6 +260,7 @@ impl Sessions {
             )));
         }
         table.open.insert(session.id.clone(), session.clone());
+        gauge!(SESSIONS).increment(1);
         drop(table);
         let document = session.document();
         // It lives as long as the session, which needs no task of a client.
@@ -295,7 +300,9 @@ impl Sessions {
 
     /// Ends a session, and releases its leases.
     pub(crate) fn end(&self, session: &Session, cause: &'static str) {
-        self.table().open.remove(&session.id);
+        if self.table().open.remove(&session.id).is_some() {
+            gauge!(SESSIONS).decrement(1);
+        }
         let mut state = session.state();
         state.end.get_or_insert(cause);
         let leases = std::mem::take(&mut state.leases);
@@ -622,5 +629,69 @@ impl SessionEvent {
             Self::Released { .. } => "released",
             Self::Ended { .. } => "ended",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::{Client, Error};
+
+    use super::*;
+
+    /// HS1: the grant and the end of the session cross each other.
+    #[tokio::test]
+    async fn a_lease_that_comes_after_its_session_is_released() -> Result<(), Error> {
+        let client = Client::embedded()?;
+        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let opened = sessions.open(None, String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let asking = session.ask(&clock).unwrap();
+        let x = client.mutex("x");
+        let lease = HeldLease {
+            leases: client.all([&x]).acquire().await?,
+            lock: "x".to_owned(),
+            ttl: Duration::from_secs(30),
+        };
+        sessions.end(&session, "its client ended it");
+        assert!(asking.adopt(lease).is_err());
+        drop(x.acquire_within(Duration::from_secs(30)).await?);
+        assert!(session.ask(&clock).is_err());
+        sessions.close();
+        assert!(sessions.open(None, String::new()).is_err());
+        Ok(())
+    }
+
+    /// HS3: between two looks, a lease came and went.
+    #[tokio::test]
+    async fn a_stream_tells_the_difference_between_two_states() -> Result<(), Error> {
+        let client = Client::embedded()?;
+        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let opened = sessions.open(None, String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let events = sessions.events(session.clone()).unwrap();
+        let mut events = Box::pin(events);
+        for name in ["x", "y", "z"] {
+            let mutex = client.mutex(name);
+            let lease = HeldLease {
+                leases: client.all([&mutex]).acquire().await?,
+                lock: name.to_owned(),
+                ttl: Duration::from_secs(30),
+            };
+            session.ask(&clock).unwrap().adopt(lease).unwrap();
+        }
+        let second = session.lease_id(2);
+        drop(session.give_back(&second).unwrap());
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            let (name, document) = events.next().await.unwrap();
+            told.push((name, document.contains("\"lock\":\"y\"")));
+        }
+        assert_eq!(told, [("acquired", false), ("acquired", false)]);
+        drop(session.give_back(&session.lease_id(1)).unwrap());
+        assert_eq!(events.next().await.unwrap().0, "released");
+        sessions.close();
+        assert_eq!(events.next().await.unwrap().0, "ended");
+        assert_eq!(events.next().await, None);
+        Ok(())
     }
 }

@@ -243,7 +243,7 @@ fn malformed_requests_do_no_harm() {
     ];
     let mut rng = Rng::new(42);
     let (mut answered, mut refused) = (0, 0);
-    for _ in 0..2_000 {
+    for _ in 0..10_000 {
         let mut request = samples[rng.index(samples.len())].clone().into_bytes();
         for _ in 0..=rng.below(3) {
             let at = rng.index(request.len());
@@ -270,7 +270,7 @@ fn malformed_requests_do_no_harm() {
             None => {}
         }
     }
-    assert!(answered > 50 && refused > 500, "{answered} {refused}");
+    assert!(answered > 250 && refused > 5_000, "{answered} {refused}");
     served.get(&format!("/v1/sessions/{session}")).is(200);
     assert_eq!(served.running.said(), "");
 }

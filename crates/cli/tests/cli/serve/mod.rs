@@ -12,6 +12,7 @@ mod guard;
 mod page;
 mod ui;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -503,6 +504,63 @@ fn locks_are_those_that_inspect_shows() {
     );
 }
 
+/// The value of a time series, such as `name{label="a",other="b"}`, in the text of `/metrics`.
+fn number(served: &Served, series: &str) -> Option<u64> {
+    // The order of the labels means nothing.
+    let parts = |series: &str| -> BTreeSet<String> {
+        let parts = series
+            .split(['{', ',', '}'])
+            .filter(|part| !part.is_empty());
+        parts.map(str::to_owned).collect()
+    };
+    let answer = served.get("/metrics");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let kind = "content-type: text/plain; version=0.0.4";
+    assert!(answer.head.contains(kind), "{answer:?}");
+    let wanted = parts(series);
+    let mut lines = answer.body.lines().filter_map(|line| line.rsplit_once(' '));
+    let found = lines.find(|(series, _)| parts(series) == wanted);
+    found.map(|(_, value)| value.parse().unwrap())
+}
+
+#[test]
+fn numbers_count_leases_sessions_and_requests() {
+    let store = Store::redis();
+    let served = Served::start(&store, "--metric-name x --metric-name order:*");
+    assert_eq!(
+        served
+            .raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap()
+            .status,
+        401
+    );
+    let refused = "leasehold_serve_requests_total{status=\"401\"}";
+    assert_eq!(number(&served, refused), Some(1));
+    let (session, other) = (served.session(), served.session());
+    served.held(&session);
+    served.acquire(&session, &json!({})).refuses(409, "busy");
+    for lock in ["order:1", "order:2", "y"] {
+        served.acquire(&other, &json!({"lock": lock})).is(201);
+    }
+    let acquired = |lock: &str| {
+        let series = "leasehold_acquire_total{outcome=\"acquired\",lock=";
+        number(&served, &format!("{series}\"{lock}\"}}"))
+    };
+    assert_eq!(
+        ["x", "order:*", "other"].map(acquired),
+        [Some(1), Some(2), Some(1)]
+    );
+    let busy = "leasehold_acquire_total{outcome=\"busy\",lock=\"x\"}";
+    assert_eq!(number(&served, busy), Some(1));
+    let held = "leasehold_held{mode=\"exclusive\",lock=\"order:*\"}";
+    assert_eq!(number(&served, held), Some(2));
+    assert_eq!(number(&served, "leasehold_serve_sessions"), Some(2));
+    served.delete(&format!("/v1/sessions/{other}")).is(200);
+    assert_eq!(number(&served, "leasehold_serve_sessions"), Some(1));
+    let is_released = || number(&served, held) == Some(0);
+    eventually(LIMIT, "the leases of the session are released", is_released);
+}
+
 #[test]
 fn a_socket_is_for_this_user_and_needs_no_token() {
     let store = Store::local();
@@ -529,6 +587,34 @@ fn a_socket_is_for_this_user_and_needs_no_token() {
     assert!(!path.exists());
     fs::write(&path, "no socket").unwrap();
     store.verb("serve", &words).is(78, &["is no socket"]);
+}
+
+/// A shell often allows 1,024 only.
+#[test]
+fn the_server_may_open_a_file_for_each_connection() {
+    let store = Store::local();
+    let few = "ulimit -Sn 100; exec \"$0\" \"$@\"";
+    let run = store.program(&[
+        "sh",
+        "-c",
+        few,
+        "leasehold",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    let running = run.env("LEASEHOLD_URL", &store.url).start();
+    running.until_it_writes("token ");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", running.pid())).unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap();
+    let numbers: Vec<u64> = line
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    assert_eq!(numbers[0], numbers[1].min(4_096 + 64), "{line}");
 }
 
 #[test]
