@@ -8,13 +8,27 @@ const { join } = require('node:path');
 
 const PATIENCE = 20_000;
 
+// Fails with what was awaited, if it does not come.
+async function within(what, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what}: no answer within ${PATIENCE} ms`)), PATIENCE);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 class Browser {
   static async start(binary) {
     const browser = new Browser();
     browser.home = mkdtempSync(join(tmpdir(), 'leasehold-ui-'));
     const words = ['--headless=new', '--no-sandbox', '--disable-gpu', '--hide-scrollbars', '--no-first-run', '--disable-dev-shm-usage',
       '--remote-debugging-pipe', `--user-data-dir=${browser.home}`, 'about:blank'];
-    browser.child = spawn(binary, words, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
+    // A process group of its own, so that all of its processes end together.
+    browser.child = spawn(binary, words, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'], detached: true });
     browser.open = new Map();
     browser.listeners = new Set();
     browser.next = 1;
@@ -44,7 +58,7 @@ class Browser {
     const id = this.next++;
     const told = new Promise((resolve, reject) => this.open.set(id, { resolve, reject }));
     this.child.stdio[3].write(`${JSON.stringify({ id, method, params, sessionId })}\0`);
-    return told;
+    return within(method, told);
   }
 
   async page(url, { width = 1200, height = 800, dark = false } = {}) {
@@ -62,9 +76,9 @@ class Browser {
 
   async end() {
     const ended = new Promise((resolve) => this.child.once('exit', resolve));
-    this.child.kill('SIGKILL');
+    process.kill(-this.child.pid, 'SIGKILL');
     await ended;
-    rmSync(this.home, { recursive: true, force: true, maxRetries: 5 });
+    rmSync(this.home, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 });
   }
 }
 
@@ -87,8 +101,13 @@ class Page {
   }
 
   async go(url) {
+    const loaded = new Promise((resolve) => {
+      this.browser.listeners.add((message) => {
+        if (message.sessionId === this.sessionId && message.method === 'Page.loadEventFired') resolve();
+      });
+    });
     await this.send('Page.navigate', { url });
-    await this.until('the page has loaded', "document.readyState === 'complete' && location.href !== 'about:blank'");
+    await within('the page has loaded', loaded);
   }
 
   async run(expression) {

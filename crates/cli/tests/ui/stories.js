@@ -202,6 +202,7 @@ const stories = {
       indexed(name);
     }
     await page.until('both are shown', `${row('one')} && ${row('two')}`);
+    assert.equal(await page.run('location.href'), server.url, 'the token is out of the address');
     await page.press('/');
     await page.type('on');
     await page.press('Enter', 'Enter');
@@ -224,9 +225,9 @@ async function tell(name) {
     const page = await stories[name](browser);
     assert.deepEqual(page.faults, []);
   } finally {
-    await browser.end();
     for (const child of children) child.kill('SIGKILL');
     rmSync(folder, { recursive: true, force: true });
+    await browser.end();
   }
 }
 
