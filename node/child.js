@@ -81,7 +81,8 @@ export class Child {
   #hold() {
     const isIdle = this.#isReady && this.#listeners.size === 0;
     const how = isIdle ? 'unref' : 'ref';
-    for (const one of [this.#process, this.#process.stdin, this.#process.stdout]) one?.[how]?.();
+    // A closed pipe would keep the call for a connection that never comes.
+    for (const one of [this.#process, this.#process.stdin, this.#process.stdout]) if (!one?.destroyed) one?.[how]?.();
   }
 
   #hear(line, program, resolve) {

@@ -86,10 +86,10 @@ def venv(folder):
     return os.path.join(folder, 'bin', 'pip')
 
 
-def build_python():
+def build_python(name='python', pinned='python/requirements.txt'):
     def make(folder):
-        run([venv(folder), 'install', '--quiet', '-r', os.path.join(BENCH, 'python', 'requirements.txt')])
-    return os.path.join(once('python', 'python/requirements.txt', make), 'bin', 'python')
+        run([venv(folder), 'install', '--quiet', '-r', os.path.join(BENCH, pinned)])
+    return os.path.join(once(name, pinned, make), 'bin', 'python')
 
 
 def build_node():

@@ -1,4 +1,5 @@
-// A program that takes locks as a story says: one order per line of stdin, one answer per line of stdout. `stories.md` has both.
+// A program that takes locks as a story says: one order per line of stdin, one answer per line of stdout.
+// `crates/cli/tests/interop/faces/README.md` has both.
 import { createInterface } from 'node:readline';
 import { Client, LeaseLost, Refused, StoreUnavailable, WaitTimeout } from '../index.js';
 
@@ -7,12 +8,11 @@ const answer = (as, is, more = {}) => process.stdout.write(`${JSON.stringify({ a
 const KINDS = [[WaitTimeout, 'timeout'], [LeaseLost, 'lost'], [StoreUnavailable, 'unavailable'], [Refused, 'refused']];
 const kindOf = (error) => KINDS.find(([kind]) => error instanceof kind)?.[1] ?? (error.name === 'AbortError' ? 'cancelled' : `${error}`);
 
-const connecting = Client.connect();
-connecting.catch(() => {});
+const client = await Client.connect();
 const leases = new Map();
 const cancels = new Map();
 
-function lockOf(client, { lock, also, mode, slots, ttl }) {
+function lockOf({ lock, also, mode, slots, ttl }) {
   const options = { ttl };
   if (also) return client.all([lock, ...also], options);
   if (slots !== undefined) return client.semaphore(lock, slots, options);
@@ -22,7 +22,7 @@ function lockOf(client, { lock, also, mode, slots, ttl }) {
 
 const orders = {
   async acquire(as, order) {
-    const lock = lockOf(await connecting, order);
+    const lock = lockOf(order);
     const cancel = new AbortController();
     cancels.set(as, cancel);
     let isWaiting = false;
@@ -35,8 +35,8 @@ const orders = {
     if (lease === null) return answer(as, 'busy');
     leases.set(as, lease);
     lease.signal.addEventListener('abort', () => answer(as, 'lost'));
-    const { fence, slot, mode } = lease;
-    answer(as, 'held', { fence, slot, mode });
+    const { fence, slot } = lease;
+    answer(as, 'held', { fence, slot });
   },
   cancel: (as) => cancels.get(as).abort(),
   async release(as) {
@@ -49,9 +49,15 @@ const orders = {
   },
 };
 
+process.on('warning', (warning) => {
+  throw warning;
+});
+
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => {
   const { do: what, as, ...order } = JSON.parse(line);
+  if (!orders[what]) return answer(as, 'cannot');
   Promise.resolve(orders[what](as, order)).catch((error) => answer(as, kindOf(error)));
 });
-lines.on('close', async () => (await connecting).close());
+lines.on('close', () => client.close());
+console.log(`ready ${process.version}`);

@@ -226,6 +226,12 @@ pub(crate) fn serve(args: &Serve) -> Result<Exit, Exit> {
             client = target.connect() => client?,
         };
         let work = serve_leases(&client, args, bound, ttl, &mut signals);
+        let work = async {
+            tokio::select! {
+                done = work => done,
+                never = metrics.upkeep() => match never {},
+            }
+        };
         closing(&target, &client, Box::pin(work)).await
     })
 }
@@ -237,7 +243,10 @@ async fn serve_leases(
     ttl: std::time::Duration,
     signals: &mut Signals,
 ) -> Result<Exit, Exit> {
-    let leases = LeaseApi::new(client).ttl(ttl);
+    let limits = limits();
+    // The others are for beats, releases and probes.
+    let waits = limits.connections / 4 * 3;
+    let leases = LeaseApi::new(client).ttl(ttl).waits(waits.max(1));
     let router = bound.server.mount(leases.routes()).router();
     let token = bound.token.as_ref().map(Token::secret);
     if args.json {
@@ -260,6 +269,6 @@ async fn serve_leases(
         // Streams of events end, and waiting requests are answered.
         leases.close();
     };
-    bound.listener.serve(router, limits(), stop).await;
+    bound.listener.serve(router, limits, stop).await;
     Err(ended.map_or_else(|| Exit::quiet(0), Exit::by))
 }

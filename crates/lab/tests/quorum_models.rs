@@ -26,6 +26,7 @@ models! {
         renewal "quorum renewal"
         repair "quorum repair"
         lead_unreachable "quorum lead unreachable"
+        readers "quorum readers"
     }
     in_soak {
         giving_up "quorum giving up"
@@ -40,6 +41,7 @@ models! {
         clock_jump "quorum clock jump"
         endless_vote "quorum endless vote"
         foreign_vote "quorum foreign vote"
+        reader_queue "quorum reader queue"
     }
 }
 
@@ -191,6 +193,32 @@ fn vq1_a_higher_number_that_takes_the_lock_is_found() {
         outcome
     });
     finds("VQ1", "quorum", rules);
+}
+
+#[test]
+fn vq1_a_reader_beside_a_writer_is_found() {
+    let rules = with_node(|world, now, name, step, presence| {
+        let reads = matches!(step, Step::Propose(proposal) if proposal.is_shared);
+        let holders = std::mem::take(&mut world.entry(name).holders);
+        let is_hidden = |holder: &Holder| reads && holder.mode == Mode::Exclusive;
+        let (hidden, seen): (Vec<_>, Vec<_>) = holders.into_iter().partition(is_hidden);
+        world.entry(name).holders = seen;
+        let outcome = world.apply(now, name, step, presence);
+        world.entry(name).holders.extend(hidden);
+        outcome
+    });
+    finds("VQ1", "quorum readers", rules);
+}
+
+#[test]
+fn vq3_a_reader_below_the_writers_before_it_is_found() {
+    let rules = with_node(|world, now, name, step, presence| {
+        if matches!(step, Step::Propose(proposal) if proposal.is_shared) {
+            vote_from_zero(world, name);
+        }
+        world.apply(now, name, step, presence)
+    });
+    finds("VQ3", "quorum readers", rules);
 }
 
 #[test]

@@ -160,6 +160,10 @@ fn storm_on_a_quorum_is_clean_and_its_controls_are_not() {
     let counts = &storm["verdict"]["counts"];
     let acquisitions = counts["acquisitions"].as_u64().unwrap();
     assert!(acquisitions >= 200, "{counts:#}");
+    for mode in ["exclusive", "shared"] {
+        let count = counts["acquired"][mode].as_u64();
+        assert!(count > Some(0), "{mode}: {counts:#}");
+    }
     // With this tolerance, the judge only counts losses and missing answers. A loaded machine explains some: a lease lasts half a second.
     let [renewed, lost, unanswered, out_ms] = ["renewed", "lost", "unanswered", "out_ms"]
         .map(|field| counts["reach"][field].as_u64().unwrap());

@@ -21,8 +21,8 @@ pub struct InspectedLock {
     pub nodes: Option<InspectedNodes>,
 }
 
-/// Inspects all locks, at each node of a quorum. `any_node`: the views of nodes count also if they give no verdict. Fails if the store does not answer; an invalid answer about one lock affects only that
-/// lock.
+/// Inspects all locks, at each node of a quorum. With `any_node`, the views of nodes count also if they give no verdict. Fails if the store
+/// does not answer; an invalid answer about one lock affects only that lock.
 pub async fn look(
     client: &Client,
     names: &[String],

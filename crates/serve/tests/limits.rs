@@ -3,14 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "the functions here are parts of tests")]
 #![allow(clippy::disallowed_methods, reason = "a server beside its test")]
 
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use axum::Router;
-use leasehold_serve::{Address, Guard, Limits, Listener, Server};
+use axum::body::Body;
+use axum::http::Request;
+use leasehold::Client;
+use leasehold_serve::{Address, Guard, LeaseApi, Limits, Listener, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tower::ServiceExt;
 
 /// A time limit that only a fault reaches.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -86,4 +93,66 @@ async fn the_end_waits_for_no_idle_connection() {
     drop(end);
     assert!(is_closed(&mut idle).await);
     assert!(TcpStream::connect(&at).await.is_err());
+}
+
+/// Sends a request to the routes.
+async fn ask(routes: &Router, method: &str, path: &str, body: String) -> (u16, Body) {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("Content-Type", "application/json");
+    let request = request.body(Body::from(body)).unwrap();
+    let answer = routes.clone().oneshot(request).await.unwrap();
+    (answer.status().as_u16(), answer.into_body())
+}
+
+#[tokio::test]
+async fn streams_leave_connections_for_beats() {
+    let client = Client::embedded().unwrap();
+    let routes = LeaseApi::new(&client).waits(1).routes();
+    let opens = "{\"ttl_ms\":60000}".to_owned();
+    let (_, opened) = ask(&routes, "POST", "/v1/sessions", opens).await;
+    let opened = axum::body::to_bytes(opened, usize::MAX).await.unwrap();
+    let opened: serde_json::Value = serde_json::from_slice(&opened).unwrap();
+    let session = opened["session"].as_str().unwrap();
+    let events = format!("/v1/sessions/{session}/events");
+    let stream = ask(&routes, "GET", &events, String::new()).await;
+    assert_eq!(stream.0, 200);
+    let waits = format!("{{\"session\":\"{session}\",\"lock\":\"x\",\"wait_ms\":1}}");
+    let beat = format!("/v1/sessions/{session}/beat");
+    for (method, path, body, status) in [
+        ("GET", events.as_str(), "", 429),
+        ("POST", "/v1/leases", waits.as_str(), 429),
+        ("POST", beat.as_str(), "", 200),
+    ] {
+        let answer = ask(&routes, method, path, body.to_owned()).await;
+        assert_eq!(answer.0, status, "{method} {path}");
+    }
+    drop(stream);
+    let waits = ask(&routes, "POST", "/v1/leases", waits).await;
+    assert_eq!(waits.0, 201);
+}
+
+#[tokio::test]
+async fn a_socket_is_replaced_only_if_its_server_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("serve.sock");
+    let address = Address::Unix(path.clone());
+    let kind = async || Listener::bind(&address).await.unwrap_err().kind();
+    // Whose connections fail, but are not refused.
+    let other = UnixDatagram::bind(&path).unwrap();
+    assert_eq!(kind().await, ErrorKind::AddrInUse);
+    assert!(path.exists());
+    drop(other);
+    fs::remove_file(&path).unwrap();
+
+    let listener = Listener::bind(&address).await.unwrap();
+    assert_eq!(kind().await, ErrorKind::AddrInUse);
+    // A server that is about to begin, or whose file was removed, is seen too.
+    fs::remove_file(&path).unwrap();
+    assert_eq!(kind().await, ErrorKind::AddrInUse);
+    fs::write(&path, "of another program").unwrap();
+    drop(listener);
+    assert!(path.exists());
+    fs::remove_file(&path).unwrap();
+    drop(Listener::bind(&address).await.unwrap());
+    assert!(!path.exists());
 }

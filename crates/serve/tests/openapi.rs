@@ -63,6 +63,7 @@ fn the_page_has_the_routes_of_the_sources() {
 
 /// A service, what the page says, and which of its fields were seen.
 struct Checked {
+    leases: LeaseApi,
     service: Router,
     page: Value,
     seen: BTreeMap<String, BTreeSet<String>>,
@@ -76,6 +77,7 @@ impl Checked {
             service: Server::new(Guard::new(None))
                 .mount(leases.routes())
                 .router(),
+            leases,
             page: page(),
             seen: BTreeMap::new(),
         }
@@ -334,6 +336,14 @@ async fn answers_have_the_form_of_the_page() {
         .await;
     api.ask("POST /v1/tokens/renew", &[], "", renew, 410).await;
     api.ask("DELETE /v1/sessions/{session}", &[session], "", none(), 200)
+        .await;
+    // After the end, nothing is granted.
+    api.leases.close();
+    let wanted = json!({"lock": "u", "ttl_ms": 60_000});
+    let refused = api.ask("POST /v1/tokens", &[], "", wanted, 503).await;
+    assert_eq!(refused["error"], "closing");
+    api.ask("POST /v1/sessions", &[], "", json!({}), 503).await;
+    api.ask("GET /v1/locks/{name}", &["u"], "", none(), 200)
         .await;
     api.assert_all_seen();
 }

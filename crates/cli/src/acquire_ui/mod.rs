@@ -322,7 +322,7 @@ async fn until_held<T>(
     let limit = how.limit()?;
     let (answers, mut seen) = watch::channel(None);
     let asking = ask(limit, answers);
-    let begun = clock.now();
+    let begun = counts_from(how.begun, clock.now());
     let last = seen.clone();
     let mut progress = Progress::new(style(how, terminal), request.name, limit);
     tokio::pin!(asking);

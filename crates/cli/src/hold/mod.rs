@@ -304,7 +304,7 @@ async fn acquire(
 ) -> Result<(LockGuard, Duration), Exit> {
     let (kind, how) = (asked.kind, asked.how);
     let (limit, clock) = (how.limit()?, Clock::system());
-    let begun = clock.now();
+    let begun = acquire_ui::counts_from(how.begun, clock.now());
     let waited = || clock.now().since(begun);
     let verb = format!("hold{}", kind.words());
     let request = LockRequest {

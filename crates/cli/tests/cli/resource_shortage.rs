@@ -12,9 +12,11 @@ on_each_store! {
     too_few_files_are_70_or_enough,
 }
 
-/// `leasehold run` of the lock "x", by a shell that first runs `before`.
+/// `leasehold run` of the lock "x", by a shell that first runs `before`. Files that the test program inherited would count, too.
 fn run_after(store: &Store, before: &str) -> Output {
-    let script = format!("{before} {LEASEHOLD} run --url {} x true", store.url);
+    let close = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-;";
+    let run = format!("{LEASEHOLD} run --url {} x true", store.url);
+    let script = format!("{close} {before} {run}");
     Command::new("sh")
         .args(["-c", &script])
         .current_dir("/")

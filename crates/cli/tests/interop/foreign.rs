@@ -223,7 +223,8 @@ fn node_modules() -> PathBuf {
     here("../../bench/.cache/node/node_modules")
 }
 
-fn here(path: &str) -> PathBuf {
+/// A path from the folder of this crate.
+pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 

@@ -7,6 +7,7 @@
 
 mod args;
 mod counter;
+mod faces;
 mod foreign;
 mod late;
 mod migrating;
@@ -19,6 +20,7 @@ mod stories;
 mod timestamp;
 mod types;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -52,6 +54,7 @@ const TALES: &[(Option<&str>, &[Tale])] = &[
     (Some("setpriv"), peer::STORIES),
     (None, timestamp::TALES),
     (None, args::STORIES),
+    (None, faces::TALES),
 ];
 
 fn jobs() -> Vec<Job> {
@@ -78,6 +81,7 @@ fn jobs() -> Vec<Job> {
         .chain(with(" quorum", quorum::stories))
         .chain(with("", stories::of))
         .chain(timestamp::jobs())
+        .chain(faces::jobs())
         .collect()
 }
 
@@ -92,8 +96,8 @@ pub(crate) use named;
 struct Tally {
     passed: AtomicUsize,
     failed: Mutex<Vec<String>>,
-    /// The client, the reason and the number of stories.
-    skipped: Mutex<Vec<(String, String, usize)>>,
+    /// The number of stories, by client and reason.
+    skipped: Mutex<BTreeMap<(String, String), usize>>,
     left_out: AtomicUsize,
 }
 
@@ -106,6 +110,10 @@ fn main() -> ExitCode {
         }
         [word, who, port, unit] if word == timestamp::side::WORD => {
             timestamp::side::run(who, port.parse().unwrap(), unit);
+            return ExitCode::SUCCESS;
+        }
+        [word, face] if word == faces::WORD => {
+            faces::act(face);
             return ExitCode::SUCCESS;
         }
         [word, port] if word == peer::WORD => peer::one_that_waits(port.parse().unwrap()),
@@ -152,7 +160,8 @@ fn run(job: &Job, args: &Args, tally: &Tally) {
     }
     if let Some(why) = (job.missing)() {
         let mut skipped = tally.skipped.lock().unwrap();
-        return skipped.push((job.who.clone(), why, wanted.len()));
+        *skipped.entry((job.who.clone(), why)).or_default() += wanted.len();
+        return;
     }
     for (title, story) in wanted {
         tell(title, tally, story);
@@ -179,13 +188,13 @@ fn summary(tally: &Tally, took: &str) -> ExitCode {
     for title in failed.iter() {
         println!("FAILED {title}");
     }
-    for (who, why, stories) in skipped.iter() {
+    for ((who, why), stories) in skipped.iter() {
         println!("SKIPPED {who} ({stories}): {why}");
     }
     println!(
         "\ninterop: {passed} stories passed, {} failed, {} skipped, {left_out} not chosen; {took}",
         failed.len(),
-        skipped.iter().map(|(_, _, stories)| stories).sum::<usize>()
+        skipped.values().sum::<usize>()
     );
     if failed.is_empty() {
         ExitCode::SUCCESS

@@ -7,12 +7,13 @@
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use testkit::{RedisServer, eventually};
@@ -25,7 +26,8 @@ const PLENTY: u16 = 60_000;
 
 pub(crate) struct Peer {
     child: Child,
-    to: ChildStdin,
+    /// Its stdin, until that is closed.
+    to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
     pub(crate) version: String,
 }
@@ -34,8 +36,10 @@ impl Peer {
     pub(crate) fn start(command: &Command) -> Self {
         let mut command = ending_with_us(command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A group of its own: its kill takes along the processes that it started.
+        command.process_group(0);
         let mut child = command.spawn().expect("the program starts");
-        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (to, from) = (child.stdin.take(), child.stdout.take().unwrap());
         let mut peer = Self {
             child,
             to,
@@ -52,8 +56,9 @@ impl Peer {
 
     /// Sends a request.
     pub(crate) fn tell(&mut self, line: &str) {
-        writeln!(self.to, "{line}").expect("it reads");
-        self.to.flush().expect("it reads");
+        let to = self.to.as_mut().expect("its stdin is open");
+        writeln!(to, "{line}").expect("it reads");
+        to.flush().expect("it reads");
     }
 
     /// Reads the answer.
@@ -91,14 +96,24 @@ impl Peer {
         kill(self.pid(), Signal::SIGCONT).expect("it lives");
     }
 
-    /// Waits until the peer has ended by itself.
+    /// Closes the peer's stdin, and waits until it has ended by itself.
     pub(crate) fn end(mut self) {
-        assert!(self.child.wait().expect("it ends").success());
+        self.to = None;
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "it ended by itself: {status}");
     }
 
     /// Sends SIGKILL.
     pub(crate) fn kill(mut self) {
-        self.child.kill().expect("it lives");
+        self.kill_all();
+    }
+
+    /// Sends SIGKILL to the peer and the processes of its group. Its stdin stays open.
+    pub(crate) fn kill_all(&mut self) {
+        // It keeps its number until it is waited for.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            killpg(self.pid(), Signal::SIGKILL).expect("it lives");
+        }
         self.child.wait().expect("it ends");
     }
 
@@ -109,9 +124,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Fails if the peer has already ended.
-        self.child.kill().ok();
-        self.child.wait().ok();
+        self.kill_all();
     }
 }
 

@@ -92,7 +92,7 @@ impl Scene {
 
     /// The output of `leasehold inspect` for the lock.
     pub(crate) fn inspect(&self) -> Value {
-        inspect(&self.server.url(), self.foreign.template)
+        inspect(&self.server.url(), self.foreign.template, NAME)
     }
 }
 
@@ -107,11 +107,11 @@ pub(crate) fn requests(server: &RedisServer) -> u64 {
     stats.lines().filter_map(calls).sum()
 }
 
-/// The output of `leasehold inspect` for the lock of this URL.
-pub(crate) fn inspect(url: &str, template: &str) -> Value {
+/// The output of `leasehold inspect` for a lock of this URL.
+pub(crate) fn inspect(url: &str, template: &str, name: &str) -> Value {
     let done = unconfigured(env!("CARGO_BIN_EXE_leasehold"))
         .args(["inspect", "--json", "--url", url])
-        .args(["--key-template", template, NAME])
+        .args(["--key-template", template, name])
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&done.stderr);

@@ -87,7 +87,7 @@ fn shares_a_key(program: &Program) -> String {
     let holder = client.inspect(KEY).expect("no exception").holder.unwrap();
     assert!(matches!(&holder.who, HolderIdentity::Foreign { kind, .. } if kind == program.kind));
     assert!(holder.expires_in.is_some_and(|left| left > LONG / 2));
-    let seen = inspect(&server.url(), "{}");
+    let seen = inspect(&server.url(), "{}", KEY);
     assert_eq!(seen["state"], "held", "{seen}");
     assert_eq!(seen["holder"]["type"], program.kind, "{seen}");
     assert_eq!(seen["holder"]["format"], program.format, "{seen}");

@@ -40,7 +40,7 @@
 //!   lock to no waiter that came with them.
 //! - **QR9** A round that was refused is over: the client gives back its votes, so that none of them may count later.
 //! - **QR10** A reader's vote has a number of its own, which is above each exclusive fence that the node has accepted, and below each later
-//!   one. It is no fence: readers that hold together have different numbers. A late proposal of a reader does not join the readers after
+//!   one. It is no fence: of readers that hold together, a later one may have a lower number, or the same. A late proposal of a reader does not join the readers after
 //!   a writer.
 
 mod node;

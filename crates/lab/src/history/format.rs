@@ -49,7 +49,7 @@
 //! - The lines of a file are in order of their `at_ns`. Each owner belongs to one process.
 //! - The `at_ns` of an `invoke` is read before the operation starts, that of a `complete` after it ended. An `invoke`
 //!   without `complete` means that the process died in it.
-//! - `fence`: required on an ok acquire; optional on the `invoke` of a later operation.
+//! - `fence`: required on an ok acquire, except of a reader on a quorum; optional on the `invoke` of a later operation.
 //! - `valid_until_ns` is the deadline of the lease as its holder knew it then: required on an ok acquire or extend, optional
 //!   on the `invoke` of a read or write and on `told-lost`. A library that renews by itself moves the deadline without a line.
 //!   So a worker writes the latest deadline in its next line, at the latest in `told-lost`.

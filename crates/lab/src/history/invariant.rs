@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Invariant {
     /// I1: no two leases of a lock got the same fence in one epoch, except readers of one phase: each asked for the lock before all those with
-    /// its fence had left, as far as anybody knows. Where the resource asks for fences, each lease has one.
+    /// its fence had left, as far as anybody knows. Where the resource asks for fences, each lease has one, except a reader's on a quorum.
     #[serde(rename = "I1")]
     UniqueFence,
     /// I2: if an acquire completed before another that it excludes was invoked, it has the lower fence, across epochs too. Within

@@ -12,16 +12,17 @@ use leasehold_core::{
 use super::model::{ClientRules, Counting, Fault, QuorumTurn, Recalls, Situation};
 use super::node::one;
 use super::numbers::clock;
-use super::state::{AtNode, Attempting, Extended, NODES, Phase, Renewing, Said, put};
+use super::state::{AtNode, Attempting, Books, Extended, NODES, Phase, Renewing, Said, put};
 use crate::frame::CallId;
 
 impl QuorumTurn<'_> {
     /// The client asks for the lock.
     pub(super) fn acquire(&mut self, client: u8, is_claim: bool) -> Option<()> {
         let fence = self.choose(client, None);
-        let above = self.state.books.highest;
         let waits = self.model.setup.waits && !is_claim;
+        let highest = self.state.books.highest;
         let it = self.state.client_mut(client);
+        let above = Books::below(highest, it.is_shared);
         it.keeps_votes = false;
         it.phase = Phase::Acquiring;
         it.ghost = None;

@@ -2,7 +2,7 @@
 //! rules.
 
 use super::model::{Fault, QuorumModel, QuorumTurn, Situation};
-use super::state::{Attempting, Client, NODES, Phase, Said, State};
+use super::state::{Attempting, Books, Client, NODES, Phase, Said, State};
 use super::turn::{Action, ClientStep, Exchange};
 
 /// More ticks than the end of a lease, a quarantine and a stuck lead take together.
@@ -35,17 +35,21 @@ impl QuorumTurn<'_> {
             books.broken |= Rule::RealTime as u8;
         }
         // Exclusion covers it and the leases that have ended, so they are in order.
-        if !it.is_robbed && fence <= books.ended || robs && books.given.contains(&fence) {
+        if !it.is_robbed && fence <= Books::below(books.ended, it.is_shared)
+            || robs && books.given.contains(&fence)
+        {
             books.broken |= Rule::Order as u8;
         }
-        books.highest = books.highest.max(fence);
+        Books::raise(&mut books.highest, it.is_shared, fence);
         if robs {
             // The smallest is the least likely to be proposed again.
             books.given.sort_unstable();
             books.given[0] = fence;
         }
         let all_hold = self.state.clients.iter().all(Client::holds);
-        self.reached_if(all_hold, Situation::RobbedBelieves);
+        let only_read = self.state.clients.iter().all(|client| client.is_shared);
+        self.reached_if(all_hold && !only_read, Situation::RobbedBelieves);
+        self.reached_if(all_hold && only_read, Situation::ReadersBoth);
     }
 
     /// A client gets a lease by this acquisition. The lead may have others that are first in line, and has not said so yet.
@@ -67,7 +71,7 @@ impl QuorumTurn<'_> {
             let mut all = node.owners();
             all.any(|(by, is_orphan)| !is_orphan && !state.is_current(by))
         });
-        let has_vote = |node: usize, by| state.nodes[node].vote.is_some_and(|vote| vote.by == by);
+        let has_vote = |node: usize, by| state.nodes[node].vote_for(by).is_some();
         let is_kept = [0, 1].into_iter().any(|client| {
             let it = state.client(client);
             let by = state.owner(client);
@@ -87,16 +91,16 @@ impl QuorumTurn<'_> {
         let it = *self.state.client(client);
         let books = &mut self.state.books;
         if it.holds() && !it.is_robbed {
-            books.ended = books.ended.max(it.certified);
+            Books::raise(&mut books.ended, it.is_shared, it.certified);
         }
     }
 }
 
-/// VQ1: at most one client relies on a lease, unless a fault of the model's robbed one of them.
+/// VQ1: at most one client relies on a lease, unless all are readers, or a fault of the model's robbed one of them.
 pub(super) fn is_exclusive(state: &State) -> bool {
     let clients = state.clients.iter();
-    let believe = clients.filter(|client| client.holds() && !client.is_robbed);
-    believe.count() <= 1
+    let mut believe = clients.filter(|client| client.holds() && !client.is_robbed);
+    believe.clone().count() <= 1 || believe.all(|client| client.is_shared)
 }
 
 /// Liveness: no fault happens any more, all messages arrive, and time passes. Then some client gets a lease.

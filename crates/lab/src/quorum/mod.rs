@@ -14,9 +14,10 @@
 //!
 //! # Properties
 //!
-//! - **VQ1** At most one client relies on a lease, except one that a break or a clock has robbed of votes (QR1).
-//! - **VQ2** No two leases share a fence. Of two that exclude each other, the later one has the higher fence (QR2).
-//! - **VQ3** A lease that was asked for after another one was handed out has the higher fence (QR3).
+//! - **VQ1** At most one client relies on a lease, or all are readers; except one that a break or a clock has robbed of votes (QR1).
+//! - **VQ2** Of two leases that exclude each other, the later one has the higher fence (QR2). For a reader, its number counts as the fence
+//!   (QR10).
+//! - **VQ3** A lease that was asked for after another one was handed out has the higher fence (QR3), unless both are readers'.
 //! - **VQ4** No node keeps a vote or a place for an owner that has settled there, unless it crashed or a late request came. Nor does one
 //!   keep a vote for a waiter without the vote of the lead.
 //! - **VQ5** From each state, some client gets a lease once faults stop, also with one node whose vote never ends.
@@ -28,6 +29,7 @@
 //! the library):
 //!
 //! - A proposal follows the release of this client's owner before it (V2). Here a client begins when the owner before has settled.
+//! - No reader passes a writer that waits (V5): that takes three owners. A client that heard of waiters asks the lead first (V8).
 //! - An owner asks again while its acquisition is under way, or after its lease came too late. A wake comes late.
 //! - A release, or a vote that is given back, is repeated until no earlier proposal can arrive (V1). Here each arrives once, and a vote
 //!   that comes later stays until its TTL is over.
@@ -162,7 +164,7 @@ impl Subject for Quorum {
     }
 
     fn init(model: &QuorumModel) -> State {
-        use Fault::{LateRequest, LostMessage, Unreachable};
+        use Fault::{LateRequest, LostMessage, OneReads, Unreachable};
         let setup = &model.setup;
         let [first, second] = setup.clients;
         let [_, beside, other] = setup.nodes;
@@ -175,7 +177,7 @@ impl Subject for Quorum {
             books: Books::default(),
             spent: 0,
             alike: Alike {
-                clients: first == second && !setup.may(Unreachable),
+                clients: first == second && !setup.may_any(&[Unreachable, OneReads]),
                 nodes: beside == other && one_leads,
             },
         }
@@ -195,8 +197,8 @@ impl Subject for Quorum {
 
     fn properties() -> Vec<Property<QuorumModel>> {
         properties! {
-            "VQ1 at most one client that was not robbed relies on a lease (QR1)" always |_, state| is_exclusive(state);
-            "VQ2 no two leases share a fence, and the later one has the higher fence (QR2)" kept Rule::Order;
+            "VQ1 at most one client that was not robbed relies on a lease, or all are readers (QR1)" always |_, state| is_exclusive(state);
+            "VQ2 of two leases that exclude each other, the later one has the higher fence (QR2)" kept Rule::Order;
             "VQ3 a lease that was asked for after another was handed out has the higher fence (QR3)" kept Rule::RealTime;
             "VQ4 no node keeps a vote or a place for an owner that has settled, or waits without the lead (V1, V3)"
                 kept Rule::LeftOver;

@@ -51,6 +51,10 @@ worded! {
         OtherFences => "a repair uses a higher number where it has to",
         /// Not a fault: a client may give up while it acquires the lock.
         GivesUp => "clients give up while they acquire the lock",
+        /// Not a fault: a client may ask for the lock as a reader.
+        Readers => "clients read or write",
+        /// Not a fault: the second client asks for the lock as a reader.
+        OneReads => "one client reads",
     }
 }
 
@@ -59,7 +63,13 @@ impl Fault {
     pub(super) const fn is_counted(self) -> bool {
         !matches!(
             self,
-            Self::Repeated | Self::Unreachable | Self::Renewal | Self::OtherFences | Self::GivesUp
+            Self::Repeated
+                | Self::Unreachable
+                | Self::Renewal
+                | Self::OtherFences
+                | Self::GivesUp
+                | Self::Readers
+                | Self::OneReads
         )
     }
 }
@@ -150,6 +160,14 @@ pub(super) const MODELS: &[SetupOf<Quorum>] = models! {
     "quorum repair" { lag: 0, above: 1, ttl: 1, tries: 0, rounds: 1 }
         may [LostMemory, Renewal, OtherFences]
         reaches [MemoryLost, Quarantined, Repaired, RepairedAbove];
+
+    "quorum readers" { lag: 0, above: 1, ttl: 1, tries: 0 }
+        may [Readers]
+        reaches [FirstRound, Raised, Busy, ReadersBoth, LateVote, Expired];
+
+    "quorum reader queue" { lag: 0, above: 1, ttl: 1, waits: true, rounds: 1, tries: 0 }
+        may [OneReads]
+        reaches [FirstRound, Busy, Granted, KeptVotes, Expired];
 
     "quorum lost message" { lag: 0, above: 1, tries: 0 }
         may [LostMessage]
@@ -251,6 +269,8 @@ pub enum Situation {
     PassedStuckLead,
     /// A client got a lease although another program has the lock at the lead.
     PassedProgram,
+    /// Two readers relied on a lease each.
+    ReadersBoth,
     /// A client with a majority awaited the answer of the lead, since others wait.
     AwaitedLead,
 }

@@ -8,7 +8,7 @@ use leasehold_core::{
 
 use super::model::{QuorumModel, QuorumTurn, TICK_MS};
 use super::numbers::{OLD_US, clock};
-use super::state::{NodeState, Queued, Remembers, TakenBy, Vote};
+use super::state::{LateProposal, NodeState, Queued, Remembers, TakenBy, Vote};
 use crate::frame::CallId;
 
 /// Longer than a model lasts.
@@ -35,7 +35,7 @@ impl QuorumModel {
     /// A node that remembers everything. It has voted before, and holds nothing now.
     pub(super) fn new_node(&self, node: usize) -> NodeState {
         NodeState {
-            vote: None,
+            votes: [None; 2],
             queue: [None; 2],
             taken: None,
             counter: Some(OLD_US),
@@ -50,14 +50,14 @@ impl QuorumModel {
     }
 
     /// The proposal of a fence by an owner.
-    pub(super) fn proposal(&self, by: CallId, fence: u64, waits: bool) -> Step {
+    pub(super) fn proposal(&self, by: CallId, proposal: &LateProposal) -> Step {
         Step::Propose(Proposal {
             owner: self.subject.owners.of(by).clone(),
-            is_shared: false,
+            is_shared: proposal.is_shared,
             ttl: self.subject.ttl,
-            fences: one(fence),
+            fences: one(proposal.fence),
             terms: self.subject.terms,
-            wait: waits.then_some(Wait { listening: true }),
+            wait: proposal.waits.then_some(Wait { listening: true }),
         })
     }
 
@@ -66,7 +66,7 @@ impl QuorumModel {
         let now = Self::now(node);
         let mark = (self.subject.rules.lost)(self.subject.terms, now.millis());
         *node = NodeState {
-            vote: None,
+            votes: [None; 2],
             queue: [None; 2],
             counter: None,
             remembers: remembers(mark, now.millis()),
@@ -88,28 +88,29 @@ impl QuorumModel {
         if let (Some(memory), Some(counter)) = (&mut world.node, node.counter) {
             memory.counter(&self.subject.name).0 = Some(Fence::new(counter));
         }
-        let is_used = node.vote.is_some() || node.taken.is_some() || node.queue[0].is_some();
+        let is_used = node.votes[0].is_some() || node.taken.is_some() || node.queue[0].is_some();
         if !is_used {
             return world;
         }
         let lock = world.entry(&self.subject.name);
-        let holder = |owner: &Owner, fence, left_ms| Holder {
+        let holder = |owner: &Owner, phase, number, left_ms| Holder {
             slot: None,
-            vote: None,
+            vote: (phase > 0).then_some(Fence::new(number)),
             owner: owner.clone(),
-            mode: Mode::Exclusive,
-            fences: one(fence),
+            mode: mode(phase > 0),
+            fences: one(if phase > 0 { phase } else { number }),
             expires_at_ms: now.millis() + left_ms,
             kept: false,
         };
         let owners = &self.subject.owners;
-        let vote = node.vote.iter();
-        let vote = vote.map(|vote| holder(owners.of(vote.by), vote.fence, vote.left_ms));
-        lock.holders.extend(vote);
+        let votes = node.votes.iter().flatten();
+        let votes =
+            votes.map(|vote| holder(owners.of(vote.by), vote.phase, vote.fence, vote.left_ms));
+        lock.holders.extend(votes);
         lock.queue
             .extend(node.queue.iter().flatten().map(|place| Waiter {
                 owner: self.subject.owners.of(place.by).clone(),
-                mode: Mode::Exclusive,
+                mode: mode(place.is_shared),
                 ttl: self.subject.ttl,
                 block: Block::ONE,
                 listening: true,
@@ -118,7 +119,7 @@ impl QuorumModel {
         match node.taken {
             None => {}
             Some(TakenBy::Stranger) => {
-                let stranger = holder(&self.subject.stranger, 1, ENDLESS_MS);
+                let stranger = holder(&self.subject.stranger, 0, 1, ENDLESS_MS);
                 lock.holders.push(stranger);
             }
             Some(TakenBy::Program) => {
@@ -138,16 +139,24 @@ impl QuorumModel {
         let before: Vec<(CallId, bool)> = node.owners().collect();
         let is_orphan = |by| before.contains(&(by, true));
         let lock = world.get(&self.subject.name);
-        let holder = lock.and_then(|lock| lock.holders.first());
-        node.vote = holder.and_then(|holder| {
+        let holders = lock.into_iter().flat_map(|lock| &lock.holders);
+        let mut votes = holders.filter_map(|holder| {
             let by = self.subject.owner_id(&holder.owner)?;
+            let is_shared = holder.mode == Mode::Shared;
             Some(Vote {
                 by,
-                fence: holder.fences.first.get(),
+                fence: holder.vote.unwrap_or(holder.fences.first).get(),
+                phase: if is_shared {
+                    holder.fences.first.get()
+                } else {
+                    0
+                },
                 left_ms: holder.expires_at_ms.saturating_sub(now_ms),
                 is_orphan: is_orphan(by),
             })
         });
+        node.votes = std::array::from_fn(|_| votes.next());
+        assert!(votes.next().is_none(), "one owner of each client");
         node.queue = [None; 2];
         let waiters = lock.into_iter().flat_map(|lock| &lock.queue);
         let waiters =
@@ -156,16 +165,24 @@ impl QuorumModel {
             let left_ms = waiter.seen_until_ms.saturating_sub(now_ms);
             *place = Some(Queued {
                 by,
+                is_shared: waiter.mode == Mode::Shared,
                 // All steps are taken at whole ticks.
                 left_ms: left_ms - left_ms % TICK_MS,
                 is_orphan: is_orphan(by),
             });
         }
-        let Some(memory) = &mut world.node else {
-            return;
-        };
-        node.remembers = remembers(memory.mark, now_ms);
-        node.counter = memory.counter(&self.subject.name).0.map(Fence::get);
+        if let Some(memory) = &mut world.node {
+            node.remembers = remembers(memory.mark, now_ms);
+            node.counter = memory.counter(&self.subject.name).0.map(Fence::get);
+        }
+    }
+}
+
+const fn mode(is_shared: bool) -> Mode {
+    if is_shared {
+        Mode::Shared
+    } else {
+        Mode::Exclusive
     }
 }
 

@@ -56,10 +56,13 @@ pub(super) fn tick(state: &mut State, ttl: u8) {
 /// Lets time pass on the clock of a node.
 pub(super) fn pass(node: &mut NodeState, ticks: u64) {
     let left = |left_ms: u64| left_ms.checked_sub(ticks * TICK_MS);
-    node.vote = node.vote.and_then(|mut vote| {
-        vote.left_ms = left(vote.left_ms)?;
-        Some(vote)
-    });
+    for vote in &mut node.votes {
+        *vote = vote.and_then(|mut vote| {
+            vote.left_ms = left(vote.left_ms)?;
+            Some(vote)
+        });
+    }
+    node.votes.sort_by_key(Option::is_none);
     for place in &mut node.queue {
         // A silent waiter keeps its place until the next step. It then loses it, as one without a place.
         *place = place.and_then(|mut place| {
@@ -156,7 +159,7 @@ fn forget(state: &mut State, least: u64) {
         live.extend(client.ghost.map(|(fence, _)| fence));
     }
     for node in &state.nodes {
-        live.extend(node.vote.map(|vote| vote.fence));
+        live.extend(node.votes.iter().flatten().map(|vote| vote.fence));
     }
     live.extend(state.late.iter().flatten().flatten().map(|late| late.fence));
     let bound = |number: &mut u64| {
@@ -165,8 +168,8 @@ fn forget(state: &mut State, least: u64) {
             *number = below.copied().max().unwrap_or_default();
         }
     };
-    bound(&mut books.highest);
-    bound(&mut books.ended);
+    books.highest.iter_mut().for_each(bound);
+    books.ended.iter_mut().for_each(bound);
     for given in &mut books.given {
         if *given < least && !live.contains(given) {
             *given = 0;
@@ -187,12 +190,21 @@ fn forget(state: &mut State, least: u64) {
             }
         }
     }
+    let at_most = |number: u64| {
+        let below = live.iter().filter(|live| **live <= number);
+        below.copied().max().unwrap_or(OLD_US)
+    };
     for node in &mut state.nodes {
         if let Some(counter) = &mut node.counter
             && *counter < least
         {
-            let below = live.iter().filter(|live| **live <= *counter);
-            *counter = below.copied().max().unwrap_or(OLD_US);
+            *counter = at_most(*counter);
+        }
+        for vote in node.votes.iter_mut().flatten() {
+            // Readers join at this number and above. `live` has 0, so it rises above no live number.
+            if (1..least).contains(&vote.phase) {
+                vote.phase = at_most(vote.phase - 1) + 1;
+            }
         }
     }
 }
@@ -205,8 +217,9 @@ fn each_number(state: &mut State, with: &mut dyn FnMut(&mut u64)) {
         }
     };
     for node in &mut state.nodes {
-        if let Some(vote) = &mut node.vote {
+        for vote in node.votes.iter_mut().flatten() {
             with(&mut vote.fence);
+            with(&mut vote.phase);
         }
         if let Some(counter) = &mut node.counter {
             with(counter);
@@ -251,9 +264,8 @@ fn each_number(state: &mut State, with: &mut dyn FnMut(&mut u64)) {
         with(&mut late.fence);
     }
     let books = &mut state.books;
-    with(&mut books.highest);
-    with(&mut books.ended);
-    books.given.iter_mut().for_each(with);
+    let lists = [&mut books.highest[..], &mut books.ended, &mut books.given];
+    lists.into_iter().flatten().for_each(with);
 }
 
 #[cfg(test)]

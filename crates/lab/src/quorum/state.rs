@@ -25,6 +25,8 @@ pub(super) const CLIENTS: usize = 2;
 pub(super) struct Vote {
     pub(super) by: CallId,
     pub(super) fence: u64,
+    /// The fence of the readers that it belongs to; 0 for a writer.
+    pub(super) phase: u64,
     pub(super) left_ms: u64,
     /// Its owner crashed, or its request came after the owner had settled: only time ends it.
     pub(super) is_orphan: bool,
@@ -34,6 +36,7 @@ pub(super) struct Vote {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Queued {
     pub(super) by: CallId,
+    pub(super) is_shared: bool,
     pub(super) left_ms: u64,
     pub(super) is_orphan: bool,
 }
@@ -61,7 +64,8 @@ pub(super) enum TakenBy {
 /// A node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct NodeState {
-    pub(super) vote: Option<Vote>,
+    /// One for each holder, in core's order. Beside each other there are only readers'.
+    pub(super) votes: [Option<Vote>; CLIENTS],
     pub(super) queue: [Option<Queued>; CLIENTS],
     /// It counts the lock as taken for ever.
     pub(super) taken: Option<TakenBy>,
@@ -143,9 +147,12 @@ pub(super) enum Phase {
 }
 
 /// A client, and the record of its owner.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Client {
     pub(super) nth: u8,
+    /// It asks for the lock as a reader.
+    pub(super) is_shared: bool,
     pub(super) phase: Phase,
     pub(super) attempt: Option<Attempting>,
     /// The fence of its certificate.
@@ -194,6 +201,7 @@ pub(super) struct AtNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct LateProposal {
     pub(super) nth: u8,
+    pub(super) is_shared: bool,
     pub(super) fence: u64,
     pub(super) waits: bool,
     pub(super) is_repeat: bool,
@@ -202,14 +210,32 @@ pub(super) struct LateProposal {
 /// The judge's record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Books {
-    /// The highest fence of a lease that was handed out.
-    pub(super) highest: u64,
-    /// The highest fence of a lease that has ended, and was not robbed.
-    pub(super) ended: u64,
+    /// The highest fence of a writer's lease that was handed out, and the highest number of a reader's.
+    pub(super) highest: [u64; 2],
+    /// Those of leases that have ended, and were not robbed.
+    pub(super) ended: [u64; 2],
     /// The fences of leases that a later lease could still have; only where votes are robbed.
     pub(super) given: [u64; 4],
     /// The properties that the last step violated: a bit each.
     pub(super) broken: u8,
+}
+
+impl Books {
+    /// The highest number that the next lease of this mode is above. Readers hold beside each other, in any order.
+    pub(super) fn below(of_modes: [u64; 2], is_shared: bool) -> u64 {
+        let [writers, readers] = of_modes;
+        if is_shared {
+            writers
+        } else {
+            writers.max(readers)
+        }
+    }
+
+    /// A lease of this mode has this number.
+    pub(super) fn raise(of_modes: &mut [u64; 2], is_shared: bool, number: u64) {
+        let highest = &mut of_modes[usize::from(is_shared)];
+        *highest = number.max(*highest);
+    }
 }
 
 /// Which names may be exchanged.
@@ -234,9 +260,16 @@ pub(super) struct State {
 }
 
 impl NodeState {
-    /// The owners of its vote and of the places in its queue, and whether only time ends these.
+    /// The vote for this owner.
+    pub(super) fn vote_for(&self, owner: CallId) -> Option<Vote> {
+        let mut votes = self.votes.iter().flatten();
+        votes.find(|vote| vote.by == owner).copied()
+    }
+
+    /// The owners of its votes and of the places in its queue, and whether only time ends these.
     pub(super) fn owners(&self) -> impl Iterator<Item = (CallId, bool)> {
-        let votes = self.vote.iter().map(|vote| (vote.by, vote.is_orphan));
+        let votes = self.votes.iter().flatten();
+        let votes = votes.map(|vote| (vote.by, vote.is_orphan));
         let places = self.queue.iter().flatten();
         votes.chain(places.map(|place| (place.by, place.is_orphan)))
     }
@@ -346,7 +379,7 @@ impl State {
     /// Every place that names an owner.
     pub(super) fn each_owner(&mut self, mut with: impl FnMut(&mut CallId)) {
         for node in &mut self.nodes {
-            if let Some(vote) = &mut node.vote {
+            for vote in node.votes.iter_mut().flatten() {
                 with(&mut vote.by);
             }
             for place in node.queue.iter_mut().flatten() {

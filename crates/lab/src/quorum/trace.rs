@@ -119,10 +119,12 @@ fn reply(reply: &Reply) -> String {
 }
 
 fn in_short(node: &NodeState) -> String {
-    let vote = node.vote.map(|vote| {
+    let votes = node.votes.iter().flatten().map(|vote| {
         let name = letter(vote.by.client);
-        format!("{name} {}", number(vote.fence))
+        let reads = if vote.phase > 0 { " reads" } else { "" };
+        format!("{name}{reads} {}", number(vote.fence))
     });
+    let votes: Vec<String> = votes.collect();
     let queue: String = node
         .queue
         .iter()
@@ -139,7 +141,12 @@ fn in_short(node: &NodeState) -> String {
         (Remembers::All, _) => "",
         _ => "?",
     };
-    format!("{}{queue}{forgot}", vote.unwrap_or_else(|| "-".to_owned()))
+    let votes = if votes.is_empty() {
+        "-".to_owned()
+    } else {
+        votes.join("+")
+    };
+    format!("{votes}{queue}{forgot}")
 }
 
 fn client(at: u8, it: &Client) -> String {

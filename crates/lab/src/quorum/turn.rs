@@ -34,6 +34,8 @@ worded! {
     ClientStep {
         /// It asks for the lock, as a new owner.
         Begin => "begins",
+        /// It asks for the lock as a reader.
+        BeginReading => "begins to read",
         /// It asks again: after a pause with the vote of the lead, or as a waiter.
         Retry => "asks again",
         /// It gives up its lease, its place, or its acquisition.
@@ -100,10 +102,13 @@ impl QuorumModel {
         let it = &state.nodes[node];
         let may = |fault| self.has_left(state, fault);
         let may_stick = may(Fault::EndlessVote) || may(Fault::ForeignVote);
-        let has_current = it.vote.is_some_and(|vote| state.is_current(vote.by));
+        let has_current = it.votes[0].is_some_and(|vote| state.is_current(vote.by));
         let events = [
-            (NodeEvent::Jump, may(Fault::ClockJump) && it.vote.is_some()),
-            (NodeEvent::Stick, may_stick && it.vote.is_none()),
+            (
+                NodeEvent::Jump,
+                may(Fault::ClockJump) && it.votes[0].is_some(),
+            ),
+            (NodeEvent::Stick, may_stick && it.votes[0].is_none()),
             (
                 NodeEvent::LoseMemory,
                 may(Fault::LostMemory) && it.counter.is_some(),
@@ -122,12 +127,16 @@ impl QuorumModel {
         let is_waited_for = state
             .nodes
             .iter()
-            .any(|node| node.vote.is_some_and(|vote| vote.by == by) && node.queue[0].is_some());
+            .any(|node| node.vote_for(by).is_some() && node.queue[0].is_some());
         let hears = self.setup.recalls != Recalls::Nothing && is_waited_for && !it.knows_waiters;
         let is_idle = it.phase == Phase::Idle;
         let renews = self.setup.may(Fault::Renewal) && it.renewal.is_none();
         let steps = [
             (ClientStep::Begin, is_idle),
+            (
+                ClientStep::BeginReading,
+                is_idle && self.setup.may(Fault::Readers),
+            ),
             (ClientStep::Retry, waits || acquires && pauses),
             (ClientStep::Release, waits || it.holds() || gives_up),
             (ClientStep::Hear, it.holds() && hears),
@@ -181,9 +190,9 @@ impl QuorumModel {
         if it.renewal.is_some_and(is_under_way) {
             push(Exchange::Extend);
         }
-        let is_granted = state.nodes[node].vote.is_some_and(|vote| {
-            vote.by == state.owner(client) && u128::from(vote.left_ms) <= CLAIM_WINDOW.as_millis()
-        });
+        let vote = state.nodes[node].vote_for(state.owner(client));
+        let is_granted =
+            vote.is_some_and(|vote| u128::from(vote.left_ms) <= CLAIM_WINDOW.as_millis());
         if it.phase == Phase::Waiting && is_granted {
             push(Exchange::Claim);
         }
@@ -250,8 +259,11 @@ impl QuorumTurn<'_> {
 
     fn take_step(&mut self, client: u8, step: ClientStep) -> Option<()> {
         match step {
-            ClientStep::Begin => {
+            ClientStep::Begin | ClientStep::BeginReading => {
                 self.name_owner(client)?;
+                let reads = client == 1 && self.model.setup.may(Fault::OneReads);
+                let is_shared = reads || step == ClientStep::BeginReading;
+                self.state.client_mut(client).is_shared = is_shared;
                 self.acquire(client, false)?;
             }
             ClientStep::Retry if self.state.client(client).attempt.is_some() => {
@@ -271,7 +283,8 @@ impl QuorumTurn<'_> {
     fn exchange(&mut self, client: u8, node: usize, what: Exchange) -> Option<()> {
         match what {
             Exchange::Claim => {
-                let fence = self.state.nodes[node].vote?.fence;
+                let by = self.state.owner(client);
+                let fence = self.state.nodes[node].vote_for(by)?.fence;
                 self.reached(Situation::Granted);
                 self.state.client_mut(client).granted = fence;
                 self.acquire(client, true)?;
@@ -307,9 +320,14 @@ impl QuorumTurn<'_> {
     fn arrive(&mut self, client: u8, node: usize, is_heard: bool) -> Option<()> {
         let it = self.state.client(client);
         let asked = it.at[node].open[0];
-        let waits = self.waits_at(client, node);
-        let by = self.state.owner(client);
-        let reply = self.take(by, node, asked, waits);
+        let proposal = LateProposal {
+            nth: it.nth,
+            is_shared: it.is_shared,
+            fence: asked,
+            waits: self.waits_at(client, node),
+            is_repeat: false,
+        };
+        let reply = self.take(client, node, proposal);
         if is_heard {
             self.voted(client, node, asked, Some(&reply))
         } else {
@@ -329,12 +347,13 @@ impl QuorumTurn<'_> {
     }
 
     /// A node votes on a proposal.
-    pub(super) fn take(&mut self, by: CallId, node: usize, asked: u64, waits: bool) -> Reply {
-        let had_counter = self.state.nodes[node].counter.is_some();
-        let vote = self.state.nodes[node].vote;
-        let had_vote = vote.is_some_and(|vote| vote.by == by);
-        let step = self.model.proposal(by, asked, waits);
+    fn take(&mut self, client: u8, node: usize, proposal: LateProposal) -> Reply {
+        let (nth, asked) = (proposal.nth, proposal.fence);
+        let by = CallId { client, nth };
         let it = self.state.nodes[node];
+        let had_counter = it.counter.is_some();
+        let had_vote = it.vote_for(by).is_some();
+        let step = self.model.proposal(by, &proposal);
         let reply = self.execute(node, &step);
         let votes = matches!(reply, Reply::Held(_));
         let quarantined = matches!(reply, Reply::NoVote(NoVote::Quarantined(_)));
@@ -360,7 +379,8 @@ impl QuorumTurn<'_> {
         let before = self.state.nodes;
         tick(&mut self.state, self.model.setup.ttl);
         let mut pairs = before.iter().zip(&self.state.nodes);
-        let expires = pairs.any(|(before, after)| before.vote.is_some() && after.vote.is_none());
+        let number = |node: &NodeState| node.votes.iter().flatten().count();
+        let expires = pairs.any(|(before, after)| number(after) < number(before));
         self.reached_if(expires, Situation::Expired);
         for client in [0, 1] {
             // A sign of waiters counts for less than a tick.
@@ -405,7 +425,7 @@ impl QuorumTurn<'_> {
             let it = &self.state.nodes[node];
             let late = self.state.late[usize::from(client)][node];
             let is_late = late.is_some_and(|late| late.nth == by.nth);
-            let vote = it.vote.filter(|vote| vote.by == by);
+            let vote = it.vote_for(by);
             let is_queued = it.queue.iter().flatten().any(|place| place.by == by);
             let at = &mut self.state.client_mut(client).at[node];
             let is_open = at.open[0] > 0;
@@ -430,7 +450,7 @@ impl QuorumTurn<'_> {
             self.state.spent += 1;
         }
         let it = self.state.client(client);
-        let (nth, asked) = (it.nth, it.at[node].open[0]);
+        let (nth, is_shared, asked) = (it.nth, it.is_shared, it.at[node].open[0]);
         let waits = self.waits_at(client, node);
         if is_late {
             let late = &mut self.state.late[usize::from(client)][node];
@@ -439,6 +459,7 @@ impl QuorumTurn<'_> {
             }
             *late = Some(LateProposal {
                 nth,
+                is_shared,
                 fence: asked,
                 waits,
                 is_repeat: false,
@@ -450,9 +471,8 @@ impl QuorumTurn<'_> {
     /// A node carries out a proposal whose client no longer waits for the answer.
     fn arrive_late(&mut self, client: u8, node: usize, again: bool) -> Option<()> {
         let late = &mut self.state.late[usize::from(client)][node];
-        let LateProposal {
-            nth, fence, waits, ..
-        } = (*late)?;
+        let proposal = (*late)?;
+        let LateProposal { nth, fence, .. } = proposal;
         match late.as_mut().filter(|_| again) {
             Some(late) => late.is_repeat = true,
             None => *late = None,
@@ -460,7 +480,7 @@ impl QuorumTurn<'_> {
         let by = CallId { client, nth };
         let it = self.state.nodes[node];
         let is_new = it.owners().all(|(known, _)| known != by);
-        let reply = self.take(by, node, fence, waits);
+        let reply = self.take(client, node, proposal);
         let it = self.state.client(client);
         // It has released at this node, or has given the vote back.
         let at = &it.at[node];
@@ -495,7 +515,7 @@ impl QuorumTurn<'_> {
     fn happen_to(&mut self, node: usize, event: NodeEvent) -> Option<()> {
         self.state.spent += 1;
         let setup = &self.model.setup;
-        let vote = self.state.nodes[node].vote;
+        let vote = self.state.nodes[node].votes[0];
         let certified = vote.map_or(0, |vote| self.state.client(vote.by.client).certified);
         match event {
             NodeEvent::LoseMemory => {
@@ -535,7 +555,7 @@ impl QuorumTurn<'_> {
     /// Whether all nodes hold for this owner.
     fn has_all(&self, by: CallId) -> bool {
         let mut nodes = self.state.nodes.iter();
-        nodes.all(|it| it.vote.is_some_and(|vote| vote.by == by))
+        nodes.all(|it| it.vote_for(by).is_some())
     }
 
     /// A vote is taken from an owner. One that had all keeps a majority.
@@ -554,8 +574,8 @@ impl QuorumTurn<'_> {
 
 /// Only time ends the vote and the place of this owner at a node.
 fn orphan(node: &mut NodeState, by: CallId) {
-    if let Some(vote) = node.vote.as_mut().filter(|vote| vote.by == by) {
-        vote.is_orphan = true;
+    for vote in node.votes.iter_mut().flatten() {
+        vote.is_orphan |= vote.by == by;
     }
     for place in node.queue.iter_mut().flatten() {
         place.is_orphan |= place.by == by;

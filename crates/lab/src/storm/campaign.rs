@@ -247,13 +247,15 @@ impl Campaign {
         }
     }
 
-    /// The kinds of the locks. The recipe has mutexes only. So have storms on a quorum: its readers have no fence for the resource.
+    /// The kinds of the locks. The recipe has mutexes only. So have the controls of a quorum: the judge knows by the nodes which readers
+    /// need no fence, and a control names none.
     fn kinds(&self, settings: &Storm) -> Vec<LockKind> {
-        if settings.quorum || self.kind == CampaignKind::SetDel {
+        let is_storm = self.kind == CampaignKind::Storm;
+        if settings.quorum && !is_storm || self.kind == CampaignKind::SetDel {
             let locks = usize::try_from(settings.locks).unwrap_or(usize::MAX);
             return vec![LockKind::Mutex; locks];
         }
-        LockKind::mixed(settings.seed, settings.locks)
+        LockKind::mixed(settings.seed, settings.locks, settings.quorum)
     }
 
     /// Whether the nemesis causes failovers only, so that a stray write has no other cause.

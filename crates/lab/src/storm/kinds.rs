@@ -1,4 +1,5 @@
-//! The kinds of the locks in a storm, drawn from its seed: a third are mutexes, a third read/write locks, a third semaphores.
+//! The kinds of the locks in a storm, drawn from its seed: a third are mutexes, a third read/write locks, a third semaphores. A quorum has no
+//! semaphores: half are mutexes there.
 
 use fastrand::Rng;
 use leasehold::{Mode, Slots};
@@ -17,8 +18,8 @@ pub(crate) enum LockKind {
 }
 
 impl LockKind {
-    /// The kinds of so many locks.
-    pub(super) fn mixed(seed: u64, locks: u64) -> Vec<Self> {
+    /// The kinds of so many locks, on a quorum or not.
+    pub(super) fn mixed(seed: u64, locks: u64, on_quorum: bool) -> Vec<Self> {
         let mut rng = Rng::with_seed(seed);
         let mut kinds = Vec::new();
         while (kinds.len() as u64) < locks {
@@ -27,6 +28,7 @@ impl LockKind {
                 Self::ReadWrite,
                 Self::Semaphore(rng.u16(2..=4)),
             ];
+            left.retain(|kind| !(on_quorum && matches!(kind, Self::Semaphore(_))));
             kinds.extend(std::iter::from_fn(|| take(&mut left, rng.u64(..))));
         }
         kinds.truncate(usize::try_from(locks).unwrap_or(usize::MAX));
@@ -52,15 +54,17 @@ mod tests {
     #[test]
     fn kinds_follow_from_the_seed_and_are_all_there() {
         for seed in 0..100 {
-            let kinds = LockKind::mixed(seed, 6);
-            assert_eq!(kinds, LockKind::mixed(seed, 6));
-            for kind in [LockKind::Mutex, LockKind::ReadWrite] {
-                let count = kinds.iter().filter(|it| **it == kind).count();
-                assert_eq!(count, 2, "seed {seed}: {kinds:?}");
+            for (on_quorum, each) in [(false, 2), (true, 3)] {
+                let kinds = LockKind::mixed(seed, 6, on_quorum);
+                assert_eq!(kinds, LockKind::mixed(seed, 6, on_quorum));
+                for kind in [LockKind::Mutex, LockKind::ReadWrite] {
+                    let count = kinds.iter().filter(|it| **it == kind).count();
+                    assert_eq!(count, each, "seed {seed}: {kinds:?}");
+                }
             }
         }
-        assert_ne!(LockKind::mixed(1, 6), LockKind::mixed(2, 6));
-        assert_eq!(LockKind::mixed(1, 4).len(), 4);
+        assert_ne!(LockKind::mixed(1, 6, false), LockKind::mixed(2, 6, false));
+        assert_eq!(LockKind::mixed(1, 4, false).len(), 4);
     }
 
     #[test]

@@ -330,6 +330,21 @@ clean: readers, a writer, and two slots
 violated I1: a writer with the fence of the readers before it
   with modes
   g2 mode shared | 132 ok fence 256 => g2 | 132 ok fence 192
+violated I1: a reader without a fence
+  with modes
+  132 ok fence 256 => 132 ok
+clean: a reader of a quorum without a fence, which the resource refuses
+  as a reader without a fence
+  nodes 3
+  + w7 132.5 read m3 g2 | 133.5 refused
+  + r 133 read m3 7 value 1 accepted false highest 192
+violated I3: a writer beside a reader of a quorum
+  as a reader of a quorum without a fence, which the resource refuses
+  + w5 131 acquire m3 e8 | 133 ok fence 300 until 270
+  + w5 135 release m3 e8 | 136 ok
+violated I1: a writer of a quorum without a fence
+  as a lease without a fence
+  nodes 3
 violated I1: two slots with one fence
   with modes
   + w7 266 acquire m4 g7 mode slot/2 | 267 ok slot 1 fence 128 until 400

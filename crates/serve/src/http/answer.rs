@@ -38,8 +38,8 @@ pub(crate) fn no_store(headers: &mut HeaderMap) {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
-/// Why a request is refused, as the document `leasehold.error/1`. It says whether the lock was held, and whether the same request may
-/// succeed later.
+/// Why a request is refused, as the document `leasehold.error/1`. It says whether the lock was held, if that is known, and whether the same
+/// request may succeed later.
 #[derive(Debug)]
 pub struct Refusal {
     status: StatusCode,
@@ -51,7 +51,8 @@ pub struct Refusal {
 struct ErrorDocument {
     error: &'static str,
     message: String,
-    held: bool,
+    /// `None` if the server does not know.
+    held: Option<bool>,
     may_retry: bool,
     #[serde(flatten)]
     more: More,
@@ -83,12 +84,12 @@ enum More {
 }
 
 impl Refusal {
-    /// A refusal of a request that took no lock.
+    /// A refusal that says nothing of the lock.
     pub fn new(status: StatusCode, error: &'static str, message: impl Into<String>) -> Self {
         let document = ErrorDocument {
             error,
             message: message.into(),
-            held: false,
+            held: None,
             may_retry: false,
             more: More::Nothing,
         };
@@ -102,6 +103,11 @@ impl Refusal {
     #[must_use]
     pub fn may_retry(mut self) -> Self {
         self.document.may_retry = true;
+        self
+    }
+
+    fn held(mut self, held: bool) -> Self {
+        self.document.held = Some(held);
         self
     }
 
@@ -126,20 +132,19 @@ impl Refusal {
     pub(crate) fn busy(lock: &str, holder: Option<&HolderView>) -> Self {
         let message = format!("{lock:?} is busy");
         let refusal = Self::new(StatusCode::CONFLICT, "busy", message).may_retry();
-        refusal.with(More::Busy {
+        refusal.held(false).with(More::Busy {
             lock: lock.to_owned(),
             holder: HolderFields::of(holder),
         })
     }
 
-    /// The lease is held, but not for as long as is needed.
-    pub(crate) fn short(valid_for_ms: u64, min_ms: u64) -> Self {
+    /// The lease is held, but not for as long as is needed. A renewal may help, if something renews it.
+    pub(crate) fn short(valid_for_ms: u64, min_ms: u64, may_retry: bool) -> Self {
         let message =
             format!("the lease is valid for {valid_for_ms} ms, not for more than {min_ms} ms");
-        let refusal = Self::new(StatusCode::CONFLICT, "short", message).may_retry();
-        let mut refusal = refusal.with(More::Short { valid_for_ms });
-        refusal.document.held = true;
-        refusal
+        let mut refusal = Self::new(StatusCode::CONFLICT, "short", message).held(true);
+        refusal.document.may_retry = may_retry;
+        refusal.with(More::Short { valid_for_ms })
     }
 }
 
@@ -151,7 +156,7 @@ impl From<Timeout> for Refusal {
             timeout.name, timeout.waited
         );
         let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).may_retry();
-        refusal.with(More::Busy {
+        refusal.held(false).with(More::Busy {
             holder: HolderFields::of(timeout.holder.as_deref()),
             lock: timeout.name,
         })
@@ -161,9 +166,8 @@ impl From<Timeout> for Refusal {
 impl From<Lost> for Refusal {
     fn from(lost: Lost) -> Self {
         let message = format!("{lost}; work done without the lease may have been unprotected");
-        let mut refusal = Self::new(StatusCode::GONE, "lost", without_advice(&message));
-        refusal.document.held = true;
-        refusal.with(More::Lost {
+        let refusal = Self::new(StatusCode::GONE, "lost", without_advice(&message));
+        refusal.held(true).with(More::Lost {
             cause: without_advice(&lost.reason()),
             fence: lost.fence.map(leasehold::Fence::get),
             lock: lost.name,

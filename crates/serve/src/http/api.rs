@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use axum::Router;
 use leasehold::{Client, Clock};
+use tokio::sync::Semaphore;
 
 use super::gateway::Gateway;
 use super::sessions::Sessions;
 use super::{leases, locks, tokens};
+
+/// The most requests that wait: three quarters of the connections of a server.
+const WAITS: usize = 3_072;
 
 /// The routes of `/v1`, for the locks of one client.
 ///
@@ -30,11 +34,13 @@ pub struct LeaseApi(Gateway);
 impl LeaseApi {
     /// Leases of this client. They last 30 s, or as long as the store allows if that is less, unless a request says otherwise.
     pub fn new(client: &Client) -> Self {
+        let clock = Clock::system();
         Self(Gateway {
             client: client.clone(),
-            clock: Clock::system(),
-            sessions: Sessions::new(),
+            sessions: Sessions::new(clock.clone()),
+            clock,
             ttl: Duration::from_secs(30).min(client.longest_ttl()),
+            waits: Arc::new(Semaphore::new(WAITS)),
         })
     }
 
@@ -42,6 +48,14 @@ impl LeaseApi {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.0.ttl = ttl;
+        self
+    }
+
+    /// The most streams of events and requests that wait for a lock, together: 3,072 by default. A further one is refused. Choose fewer than the
+    /// connections of the server, so that beats and releases get through.
+    #[must_use]
+    pub fn waits(mut self, most: usize) -> Self {
+        self.0.waits = Arc::new(Semaphore::new(most));
         self
     }
 

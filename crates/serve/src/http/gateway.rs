@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use leasehold::{Client, Clock, Error};
 use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::Refusal;
 use super::sessions::Sessions;
@@ -13,6 +14,9 @@ use crate::documents::millis;
 
 /// The longest wait for a busy lock. A client that wants to wait longer asks again.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
+
+/// The time limit for the confirmation of a release, as for `leasehold hold`.
+pub(crate) const RELEASE: Duration = Duration::from_secs(3);
 
 /// The client of a server, and its sessions.
 #[derive(Debug, Clone)]
@@ -22,6 +26,21 @@ pub(crate) struct Gateway {
     pub(crate) sessions: Sessions,
     /// The TTL of leases that ask for none.
     pub(crate) ttl: Duration,
+    /// How many more requests may wait for long.
+    pub(crate) waits: Arc<Semaphore>,
+}
+
+impl Gateway {
+    /// The permission of a request to wait: short ones get through beside them.
+    pub(crate) fn wait(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        let permit = self.waits.clone().try_acquire_owned();
+        permit.map_err(|_| Refusal::too_many("as many requests and streams of events wait as may"))
+    }
+
+    /// That of a request which waits for a busy lock, if it does.
+    pub(crate) fn wait_if(&self, wait_ms: u64) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+        (wait_ms > 0).then(|| self.wait()).transpose()
+    }
 }
 
 pub(crate) type Api = State<Arc<Gateway>>;

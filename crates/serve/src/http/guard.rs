@@ -8,9 +8,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONNECTION, HOST, ORIGIN, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CONNECTION, HOST, ORIGIN,
+    VARY, WWW_AUTHENTICATE,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use leasehold::{Clock, Moment};
@@ -157,6 +162,13 @@ impl Guard {
         Ok(())
     }
 
+    /// The origin of the page that sends the request, if it is on the list.
+    fn listed<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+        let origin = headers.get(ORIGIN)?;
+        let is_listed = self.origins.iter().any(|known| origin == known.as_str());
+        is_listed.then_some(origin)
+    }
+
     /// An address is no name that a site could let point here.
     fn is_host(&self, host: &str) -> bool {
         let name = name_of(host).to_ascii_lowercase();
@@ -205,7 +217,16 @@ async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match guard.admit(request.headers(), asks_for_token) {
+    let origin = guard.listed(request.headers()).cloned();
+    // A browser asks so before it sends the header with the token.
+    let is_preflight = origin.is_some()
+        && request.method() == Method::OPTIONS
+        && request
+            .headers()
+            .contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    let admitted = guard.admit(request.headers(), asks_for_token && !is_preflight);
+    let mut response = match admitted.and_then(|()| is_whole(&request)) {
+        Ok(()) if is_preflight => preflight(),
         Ok(()) => next.run(request).await,
         Err(refusal) => {
             let mut response = refusal.into_response();
@@ -220,9 +241,35 @@ async fn check(
         response.headers_mut().insert(WWW_AUTHENTICATE, asks);
     }
     no_store(response.headers_mut());
+    if !guard.origins.is_empty() {
+        let of = HeaderValue::from_static("origin");
+        response.headers_mut().insert(VARY, of);
+    }
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
     let status = response.status().as_str().to_owned();
     counter!("leasehold_serve_requests_total", "status" => status).increment(1);
     response
+}
+
+/// While a body is not read to its end, the server does not see that the client closes the connection of a stream.
+fn is_whole(request: &Request) -> Result<(), Refusal> {
+    if request.method() == Method::GET && !request.body().is_end_stream() {
+        return Err(Refusal::invalid("a GET has no body"));
+    }
+    Ok(())
+}
+
+/// The permission for a page to send requests, for ten minutes.
+fn preflight() -> Response {
+    let may = [
+        (ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
+        (ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type"),
+        (ACCESS_CONTROL_MAX_AGE, "600"),
+    ];
+    (StatusCode::NO_CONTENT, may).into_response()
 }
 
 /// A limit of requests a second, and as many at once.

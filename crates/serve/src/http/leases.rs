@@ -9,18 +9,15 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use leasehold::kind::Kind;
-use leasehold::{All, Client, Error, Invalid, Lock, Mode};
+use leasehold::{All, Client, Invalid, Lock, Mode, Owner};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Document, Named, Refusal, answer, other_method};
-use super::gateway::{Api, Gateway, ReleasedDocument, granted};
+use super::gateway::{Api, Gateway, RELEASE, ReleasedDocument, granted};
 use super::sessions::{HeldLease, LeaseDocument, LeaseId, SessionDocument};
 use crate::documents::millis;
-
-/// The time limit for the confirmation of a release, as for `leasehold hold`.
-const RELEASE: Duration = Duration::from_secs(3);
 
 /// The bounds of the TTL of a session.
 const SESSION_TTL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
@@ -59,6 +56,11 @@ async fn open(
     if let Some(ttl) = ttl {
         leasehold::error::within("ttl_ms of a session", ttl, least, most)?;
     }
+    // Otherwise each request for a lease would be refused.
+    if asked.note.len() > Owner::MAX_META_BYTES {
+        let why = format!("must be at most {} bytes", Owner::MAX_META_BYTES);
+        return Err(Invalid::new("note", &asked.note, why).into());
+    }
     let session = api.sessions.open(ttl, asked.note)?;
     Ok(answer(StatusCode::CREATED, &session))
 }
@@ -90,9 +92,14 @@ struct Nothing {}
 
 async fn events(State(api): Api, Named(id): Named) -> Result<Response, Refusal> {
     let session = api.sessions.find(&id)?;
+    let wait = api.wait()?;
     let events = api.sessions.events(session)?;
-    let events = events.map(|(name, text)| Event::default().event(name).data(text));
-    let events = events.map(Ok::<_, std::convert::Infallible>);
+    // The stream has the permission to its end.
+    let events = stream::unfold((Box::pin(events), wait), |(mut events, wait)| async move {
+        let (name, text) = events.next().await?;
+        let event = Event::default().event(name).data(text);
+        Some((Ok::<_, std::convert::Infallible>(event), (events, wait)))
+    });
     let alive = KeepAlive::new().interval(ALIVE);
     // A proxy such as nginx passes each event on at once.
     let unbuffered = [("x-accel-buffering", "no")];
@@ -136,14 +143,18 @@ async fn acquire(
     let locks = asked.locks(&api.client, ttl, &note)?;
     let names = asked.names();
     let asking = session.ask(&api.clock)?;
+    let _wait = api.wait_if(asked.wait_ms)?;
     let begun = api.clock.now();
     let limit = Duration::from_millis(asked.wait_ms);
     let (once, within) = (locks.try_acquire(), locks.acquire_within(limit));
     let leases = tokio::select! {
         biased;
         ended = asking.ended() => return Err(ended),
-        leases = granted(&api.client, &names, limit, once, within) => leases?,
+        leases = granted(&api.client, &names, limit, once, within) => leases,
     };
+    // The end of the wait is a beat. A request whose client has gone does not get here.
+    session.beat(&api.clock)?;
+    let leases = leases?;
     let waited_ms = Some(millis(api.clock.now().since(begun)));
     let lock = asked.lock;
     let lease = asking.adopt(HeldLease { leases, lock, ttl })?;
@@ -191,12 +202,9 @@ async fn release(State(api): Api, Named(id): Named) -> Result<Response, Refusal>
     let id: LeaseId = id.parse()?;
     let session = api.sessions.of_lease(&id)?;
     session.beat(&api.clock)?;
-    let held = session.give_back(&id)?;
-    let confirmed = match tokio::time::timeout(RELEASE, held.leases.release()).await {
-        Ok(Ok(())) => true,
-        Ok(Err(Error::Lost(lost))) => return Err(lost.into()),
-        Ok(Err(_)) | Err(_) => false,
-    };
+    let (held, releasing) = session.give_back(&id)?;
+    let outcome = tokio::time::timeout(RELEASE, held.leases.release()).await;
+    let confirmed = releasing.done(outcome.ok())?;
     let lock = held.lock;
     Ok(answer(
         StatusCode::OK,
@@ -222,7 +230,12 @@ async fn check(
     session.beat(&api.clock)?;
     let lease = session.lease(&id)?;
     if lease.valid_for_ms() <= asked.min_ms {
-        return Err(Refusal::short(lease.valid_for_ms(), asked.min_ms));
+        let may_retry = asked.min_ms < lease.ttl_ms();
+        return Err(Refusal::short(
+            lease.valid_for_ms(),
+            asked.min_ms,
+            may_retry,
+        ));
     }
     let waited_ms = None;
     Ok(answer(StatusCode::OK, &LeaseAnswer { lease, waited_ms }))

@@ -1,11 +1,10 @@
 //! The server: an address, connections with limits, and routes behind a guard.
 
 use std::fmt;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,6 +15,8 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
@@ -143,6 +144,10 @@ impl Default for Limits {
     }
 }
 
+/// How long a host may leave what is sent to it without an acknowledgement: it is off, or cut off. A stream sends a sign of life each 10 s.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
 /// An address that is bound.
 #[derive(Debug)]
 pub struct Listener(Bound);
@@ -155,12 +160,27 @@ enum Bound {
 
 /// The file of a socket, which is removed at the end.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+struct SocketFile {
+    path: PathBuf,
+    /// Its device and its number there.
+    identity: Option<(u64, u64)>,
+    /// The lock on the file beside it. Of two servers that begin at once, one replaces the socket.
+    _lock: File,
+}
+
+impl SocketFile {
+    fn identity(path: &Path) -> Option<(u64, u64)> {
+        let found = fs::symlink_metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another program may have removed it.
-        let _removed: io::Result<()> = fs::remove_file(&self.0);
+        // Another program may have removed it, and put its own there.
+        if self.identity.is_some() && Self::identity(&self.path) == self.identity {
+            let _removed: io::Result<()> = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -186,7 +206,7 @@ impl Listener {
     pub fn address(&self) -> io::Result<String> {
         Ok(match &self.0 {
             Bound::Tcp(listener) => format!("http://{}", listener.local_addr()?),
-            Bound::Unix(_, file) => format!("unix:{}", file.0.display()),
+            Bound::Unix(_, file) => format!("unix:{}", file.path.display()),
         })
     }
 
@@ -232,6 +252,8 @@ impl Bound {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                #[cfg(target_os = "linux")]
+                SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
                 Ok(Accepted::Tcp(stream))
             }
             Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
@@ -278,21 +300,15 @@ async fn connection(
 
 /// A socket that only this user can connect to.
 fn bind_socket(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    if StdUnixStream::connect(path).is_ok() {
-        let why = format!("another program listens on {}", path.display());
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
-    }
-    match fs::symlink_metadata(path) {
-        Ok(found) if !is_socket(&found) => {
-            let why = format!("{} exists, and is no socket", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
-        }
-        Ok(_) => fs::remove_file(path)?,
-        Err(_) => {}
-    }
+    let lock = lock_beside(path)?;
+    remove_dead(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile(path.to_owned());
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: SocketFile::identity(path),
+        _lock: lock,
+    };
     // Before it listens, so that no other user can connect first.
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     socket.listen(1_024)?;
@@ -300,8 +316,43 @@ fn bind_socket(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from_std(socket.into())?, file))
 }
 
-fn is_socket(found: &fs::Metadata) -> bool {
-    std::os::unix::fs::FileTypeExt::is_socket(&found.file_type())
+/// Locks `PATH.lock` until the file is closed. It is never removed: another server could lock a file that has no name any more.
+fn lock_beside(path: &Path) -> io::Result<File> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let mut options = File::options();
+    let lock = options.create(true).truncate(false).write(true).mode(0o600);
+    let lock = lock.open(&beside)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(in_use(path)),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes the socket of a server that has ended. Only a connection that is refused says so.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !found.file_type().is_socket() {
+        let why = format!("{} exists, and is no socket", path.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A program with a full queue would block the connection.
+    probe.set_nonblocking(true)?;
+    match probe.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        _ => Err(in_use(path)),
+    }
+}
+
+fn in_use(path: &Path) -> io::Error {
+    let why = format!("another program listens on {}", path.display());
+    io::Error::new(io::ErrorKind::AddrInUse, why)
 }
 
 impl fmt::Display for Address {
@@ -310,5 +361,23 @@ impl fmt::Display for Address {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_to_a_host_that_is_cut_off_ends() {
+        let address = Address::Tcp(([127, 0, 0, 1], 0).into());
+        let listener = Listener::bind(&address).await.unwrap();
+        let at = listener.address().unwrap().replace("http://", "");
+        let _client = tokio::net::TcpStream::connect(at).await.unwrap();
+        let Ok(Accepted::Tcp(stream)) = listener.0.accept().await else {
+            panic!("no connection");
+        };
+        let limit = SockRef::from(&stream).tcp_user_timeout().unwrap();
+        assert_eq!(limit, Some(UNACKNOWLEDGED));
     }
 }

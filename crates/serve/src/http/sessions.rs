@@ -4,7 +4,7 @@
 //!
 //! - **HS1** A lease that is granted belongs to a session that has not ended, or is released at once.
 //! - **HS2** A session ends when its client gives no sign of life: no beat for its TTL, or the end of its stream of events. Its leases are
-//!   released then.
+//!   released then. A request that waits is no sign of life: the connection of a dead client may stay open.
 //! - **HS3** What a stream has not told is the difference between two states, so a reader that is slow makes nothing pile up.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use leasehold::kind::AnyKind;
-use leasehold::{Clock, Fence, Lease, Leases, Moment};
+use leasehold::{Clock, Error, Fence, Lease, Leases, Lost, Moment};
 use metrics::gauge;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -79,13 +79,9 @@ fn no_session() -> Refusal {
 #[derive(Debug, Clone)]
 pub(crate) struct Sessions {
     clock: Clock,
-    table: Arc<Mutex<Table>>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    open: HashMap<SessionId, Arc<Session>>,
-    is_closed: bool,
+    open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
+    /// Whether the server ends. It changes while `open` is locked.
+    is_closed: watch::Sender<bool>,
 }
 
 /// A session of one client.
@@ -103,15 +99,30 @@ pub(crate) struct Session {
 
 #[derive(Debug)]
 struct SessionState {
-    /// The last sign of life.
+    /// The last beat. That of a session without a TTL is its begin.
     seen: Moment,
-    /// Requests for leases under way: while its client waits for an answer, a session does not end.
+    /// Requests for leases under way.
     requests: usize,
     streams: usize,
     leases: BTreeMap<u64, HeldLease>,
+    /// Leases that were taken out to be released, and what streams do not know yet.
+    given_back: BTreeMap<u64, GivenBack>,
+    /// Up to this number, such entries were forgotten for a stream that is not read.
+    forgotten: u64,
     last: u64,
     /// Why it ended.
     end: Option<&'static str>,
+}
+
+/// How the release of a lease went. One that was confirmed leaves no entry.
+#[derive(Debug)]
+enum GivenBack {
+    /// The store has not answered yet.
+    Asked,
+    /// The store did not answer in time: the TTL ends the lease.
+    Unconfirmed,
+    /// The lease was lost before.
+    Lost(Lost),
 }
 
 /// A lease of a session: on one lock, or on several that were taken together.
@@ -175,8 +186,8 @@ enum SessionEvent {
         lock: String,
         cause: String,
     },
-    /// The lease was given back.
-    Released { lease: String },
+    /// The lease was given back. If not `confirmed`, the store did not answer, and the TTL ends it.
+    Released { lease: String, confirmed: bool },
     /// The session has ended, and its leases are released: the last event.
     Ended { cause: &'static str },
 }
@@ -217,15 +228,16 @@ impl HeldLease {
 }
 
 impl Sessions {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self {
-            clock: Clock::system(),
-            table: Arc::default(),
+            clock,
+            open: Arc::default(),
+            is_closed: watch::Sender::new(false),
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a session.
@@ -245,21 +257,21 @@ impl Sessions {
                 requests: 0,
                 streams: 0,
                 leases: BTreeMap::new(),
+                given_back: BTreeMap::new(),
+                forgotten: 0,
                 last: 0,
                 end: None,
             }),
             changed: watch::Sender::new(()),
         });
         let mut table = self.table();
-        if table.is_closed {
-            return Err(closing());
-        }
-        if table.open.len() >= MOST_SESSIONS {
+        self.unless_closed()?;
+        if table.len() >= MOST_SESSIONS {
             return Err(Refusal::too_many(format!(
                 "there are {MOST_SESSIONS} sessions already"
             )));
         }
-        table.open.insert(session.id.clone(), session.clone());
+        table.insert(session.id.clone(), session.clone());
         gauge!(SESSIONS).increment(1);
         drop(table);
         let document = session.document();
@@ -270,13 +282,13 @@ impl Sessions {
     }
 
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Session>, Refusal> {
-        let found = self.table().open.get(&SessionId(id.to_owned())).cloned();
+        let found = self.table().get(&SessionId(id.to_owned())).cloned();
         found.ok_or_else(no_session)
     }
 
     /// The session of a lease.
     pub(crate) fn of_lease(&self, id: &LeaseId) -> Result<Arc<Session>, Refusal> {
-        let found = self.table().open.get(&id.0).cloned();
+        let found = self.table().get(&id.0).cloned();
         found.ok_or_else(no_lease)
     }
 
@@ -300,7 +312,7 @@ impl Sessions {
 
     /// Ends a session, and releases its leases.
     pub(crate) fn end(&self, session: &Session, cause: &'static str) {
-        if self.table().open.remove(&session.id).is_some() {
+        if self.table().remove(&session.id).is_some() {
             gauge!(SESSIONS).decrement(1);
         }
         let mut state = session.state();
@@ -314,13 +326,28 @@ impl Sessions {
 
     /// Ends all sessions, and opens no other one.
     pub(crate) fn close(&self) {
-        let mut table = self.table();
-        table.is_closed = true;
-        let open: Vec<_> = table.open.values().cloned().collect();
+        let table = self.table();
+        self.is_closed.send_replace(true);
+        let open: Vec<_> = table.values().cloned().collect();
         drop(table);
         for session in open {
             self.end(&session, "the server ends");
         }
+    }
+
+    /// Refuses what begins after the end.
+    pub(crate) fn unless_closed(&self) -> Result<(), Refusal> {
+        if *self.is_closed.borrow() {
+            return Err(closing());
+        }
+        Ok(())
+    }
+
+    /// Waits until the server ends.
+    pub(crate) async fn closed(&self) -> Refusal {
+        // The sender is here.
+        drop(self.is_closed.subscribe().wait_for(|is| *is).await);
+        closing()
     }
 
     /// The events of a session. The end of the stream is that of a session without a TTL (HS2).
@@ -366,25 +393,27 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it lives without another sign of life, and the cause of its end then. `None` while it lives by a stream or a request.
+    /// How long it lives without another sign of life, and the cause of its end then. `None` while it lives by a stream.
     fn left(&self, now: Moment) -> (Option<Duration>, &'static str) {
         let state = self.state();
         let (limit, cause) = match self.ttl {
             Some(ttl) => (ttl, "no beat came in time"),
             None => (OPENED, "its stream of events was not opened in time"),
         };
-        let lives = state.requests > 0 || self.ttl.is_none() && state.streams > 0;
+        let lives = self.ttl.is_none() && state.streams > 0;
         let left = limit.saturating_sub(now.since(state.seen));
         ((!lives).then_some(left), cause)
     }
 
-    /// A sign of life.
+    /// A sign of life. A session without a TTL lives by its stream.
     pub(crate) fn beat(&self, clock: &Clock) -> Result<(), Refusal> {
         let mut state = self.state();
         if state.end.is_some() {
             return Err(no_session());
         }
-        state.seen = clock.now();
+        if self.ttl.is_some() {
+            state.seen = clock.now();
+        }
         Ok(())
     }
 
@@ -405,8 +434,9 @@ impl Session {
         LeaseId(self.id.clone(), number)
     }
 
-    /// Begins a request for a lease.
+    /// Begins a request for a lease, which is a beat.
     pub(crate) fn ask(self: &Arc<Self>, clock: &Clock) -> Result<Asking, Refusal> {
+        self.beat(clock)?;
         let mut state = self.state();
         if state.end.is_some() {
             return Err(no_session());
@@ -418,7 +448,6 @@ impl Session {
         state.requests += 1;
         Ok(Asking {
             session: self.clone(),
-            clock: clock.clone(),
         })
     }
 
@@ -432,11 +461,21 @@ impl Session {
         }
     }
 
-    /// Takes a lease out of the session, to release it.
-    pub(crate) fn give_back(&self, id: &LeaseId) -> Result<HeldLease, Refusal> {
-        let lease = self.state().leases.remove(&id.1).ok_or_else(no_lease)?;
-        self.changed.send_replace(());
-        Ok(lease)
+    /// Takes a lease out of the session, to release it. Streams tell of it when the outcome is known.
+    pub(crate) fn give_back(
+        self: &Arc<Self>,
+        id: &LeaseId,
+    ) -> Result<(HeldLease, Releasing), Refusal> {
+        let mut state = self.state();
+        let lease = state.leases.remove(&id.1).ok_or_else(no_lease)?;
+        state.given_back.insert(id.1, GivenBack::Asked);
+        drop(state);
+        let releasing = Releasing {
+            session: self.clone(),
+            number: id.1,
+            outcome: Some(GivenBack::Unconfirmed),
+        };
+        Ok((lease, releasing))
     }
 }
 
@@ -444,12 +483,15 @@ impl LeaseDocument {
     pub(crate) fn valid_for_ms(&self) -> u64 {
         self.valid_for_ms
     }
+
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.ttl_ms
+    }
 }
 
 /// A request for a lease, under way.
 pub(crate) struct Asking {
     session: Arc<Session>,
-    clock: Clock,
 }
 
 impl Asking {
@@ -484,9 +526,50 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
+        self.session.state().requests -= 1;
+    }
+}
+
+/// The release of a lease, under way. Dropped without an outcome, it is not confirmed: its client has gone, or the store does not answer.
+pub(crate) struct Releasing {
+    session: Arc<Session>,
+    number: u64,
+    /// `None` if it was confirmed.
+    outcome: Option<GivenBack>,
+}
+
+impl Releasing {
+    /// The outcome of the release. Returns whether it was confirmed.
+    pub(crate) fn done(mut self, outcome: Option<Result<(), Error>>) -> Result<bool, Refusal> {
+        match outcome {
+            Some(Ok(())) => {
+                self.outcome = None;
+                Ok(true)
+            }
+            Some(Err(Error::Lost(lost))) => {
+                self.outcome = Some(GivenBack::Lost(lost.clone()));
+                Err(lost.into())
+            }
+            Some(Err(_)) | None => Ok(false),
+        }
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
         let mut state = self.session.state();
-        state.requests -= 1;
-        state.seen = self.clock.now();
+        state.given_back.remove(&self.number);
+        if let Some(outcome) = self.outcome.take()
+            && state.streams > 0
+        {
+            state.given_back.insert(self.number, outcome);
+            // A reader that is slow makes nothing pile up (HS3).
+            if state.given_back.len() > MOST_LEASES
+                && let Some((number, _)) = state.given_back.pop_first()
+            {
+                state.forgotten = number;
+            }
+        }
         drop(state);
         self.session.changed.send_replace(());
     }
@@ -500,7 +583,13 @@ struct OpenStream {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.session.state().streams -= 1;
+        let mut state = self.session.state();
+        state.streams -= 1;
+        if state.streams == 0 {
+            let asked = |_: &u64, release: &mut GivenBack| matches!(release, GivenBack::Asked);
+            state.given_back.retain(asked);
+        }
+        drop(state);
         if self.session.ttl.is_none() {
             self.sessions
                 .end(&self.session, "its stream of events was closed");
@@ -582,11 +671,9 @@ impl Teller {
             }
             let valid_for_ms = millis(leases.valid_for());
             match (now, leases.loss()) {
-                (Standing::Lost, Some(lost)) => self.untold.push_back(SessionEvent::Lost {
-                    lease: id,
-                    cause: without_advice(&lost.reason()),
-                    lock: lost.name,
-                }),
+                (Standing::Lost, Some(lost)) => {
+                    self.untold.push_back(SessionEvent::lost(id, &lost));
+                }
                 (Standing::Doubtful, _) => self.untold.push_back(SessionEvent::Doubtful {
                     lease: id,
                     valid_for_ms,
@@ -602,14 +689,21 @@ impl Teller {
                 _ => {}
             }
         }
-        let gone = |number: &u64| !state.leases.contains_key(number);
-        let released: Vec<u64> = self.told.keys().copied().filter(gone).collect();
-        for number in released {
+        let asked = |number: &u64| matches!(state.given_back.get(number), Some(GivenBack::Asked));
+        let gone = |number: &u64| !state.leases.contains_key(number) && !asked(number);
+        let gone: Vec<u64> = self.told.keys().copied().filter(gone).collect();
+        for number in gone {
             let was = self.told.remove(&number);
             // A session that ends says so once, and a loss is the last event of its lease.
             if state.end.is_none() && was != Some(Standing::Lost) {
                 let lease = session.lease_id(number).to_string();
-                self.untold.push_back(SessionEvent::Released { lease });
+                self.untold.push_back(match state.given_back.get(&number) {
+                    Some(GivenBack::Lost(lost)) => SessionEvent::lost(lease, lost),
+                    release => SessionEvent::Released {
+                        lease,
+                        confirmed: release.is_none() && number > state.forgotten,
+                    },
+                });
             }
         }
         if let Some(cause) = state.end {
@@ -620,6 +714,14 @@ impl Teller {
 }
 
 impl SessionEvent {
+    fn lost(lease: String, lost: &Lost) -> Self {
+        Self::Lost {
+            lease,
+            cause: without_advice(&lost.reason()),
+            lock: lost.name.clone(),
+        }
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Self::Acquired(_) => "acquired",
@@ -634,24 +736,46 @@ impl SessionEvent {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::{Client, Error};
+    use leasehold::{Client, Memory, Mutex as LockMutex};
 
     use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    /// The lease on a lock.
+    async fn held(client: &Client, mutex: &LockMutex) -> Result<HeldLease, Error> {
+        let leases = client.all([mutex]).acquire().await?;
+        let lock = leases.iter().map(Lease::name).collect();
+        Ok(HeldLease {
+            leases,
+            lock,
+            ttl: TTL,
+        })
+    }
+
+    /// Gives the session the lease on a lock.
+    async fn take(
+        session: &Arc<Session>,
+        client: &Client,
+        mutex: &LockMutex,
+        clock: &Clock,
+    ) -> Result<(), Error> {
+        let asking = session.ask(clock).unwrap();
+        asking.adopt(held(client, mutex).await?).unwrap();
+        Ok(())
+    }
 
     /// HS1: the grant and the end of the session cross each other.
     #[tokio::test]
     async fn a_lease_that_comes_after_its_session_is_released() -> Result<(), Error> {
         let client = Client::embedded()?;
-        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let clock = Clock::system();
+        let sessions = Sessions::new(clock.clone());
         let opened = sessions.open(None, String::new()).unwrap();
         let session = sessions.find(&opened.session).unwrap();
         let asking = session.ask(&clock).unwrap();
         let x = client.mutex("x");
-        let lease = HeldLease {
-            leases: client.all([&x]).acquire().await?,
-            lock: "x".to_owned(),
-            ttl: Duration::from_secs(30),
-        };
+        let lease = held(&client, &x).await?;
         sessions.end(&session, "its client ended it");
         assert!(asking.adopt(lease).is_err());
         drop(x.acquire_within(Duration::from_secs(30)).await?);
@@ -661,37 +785,99 @@ mod tests {
         Ok(())
     }
 
+    /// HS2: the request may wait for a dead client.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_is_one_beat() {
+        let clock = Clock::virtual_time();
+        let sessions = Sessions::new(clock.clone());
+        let ttl = Duration::from_secs(60);
+        let opened = sessions.open(Some(ttl), String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        clock.sleep(Duration::from_secs(50)).await;
+        let (begun, asking) = (clock.now(), session.ask(&clock).unwrap());
+        let ended = tokio::time::timeout(2 * ttl, asking.ended()).await;
+        assert!(ended.is_ok());
+        assert_eq!(clock.now().since(begun).as_secs(), ttl.as_secs());
+
+        // Its client has gone.
+        let opened = sessions.open(Some(ttl), String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let asking = session.ask(&clock).unwrap();
+        clock.sleep(Duration::from_secs(50)).await;
+        drop(asking);
+        clock.sleep(Duration::from_secs(11)).await;
+        assert!(session.state().end.is_some());
+        assert!(sessions.find(&opened.session).is_err());
+    }
+
     /// HS3: between two looks, a lease came and went.
     #[tokio::test]
     async fn a_stream_tells_the_difference_between_two_states() -> Result<(), Error> {
         let client = Client::embedded()?;
-        let (sessions, clock) = (Sessions::new(), Clock::system());
+        let clock = Clock::system();
+        let sessions = Sessions::new(clock.clone());
         let opened = sessions.open(None, String::new()).unwrap();
         let session = sessions.find(&opened.session).unwrap();
         let events = sessions.events(session.clone()).unwrap();
         let mut events = Box::pin(events);
         for name in ["x", "y", "z"] {
-            let mutex = client.mutex(name);
-            let lease = HeldLease {
-                leases: client.all([&mutex]).acquire().await?,
-                lock: name.to_owned(),
-                ttl: Duration::from_secs(30),
-            };
-            session.ask(&clock).unwrap().adopt(lease).unwrap();
+            take(&session, &client, &client.mutex(name), &clock).await?;
         }
-        let second = session.lease_id(2);
-        drop(session.give_back(&second).unwrap());
+        let release = async |number| {
+            let (held, releasing) = session.give_back(&session.lease_id(number)).unwrap();
+            releasing.done(Some(held.leases.release().await)).unwrap()
+        };
+        assert!(release(2).await);
         let mut told = Vec::new();
         for _ in 0..2 {
             let (name, document) = events.next().await.unwrap();
             told.push((name, document.contains("\"lock\":\"y\"")));
         }
         assert_eq!(told, [("acquired", false), ("acquired", false)]);
-        drop(session.give_back(&session.lease_id(1)).unwrap());
+        assert!(release(1).await);
         assert_eq!(events.next().await.unwrap().0, "released");
         sessions.close();
         assert_eq!(events.next().await.unwrap().0, "ended");
         assert_eq!(events.next().await, None);
+        Ok(())
+    }
+
+    /// The stream says nothing of a release before its outcome is known.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_tells_the_outcome_of_a_release() -> Result<(), Error> {
+        let clock = Clock::virtual_time();
+        let client = Client::builder().clock(clock.clone());
+        let client = client.embedded(&Memory::new(clock.clone()))?;
+        let sessions = Sessions::new(clock.clone());
+        let opened = sessions.open(None, String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let mut events = Box::pin(sessions.events(session.clone()).unwrap());
+        for (passes, is_answered, told) in [
+            (TTL, true, "lost"),
+            (LOOK, true, "released true"),
+            (LOOK, false, "released false"),
+        ] {
+            let mutex = client.mutex(told).ttl(TTL).auto_renew(false);
+            take(&session, &client, &mutex, &clock).await?;
+            assert_eq!(events.next().await.unwrap().0, "acquired");
+            let number = session.state().last;
+            let (held, releasing) = session.give_back(&session.lease_id(number)).unwrap();
+            clock.sleep(passes).await;
+            assert!(events.next().now_or_never().is_none(), "{told}");
+            if is_answered {
+                let outcome = releasing.done(Some(held.leases.release().await));
+                assert_eq!(outcome.is_ok(), told != "lost");
+            } else {
+                drop(releasing);
+            }
+            let (name, document) = events.next().await.unwrap();
+            let confirmed = document.contains("\"confirmed\":true");
+            let event = match name {
+                "released" => format!("{name} {confirmed}"),
+                _ => name.to_owned(),
+            };
+            assert_eq!(event, told);
+        }
         Ok(())
     }
 }

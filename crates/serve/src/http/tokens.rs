@@ -12,7 +12,7 @@ use leasehold::{Client, Clock, Detached, LeaseStatus};
 use serde::Deserialize;
 
 use super::answer::{Document, Refusal, answer};
-use super::gateway::{Api, Gateway, ReleasedDocument, granted};
+use super::gateway::{Api, Gateway, RELEASE, ReleasedDocument, granted};
 use crate::documents::{Acquired, Checked, millis};
 
 pub(crate) fn routes() -> Router<Arc<Gateway>> {
@@ -41,13 +41,24 @@ async fn acquire(
 ) -> Result<Response, Refusal> {
     let ttl = Duration::from_millis(asked.ttl_ms);
     let mutex = api.client.mutex(&asked.lock).ttl(ttl).note(asked.note);
+    let _wait = api.wait_if(asked.wait_ms)?;
     let begun = api.clock.now();
     let limit = Duration::from_millis(asked.wait_ms);
     let (once, within) = (mutex.try_acquire(), mutex.acquire_within(limit));
-    let lease = granted(&api.client, &[&asked.lock], limit, once, within).await?;
+    let names = [asked.lock.as_str()];
+    let lease = tokio::select! {
+        biased;
+        closing = api.sessions.closed() => return Err(closing),
+        lease = granted(&api.client, &names, limit, once, within) => lease?,
+    };
     let waited = api.clock.now().since(begun);
     let fence = lease.fence().get();
     let (detached, status) = lease.detach(ttl).await?;
+    if let Err(closing) = api.sessions.unless_closed() {
+        // The answer may not arrive any more. If the store does not answer either, the TTL ends the lease.
+        drop(tokio::time::timeout(RELEASE, detached.release()).await);
+        return Err(closing);
+    }
     let taken = Acquired {
         lock: &asked.lock,
         token: detached.token(),
@@ -126,7 +137,8 @@ async fn check(
 fn held(clock: &Clock, lock: &str, status: LeaseStatus, min_ms: u64) -> Result<Response, Refusal> {
     let expires_in_ms = left(clock, status);
     if expires_in_ms <= min_ms {
-        return Err(Refusal::short(expires_in_ms, min_ms));
+        // Nothing renews it.
+        return Err(Refusal::short(expires_in_ms, min_ms, false));
     }
     let checked = Checked {
         lock,

@@ -69,6 +69,49 @@ fn a_request_needs_the_token_and_a_known_host_and_origin() {
     assert_eq!((ask("GET /none"), ask("GET /healthz")), (421, 200));
 }
 
+/// As a browser does: it asks, sends the request, and shows the page an answer that names its origin.
+#[test]
+fn a_page_of_a_listed_origin_can_send_requests() {
+    let store = Store::local();
+    let served = Served::start(&store, "--allow-origin https://admin.example");
+    let ask = |origin: &str| {
+        let wanted = "Access-Control-Request-Method: DELETE\r\nAccess-Control-Request-Headers: authorization\r\n";
+        let request = format!(
+            "OPTIONS /v1/sessions/none HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\n{wanted}{CLOSE}\r\n"
+        );
+        served.raw(request.as_bytes()).unwrap()
+    };
+    let may = ask("https://admin.example");
+    assert_eq!((may.status, may.body.as_str()), (204, ""), "{may:?}");
+    let names = "access-control-allow-origin: https://admin.example\r\n";
+    for header in [
+        names,
+        "access-control-allow-methods: get, post, delete\r\n",
+        "access-control-allow-headers: authorization, content-type\r\n",
+        "vary: origin\r\n",
+    ] {
+        assert!(may.head.contains(header), "{header}: {may:?}");
+    }
+    let other = ask("https://evil.example");
+    other.refuses(403, "forbidden");
+    assert!(!other.head.contains("access-control"), "{other:?}");
+
+    // Also the page that is refused can read why.
+    for (token, status) in [(served.token.as_deref().unwrap(), 201), ("none", 401)] {
+        let request = format!(
+            "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://admin.example\r\nAuthorization: Bearer {token}\r\n{CLOSE}\r\n"
+        );
+        let answer = served.raw(request.as_bytes()).unwrap();
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(answer.head.contains(names), "{answer:?}");
+    }
+    let without = served.get("/v1/locks");
+    assert!(
+        !without.head.contains("access-control") && without.head.contains("vary: origin\r\n"),
+        "{without:?}"
+    );
+}
+
 #[test]
 fn no_get_changes_anything() {
     let store = Store::local();
@@ -118,9 +161,12 @@ fn bodies_are_json_with_known_fields() {
     ] {
         served.post("/v1/leases", &body).refuses(400, "invalid");
     }
+    for body in [json!({"ttl_ms": 10}), json!({"note": "n".repeat(129)})] {
+        served.post("/v1/sessions", &body).refuses(400, "invalid");
+    }
     served
-        .post("/v1/sessions", &json!({"ttl_ms": 10}))
-        .refuses(400, "invalid");
+        .post("/v1/sessions", &json!({"note": "n".repeat(128)}))
+        .is(201);
     served.get("/v1/locks?limit=many").refuses(400, "invalid");
     served.get("/v1/locks?all=yes").refuses(400, "invalid");
     served.get("/v1/locks/%ff").refuses(400, "invalid");
@@ -138,6 +184,13 @@ fn bodies_are_json_with_known_fields() {
     send("application/json; charset=utf-8", body.len(), body).is(201);
     let long = format!("{body}{}", " ".repeat(70_000));
     send("application/json", long.len(), &long).refuses(413, "too_large");
+    // Such a body would hide the end of a stream.
+    let head = served.head("GET", "/v1/locks");
+    let unfinished = format!("{head}{CLOSE}Content-Length: 1\r\n\r\n");
+    served
+        .raw(unfinished.as_bytes())
+        .unwrap()
+        .refuses(400, "invalid");
     let mut nested = served.connect();
     let deep = "[".repeat(60_000);
     let head = served.head("POST", "/v1/sessions");

@@ -14,9 +14,8 @@ mod ui;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -87,7 +86,12 @@ fn a_lock_has_one_holder_and_a_rising_fence(store: &Store) {
         &format!("/v1/leases/{lease}/check"),
         &json!({"min_ms": 3_600_000}),
     );
-    assert_eq!(short.refuses(409, "short")["held"], true);
+    let short = short.refuses(409, "short");
+    // No renewal makes the lease that long.
+    assert_eq!(
+        (&short["held"], &short["may_retry"]),
+        (&json!(true), &json!(false))
+    );
 
     let released = served.delete(&format!("/v1/leases/{lease}")).is(200);
     assert_eq!(released["confirmed"], true);
@@ -170,9 +174,14 @@ fn tokens_need_no_session(store: &Store) {
         .post("/v1/tokens/check", &with("min_ms", 3_600_000))
         .is(200);
     assert_eq!(checked["fence"], granted["fence"]);
-    served
+    let short = served
         .post("/v1/tokens/check", &with("min_ms", 7_200_000))
         .refuses(409, "short");
+    // Nothing renews it.
+    assert_eq!(
+        (&short["held"], &short["may_retry"]),
+        (&json!(true), &json!(false))
+    );
 
     // The command knows the token too.
     let release = store.leasehold("release x").env("LEASEHOLD_TOKEN", &token);
@@ -255,17 +264,21 @@ fn a_client_that_is_killed_holds_nothing() {
     let session = id(&served.post("/v1/sessions", &json!({})).is(201), "session");
     let url = format!("http://{}/v1/sessions/{session}/events", served.at);
     let token = format!("Authorization: Bearer {}", served.token.as_deref().unwrap());
-    let mut curl = Command::new("curl")
-        .args(["--silent", "--no-buffer", "--header", &token, &url])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let curl = [
+        "curl",
+        "--silent",
+        "--no-buffer",
+        "--max-time",
+        "60",
+        "--header",
+        &token,
+        &url,
+    ];
+    let curl = store.program(&curl).start();
     served.held(&session);
-    let mut told = BufReader::new(curl.stdout.take().unwrap()).lines();
-    assert_eq!(told.next().unwrap().unwrap(), "event: acquired");
+    curl.until_it_writes("event: acquired\n");
     store.is_busy();
-    curl.kill().unwrap();
-    curl.wait().unwrap();
+    curl.signal(Signal::SIGKILL);
     is_free(&served);
 }
 
@@ -299,6 +312,23 @@ fn a_session_lives_by_its_beats() {
         .refuses(404, "not_found");
     let gone = format!("/v1/sessions/{silent}/beat");
     served.post(&gone, &json!({})).refuses(404, "not_found");
+}
+
+/// HS2: the client is frozen, and its connection is open. After a stray byte, the server would not see its end either.
+#[test]
+fn a_request_that_waits_does_not_keep_its_session() {
+    let store = Store::redis();
+    let served = Served::start(&store, "");
+    let _holder = store.hold();
+    let opened = served.post("/v1/sessions", &json!({"ttl_ms": 6_000}));
+    let session = id(&opened.is(201), "session");
+    served.acquire(&session, &json!({"lock": "y"})).is(201);
+    let mut waiter = wait(&served, &session);
+    waiter.write_all(b"x").unwrap();
+    eventually(LIMIT, "y is free", || {
+        served.get("/v1/locks/y").is(200)["locks"][0]["state"] == "free"
+    });
+    drop(waiter);
 }
 
 #[test]
@@ -369,14 +399,31 @@ fn a_broken_lock_is_told_as_a_loss() {
     served.get(&path).refuses(404, "not_found");
 }
 
+/// The client may ask for the release before the server knows of the loss.
+#[test]
+fn a_release_of_a_broken_lock_is_told_as_a_loss() {
+    let store = Store::redis();
+    let served = Served::start(&store, "");
+    let (session, mut stream) = served.session_with_stream();
+    let lease = served.held(&session);
+    stream.tells("acquired");
+    // Without a word to its holder.
+    store.server().cli(&["DEL", "x"]);
+    served
+        .delete(&format!("/v1/leases/{lease}"))
+        .refuses(410, "lost");
+    assert_eq!(stream.tells("lost")["lease"], lease);
+}
+
 #[test]
 fn a_server_that_is_killed_leaves_its_locks_to_their_ttl() {
     let store = Store::redis();
-    let served = Served::start(&store, "");
+    // Another program may take a port between the two servers.
+    let address = format!("--socket {}", store.file("serve.sock").display());
+    let served = Served::start(&store, &address);
     let session = served.session();
     let first = served.acquire(&session, &json!({})).is(201);
     served.running.signal(Signal::SIGKILL);
-    let address = format!("--listen {}", served.at);
     drop(served);
 
     let served = Served::start(&store, &address);
@@ -413,20 +460,40 @@ fn a_server_that_ends_releases_and_says_so() {
 }
 
 #[test]
+fn a_server_that_ends_answers_a_token_that_waits() {
+    let store = Store::redis();
+    let served = Served::start(&store, "");
+    let _holder = store.hold();
+    let token = json!({"lock": "x", "ttl_ms": 3_600_000, "wait_ms": 600_000});
+    let waiter = served.begin("POST", "/v1/tokens", &token);
+    are_waiting(&served, 1);
+    served.running.signal(Signal::SIGTERM);
+    end(waiter).refuses(503, "closing");
+    served.running.ends(143, &[]);
+}
+
+#[test]
 fn a_store_that_is_away_is_no_busy_lock() {
     let store = Store::silent_at_times();
     let served = Served::start(&store, "");
     let (session, mut stream) = served.session_with_stream();
     served.acquire(&session, &json!({"ttl_ms": 18_000})).is(201);
     stream.tells("acquired");
+    let token = json!({"lock": "t", "ttl_ms": 3_600_000});
+    let token = id(&served.post("/v1/tokens", &token).is(201), "token");
     store.server().kill();
-    let away = served
-        .acquire(&session, &json!({"lock": "y"}))
-        .refuses(503, "store");
-    assert_eq!(
-        (&away["held"], &away["may_retry"]),
-        (&json!(false), &json!(true))
-    );
+    let of_token = json!({"lock": "t", "token": token});
+    for away in [
+        served.acquire(&session, &json!({"lock": "y"})),
+        // The client holds it, which only the store knows.
+        served.post("/v1/tokens/check", &of_token),
+    ] {
+        let away = away.refuses(503, "store");
+        assert_eq!(
+            (&away["held"], &away["may_retry"]),
+            (&json!(null), &json!(true))
+        );
+    }
     served.get("/v1/locks").refuses(503, "store");
     served.get("/v1/leaders/x").refuses(503, "store");
     assert_eq!(served.get("/healthz").status, 200);

@@ -230,6 +230,6 @@ impl QuorumScene {
 
     /// The output of `leasehold inspect` for the lock.
     pub(super) fn inspect(&self) -> Value {
-        inspect(&self.servers().url(), self.foreign.template)
+        inspect(&self.servers().url(), self.foreign.template, NAME)
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn judge(findings: &mut Findings<'_>) {
             match lease.fence {
                 Some(fence) => fenced.push((lease, fence, epoch)),
                 None if history.campaign.resource == Resource::Unfenced => {}
+                None if history.campaign.nodes > 0 && lease.is_shared() => {}
                 None => findings.add(UniqueFence, format!("{lease} has no fence"), &[lease]),
             }
         }

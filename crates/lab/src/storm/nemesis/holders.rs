@@ -52,11 +52,12 @@ impl Nemesis<'_> {
     }
 
     /// Kills a worker that holds a lock: as a mutex or a writer, as a reader, or in a slot. It is stopped before, so it cannot leave. Where
-    /// all locks are mutexes, any worker is killed.
+    /// all locks are mutexes, any worker is killed. So on a quorum, which may not say now who holds a lock.
     pub(super) fn kill_holder(&mut self, fault: &PlannedFault) -> Result<(), String> {
         let until = host_time::up() + HOLDERS;
         self.until("a worker to be killed", |nemesis| {
-            if !nemesis.stage.mixes_kinds() || host_time::up() > until {
+            let can_tell = nemesis.stage.mixes_kinds() && !nemesis.servers.is_quorum();
+            if !can_tell || host_time::up() > until {
                 let proc = nemesis.stage.stop_worker(fault.whom, Duration::ZERO)?;
                 nemesis.stage.kill_worker(proc, None)?;
                 return Ok(true);

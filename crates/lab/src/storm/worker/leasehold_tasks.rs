@@ -139,9 +139,11 @@ async fn work<K: Seen>(
     rng: &mut Rng,
 ) -> Result<(), String> {
     let (log, ttl) = (&worker.log, worker.config.ttl());
-    let Some(version) = visit.access(log, name, known(lease), None).await? else {
+    let version = visit.access(log, name, known(lease), None).await?;
+    // A fenced resource refuses a reader of a quorum, which has no fence. It stays all the same: the judge looks at its lease.
+    if version.is_none() && known(lease).fence.is_some() {
         return Ok(());
-    };
+    }
     if rng.u64(..8) == 0 {
         extend(log, name, lease, ttl).await?;
     }
@@ -149,7 +151,7 @@ async fn work<K: Seen>(
     if worker.config.punctual && on_host(lease.valid_until()) <= host_time::up_ns() {
         return Ok(());
     }
-    let base = (name.mode != Mode::Shared).then_some(version);
+    let base = version.filter(|_| name.mode != Mode::Shared);
     visit.access(log, name, known(lease), base).await.map(drop)
 }
 
@@ -192,7 +194,7 @@ fn failed(log: &HistoryLog, op: u64, error: &Error) -> Result<(), String> {
     }
 }
 
-/// A kind of lock whose leases have fences: of their own, of readers that hold together, or of a slot.
+/// A kind of lock whose leases have fences: of their own, of readers that hold together, or of a slot. Readers of a quorum have none.
 pub(super) trait Seen: Kind {
     /// The fence of a lease, and the number of its slot.
     fn seen(lease: &Lease<Self>) -> (Option<Fence>, Option<u16>)

@@ -12,7 +12,7 @@ use super::attempt::{
     superseded,
 };
 use super::effects::{Ballot, EventTime, Purpose, QuorumEffect, QuorumTimer, VoteUndo};
-use super::lead::{Leads, PATIENCE, Passing, Stuck, WaitersHeard};
+use super::lead::{Leads, PATIENCE, Passing, Stuck, WaitersHeard, is_in_no_queue};
 use super::machine::QuorumMachine;
 use super::owners::{OwnerRelease, Owners, Party, Record};
 use crate::backoff::jittered;
@@ -72,7 +72,9 @@ impl<C> QuorumMachine<C> {
         attempt.asks_lead_alone = !request.is_claim
             && context.leads.have_majority()
             && record.nodes[lead].votes.is_empty()
-            && context.wanted.is_wanted(name, at.now) == Some(true);
+            && context
+                .wanted
+                .may_ask_lead_alone(name, request.is_shared, at.now);
         let before = record.attempt.replace(attempt);
         context.propose(record);
         // Its votes are those of the new attempt. It has no answer of its own.
@@ -175,6 +177,14 @@ impl<C> QuorumMachine<C> {
             return;
         };
         let waited = attempt.awaits_rest.take().unwrap_or_default();
+        if attempt.asks_lead_alone {
+            // Slower than others is a node only beside them (V6).
+            let (owners, mut context) = self.context(at, owner, effects);
+            if let Some(record) = owners.get(owner) {
+                context.ask_others(record);
+            }
+            return;
+        }
         let missing: Vec<usize> = attempt.missing().collect();
         for &node in &missing {
             if self.leads.patience(node) <= waited {
@@ -244,18 +254,23 @@ impl<C> Context<'_, C> {
         }
     }
 
-    /// Goes on once the lead alone has been asked. It is first to say whether others wait.
+    /// Goes on once the lead alone has been asked. Its refusal is enough; only a full round may find that it is stuck.
     fn lead_answered(&mut self, record: &mut Record<C>) {
-        let refusal = match record.attempt.as_ref().and_then(Attempt::lead_said) {
-            Some(NodeReply::Busy(busy)) => Some(busy.clone()),
-            _ => None,
-        };
-        if refusal.is_some_and(|busy| self.passing(record, &busy) != Passing::Now) {
-            return self.busy(record, None);
+        let said = record.attempt.as_ref().and_then(Attempt::lead_said);
+        match said {
+            Some(NodeReply::Busy(busy)) if !is_in_no_queue(busy) => self.busy(record, None),
+            _ => self.ask_others(record),
         }
+    }
+
+    /// Asks the other nodes, too, once the lead alone has been asked.
+    fn ask_others(&mut self, record: &mut Record<C>) {
         if let Some(attempt) = &mut record.attempt {
             (attempt.asks_lead_alone, attempt.awaits_rest) = (false, None);
-            self.propose(record);
+            let (fences, lead, ttl) = (attempt.fences, attempt.lead, attempt.request.ttl);
+            for node in (0..attempt.said.len()).filter(|node| *node != lead) {
+                self.ask(record, node, fences, ttl, None);
+            }
         }
     }
 
@@ -323,7 +338,7 @@ impl<C> Context<'_, C> {
                 let verdict = attempt.heard(node, answer);
                 self.proceed(record, verdict);
             }
-            // The current round asks this node again.
+            // The current round asks this node again, or gives the vote back.
             Some(_) => {}
             None if record.certified.is_some() => self.repair(record, node, asked, &answer),
             None if record.keeps_votes => {}
@@ -450,7 +465,14 @@ impl<C> Context<'_, C> {
             return self.await_rest(record, patience);
         }
         if let Some(NodeReply::Busy(busy)) = attempt.lead_said() {
-            match self.passing(record, busy) {
+            // Beside readers, a reader is refused for a writer that waits. It does not pass that one, however long they hold (V5).
+            let follows_writer = record.is_shared && busy.holder.mode == Mode::Shared;
+            let passing = if follows_writer {
+                Passing::Not
+            } else {
+                (self.stuck).passing(&record.name, busy, is_wanted, self.at.now)
+            };
+            match passing {
                 Passing::Now => {}
                 Passing::Later if attempt.tries < TRIES && attempt.has_time(self.at.now) => {
                     // For as long as the other one may take to ask for the votes again.
@@ -493,16 +515,6 @@ impl<C> Context<'_, C> {
                     .push(QuorumEffect::Wake(2 * LONGEST_PAUSE, timer));
             }
         }
-    }
-
-    /// What a client does that the lead refuses, and that a majority may vote for.
-    fn passing(&mut self, record: &Record<C>, busy: &Busy) -> Passing {
-        // Beside readers, a reader is refused for a writer that waits. It does not pass that one, however long they hold (V5).
-        if record.is_shared && busy.holder.mode == Mode::Shared {
-            return Passing::Not;
-        }
-        let is_wanted = self.wanted.is_wanted(&record.name, self.at.now);
-        (self.stuck).passing(&record.name, busy, is_wanted, self.at.now)
     }
 
     /// Begins the next round after this time.

@@ -116,6 +116,11 @@ pub(super) enum Passing {
     Not,
 }
 
+/// Whether the lead refuses for another program, which is in no queue, and for nobody else.
+pub(super) fn is_in_no_queue(refusal: &Busy) -> bool {
+    refusal.ahead == 0 && matches!(refusal.holder.who, HolderIdentity::Foreign { .. })
+}
+
 impl Stuck {
     /// The other one may be the first waiter, which was granted the lock just now, or the last holder, whose release the lead gets later
     /// than the waiters there (V5). It is passed only if it stays: its vote is stuck, since the clock of the lead was set back or a vote
@@ -129,9 +134,8 @@ impl Stuck {
         now: Moment,
     ) -> Passing {
         let holder = &refusal.holder;
-        let is_foreign = matches!(holder.who, HolderIdentity::Foreign { .. });
         let is_claim = holder.expires_in.is_none_or(|left| left <= CLAIM_WINDOW);
-        if refusal.ahead == 0 && is_foreign {
+        if is_in_no_queue(refusal) {
             return Passing::Now;
         }
         let gives_way = refusal.ahead == 0 && is_wanted != Some(true) && !is_claim;
@@ -169,21 +173,39 @@ impl Stuck {
 /// How long a sign of waiters counts, or that there are none.
 const MEMORY: Duration = Duration::from_secs(3);
 
+/// What this client last heard about the waiters of a lock.
+struct Heard {
+    at: Moment,
+    is_wanted: bool,
+    /// When all nodes were asked last for a writer and for a reader, since there are waiters.
+    asked_all: [Moment; 2],
+}
+
 /// What this client last heard about the waiters of some locks.
 #[derive(Default)]
 pub(super) struct WaitersHeard {
-    /// By key: when that was, and whether there were any.
-    names: HashMap<String, (Moment, bool)>,
+    /// By key.
+    names: HashMap<String, Heard>,
     swept: Option<Moment>,
 }
 
 impl WaitersHeard {
     /// There are waiters for the lock with this key, or its lead said that there are none, in an answer to a request of this time.
     pub(super) fn note(&mut self, key: &str, is_wanted: bool, asked: Moment, now: Moment) {
-        if let Some((last, was_wanted)) = self.names.get_mut(key) {
+        let all = [asked; 2];
+        if let Some(heard) = self.names.get_mut(key) {
             // A waiter that came later is not forgotten.
-            if is_wanted || !*was_wanted || *last <= asked {
-                (*last, *was_wanted) = (now, is_wanted);
+            if is_wanted || !heard.is_wanted || heard.at <= asked {
+                let asked_all = if heard.is_wanted {
+                    heard.asked_all
+                } else {
+                    all
+                };
+                *heard = Heard {
+                    at: now,
+                    is_wanted,
+                    asked_all,
+                };
             }
             return;
         }
@@ -191,7 +213,12 @@ impl WaitersHeard {
             self.make_room(is_wanted, now);
         }
         if self.names.len() < MOST {
-            self.names.insert(key.to_owned(), (now, is_wanted));
+            let heard = Heard {
+                at: now,
+                is_wanted,
+                asked_all: all,
+            };
+            self.names.insert(key.to_owned(), heard);
         }
     }
 
@@ -199,10 +226,10 @@ impl WaitersHeard {
     fn make_room(&mut self, is_wanted: bool, now: Moment) {
         if self.swept.is_none_or(|swept| now.since(swept) >= MEMORY) {
             self.swept = Some(now);
-            self.names.retain(|_, (last, _)| now.since(*last) < MEMORY);
+            self.names.retain(|_, heard| now.since(heard.at) < MEMORY);
         }
         if is_wanted && self.names.len() >= MOST {
-            self.names.retain(|_, (_, is_wanted)| *is_wanted);
+            self.names.retain(|_, heard| heard.is_wanted);
         }
     }
 
@@ -211,14 +238,34 @@ impl WaitersHeard {
         self.last(name, MEMORY, now)
     }
 
+    /// Whether a request may ask the lead alone: there are waiters, and all nodes were asked a moment ago. Else all are asked now, since only a
+    /// majority shows that the refusal of the lead is stuck. A reader may be refused where a writer is not, so each has its own turns.
+    pub(super) fn may_ask_lead_alone(
+        &mut self,
+        name: &LockName,
+        is_shared: bool,
+        now: Moment,
+    ) -> bool {
+        let heard = self.names.get_mut(name.key());
+        let Some(heard) = heard.filter(|it| it.is_wanted && now.since(it.at) < MEMORY) else {
+            return false;
+        };
+        let asked_all = &mut heard.asked_all[usize::from(is_shared)];
+        let is_recent = now.since(*asked_all) < MEMORY;
+        if !is_recent {
+            *asked_all = now;
+        }
+        is_recent
+    }
+
     /// Whether there were waiters by what was heard last, `within` this time.
     pub(super) fn was_wanted(&self, name: &LockName, within: Duration, now: Moment) -> bool {
         self.last(name, within, now) == Some(true)
     }
 
     fn last(&self, name: &LockName, within: Duration, now: Moment) -> Option<bool> {
-        let (last, is_wanted) = self.names.get(name.key())?;
-        (now.since(*last) < within).then_some(*is_wanted)
+        let heard = self.names.get(name.key())?;
+        (now.since(heard.at) < within).then_some(heard.is_wanted)
     }
 }
 
@@ -336,5 +383,26 @@ mod tests {
         wanted.note("other", true, at(8), at(8));
         let other = LockName::new("other").unwrap();
         assert_eq!(wanted.is_wanted(&other, at(8)), Some(true));
+    }
+
+    #[test]
+    fn all_nodes_are_asked_every_three_seconds_for_writers_and_for_readers() {
+        let at = |millis: u64| Moment::from_micros(millis * 1_000);
+        let name = LockName::new("stock").unwrap();
+        let mut wanted = WaitersHeard::default();
+        let mut alone = |is_wanted, is_shared, now| {
+            wanted.note(name.key(), is_wanted, at(now), at(now));
+            wanted.may_ask_lead_alone(&name, is_shared, at(now))
+        };
+        assert!(!alone(false, false, 0));
+        // The answer that told of waiters was that of a full round.
+        assert!(alone(true, false, 1_000));
+        assert!(alone(true, false, 3_999));
+        assert!(!alone(true, true, 4_000));
+        assert!(alone(true, true, 4_001));
+        // A turn of a reader is none of a writer.
+        assert!(!alone(true, false, 4_001));
+        assert!(alone(true, false, 7_000));
+        assert!(!alone(true, false, 7_001));
     }
 }

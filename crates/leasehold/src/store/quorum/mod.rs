@@ -31,7 +31,8 @@
 //! - **V7** A lease that renews itself is not lost while a majority is in reach. A node is in reach if for a TTL it was connected, had a
 //!   vote to give, and held for no other owner.
 //! - **V8** A client that heard of waiters within 3 s, and knows of a majority that gives votes, asks the lead first. It asks the other
-//!   nodes if the lead does not refuse it, or is late. Else tries without a pause would take the votes that the first waiter needs, again and again.
+//!   nodes if the lead does not refuse it, or takes 25 ms and twice its usual time, and at least every 3 s. Else tries without a pause
+//!   would take the votes that the first waiter needs, again and again.
 
 mod acquire;
 mod attempt;

@@ -81,3 +81,28 @@ async fn a_waiter_has_the_lock_soon_after_a_foreign_majority() {
         assert_eq!(nodes.held_at("stock"), 0);
     }
 }
+
+/// The lead refuses all of them for a program that is in no queue.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_one_client_follow_each_other_past_a_foreign_vote() {
+    for at in 0..3 {
+        let nodes = Nodes::new(3);
+        let ((holder, ..), (client, ..)) = (nodes.client(), nodes.client());
+        nodes.held_by_another_library(&[at]);
+        let held = holder.mutex("stock").acquire().await.unwrap();
+        let mut waits = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let mutex = client.mutex("stock");
+            waits.spawn(async move {
+                let lease = mutex.acquire().await.unwrap();
+                lease.release().await.unwrap();
+            });
+        }
+        tokio::time::sleep(SECOND).await;
+        let begun = nodes.clock.now();
+        held.release().await.unwrap();
+        waits.join_all().await;
+        let took = nodes.clock.now().since(begun);
+        assert!(took < SECOND, "{at}: {took:?}");
+    }
+}

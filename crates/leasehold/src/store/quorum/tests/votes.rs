@@ -296,3 +296,30 @@ async fn a_storm_of_tries_does_not_starve_a_waiter() {
     storm.shutdown().await;
     assert!(most < SECOND, "{most:?}");
 }
+
+/// It hangs while a client asks it first, since that has heard of waiters.
+#[tokio::test(start_paused = true)]
+async fn a_lead_that_is_asked_alone_and_hangs_is_late_once() {
+    for at in 0..3 {
+        let nodes = Nodes::new(3);
+        let [(holder, ..), (waiter, ..), (client, ways, _)] = [0; 3].map(|_| nodes.client());
+        let held = holder.mutex("stock").acquire().await.unwrap();
+        let waits = tokio::spawn(waiter.mutex("stock").acquire_owned());
+        settle().await;
+        let mutex = client.mutex("stock");
+        assert!(mutex.try_acquire().await.unwrap().is_none());
+        ways[at].faults().hang();
+        let mut took = Vec::new();
+        for _ in 0..4 {
+            let begun = nodes.clock.now();
+            assert!(mutex.try_acquire().await.unwrap().is_none());
+            took.push(nodes.clock.now().since(begun));
+        }
+        assert!(
+            took[1..].iter().all(|took| *took < 5 * MS),
+            "{at}: {took:?}"
+        );
+        held.release().await.unwrap();
+        waits.await.unwrap().unwrap().release().await.unwrap();
+    }
+}
