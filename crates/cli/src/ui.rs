@@ -7,6 +7,7 @@ use leasehold::Client;
 use leasehold_serve::{Limits, Page, Token};
 
 use crate::config::at_least;
+use crate::doctor::quick_document;
 use crate::exit::Exit;
 use crate::messages::say;
 use crate::output;
@@ -56,6 +57,7 @@ pub(crate) struct Ui {
 /// Runs the verb.
 pub(crate) fn ui(args: &Ui) -> Result<Exit, Exit> {
     let target = args.store.target()?;
+    let ttl = target.ttl(None)?;
     in_runtime(async {
         let mut signals = Signals::catch()?;
         let bound = args.listen.bind(PORT).await?;
@@ -64,21 +66,27 @@ pub(crate) fn ui(args: &Ui) -> Result<Exit, Exit> {
             signal = signals.next_ending() => return Err(Exit::by(signal)),
             client = target.connect() => client?,
         };
-        let work = show(&client, args, bound, &mut signals);
+        let mut page = Page::new(&client, args.interval);
+        if args.allow_break {
+            page = page.allow_break(say);
+        }
+        let examined = target.clone();
+        let page = page.examine_by(move || {
+            let target = examined.clone();
+            async move { quick_document(&target, ttl).await }
+        });
+        let work = show(&client, &page, args, bound, &mut signals);
         closing(&target, &client, Box::pin(work)).await
     })
 }
 
 async fn show(
     client: &Client,
+    page: &Page,
     args: &Ui,
     bound: BoundServer,
     signals: &mut Signals,
 ) -> Result<Exit, Exit> {
-    let mut page = Page::new(client, args.interval);
-    if args.allow_break {
-        page = page.allow_break(say);
-    }
     let url = format!("{}/ui/", bound.url);
     let token = bound.token.as_ref().map(Token::secret);
     if args.json {

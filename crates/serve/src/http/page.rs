@@ -14,37 +14,50 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
+use axum::http::header::{
+    AGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::future::BoxFuture;
 use futures_util::stream;
 use humantime::format_rfc3339_millis;
 use leasehold::{Client, Clock, Error, Fence, Moment, Snapshot};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast};
 
-use super::answer::{Document, Refusal, answer};
-use crate::changes::{ChangeDocument, Picture, Snapshots, compare};
+use super::answer::{Document, Refusal, answer, answer_text};
+use super::locks::{Asked, ShowLocks, known};
+use crate::changes::{ChangeDocument, Picture, Snapshots, StoreDocument, compare};
 use crate::documents::{LockJson, json, millis, without_advice};
 
 const INDEX: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/script.js");
 const STYLE: &str = include_str!("page/style.css");
 
-/// The page loads its own files and asks its own server, and nothing else. No other page may frame it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The page runs the script and the style with these hashes, which a test computes, asks its own server, and does nothing else. No other page
+/// may frame it.
+const POLICY: &str = "default-src 'none'; \
+     script-src 'sha256-H4zueCbHCzBR83CpQxukdrFAhF1Wuzs8N6csUlKDxuY='; \
+     style-src 'sha256-HmCQ5GSBZ4t90jLtzpCnCdNbrbuIsDC++Ab3zN177bo='; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// How many looks a slow page may be behind, before it gets the whole picture again.
 const BEHIND: usize = 16;
 
+/// How long an examination of the store counts.
+const FRESH: Duration = Duration::from_secs(60);
+
 /// How often a stream says that it lives.
 const ALIVE: Duration = Duration::from_secs(10);
 
-/// By how much a deadline may differ from the one that a page has counted down.
-const DRIFT: Duration = Duration::from_secs(1);
+/// By how much the rest of a lease may differ from what a page has counted down to, and by which part of it.
+const DRIFT: (Duration, u32) = (Duration::from_secs(1), 8);
+
+/// The name of the event of a look.
+const LOOK: &str = "look";
 
 /// The longest reason for a break, and the longest name of who breaks.
 const LONGEST_WORDS: usize = 200;
@@ -73,10 +86,19 @@ const LONGEST_WORDS: usize = 200;
 pub struct Page {
     watcher: Arc<Watcher>,
     audit: Option<Audit>,
+    doctor: Option<Arc<Doctor>>,
 }
 
 /// Takes one line for each break.
 type Audit = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Examines the store.
+struct Doctor {
+    examine: Box<dyn Fn() -> BoxFuture<'static, Result<String, Error>> + Send + Sync>,
+    clock: Clock,
+    /// The last document. Locked while the store is examined, which is once for all pages.
+    last: AsyncMutex<Option<(String, Moment)>>,
+}
 
 impl fmt::Debug for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,6 +123,7 @@ impl Page {
         Self {
             watcher: Arc::new(watcher),
             audit: None,
+            doctor: None,
         }
     }
 
@@ -111,31 +134,44 @@ impl Page {
         self
     }
 
-    /// The files of the page. They hold no secret.
-    pub fn files(&self) -> Router {
-        let file = |text: &'static str, kind: &'static str| {
-            get(move || async move {
-                let headers = [
-                    (CONTENT_TYPE, kind),
-                    (CONTENT_SECURITY_POLICY, POLICY),
-                    (REFERRER_POLICY, "no-referrer"),
-                ];
-                (headers, text)
-            })
-        };
-        Router::new()
-            .route("/ui/", file(INDEX, "text/html; charset=utf-8"))
-            .route(
-                "/ui/script.js",
-                file(SCRIPT, "text/javascript; charset=utf-8"),
-            )
-            .route("/ui/style.css", file(STYLE, "text/css; charset=utf-8"))
+    /// The state of the store is shown. `examine` returns it as a document, `leasehold.doctor/1`. It is called only while a page shows
+    /// the document, once in a minute at most.
+    #[must_use]
+    pub fn examine_by<F>(mut self, examine: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<String, Error>> + Send + 'static,
+    {
+        self.doctor = Some(Arc::new(Doctor {
+            examine: Box::new(move || Box::pin(examine())),
+            clock: self.watcher.clock.clone(),
+            last: AsyncMutex::default(),
+        }));
+        self
     }
 
-    /// What the page asks for.
+    /// The page, at `/ui/`. It holds no secret.
+    pub fn files(&self) -> Router {
+        let page: Arc<str> = whole_page().into();
+        let page = get(move || async move {
+            let headers = [
+                (CONTENT_TYPE, "text/html; charset=utf-8"),
+                (CONTENT_SECURITY_POLICY, POLICY),
+                (REFERRER_POLICY, "no-referrer"),
+                (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            ];
+            (headers, page.to_string())
+        });
+        Router::new().route("/ui/", page)
+    }
+
+    /// What the page asks for: `GET /api/v1/looks` is its stream, `GET /api/v1/store` the state of the store, and `POST /api/v1/break` breaks
+    /// a lock. For programs: `GET /api/v1/locks` is `leasehold.inspect/1`, and `GET /api/v1/events` a stream of `leasehold.watch/1`.
     pub fn routes(&self) -> Router {
         Router::new()
+            .route("/api/v1/looks", get(looks))
+            .route("/api/v1/locks", get(locks))
             .route("/api/v1/events", get(events))
+            .route("/api/v1/store", get(store))
             .route("/api/v1/break", post(break_lock))
             .with_state(self.clone())
     }
@@ -152,6 +188,12 @@ impl Page {
     }
 }
 
+/// The page in one file.
+fn whole_page() -> String {
+    let page = INDEX.replace("{style}", STYLE);
+    page.replace("{script}", SCRIPT)
+}
+
 /// Looks at the store for all pages.
 struct Watcher {
     client: Client,
@@ -165,9 +207,28 @@ struct Watcher {
 
 #[derive(Clone)]
 enum Told {
-    Look(Arc<str>),
+    Look(Arc<ToldLook>),
     End,
 }
+
+/// One look, as each kind of stream has it.
+struct ToldLook {
+    page: String,
+    /// Documents `leasehold.watch/1`.
+    events: Vec<String>,
+}
+
+/// What is sent over a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StreamKind {
+    /// Looks, for the page.
+    Looks,
+    /// Changes, for programs.
+    Events,
+}
+
+/// An event of a stream, with its name if it has one.
+type Sent = (Option<&'static str>, String);
 
 /// What the pages know.
 #[derive(Default)]
@@ -227,12 +288,19 @@ impl Watcher {
         let (now, time) = (self.clock.now(), self.time());
         // Locked until the pages are told, so that one that begins to listen misses nothing (PG2).
         let mut known = self.known();
-        let text = match taken {
+        let was_away = known.error.is_some();
+        let look = match taken {
             Ok(picture) => {
                 let none = Snapshots::new();
                 let before = last.map_or(&none, |last| &last.locks);
                 let changes = compare(before, &picture.locks);
-                let document = |change| ChangeDocument::of(change, last.is_none(), &time);
+                let changes = changes.iter();
+                let changes: Vec<_> = changes
+                    .map(|change| ChangeDocument::of(change, last.is_none(), &time))
+                    .collect();
+                let answered = was_away.then(|| json(&StoreDocument::of(None, &time)));
+                let events = answered.into_iter().chain(changes.iter().map(json));
+                let events = events.collect();
                 let is_due = |name: &String, seen: &Snapshot| {
                     let sent = known.sent.get(name);
                     sent.is_none_or(|(sent, at)| !is_as_told(sent, seen, now.since(*at)))
@@ -242,14 +310,13 @@ impl Watcher {
                 let gone = before
                     .keys()
                     .filter(|name| !picture.locks.contains_key(*name));
-                let look = LookDocument {
-                    changes: changes.iter().map(document).collect(),
+                let page = json(&LookDocument {
+                    changes,
                     locks: (due.iter().map(|(name, seen)| LockJson::of(name, seen))).collect(),
                     gone: gone.map(String::as_str).collect(),
                     full: last.is_none(),
                     ..self.document(&picture, None)
-                };
-                let text = json(&look);
+                });
                 let due = due.into_iter();
                 let due: Vec<_> = due
                     .map(|(name, seen)| (name.clone(), seen.clone()))
@@ -261,23 +328,33 @@ impl Watcher {
                     .sent
                     .extend(due.into_iter().map(|(name, seen)| (name, (seen, now))));
                 (known.picture, known.error) = (Some((Arc::new(picture), now)), None);
-                text
+                ToldLook { page, events }
             }
             Err(error) => {
-                known.error = Some(without_advice(&error.to_string()));
-                json(&self.document(&Picture::default(), known.error.as_deref()))
+                let error = without_advice(&error.to_string());
+                let unanswered = || json(&StoreDocument::of(Some(&error), &time));
+                let look = ToldLook {
+                    page: json(&self.document(&Picture::default(), Some(&error))),
+                    events: (!was_away).then(unanswered).into_iter().collect(),
+                };
+                known.error = Some(error);
+                look
             }
         };
         // Fails if no page listens any more.
-        let _told = self.told.send(Told::Look(text.into()));
+        let _told = self.told.send(Told::Look(look.into()));
     }
 
-    /// Begins to listen. Returns the whole picture, if there is one.
-    fn listen(&self) -> (Option<String>, broadcast::Receiver<Told>) {
+    /// Begins to listen. Returns the events of the last look, if there was one.
+    fn listen(&self, kind: StreamKind) -> (Vec<Sent>, broadcast::Receiver<Told>) {
         let known = self.known();
         let told = self.told.subscribe();
         self.wanted.notify_one();
-        (self.whole(&known), told)
+        let first = match kind {
+            StreamKind::Looks => self.whole(&known).map(|whole| (Some(LOOK), whole)),
+            StreamKind::Events => return (self.initial(&known), told),
+        };
+        (first.into_iter().collect(), told)
     }
 
     /// The whole picture of the last look.
@@ -290,6 +367,18 @@ impl Watcher {
             locks: locks.map(|(name, seen)| LockJson::of(name, seen)).collect(),
             ..self.document(picture, known.error.as_deref())
         }))
+    }
+
+    /// All locks of the last look, as events, and whether the store is away.
+    fn initial(&self, known: &Known) -> Vec<Sent> {
+        let (time, none) = (self.time(), Snapshots::new());
+        let locks = known.picture.as_ref().map(|(picture, _)| &picture.locks);
+        let changes = compare(&none, locks.unwrap_or(&none));
+        let changes = changes.iter();
+        let locks = changes.map(|change| json(&ChangeDocument::of(change, true, &time)));
+        let away = known.error.as_deref();
+        let away = away.map(|error| json(&StoreDocument::of(Some(error), &time)));
+        locks.chain(away).map(|text| (None, text)).collect()
     }
 
     fn document<'a>(&self, picture: &'a Picture, error: Option<&'a str>) -> LookDocument<'a> {
@@ -322,8 +411,9 @@ impl Watcher {
 /// Whether a page that was told of a lock so long ago shows it as it is.
 fn is_as_told(told: &Snapshot, now: &Snapshot, ago: Duration) -> bool {
     let ends = |left: Option<Duration>, ago| left.map(|left| left.saturating_sub(ago));
+    let (most, part) = DRIFT;
     let is_near = |told: Option<Duration>, now: Option<Duration>| match (told, now) {
-        (Some(told), Some(now)) => told.abs_diff(now) <= DRIFT,
+        (Some(told), Some(now)) => told.abs_diff(now) <= most.min(now / part),
         (told, now) => told == now,
     };
     let same_holders = told.holders().count() == now.holders().count()
@@ -339,36 +429,74 @@ fn is_as_told(told: &Snapshot, now: &Snapshot, ago: Duration) -> bool {
     same_holders && same_queue && told.omitted == now.omitted
 }
 
-async fn events(State(page): State<Page>) -> Response {
+async fn locks(State(page): State<Page>, asked: Asked<ShowLocks>) -> Result<Response, Refusal> {
+    known(&page.watcher.client, asked).await
+}
+
+/// The state of the store, with its age in a header.
+async fn store(State(page): State<Page>) -> Result<Response, Refusal> {
+    let Some(doctor) = &page.doctor else {
+        return Err(Refusal::not_found("this server does not examine its store"));
+    };
+    let mut last = doctor.last.lock().await;
+    let age = |at: Moment| doctor.clock.now().since(at);
+    let known = last.take().filter(|(_, at)| age(*at) < FRESH);
+    let (document, at) = match known {
+        Some(known) => known,
+        None => ((doctor.examine)().await?, doctor.clock.now()),
+    };
+    let mut response = answer_text(StatusCode::OK, document.clone());
+    response.headers_mut().insert(AGE, age(at).as_secs().into());
+    *last = Some((document, at));
+    Ok(response)
+}
+
+async fn looks(State(page): State<Page>) -> Response {
     let hello = json(&Hello {
         store: page.watcher.client.store(),
         interval_ms: millis(page.watcher.interval),
         may_break: page.audit.is_some(),
     });
-    let (whole, told) = page.watcher.listen();
-    let mut first = VecDeque::from([("hello", hello)]);
-    first.extend(whole.map(|whole| ("look", whole)));
-    let events = stream::unfold(
-        (first, told, page),
-        |(mut next, mut told, page)| async move {
-            loop {
-                if let Some((event, text)) = next.pop_front() {
-                    let event = Event::default().event(event).data(text.trim_end());
-                    return Some((Ok::<_, Infallible>(event), (next, told, page)));
+    streamed(
+        page.watcher,
+        StreamKind::Looks,
+        Some((Some("hello"), hello)),
+    )
+}
+
+async fn events(State(page): State<Page>) -> Response {
+    streamed(page.watcher, StreamKind::Events, None)
+}
+
+/// A stream that begins with this event.
+fn streamed(watcher: Arc<Watcher>, kind: StreamKind, first: Option<Sent>) -> Response {
+    let (whole, told) = watcher.listen(kind);
+    let next: VecDeque<Sent> = first.into_iter().chain(whole).collect();
+    let events = stream::unfold((next, told, watcher), move |mut state| async move {
+        let (next, told, watcher) = &mut state;
+        loop {
+            if let Some((name, text)) = next.pop_front() {
+                let event = name.map_or_else(Event::default, |name| Event::default().event(name));
+                let event = event.data(text.trim_end());
+                return Some((Ok::<_, Infallible>(event), state));
+            }
+            match told.recv().await {
+                Ok(Told::Look(look)) if kind == StreamKind::Looks => {
+                    next.push_back((Some(LOOK), look.page.clone()));
                 }
-                match told.recv().await {
-                    Ok(Told::Look(text)) => next.push_back(("look", text.to_string())),
-                    Ok(Told::End) | Err(RecvError::Closed) => return None,
-                    // (PG2)
-                    Err(RecvError::Lagged(_)) => {
-                        let (whole, again) = page.watcher.listen();
-                        told = again;
-                        next.extend(whole.map(|whole| ("look", whole)));
-                    }
+                Ok(Told::Look(look)) => {
+                    next.extend(look.events.iter().map(|event| (None, event.clone())));
+                }
+                Ok(Told::End) | Err(RecvError::Closed) => return None,
+                // (PG2)
+                Err(RecvError::Lagged(_)) => {
+                    let (whole, again) = watcher.listen(kind);
+                    *told = again;
+                    next.extend(whole);
                 }
             }
-        },
-    );
+        }
+    });
     let alive = KeepAlive::new().interval(ALIVE);
     Sse::new(events).keep_alive(alive).into_response()
 }
@@ -429,4 +557,26 @@ async fn break_lock(
         broken: broken?,
     };
     Ok(answer(StatusCode::OK, &document))
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+    use ring::digest::{SHA256, digest};
+
+    use super::*;
+
+    #[test]
+    fn the_policy_has_the_hashes_of_script_and_style() {
+        let page = whole_page();
+        for (tag, text) in [("script", SCRIPT), ("style", STYLE)] {
+            let hash = BASE64_STANDARD.encode(digest(&SHA256, text.as_bytes()));
+            let source = format!("{tag}-src 'sha256-{hash}';");
+            assert!(POLICY.contains(&source), "write into POLICY: {source}");
+            let element = format!("<{tag}>{text}</{tag}>");
+            assert_eq!(page.matches(&element).count(), 1, "{tag}");
+            assert!(!text.contains(&format!("</{tag}")), "{tag}");
+        }
+    }
 }

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::{RedisServer, eventually};
 
-use super::client::{Connection, Served};
+use super::client::{Connection, Served, end};
 use crate::common::{LEASEHOLD, LIMIT, Store, json as parsed};
 
 /// `leasehold ui` on a free port.
@@ -24,7 +24,11 @@ struct Listening(BufReader<Connection>);
 
 impl Listening {
     fn to(served: &Served) -> Self {
-        let stream = served.begin("GET", "/api/v1/events", &Value::Null);
+        Self::at(served, "looks")
+    }
+
+    fn at(served: &Served, path: &str) -> Self {
+        let stream = served.begin("GET", &format!("/api/v1/{path}"), &Value::Null);
         Self(BufReader::new(stream))
     }
 
@@ -100,6 +104,141 @@ fn a_stream_has_the_whole_picture_and_then_what_changes() {
         let gone = page.look(|look| look["gone"] == json!(["x"]));
         assert!(has_event(&gone, "released"), "{gone}");
     }
+}
+
+/// The documents of locks have no times that two requests would see alike.
+fn without_times(mut document: Value) -> Value {
+    for lock in document["locks"].as_array_mut().expect("locks") {
+        for time in ["held_for_ms", "lease_ms"] {
+            lock[time] = Value::Null;
+        }
+    }
+    document
+}
+
+#[test]
+fn programs_get_the_documents_of_inspect_and_watch() {
+    let store = Store::silent_at_times();
+    let holder = store.hold();
+    let fence = store.number("fence");
+    store
+        .server()
+        .cli(&["ZADD", "leasehold:index", "9e15", "x"]);
+    let served = start(&store, "");
+    let shown = served.get("/api/v1/locks").is(200);
+    assert_eq!(
+        without_times(shown),
+        without_times(store.json("inspect", &[] as &[&str], 0))
+    );
+    let none = served.get("/api/v1/locks?limit=0").is(200);
+    assert_eq!((&none["locks"], &none["omitted"]), (&json!([]), &json!(1)));
+
+    let mut program = Listening::at(&served, "events");
+    let mut is = |event: &str, initial: Value| {
+        let (name, document) = program.next();
+        assert_eq!(
+            (name.as_str(), &document["schema"]),
+            ("", &json!("leasehold.watch/1"))
+        );
+        assert_eq!(
+            (&document["event"], &document["initial"]),
+            (&json!(event), &initial)
+        );
+        document
+    };
+    assert_eq!(is("acquired", json!(true))["fence"], fence);
+    // Another one begins with the state of now, though nothing changes.
+    assert_eq!(Listening::at(&served, "events").next().1["fence"], fence);
+    holder.stop();
+    store.server().pause();
+    is("unanswered", Value::Null);
+    store.server().resume();
+    is("answered", Value::Null);
+    store.json("break", &format!("--if-fence {fence} x"), 0);
+    assert_eq!(is("released", json!(false))["before"]["fence"], fence);
+}
+
+/// How often the server was asked for its delays, as each examination does once.
+fn examinations(store: &Store) -> u64 {
+    let stats = store.server().cli(&["INFO", "commandstats"]).text();
+    let calls = stats
+        .split_once("cmdstat_latency|latest:calls=")
+        .map(|(_, rest)| rest.split(',').next());
+    calls.flatten().map_or(0, |calls| calls.parse().unwrap())
+}
+
+#[test]
+fn the_store_is_examined_once_for_all_pages_and_only_read() {
+    let store = Store::redis();
+    let replica = RedisServer::builder()
+        .replica_of(store.server().port())
+        .start();
+    let served = start(&store, "");
+    let mut pages: Vec<_> = (0..8).map(|_| Listening::to(&served)).collect();
+    for page in &mut pages {
+        page.look(|look| look["full"] == true);
+    }
+    assert_eq!(examinations(&store), 0);
+    let asked: Vec<_> = (0..8)
+        .map(|_| served.begin("GET", "/api/v1/store", &Value::Null))
+        .collect();
+    for answer in asked.into_iter().map(end) {
+        let document = answer.is(200);
+        assert!(answer.head.contains("\r\nage: "), "{answer:?}");
+        assert_eq!(
+            (&document["schema"], &document["quick"]),
+            (&json!("leasehold.doctor/1"), &json!(true))
+        );
+        let ids: Vec<_> = document["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| finding["id"].as_str().unwrap())
+            .collect();
+        assert!(
+            ids.contains(&"mem.policy") && !ids.contains(&"acl.probe"),
+            "{ids:?}"
+        );
+        let [node] = &document["nodes"].as_array().unwrap()[..] else {
+            panic!("{document}");
+        };
+        assert_eq!(
+            (&node["role"], &node["error"]),
+            (&json!("master"), &Value::Null)
+        );
+        let follower = format!("127.0.0.1:{}", replica.port());
+        assert_eq!(
+            (
+                &node["replicas"][0]["server"],
+                &node["replicas"][0]["state"]
+            ),
+            (&json!(follower), &json!("online"))
+        );
+    }
+    assert_eq!(examinations(&store), 1);
+    assert_eq!(store.server().cli(&["DBSIZE"]).int(), 0);
+}
+
+#[test]
+fn each_node_of_a_quorum_has_a_state() {
+    let store = Store::quorum();
+    let served = start(&store, "--request-timeout 6s");
+    store.quorum[2].pause();
+    let document = served.get("/api/v1/store").is(200);
+    store.quorum[2].resume();
+    let nodes = document["nodes"].as_array().unwrap();
+    let states: Vec<_> = nodes
+        .iter()
+        .map(|node| (node["votes_in_ms"].as_u64(), node["error"].is_null()))
+        .collect();
+    assert_eq!(
+        states,
+        [(Some(0), true), (Some(0), true), (None, false)],
+        "{document}"
+    );
+    let mut findings = document["findings"].as_array().unwrap().iter();
+    let of_nodes = findings.find(|finding| finding["id"] == "q.nodes").unwrap();
+    assert_eq!(of_nodes["state"], "warn", "{document}");
 }
 
 /// How many scripts the server has run: each look at some lock is one.
@@ -207,22 +346,30 @@ fn page_is_small_and_loads_nothing_from_elsewhere() {
     let mut served = start(&store, "");
     // The files are no secret: they are loaded before the token can be sent.
     served.token = None;
-    let mut size = 0;
-    for file in ["", "script.js", "style.css"] {
-        let answer = served.get(&format!("/ui/{file}"));
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let head = answer.head.to_lowercase();
-        assert!(
-            head.contains("content-security-policy: default-src 'none'"),
-            "{head}"
-        );
-        for elsewhere in ["http://", "https://", "innerHTML", "eval("] {
-            assert!(!answer.body.contains(elsewhere), "{file}: {elsewhere}");
-        }
-        size += answer.body.len();
+    let page = served.get("/ui/");
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(
+        page.head
+            .contains("content-security-policy: default-src 'none'"),
+        "{}",
+        page.head
+    );
+    for elsewhere in [
+        "http://",
+        "https://",
+        "src=",
+        "href=",
+        "innerHTML",
+        "eval(",
+        "{script}",
+        "{style}",
+    ] {
+        assert!(!page.body.contains(elsewhere), "{elsewhere}");
     }
-    assert!(size < 60_000, "{size} bytes");
-    assert_eq!(served.get("/api/v1/events").status, 401);
+    assert!(page.body.len() <= 60_000, "{} bytes", page.body.len());
+    for path in ["looks", "locks", "events", "store"] {
+        assert_eq!(served.get(&format!("/api/v1/{path}")).status, 401, "{path}");
+    }
 }
 
 /// Runs a story of `tests/ui/stories.js` in a browser.

@@ -2,13 +2,15 @@
 'use strict';
 
 const $ = (id) => document.getElementById(id);
-const EVENTS = 500, LINE = 200, AROUND = 10;
+const EVENTS = 500, LINE = 200, AROUND = 10, MOST = 10_000, MINUTE = 60_000;
+// A lease of which less was left, a look ago, has run out.
+const NEAR = 150;
 const UNSEEN = 'not seen: this page was not listening';
 
 // What the server has told. A lock: its document, when it ends and since when it is held (by this page's clock), and what was counted.
 const locks = new Map();
 const events = [];
-const counted = { looks: 0, since: performance.now() };
+const counted = { looks: 0, ms: 0, at: null };
 let hello = { store: '', interval_ms: 1000, may_break: false };
 let last = { hidden: 0, unknown: {} };
 let shown = [];
@@ -61,6 +63,12 @@ function kind(doc) {
   return doc.mode === 'shared' ? 'readers' : `semaphore of ${doc.mode.split('/')[1]} slots`;
 }
 
+function shortKind(doc) {
+  if (!doc.mode) return '';
+  if (doc.holder.kind === 'foreign') return 'foreign';
+  return { exclusive: 'exclusive', shared: 'readers' }[doc.mode] || 'slots';
+}
+
 const clock = (time) => new Date(time).toLocaleTimeString();
 
 // State.
@@ -68,7 +76,7 @@ const clock = (time) => new Date(time).toLocaleTimeString();
 function lockOf(name) {
   let lock = locks.get(name);
   if (!lock) {
-    lock = { name, doc: null, ends: null, since: null, full: 0, held: 0, first: counted.looks, most: 0, hands: 0, line: [], row: null };
+    lock = { name, doc: null, ends: null, since: null, full: 0, held: 0, most: 0, hands: 0, broken: null, line: [], row: null };
     locks.set(name, lock);
   }
   return lock;
@@ -78,6 +86,7 @@ function take(doc, now) {
   const lock = lockOf(doc.name);
   const same = lock.doc && lock.doc.fence === doc.fence && who(lock.doc.holder) === who(doc.holder);
   lock.doc = doc;
+  lock.seen = now;
   lock.ends = doc.lease_ms === null ? null : now + doc.lease_ms;
   lock.since = doc.held_for_ms === null ? null : now - doc.held_for_ms;
   lock.full = Math.max(same ? lock.full : 0, doc.lease_ms || 0);
@@ -96,19 +105,25 @@ function close(lock, time, how) {
   if (part && part.to === null) [part.to, part.how] = [time, how];
 }
 
+function howItEnded(lock, part, ranOut, event) {
+  if (part && lock.broken !== null && part.fence === lock.broken) return 'broken by this page';
+  if (ranOut) return 'its lease had run out';
+  return event === 'handed_over' ? 'handed over' : 'released, or broken';
+}
+
 function change(doc) {
   const lock = lockOf(doc.name);
-  const ranOut = lock.ends !== null && performance.now() > lock.ends;
+  const ranOut = lock.ends !== null && performance.now() > lock.ends - NEAR;
   const part = lock.line.at(-1);
   const isKnown = doc.initial && part && part.to === null && part.fence === doc.fence && part.who === who(doc.holder);
   if (['acquired', 'handed_over', 'released'].includes(doc.event) && !isKnown) {
-    close(lock, doc.time, doc.initial ? UNSEEN : doc.event === 'handed_over' ? 'handed over' : ranOut ? 'its lease had run out' : 'released, or broken');
+    close(lock, doc.time, doc.initial ? UNSEEN : howItEnded(lock, part, ranOut, doc.event));
     if (doc.event === 'handed_over') lock.hands += 1;
     if (doc.holder) lock.line.push({ from: doc.time, to: null, who: who(doc.holder), fence: doc.fence, initial: doc.initial });
     if (lock.line.length > LINE) lock.line.shift();
   }
   if (!doc.initial) {
-    events.unshift(doc);
+    events.unshift({ ...doc, ranOut: ranOut && doc.event === 'released' });
     events.length = Math.min(events.length, EVENTS);
   }
 }
@@ -117,7 +132,11 @@ function look(doc) {
   if (doc.error !== null && !doc.full) return;
   const now = performance.now() - doc.age_ms;
   last = doc;
+  // What lies between two looks far apart was not seen.
+  const passed = counted.at === null ? 0 : Math.min(now - counted.at, 3 * hello.interval_ms);
   counted.looks += 1;
+  counted.ms += passed;
+  counted.at = now;
   if (doc.full) {
     const names = new Set(doc.locks.map((lock) => lock.name));
     for (const lock of locks.values()) {
@@ -141,8 +160,11 @@ function look(doc) {
   }
   for (const lock of locks.values()) {
     if (!lock.doc) continue;
-    lock.held += lock.doc.state === 'held' ? 1 : 0;
+    lock.held += lock.doc.state === 'held' ? passed : 0;
     lock.most = Math.max(lock.most, lock.doc.queue.length);
+  }
+  for (const lock of locks.size > MOST ? [...locks.values()] : []) {
+    if (locks.size > MOST && !lock.doc) locks.delete(lock.name);
   }
 }
 
@@ -189,9 +211,9 @@ const SORTS = {
 // The table of locks: only the rows that can be seen are in the document.
 
 function cells(row) {
-  const made = ['name', 'who', 'held num', 'lease', 'queue num', 'fence num'].map((name) => el('span', name));
+  const made = ['name', 'kind', 'who', 'held num', 'lease', 'queue num', 'fence num'].map((name) => el('span', name));
   const bar = el('span', 'bar', el('i'));
-  made[3].append(bar, el('span', 'left'));
+  made[4].append(bar, el('span', 'left'));
   row.append(...made);
   return made;
 }
@@ -205,10 +227,12 @@ function fill(lock, index, now) {
     lock.stale = true;
   }
   const { row, doc } = lock;
-  const [name, holder, held, lease, queue, fence] = lock.cells;
+  const [name, kinds, holder, held, lease, queue, fence] = lock.cells;
   if (lock.stale) {
     lock.stale = false;
     name.textContent = name.title = doc.name;
+    kinds.textContent = shortKind(doc);
+    kinds.title = kind(doc);
     const text = several(doc) || who(doc.holder);
     holder.textContent = holder.title = text;
     queue.textContent = doc.queue.length || '';
@@ -280,16 +304,15 @@ function nameButton(name) {
 const matches = (lock) => !state.q || lock.name.toLowerCase().includes(state.q.toLowerCase());
 
 function drawContention(place) {
-  const minutes = (performance.now() - counted.since) / 60000;
   const all = [...locks.values()].filter((lock) => matches(lock) && lock.held > 0);
   all.sort((a, b) => b.most - a.most || b.hands - a.hands || b.held - a.held || byName(a, b));
   const rows = all.slice(0, 200).map((lock) => {
-    const looks = Math.max(1, counted.looks - lock.first);
-    return [nameButton(lock.name), `${Math.round((100 * lock.held) / looks)} %`, lock.most, (lock.hands / Math.max(minutes, 1 / 60)).toFixed(1)];
+    const share = Math.round((100 * lock.held) / counted.ms);
+    return [nameButton(lock.name), `${share} %`, lock.most, ((1000 * lock.hands) / counted.ms).toFixed(2)];
   });
   place.replaceChildren(
-    el('p', '', `From ${counted.looks} looks in ${span(minutes * 60000)}. What happens between two looks is not seen. ${all.length > 200 ? `The first 200 of ${all.length}.` : ''}`),
-    table(['Lock', 'Held at so many looks', 'Longest queue', 'Hand-overs a minute'], rows),
+    el('p', '', `From ${counted.looks} looks in ${span(counted.ms)}, the time that this page has listened. What happens between two looks is not seen. ${all.length > 200 ? `The first 200 of ${all.length}.` : ''}`),
+    table(['Lock', 'Share of time held', 'Longest queue', 'Hand-overs a second'], rows),
   );
 }
 
@@ -329,12 +352,68 @@ function drawEvents(place) {
   const rows = seen.slice(0, 200).map((event) => {
     const of = event.holder || (event.before && event.before.holder);
     const fence = event.fence ?? (event.before && event.before.fence) ?? '-';
-    return [clock(event.time), WORDS[event.event] || event.event, nameButton(event.name), `${of ? who(of) : ''}${event.queue ? `, ${event.queue} waiting` : ''}`, fence];
+    return [clock(event.time), event.ranOut ? 'lease ran out' : WORDS[event.event] || event.event, nameButton(event.name), `${of ? who(of) : ''}${event.queue ? `, ${event.queue} waiting` : ''}`, fence];
   });
   place.replaceChildren(
     el('p', '', `The last ${seen.length} since this page was opened, at most ${EVENTS}; 200 are shown. Changes between two looks are not seen.`),
     table(['Time', 'Event', 'Lock', 'Who', 'Fence'], rows),
   );
+}
+
+// The store, as `leasehold doctor` sees it. It is asked for only while this view is seen.
+
+const store = { doc: null, at: 0, why: '', next: 0 };
+
+async function examine() {
+  store.next = Infinity;
+  try {
+    const answer = await ask('../api/v1/store');
+    const doc = await answer.json();
+    if (!answer.ok) throw new Error(doc.message);
+    Object.assign(store, { doc, at: performance.now() - 1000 * Number(answer.headers.get('Age')), why: '' });
+  } catch (error) {
+    store.why = error.message;
+  }
+  store.next = performance.now() + (store.why ? MINUTE / 12 : MINUTE);
+  draw();
+}
+
+const ROLES = { master: 'primary', slave: 'replica' };
+const STATES = ['fail', 'warn', 'unknown', 'info', 'ok'];
+
+function about(node) {
+  if (node.error !== null) return el('span', 'fail', node.error);
+  const parts = [];
+  if (node.votes_in_ms !== null) parts.push(node.votes_in_ms ? `votes in ${span(node.votes_in_ms)}` : 'votes');
+  if (node.slots !== null) parts.push(`${node.slots} slots`);
+  if (node.primary) parts.push(`follows ${node.primary}`);
+  for (const it of node.replicas) parts.push(`replica ${it.server}: ${it.state}${it.lag_ms === null ? '' : `, heard ${span(it.lag_ms)} ago`}`);
+  return parts.join('; ') || '-';
+}
+
+function finding(it) {
+  const fix = it.remedy ? [el('div', 'fix', it.remedy)] : [];
+  const worse = it.correctness === it.state ? '' : `; ${it.correctness} if two holders do damage`;
+  return [el('span', `state ${it.state}`, `${it.state}${worse}`), it.id, el('div', '', it.text, ...fix)];
+}
+
+function drawStore(place) {
+  const now = performance.now(), { doc, why } = store;
+  if (now > store.next && !document.hidden) examine();
+  const parts = [];
+  if (why) parts.push(el('p', 'bad', `Not examined: ${why}`));
+  if (doc) {
+    const counts = STATES.filter((state) => doc.counts[state]).map((state) => `${doc.counts[state]} ${state}`);
+    parts.push(el('p', '', `${counts.join(', ')}: by the checks of leasehold doctor that write nothing and take no seconds, ${span(now - store.at)} ago, for leases of ${span(doc.ttl_ms)}.`));
+    const nodes = doc.nodes.map((node) => [node.server, ROLES[node.role] || node.role || '-', node.version || '-', span(node.uptime_ms), about(node)]);
+    if (nodes.length) parts.push(table(['Server', 'Role', 'Version', 'Up', 'State'], nodes));
+    const found = doc.findings.filter((it) => it.state !== 'ok');
+    found.sort((a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state));
+    parts.push(table(['State', 'Check', 'Finding'], found.map(finding)));
+  } else if (!why) {
+    parts.push(el('p', '', 'The store is being examined.'));
+  }
+  place.replaceChildren(...parts);
 }
 
 // One lock.
@@ -390,9 +469,10 @@ function askToBreak() {
   const lock = locks.get(state.lock);
   if (!hello.may_break || !lock || !lock.doc || lock.doc.fence === null) return;
   ending = { name: lock.name, fence: lock.doc.fence };
-  const third = span(Math.max(1000, lock.full / 3));
+  // A holder that cannot hear of it works until its lease ends.
+  const rest = Math.max(...[lock.doc, ...lock.doc.others].map((one) => one.lease_ms)) - (performance.now() - lock.seen);
   const readers = several(lock.doc);
-  $('end-what').textContent = `${lock.name}: ${readers || who(lock.doc.holder)}, fence ${ending.fence}. The holder may work on for up to ${third}.`;
+  $('end-what').textContent = `${lock.name}: ${readers || who(lock.doc.holder)}, fence ${ending.fence}. The holder may work on for up to ${span(Math.max(1000, rest))}.`;
   $('end-fence').value = $('end-why').value = $('end-said').textContent = '';
   $('end').showModal();
   $('end-fence').focus();
@@ -409,8 +489,10 @@ async function breakIt(event) {
   try {
     const answer = await ask('../api/v1/break', { method: 'POST', body, headers: { 'Content-Type': 'application/json' } });
     const doc = await answer.json();
-    if (doc.broken) $('end').close();
-    else said.textContent = doc.message || 'Not broken: the holder has changed. Look again.';
+    if (doc.broken) {
+      lockOf(ending.name).broken = ending.fence;
+      $('end').close();
+    } else said.textContent = doc.message || 'Not broken: the holder has changed. Look again.';
   } catch (error) {
     said.textContent = `No answer: ${error.message}. The lock may be broken: look again.`;
   }
@@ -437,7 +519,7 @@ async function listen() {
   const mine = (stop = new AbortController());
   let why = 'The server has ended the stream.';
   try {
-    const answer = await ask('../api/v1/events', { signal: mine.signal });
+    const answer = await ask('../api/v1/looks', { signal: mine.signal });
     if (answer.status === 401) {
       stop = null;
       return askForToken(token !== '');
@@ -486,7 +568,7 @@ function hear(block) {
   if (name === 'hello') {
     hello = doc;
     tries = 0;
-    $('store').textContent = doc.store;
+    $('where').textContent = doc.store;
     document.title = `Leasehold: ${doc.store}`;
     live('live', 'good');
     away('');
@@ -526,7 +608,7 @@ function visible() {
 
 // Drawing.
 
-const VIEWS = { locks: drawLocks, contention: drawContention, holders: drawHolders, events: drawEvents };
+const VIEWS = { locks: drawLocks, contention: drawContention, holders: drawHolders, events: drawEvents, store: drawStore };
 
 function tab(name) {
   state.tab = name === 'locks' ? '' : name;
