@@ -40,7 +40,7 @@ const STYLE: &str = include_str!("page/style.css");
 /// The page runs the script and the style with these hashes, which a test computes, asks its own server, and does nothing else. No other page
 /// may frame it.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-H4zueCbHCzBR83CpQxukdrFAhF1Wuzs8N6csUlKDxuY='; \
+     script-src 'sha256-szAaJUVSjheIHS22vaurOzxq8bXRvwn//8fDNxUgKCE='; \
      style-src 'sha256-HmCQ5GSBZ4t90jLtzpCnCdNbrbuIsDC++Ab3zN177bo='; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -384,7 +384,9 @@ fn in_a_browser(told: &str) {
     let stories = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ui/stories.js");
     let run = store.program(&["node", stories, told]);
     let run = run.env("CHROMIUM", &browser).env("LEASEHOLD", LEASEHOLD);
-    run.env("STORE", &store.url).output().is(0, &[]);
+    let done = run.env("STORE", &store.url).output();
+    done.is(0, &[]);
+    println!("{}", done.stdout);
 }
 
 /// Makes a test of each story.
@@ -401,6 +403,12 @@ macro_rules! in_a_browser {
 
 in_a_browser! {
     the_table_follows_acquire_and_release
+    locks_stand_in_the_order_of_their_risk
+    a_timeline_has_holders_hand_overs_and_losses
+    the_store_is_examined_while_its_view_is_seen
+    a_page_says_what_it_does_not_show
+    the_colours_are_those_of_the_system_or_of_the_key
+    a_thousand_locks_are_few_requests_and_few_rows
     names_of_any_kind_are_text
     keys_alone_find_show_and_break_a_lock
     a_narrow_screen_needs_no_sideways_scrolling

@@ -485,14 +485,16 @@ async function breakIt(event) {
     said.textContent = `This is not the fence of the holder that was shown: ${ending.fence}.`;
     return;
   }
+  // Before the answer: the look that shows it may come first.
+  const lock = lockOf(ending.name);
+  lock.broken = ending.fence;
   const body = JSON.stringify({ ...ending, who: $('end-who').value, reason: $('end-why').value });
   try {
     const answer = await ask('../api/v1/break', { method: 'POST', body, headers: { 'Content-Type': 'application/json' } });
     const doc = await answer.json();
-    if (doc.broken) {
-      lockOf(ending.name).broken = ending.fence;
-      $('end').close();
-    } else said.textContent = doc.message || 'Not broken: the holder has changed. Look again.';
+    if (doc.broken) return $('end').close();
+    lock.broken = null;
+    said.textContent = doc.message || 'Not broken: the holder has changed. Look again.';
   } catch (error) {
     said.textContent = `No answer: ${error.message}. The lock may be broken: look again.`;
   }
