@@ -36,7 +36,8 @@ async function main() {
   }
   const redis = (...words) => execFileSync('redis-cli', ['-u', store, ...words]);
   const run = (...words) => start('run', '--url', store, '--ttl', '6s', ...words, 'sleep', '600');
-  for (const [name, note] of [['db-migrate', 'release 412'], ['nightly:report', 'cron'], ['jobs:eu:billing', 'batch 9'], ['jobs:us:billing', 'batch 7'], ['index:rebuild', '']]) run('--note', note, name);
+  const first = run('--note', 'release 412', 'db-migrate');
+  for (const [name, note] of [['nightly:report', 'cron'], ['jobs:eu:billing', 'batch 9'], ['jobs:us:billing', 'batch 7'], ['index:rebuild', '']]) run('--note', note, name);
   await pause(500);
   for (const note of ['release 413', 'release 414', 'rollback']) run('--note', note, 'db-migrate');
   for (const note of ['train', 'infer', 'infer']) run('--slots', '4', '--note', note, 'gpu');
@@ -51,11 +52,18 @@ async function main() {
   try {
     const page = await browser.page(url, { width: 1100, height: 560 });
     await page.until('all are shown', "document.querySelectorAll('#rows .row').length === 8");
-    await pause(8000);
+    await pause(4000);
+    first.kill('SIGTERM');
+    await pause(4000);
     await save('ui-locks.png', page);
     await page.run("[...document.querySelectorAll('#rows .row')].find((row) => row.firstChild.textContent === 'db-migrate').click()");
     await pause(500);
     await save('ui-lock.png', page);
+    await page.press('Escape', '5');
+    await page.until('the store is examined', "document.querySelectorAll('#store table').length === 2");
+    await save('ui-store.png', page);
+    await page.press('2');
+    await save('ui-contention.png', page);
     const narrow = await browser.page(url, { width: 360, height: 640, dark: true });
     await narrow.until('all are shown', "document.querySelectorAll('#rows .row').length === 8");
     await save('ui-narrow-dark.png', narrow);

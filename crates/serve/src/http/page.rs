@@ -40,8 +40,8 @@ const STYLE: &str = include_str!("page/style.css");
 /// The page runs the script and the style with these hashes, which a test computes, asks its own server, and does nothing else. No other page
 /// may frame it.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-szAaJUVSjheIHS22vaurOzxq8bXRvwn//8fDNxUgKCE='; \
-     style-src 'sha256-HmCQ5GSBZ4t90jLtzpCnCdNbrbuIsDC++Ab3zN177bo='; \
+     script-src 'sha256-f0YHw9s0feZ3gUSWHnn8SSSov2LnirCXTpailI0/SNA='; \
+     style-src 'sha256-SYktwOvmdXEdnQmUf0FHT30DLWeR6VDf0MMWfMVG3DM='; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// How many looks a slow page may be behind, before it gets the whole picture again.

@@ -173,6 +173,10 @@ fn the_store_is_examined_once_for_all_pages_and_only_read() {
     let replica = RedisServer::builder()
         .replica_of(store.server().port())
         .start();
+    eventually(LIMIT, "the replica is in step", || {
+        let told = store.server().cli(&["INFO", "replication"]).text();
+        told.contains("state=online")
+    });
     let served = start(&store, "");
     let mut pages: Vec<_> = (0..8).map(|_| Listening::to(&served)).collect();
     for page in &mut pages {

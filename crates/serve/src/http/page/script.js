@@ -288,8 +288,8 @@ function drawLocks() {
 
 // The other views. Their figures are samples: one for each look.
 
-function table(head, rows) {
-  const made = el('table', '', el('thead', '', el('tr', '', ...head.map((text) => el('th', '', text)))));
+function table(head, rows, className) {
+  const made = el('table', className, el('thead', '', el('tr', '', ...head.map((text) => el('th', '', text)))));
   made.append(el('tbody', '', ...rows.map((row) => el('tr', '', ...row.map((cell) => el('td', '', cell))))));
   return made;
 }
@@ -387,14 +387,15 @@ function about(node) {
   if (node.votes_in_ms !== null) parts.push(node.votes_in_ms ? `votes in ${span(node.votes_in_ms)}` : 'votes');
   if (node.slots !== null) parts.push(`${node.slots} slots`);
   if (node.primary) parts.push(`follows ${node.primary}`);
+  if (node.role === 'master' && node.votes_in_ms === null && !node.replicas.length) parts.push('no replica');
   for (const it of node.replicas) parts.push(`replica ${it.server}: ${it.state}${it.lag_ms === null ? '' : `, heard ${span(it.lag_ms)} ago`}`);
   return parts.join('; ') || '-';
 }
 
 function finding(it) {
   const fix = it.remedy ? [el('div', 'fix', it.remedy)] : [];
-  const worse = it.correctness === it.state ? '' : `; ${it.correctness} if two holders do damage`;
-  return [el('span', `state ${it.state}`, `${it.state}${worse}`), it.id, el('div', '', it.text, ...fix)];
+  const worse = it.correctness === it.state ? [] : [el('div', 'fix', `${it.correctness} for correctness`)];
+  return [el('div', 'grade', el('span', `state ${it.state}`, it.state), ...worse), el('span', 'id', it.id), el('div', '', it.text, ...fix)];
 }
 
 function drawStore(place) {
@@ -404,12 +405,12 @@ function drawStore(place) {
   if (why) parts.push(el('p', 'bad', `Not examined: ${why}`));
   if (doc) {
     const counts = STATES.filter((state) => doc.counts[state]).map((state) => `${doc.counts[state]} ${state}`);
-    parts.push(el('p', '', `${counts.join(', ')}: by the checks of leasehold doctor that write nothing and take no seconds, ${span(now - store.at)} ago, for leases of ${span(doc.ttl_ms)}.`));
-    const nodes = doc.nodes.map((node) => [node.server, ROLES[node.role] || node.role || '-', node.version || '-', span(node.uptime_ms), about(node)]);
-    if (nodes.length) parts.push(table(['Server', 'Role', 'Version', 'Up', 'State'], nodes));
+    parts.push(el('p', '', `${counts.join(', ')}: the quick checks of leasehold doctor that write nothing, for leases of ${span(doc.ttl_ms)}, ${span(now - store.at)} ago.`));
+    const nodes = doc.nodes.map((node) => [node.server, el('span', 'id', ROLES[node.role] || node.role || '-'), node.version || '-', span(node.uptime_ms), about(node)]);
+    if (nodes.length) parts.push(table(['Server', 'Role', 'Version', 'Up', 'State'], nodes, 'nodes'));
     const found = doc.findings.filter((it) => it.state !== 'ok');
     found.sort((a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state));
-    parts.push(table(['State', 'Check', 'Finding'], found.map(finding)));
+    parts.push(table(['State', 'Check', 'Finding'], found.map(finding), 'findings'));
   } else if (!why) {
     parts.push(el('p', '', 'The store is being examined.'));
   }
@@ -472,7 +473,7 @@ function askToBreak() {
   // A holder that cannot hear of it works until its lease ends.
   const rest = Math.max(...[lock.doc, ...lock.doc.others].map((one) => one.lease_ms)) - (performance.now() - lock.seen);
   const readers = several(lock.doc);
-  $('end-what').textContent = `${lock.name}: ${readers || who(lock.doc.holder)}, fence ${ending.fence}. The holder may work on for up to ${span(Math.max(1000, rest))}.`;
+  $('end-what').textContent = `${lock.name}: ${readers || who(lock.doc.holder)}, fence ${ending.fence}. A holder may work on for up to ${span(Math.max(1000, rest))}.`;
   $('end-fence').value = $('end-why').value = $('end-said').textContent = '';
   $('end').showModal();
   $('end-fence').focus();
@@ -625,6 +626,9 @@ function draw() {
     button.setAttribute('aria-selected', name === now);
     button.tabIndex = name === now ? 0 : -1;
   }
+  // Only some views are searched, and one is sorted.
+  $('search').parentNode.hidden = now === 'store';
+  $('filter').parentNode.hidden = $('sort').parentNode.hidden = now !== 'locks';
   // A view with the focus inside keeps its buttons until the focus leaves.
   if (now === 'locks' || !$(now).contains(document.activeElement)) VIEWS[now]($(now));
   sum();
@@ -692,7 +696,7 @@ function key(event) {
   if (event.key === 'b' && $('one').open) askToBreak();
   else if (event.key === 't') otherTheme();
   else if ($('one').open) return;
-  else if (event.key === '/') $('search').focus();
+  else if (event.key === '/') { if (state.tab === 'store') tab('locks'); $('search').focus(); }
   else if (event.key === '?') $('help').showModal();
   else if (name) { tab(name); (name === 'locks' ? $('list') : $(`tab-${name}`)).focus(); }
   else if (event.target === document.body && !$('locks').hidden && keyOfList(event)) $('list').focus();
