@@ -30,6 +30,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast};
 
 use super::answer::{Document, Refusal, answer, answer_text};
 use super::locks::{Asked, ShowLocks, known};
+use super::sessions::closing;
 use crate::changes::{ChangeDocument, Picture, Snapshots, StoreDocument, compare};
 use crate::documents::{LockJson, json, millis, without_advice};
 
@@ -181,8 +182,9 @@ impl Page {
         self.watcher.watch().await;
     }
 
-    /// Ends the streams of all pages.
+    /// Ends the streams of all pages, and lets no other begin.
     pub fn close(&self) {
+        self.watcher.known().ended = true;
         // Fails if no page listens.
         let _told = self.watcher.told.send(Told::End);
     }
@@ -238,6 +240,8 @@ struct Known {
     sent: BTreeMap<String, (Snapshot, Moment)>,
     /// Why the store does not answer.
     error: Option<String>,
+    /// No page may listen any more.
+    ended: bool,
 }
 
 /// One look, as a page hears it.
@@ -272,7 +276,7 @@ impl Watcher {
         loop {
             if self.told.receiver_count() == 0 {
                 // (PG1)
-                *self.known() = Known::default();
+                self.forget();
                 self.wanted.notified().await;
                 continue;
             }
@@ -281,6 +285,15 @@ impl Watcher {
             self.tell(last.as_deref(), taken);
             tokio::time::sleep(self.interval).await;
         }
+    }
+
+    /// Forgets what the pages knew, since there is none.
+    fn forget(&self) {
+        let mut known = self.known();
+        *known = Known {
+            ended: known.ended,
+            ..Known::default()
+        };
     }
 
     /// Tells all pages what this look has shown.
@@ -345,16 +358,22 @@ impl Watcher {
         let _told = self.told.send(Told::Look(look.into()));
     }
 
-    /// Begins to listen. Returns the events of the last look, if there was one.
-    fn listen(&self, kind: StreamKind) -> (Vec<Sent>, broadcast::Receiver<Told>) {
+    /// Begins to listen. Returns the events of the last look, if there was one. `None`: the server ends.
+    fn listen(&self, kind: StreamKind) -> Option<(Vec<Sent>, broadcast::Receiver<Told>)> {
         let known = self.known();
+        if known.ended {
+            return None;
+        }
         let told = self.told.subscribe();
         self.wanted.notify_one();
         let first = match kind {
-            StreamKind::Looks => self.whole(&known).map(|whole| (Some(LOOK), whole)),
-            StreamKind::Events => return (self.initial(&known), told),
+            StreamKind::Looks => {
+                let whole = self.whole(&known).into_iter();
+                whole.map(|whole| (Some(LOOK), whole)).collect()
+            }
+            StreamKind::Events => self.initial(&known),
         };
-        (first.into_iter().collect(), told)
+        Some((first, told))
     }
 
     /// The whole picture of the last look.
@@ -470,7 +489,9 @@ async fn events(State(page): State<Page>) -> Response {
 
 /// A stream that begins with this event.
 fn streamed(watcher: Arc<Watcher>, kind: StreamKind, first: Option<Sent>) -> Response {
-    let (whole, told) = watcher.listen(kind);
+    let Some((whole, told)) = watcher.listen(kind) else {
+        return closing().into_response();
+    };
     let next: VecDeque<Sent> = first.into_iter().chain(whole).collect();
     let events = stream::unfold((next, told, watcher), move |mut state| async move {
         let (next, told, watcher) = &mut state;
@@ -490,7 +511,7 @@ fn streamed(watcher: Arc<Watcher>, kind: StreamKind, first: Option<Sent>) -> Res
                 Ok(Told::End) | Err(RecvError::Closed) => return None,
                 // (PG2)
                 Err(RecvError::Lagged(_)) => {
-                    let (whole, again) = watcher.listen(kind);
+                    let (whole, again) = watcher.listen(kind)?;
                     *told = again;
                     next.extend(whole);
                 }
@@ -563,6 +584,8 @@ async fn break_lock(
 mod tests {
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;
+    use futures_util::StreamExt;
+    use leasehold::{HolderIdentity, HolderView};
     use ring::digest::{SHA256, digest};
 
     use super::*;
@@ -578,5 +601,60 @@ mod tests {
             assert_eq!(page.matches(&element).count(), 1, "{tag}");
             assert!(!text.contains(&format!("</{tag}")), "{tag}");
         }
+    }
+
+    /// A lock of which so much is left.
+    fn left(rest: Duration) -> Snapshot {
+        let foreign = HolderIdentity::Foreign {
+            kind: "string".into(),
+            value: Vec::new(),
+        };
+        let holder = HolderView::new(foreign, None, None, Some(rest));
+        Snapshot::new(Some(holder), Vec::new())
+    }
+
+    #[test]
+    fn a_renewal_is_told_however_short_the_lease_is() {
+        for ttl in [20, 100, 1_000, 30_000].map(Duration::from_millis) {
+            let third = ttl / 3;
+            let counted_down = left(third * 2);
+            assert!(is_as_told(&left(ttl), &counted_down, third), "{ttl:?}");
+            assert!(!is_as_told(&left(ttl), &left(ttl), third), "{ttl:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_far_behind_begins_again() -> Result<(), Error> {
+        let client = Client::embedded()?;
+        let page = Page::new(&client, Duration::from_secs(1));
+        let picture = |name: &str| Picture {
+            locks: [(name.to_owned(), left(Duration::from_secs(30)))].into(),
+            ..Picture::default()
+        };
+        page.watcher.tell(None, Ok(picture("old")));
+        let stream = looks(State(page.clone())).await.into_body();
+        let mut stream = stream.into_data_stream();
+        for _ in 0..=BEHIND {
+            page.watcher.tell(Some(&picture("old")), Ok(picture("new")));
+        }
+        let told: Vec<_> = stream.by_ref().take(3).collect().await;
+        let text = |at: usize| String::from_utf8_lossy(told[at].as_ref().expect("an event"));
+        let (hello, old, new) = (text(0), text(1), text(2));
+        assert!(hello.starts_with("event: hello\ndata: {"), "{hello}");
+        for (look, name) in [(old, "old"), (new, "new")] {
+            let is_whole =
+                look.contains(&format!("\"full\":true,\"locks\":[{{\"name\":\"{name}\""));
+            assert!(look.starts_with("event: look\n") && is_whole, "{look}");
+        }
+        // Its end is seen, also by a page that was far behind.
+        for _ in 0..=BEHIND {
+            page.watcher.tell(None, Ok(picture("new")));
+        }
+        page.close();
+        for _ in 0..=BEHIND {
+            page.watcher.tell(None, Ok(picture("new")));
+        }
+        assert!(stream.next().await.is_none());
+        Ok(())
     }
 }
