@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::Error;
 use leasehold::doctor::{Examination, Examined, Facts, NodeFacts, ServerFacts};
 use leasehold_serve::documents::millis;
 use serde::Serialize;
@@ -16,7 +15,7 @@ use crate::diagnosis::{Finding, Purpose, State, diagnose};
 use crate::exit::{CONFIG, Exit, LOCK_UNKNOWN, exit};
 use crate::messages::{self, is_direction, span};
 use crate::output;
-use crate::session::{Target, in_runtime};
+use crate::session::in_runtime;
 use crate::store::StoreArgs;
 
 const TTL_HELP: &str = "The TTL that the locks have: most limits are a share of it [env: LEASEHOLD_TTL] [default: 30s, or max_ttl of a quorum if that is shorter]";
@@ -126,7 +125,11 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Exit> {
 }
 
 /// What the page of `leasehold ui` shows of a store: the document, without checks that write or take seconds.
-pub(crate) async fn quick_document(target: &Target, ttl: Duration) -> Result<String, Error> {
+#[cfg(feature = "serve")]
+pub(crate) async fn quick_document(
+    target: &crate::session::Target,
+    ttl: Duration,
+) -> Result<String, leasehold::Error> {
     let how = Examination::new(ttl).quick(true).read_only();
     let examined = target.examine(&how).await?;
     let purpose = Purpose::Efficiency;
