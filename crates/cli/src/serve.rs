@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use leasehold::Client;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use crate::config;
 use crate::exit::{CONFIG, Exit, SOFTWARE, USAGE, exit};
+use crate::messages::say;
 use crate::output;
 use crate::session::{closing, in_runtime};
 use crate::store::{StoreArgs, TtlArgs};
@@ -24,6 +26,9 @@ use crate::terminal::Signals;
 
 /// The port of `leasehold serve`.
 const PORT: u16 = 7787;
+
+/// The time limit for the release of all leases at the end. They may be many.
+const CLOSE: Duration = Duration::from_secs(10);
 
 /// The files that a server opens beside its connections: those to the nodes of the store, and a few more.
 const SPARE: usize = 64;
@@ -142,6 +147,7 @@ impl ListenArgs {
         })?;
         let guard = Guard::new(chosen.or(made.clone()))
             .allow(&self.allow_host, &self.allow_origin)
+            .map_err(|why| exit!(USAGE, "{why} (exit {USAGE})"))?
             .rate(self.max_rate);
         let server = Server::new(guard).base(&self.base_path);
         let server = server.map_err(|why| exit!(USAGE, "--base-path: {why} (exit {USAGE})"))?;
@@ -240,7 +246,7 @@ async fn serve_leases(
     client: &Client,
     args: &Serve,
     bound: BoundServer,
-    ttl: std::time::Duration,
+    ttl: Duration,
     signals: &mut Signals,
 ) -> Result<Exit, Exit> {
     let limits = limits();
@@ -270,5 +276,13 @@ async fn serve_leases(
         leases.close();
     };
     bound.listener.serve(router, limits, stop).await;
+    let all_are_released = tokio::select! {
+        biased;
+        _ = signals.next_ending() => false,
+        closed = client.close_within(CLOSE) => closed,
+    };
+    if !all_are_released {
+        say("the store has not confirmed the release of all leases: the others end with their TTL");
+    }
     Err(ended.map_or_else(|| Exit::quiet(0), Exit::by))
 }

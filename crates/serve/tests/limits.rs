@@ -11,11 +11,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use axum::routing::get;
 use leasehold::Client;
 use leasehold_serve::{Address, Guard, LeaseApi, Limits, Listener, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
@@ -55,16 +56,17 @@ async fn is_closed(connection: &mut TcpStream) -> bool {
 #[tokio::test]
 async fn connections_that_say_nothing_are_closed() {
     let mut limits = Limits::default();
-    limits.head = Duration::from_millis(200);
+    // For the request of the last one, which must arrive.
+    limits.head = Duration::from_secs(6);
     let (at, _end) = serve(limits).await;
     let mut silent = TcpStream::connect(&at).await.unwrap();
-    assert!(is_closed(&mut silent).await);
     let mut slow = TcpStream::connect(&at).await.unwrap();
     slow.write_all(b"GET /healthz HT").await.unwrap();
-    assert!(is_closed(&mut slow).await);
     let mut idle = TcpStream::connect(&at).await.unwrap();
     is_served(&mut idle).await;
-    assert!(is_closed(&mut idle).await);
+    for connection in [&mut silent, &mut slow, &mut idle] {
+        assert!(is_closed(connection).await);
+    }
 }
 
 #[tokio::test]
@@ -93,6 +95,38 @@ async fn the_end_waits_for_no_idle_connection() {
     drop(end);
     assert!(is_closed(&mut idle).await);
     assert!(TcpStream::connect(&at).await.is_err());
+}
+
+/// A balancer must see at once that the server ends, while an answer is under way.
+#[tokio::test]
+async fn a_server_that_ends_refuses_connections_before_its_last_answer() {
+    let address = Address::Tcp(([127, 0, 0, 1], 0).into());
+    let listener = Listener::bind(&address).await.unwrap();
+    let at = listener.address().unwrap().replace("http://", "");
+    let (answer, waits) = watch::channel(());
+    let slow = get(move || {
+        let mut waits = waits.clone();
+        async move { drop(waits.changed().await) }
+    });
+    let router = Server::new(Guard::new(None)).mount(Router::new().route("/slow", slow));
+    let (end, ends) = oneshot::channel::<()>();
+    let mut limits = Limits::default();
+    limits.end = LIMIT;
+    let served = tokio::spawn(listener.serve(router.router(), limits, async { drop(ends.await) }));
+    let mut asking = TcpStream::connect(&at).await.unwrap();
+    let request = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    asking.write_all(request).await.unwrap();
+    while answer.receiver_count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    drop(end);
+    while TcpStream::connect(&at).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!served.is_finished());
+    drop(answer);
+    assert!(is_closed(&mut asking).await);
+    served.await.unwrap();
 }
 
 /// Sends a request to the routes.

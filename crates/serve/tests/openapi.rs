@@ -8,7 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use axum::http::header::CONTENT_TYPE;
-use leasehold::Client;
+use futures_util::StreamExt;
+use leasehold::{Client, Fence};
 use leasehold_serve::{Guard, LeaseApi, Server};
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -63,6 +64,7 @@ fn the_page_has_the_routes_of_the_sources() {
 
 /// A service, what the page says, and which of its fields were seen.
 struct Checked {
+    client: Client,
     leases: LeaseApi,
     service: Router,
     page: Value,
@@ -78,6 +80,7 @@ impl Checked {
                 .mount(leases.routes())
                 .router(),
             leases,
+            client,
             page: page(),
             seen: BTreeMap::new(),
         }
@@ -129,6 +132,28 @@ impl Checked {
         let document: Value = serde_json::from_slice(&text).unwrap();
         self.fits(&form, &document, operation);
         document
+    }
+
+    /// Reads a stream of events to its end: their names. They have the form that the page says.
+    async fn events(
+        &mut self,
+        session: &str,
+    ) -> impl AsyncFnMut(&mut Self) -> Option<String> + use<> {
+        let request = Request::builder()
+            .uri(format!("/v1/sessions/{session}/events"))
+            .header("host", "localhost");
+        let request = request.body(Body::empty()).unwrap();
+        let answer = self.service.clone().oneshot(request).await.unwrap();
+        let mut events = answer.into_body().into_data_stream();
+        async move |api: &mut Self| {
+            let event = events.next().await?.unwrap();
+            let text = String::from_utf8(event.to_vec()).unwrap();
+            let (_, document) = text.split_once("data: ").unwrap();
+            let document: Value = serde_json::from_str(document).unwrap();
+            let form = json!({"$ref": "#/components/schemas/Event"});
+            api.fits(&form, &document, "an event");
+            Some(document["event"].as_str().unwrap().to_owned())
+        }
     }
 
     fn resolved(&self, form: &Value) -> Value {
@@ -226,21 +251,18 @@ impl Checked {
     }
 
     /// Fails if the page has a field of a document that was never seen.
-    fn assert_all_seen(&self) {
-        for (name, form) in self.page["components"]["schemas"].as_object().unwrap() {
+    fn assert_all_seen(&self, is_here: impl Fn(&str) -> bool) {
+        let forms = self.page["components"]["schemas"].as_object().unwrap();
+        for (name, form) in forms.iter().filter(|(name, _)| is_here(name)) {
             let Some(fields) = form["properties"].as_object() else {
                 continue;
             };
-            // The tests of the command read streams.
-            if name == "Event" {
-                continue;
-            }
             let none = BTreeSet::new();
             let seen = self.seen.get(name).unwrap_or(&none);
             let fields: BTreeSet<String> = fields.keys().cloned().collect();
             let unseen: Vec<_> = fields.difference(seen).collect();
             // An unknown lock has an error, which needs a store that fails.
-            let fails = ["error".to_owned(), "may_have_taken_effect".to_owned()];
+            let fails = ["error", "may_have_taken_effect", "reason"].map(str::to_owned);
             let unseen: Vec<_> = unseen
                 .into_iter()
                 .filter(|field| !fails.contains(field))
@@ -304,6 +326,9 @@ async fn answers_have_the_form_of_the_page() {
     api.ask("GET /v1/locks", &[], "?limit=2", none(), 200).await;
     api.ask("GET /v1/locks/{name}", &["none"], "", none(), 200)
         .await;
+    let long = "x".repeat(2_000);
+    api.ask("GET /v1/locks/{name}", &[&long], "", none(), 400)
+        .await;
     api.ask("GET /v1/leaders/{name}", &["x"], "?note=n", none(), 200)
         .await;
     api.ask("GET /v1/leaders/{name}", &["x"], "?note=m", none(), 409)
@@ -318,11 +343,11 @@ async fn answers_have_the_form_of_the_page() {
     api.ask("GET /v1/leases/{lease}", &["none"], "", none(), 404)
         .await;
 
-    let wanted = json!({"lock": "t", "ttl_ms": 60_000, "wait_ms": 0, "note": ""});
+    let detached = json!({"lock": "t", "ttl_ms": 60_000, "wait_ms": 0, "note": ""});
     let granted = api
-        .ask("POST /v1/tokens", &[], "", wanted.clone(), 201)
+        .ask("POST /v1/tokens", &[], "", detached.clone(), 201)
         .await;
-    api.ask("POST /v1/tokens", &[], "", wanted, 409).await;
+    api.ask("POST /v1/tokens", &[], "", detached, 409).await;
     let token = text(&granted, "token");
     let renew = json!({"lock": "t", "token": token, "ttl_ms": 60_000});
     api.ask("POST /v1/tokens/renew", &[], "", renew.clone(), 200)
@@ -345,5 +370,39 @@ async fn answers_have_the_form_of_the_page() {
     api.ask("POST /v1/sessions", &[], "", json!({}), 503).await;
     api.ask("GET /v1/locks/{name}", &["u"], "", none(), 200)
         .await;
-    api.assert_all_seen();
+    api.assert_all_seen(|name| name != "Event");
+}
+
+#[tokio::test]
+async fn events_have_the_form_of_the_page() {
+    let mut api = Checked::new();
+    let session = api.ask("POST /v1/sessions", &[], "", json!({}), 201).await;
+    let session = &text(&session, "session");
+    let mut events = api.events(session).await;
+    for (lock, end) in [("e", "released"), ("f", "lost")] {
+        // A renewal finds the loss.
+        let wanted = json!({"session": session, "lock": lock, "ttl_ms": 6_000});
+        let lease = api.ask("POST /v1/leases", &[], "", wanted, 201).await;
+        let (lease, fence) = (text(&lease, "lease"), lease["fence"].as_u64().unwrap());
+        while events(&mut api).await.unwrap() != "acquired" {}
+        let release = "DELETE /v1/leases/{lease}";
+        if lock == "e" {
+            api.ask(release, &[&lease], "", Value::Null, 200).await;
+        } else {
+            let fence = Fence::new(fence);
+            assert!(api.client.break_lock(lock, fence).await.unwrap());
+        }
+        while events(&mut api).await.unwrap() != end {}
+    }
+    api.ask(
+        "DELETE /v1/sessions/{session}",
+        &[session],
+        "",
+        Value::Null,
+        200,
+    )
+    .await;
+    assert_eq!(events(&mut api).await.unwrap(), "ended");
+    assert_eq!(events(&mut api).await, None);
+    api.assert_all_seen(|name| name == "Event");
 }

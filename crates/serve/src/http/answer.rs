@@ -72,6 +72,9 @@ enum More {
     /// The lock that is busy.
     Busy {
         lock: String,
+        /// The lease that the session of this request has on it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lease: Option<String>,
         #[serde(flatten)]
         holder: HolderFields,
     },
@@ -137,10 +140,20 @@ impl Refusal {
     pub(crate) fn busy(lock: &str, holder: Option<&HolderView>) -> Self {
         let message = format!("{lock:?} is busy");
         let refusal = Self::new(StatusCode::CONFLICT, "busy", message).may_retry();
-        refusal.held(false).with(More::Busy {
+        refusal.with(More::Busy {
             lock: lock.to_owned(),
+            lease: None,
             holder: HolderFields::of(holder),
         })
+    }
+
+    /// Says whether the session that asked has the busy lock itself: the answer that gave it may have been lost.
+    pub(crate) fn for_session(mut self, lease_on: impl FnOnce(&str) -> Option<String>) -> Self {
+        if let More::Busy { lock, lease, .. } = &mut self.document.more {
+            *lease = lease_on(lock);
+            self.document.held = Some(lease.is_some());
+        }
+        self
     }
 
     /// The lease is held, but not for as long as is needed. A renewal may help, if something renews it.
@@ -161,8 +174,9 @@ impl From<Timeout> for Refusal {
             timeout.name, timeout.waited
         );
         let refusal = Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).may_retry();
-        refusal.held(false).with(More::Busy {
+        refusal.with(More::Busy {
             holder: HolderFields::of(timeout.holder.as_deref()),
+            lease: None,
             lock: timeout.name,
         })
     }

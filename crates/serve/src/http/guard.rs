@@ -84,6 +84,8 @@ pub struct Guard {
     hosts: Vec<String>,
     origins: Vec<String>,
     rate: Rate,
+    /// For requests that need no token, so that they take nothing from the clients of this server.
+    open_rate: Rate,
 }
 
 impl Guard {
@@ -95,22 +97,43 @@ impl Guard {
             hosts: vec!["localhost".to_owned()],
             origins: Vec::new(),
             rate: Rate::new(10_000),
+            open_rate: Rate::new(10_000),
         }
     }
 
     /// Takes requests to these host names too, and from pages of these origins, such as `https://locks.example`.
-    #[must_use]
-    pub fn allow(mut self, hosts: &[String], origins: &[String]) -> Self {
-        let hosts = hosts.iter().map(|host| host.to_ascii_lowercase());
-        self.hosts.extend(hosts);
-        self.origins.extend_from_slice(origins);
-        self
+    ///
+    /// # Errors
+    /// A host name or an origin that no request can have.
+    pub fn allow(mut self, hosts: &[String], origins: &[String]) -> Result<Self, String> {
+        for host in hosts {
+            if host.is_empty() || host.contains(['/', ':', '@']) {
+                return Err(format!(
+                    "{host:?} is no host name: write it without scheme, port and path"
+                ));
+            }
+            self.hosts.push(host.to_ascii_lowercase());
+        }
+        for origin in origins {
+            let authority = origin
+                .split_once("://")
+                .map_or("", |(_, authority)| authority);
+            let is_plain = !authority.is_empty() && !authority.contains(['/', '?', '#', '@']);
+            if !is_plain || *origin != origin.to_ascii_lowercase() {
+                return Err(format!(
+                    "{origin:?} is no origin: write it as a browser does, such as https://locks.example"
+                ));
+            }
+            self.origins.push(origin.clone());
+        }
+        Ok(self)
     }
 
     /// Takes at most so many requests a second.
     #[must_use]
     pub fn rate(mut self, most: u32) -> Self {
         self.rate = Rate::new(most);
+        self.open_rate = Rate::new(most);
         self
     }
 
@@ -153,11 +176,14 @@ impl Guard {
             return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", why));
         }
         // At last: requests that are refused for another reason take nothing from the clients of this server.
-        if !self.rate.admits() {
-            return Err(Refusal::too_many(format!(
-                "more than {} requests a second",
-                self.rate.most
-            )));
+        let rate = if asks_for_token {
+            &self.rate
+        } else {
+            &self.open_rate
+        };
+        if !rate.admits() {
+            let why = format!("more than {} requests a second", rate.most);
+            return Err(Refusal::too_many(why));
         }
         Ok(())
     }

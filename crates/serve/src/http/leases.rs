@@ -152,9 +152,9 @@ async fn acquire(
         ended = asking.ended() => return Err(ended),
         leases = granted(&api.client, &names, limit, once, within) => leases,
     };
-    // The end of the wait is a beat. A request whose client has gone does not get here.
-    session.beat(&api.clock)?;
-    let leases = leases?;
+    // A request whose client has gone does not get here.
+    session.beat_after(begun, &api.clock);
+    let leases = leases.map_err(|refusal| refusal.for_session(|lock| session.lease_on(lock)))?;
     let waited_ms = Some(millis(api.clock.now().since(begun)));
     let lock = asked.lock;
     let lease = asking.adopt(HeldLease { leases, lock, ttl })?;

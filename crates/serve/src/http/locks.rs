@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use leasehold::{Client, HolderIdentity};
+use leasehold::{Client, Error, HolderIdentity};
 use serde::Deserialize;
 
 use super::answer::{Named, Refusal, answer};
@@ -51,6 +51,10 @@ pub(crate) async fn known(client: &Client, asked: Asked<ShowLocks>) -> Result<Re
 
 async fn one(State(api): Api, Named(name): Named) -> Result<Response, Refusal> {
     let found = look(&api.client, &[name], true).await?;
+    // In a list, a name that is invalid concerns no other lock.
+    if let Some(Err(Error::Invalid(invalid))) = found.first().map(|found| &found.outcome) {
+        return Err(invalid.clone().into());
+    }
     Ok(shown(&api.client, &found, 0, 0))
 }
 

@@ -15,9 +15,7 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-#[cfg(target_os = "linux")]
-use socket2::SockRef;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
@@ -144,9 +142,15 @@ impl Default for Limits {
     }
 }
 
-/// How long a host may leave what is sent to it without an acknowledgement: it is off, or cut off. A stream sends a sign of life each 10 s.
+/// How long a host may leave what is sent to it without an acknowledgement: it is off, or cut off.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// How many bytes the system keeps for a client that does not read. It would keep megabytes, of each of thousands.
+const UNREAD: usize = 64 * 1024;
+
+/// How often a host is asked for a sign of life while nothing is sent: a request waits.
+const ALIVE: Duration = Duration::from_secs(10);
 
 /// An address that is bound.
 #[derive(Debug)]
@@ -240,6 +244,18 @@ impl Listener {
             });
         }
         ending.send_replace(true);
+        // A client that connects from now on is refused at once. The file is removed at last.
+        let Self(bound) = self;
+        let _file = match bound {
+            Bound::Tcp(listener) => {
+                drop(listener);
+                None
+            }
+            Bound::Unix(listener, file) => {
+                drop(listener);
+                Some(file)
+            }
+        };
         let all = async { while connections.join_next().await.is_some() {} };
         // Those that are left are cut off.
         let _ended = tokio::time::timeout(limits.end, all).await;
@@ -251,14 +267,24 @@ impl Bound {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                stream.set_nodelay(true)?;
-                #[cfg(target_os = "linux")]
-                SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+                // A failure is that of this connection: its client has gone.
+                let _set = set_options(&stream);
                 Ok(Accepted::Tcp(stream))
             }
             Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
         }
     }
+}
+
+/// Sends at once, keeps little for a client that does not read, and ends with a client whose host is off or cut off.
+fn set_options(stream: &tokio::net::TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(UNREAD)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(ALIVE).with_interval(ALIVE))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    Ok(())
 }
 
 enum Accepted {
@@ -346,6 +372,8 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     probe.set_nonblocking(true)?;
     match probe.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        // That of another user, whose server may live.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
         _ => Err(in_use(path)),
     }
 }
@@ -377,7 +405,10 @@ mod tests {
         let Ok(Accepted::Tcp(stream)) = listener.0.accept().await else {
             panic!("no connection");
         };
-        let limit = SockRef::from(&stream).tcp_user_timeout().unwrap();
-        assert_eq!(limit, Some(UNACKNOWLEDGED));
+        let socket = SockRef::from(&stream);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        assert!(socket.keepalive().unwrap());
+        let asks = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
+        assert_eq!((asks.0.unwrap(), asks.1.unwrap()), (ALIVE, ALIVE));
     }
 }

@@ -4,10 +4,12 @@
 //!
 //! - **HS1** A lease that is granted belongs to a session that has not ended, or is released at once.
 //! - **HS2** A session ends when its client gives no sign of life: no beat for its TTL, or the end of its stream of events. Its leases are
-//!   released then. A request that waits is no sign of life: the connection of a dead client may stay open.
+//!   released then. A request that waits is no sign of life: the connection of a dead client may stay open. Nor is the answer to one that
+//!   has waited for the TTL or longer, or many of them would keep a session alive one after another.
 //! - **HS3** What a stream has not told is the difference between two states, so a reader that is slow makes nothing pile up.
+//! - **HS4** A lease that is lost is let go at once, with all locks that were taken together with it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::str::FromStr;
@@ -31,11 +33,17 @@ use crate::documents::{millis, without_advice};
 const MOST_SESSIONS: usize = 10_000;
 const MOST_LEASES: usize = 1_000;
 
+/// How many ends of leases a session remembers.
+const MOST_ENDS: usize = 1_000;
+
 /// The name of the number of sessions.
 const SESSIONS: &str = "leasehold_serve_sessions";
 
 /// How soon a session without a TTL must open its stream of events.
 const OPENED: Duration = Duration::from_secs(10);
+
+/// How late the end of a session may be noticed if the host slept.
+const SLEPT: Duration = Duration::from_secs(5);
 
 /// The interval of looks for failed renewals, while a stream is open.
 const LOOK: Duration = Duration::from_secs(1);
@@ -66,12 +74,12 @@ impl FromStr for LeaseId {
 }
 
 fn no_lease() -> Refusal {
-    Refusal::not_found("there is no such lease: it was released, or its session has ended")
+    Refusal::not_found("there is no such lease: it has ended, or its session has")
 }
 
 fn no_session() -> Refusal {
     Refusal::not_found(
-        "there is no such session: it has ended, or the server was started again; its leases are released",
+        "there is no such session: it has ended, and its leases are released; or the server was started again, and they end with their TTL",
     )
 }
 
@@ -82,6 +90,15 @@ pub(crate) struct Sessions {
     open: Arc<Mutex<HashMap<SessionId, Arc<Session>>>>,
     /// Whether the server ends. It changes while `open` is locked.
     is_closed: watch::Sender<bool>,
+}
+
+/// Whether a session lives, without another sign of life.
+enum Standing {
+    /// It must be ended, or was, for this cause.
+    Over(&'static str),
+    Until(Duration),
+    /// While its stream is open.
+    Streamed,
 }
 
 /// A session of one client.
@@ -105,24 +122,56 @@ struct SessionState {
     requests: usize,
     streams: usize,
     leases: BTreeMap<u64, HeldLease>,
-    /// Leases that were taken out to be released, and what streams do not know yet.
-    given_back: BTreeMap<u64, GivenBack>,
-    /// Up to this number, such entries were forgotten for a stream that is not read.
-    forgotten: u64,
+    /// Leases that were taken out to be released, while nobody knows the outcome.
+    releasing: BTreeSet<u64>,
+    ends: Ends,
     last: u64,
     /// Why it ended.
     end: Option<&'static str>,
 }
 
-/// How the release of a lease went. One that was confirmed leaves no entry.
-#[derive(Debug)]
-enum GivenBack {
-    /// The store has not answered yet.
-    Asked,
-    /// The store did not answer in time: the TTL ends the lease.
-    Unconfirmed,
-    /// The lease was lost before.
-    Lost(Lost),
+/// How a lease ended.
+#[derive(Debug, Clone)]
+enum LeaseEnd {
+    /// If not `confirmed`, the store did not answer in time: the TTL ends the lease.
+    Released {
+        confirmed: bool,
+    },
+    Lost(Box<Lost>),
+}
+
+/// The last ends of leases, oldest first.
+#[derive(Debug, Default)]
+struct Ends {
+    last: VecDeque<(u64, LeaseEnd)>,
+    /// How many there were before them.
+    forgotten: usize,
+}
+
+impl Ends {
+    fn push(&mut self, number: u64, end: LeaseEnd) {
+        if self.last.len() == MOST_ENDS {
+            self.last.pop_front();
+            self.forgotten += 1;
+        }
+        self.last.push_back((number, end));
+    }
+
+    /// The ends after the first `count` of all.
+    fn after(&self, count: usize) -> impl Iterator<Item = &(u64, LeaseEnd)> {
+        self.last.iter().skip(count.saturating_sub(self.forgotten))
+    }
+
+    fn count(&self) -> usize {
+        self.forgotten + self.last.len()
+    }
+
+    fn loss(&self, number: u64) -> Option<&Lost> {
+        self.last.iter().find_map(|(ended, end)| match end {
+            LeaseEnd::Lost(lost) if *ended == number => Some(&**lost),
+            _ => None,
+        })
+    }
 }
 
 /// A lease of a session: on one lock, or on several that were taken together.
@@ -229,6 +278,7 @@ impl HeldLease {
 
 impl Sessions {
     pub(crate) fn new(clock: Clock) -> Self {
+        gauge!(SESSIONS).increment(0);
         Self {
             clock,
             open: Arc::default(),
@@ -257,8 +307,8 @@ impl Sessions {
                 requests: 0,
                 streams: 0,
                 leases: BTreeMap::new(),
-                given_back: BTreeMap::new(),
-                forgotten: 0,
+                releasing: BTreeSet::new(),
+                ends: Ends::default(),
                 last: 0,
                 end: None,
             }),
@@ -292,19 +342,21 @@ impl Sessions {
         found.ok_or_else(no_lease)
     }
 
-    /// Ends a session after its client's last sign of life (HS2).
+    /// Ends a session after its client's last sign of life (HS2), and its leases at their loss (HS4).
     async fn keep(self, session: Arc<Session>) {
         let mut changed = session.changed.subscribe();
+        let mut losses = FuturesUnordered::new();
+        let mut watched = 0;
         loop {
-            let (left, cause) = session.left(self.clock.now());
-            match left {
-                Some(left) if left.is_zero() => return self.end(&session, cause),
-                _ if session.state().end.is_some() => return,
-                _ => {}
-            }
-            let over = left.map_or(pending().boxed(), |left| tokio::time::sleep(left).boxed());
+            losses.extend(session.watches_after(&mut watched));
+            let over = match session.standing(self.clock.now()) {
+                Standing::Over(cause) => return self.end(&session, cause),
+                Standing::Until(left) => self.clock.sleep(left.min(SLEPT)).boxed(),
+                Standing::Streamed => pending().boxed(),
+            };
             tokio::select! {
                 _ = changed.changed() => {}
+                Some(number) = losses.next() => session.let_go(number),
                 () = over => {}
             }
         }
@@ -312,13 +364,13 @@ impl Sessions {
 
     /// Ends a session, and releases its leases.
     pub(crate) fn end(&self, session: &Session, cause: &'static str) {
-        if self.table().remove(&session.id).is_some() {
-            gauge!(SESSIONS).decrement(1);
-        }
         let mut state = session.state();
         state.end.get_or_insert(cause);
         let leases = std::mem::take(&mut state.leases);
         drop(state);
+        if self.table().remove(&session.id).is_some() {
+            gauge!(SESSIONS).decrement(1);
+        }
         // The client releases what is dropped.
         drop(leases);
         session.changed.send_replace(());
@@ -364,11 +416,12 @@ impl Sessions {
             return Err(no_session());
         }
         state.streams += 1;
+        let ends = state.ends.forgotten;
         drop(state);
         let teller = Teller {
             told: BTreeMap::new(),
+            ends,
             untold: VecDeque::new(),
-            ends: FuturesUnordered::new(),
             changed: session.changed.subscribe(),
             is_over: false,
             open: OpenStream {
@@ -394,28 +447,84 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it lives without another sign of life, and the cause of its end then. `None` while it lives by a stream.
-    fn left(&self, now: Moment) -> (Option<Duration>, &'static str) {
+    fn standing(&self, now: Moment) -> Standing {
         let state = self.state();
         let (limit, cause) = match self.ttl {
             Some(ttl) => (ttl, "no beat came in time"),
             None => (OPENED, "its stream of events was not opened in time"),
         };
-        let lives = self.ttl.is_none() && state.streams > 0;
         let left = limit.saturating_sub(now.since(state.seen));
-        ((!lives).then_some(left), cause)
+        match state.end {
+            Some(cause) => Standing::Over(cause),
+            None if self.ttl.is_none() && state.streams > 0 => Standing::Streamed,
+            None if left.is_zero() => Standing::Over(cause),
+            None => Standing::Until(left),
+        }
     }
 
     /// A sign of life. A session without a TTL lives by its stream.
     pub(crate) fn beat(&self, clock: &Clock) -> Result<(), Refusal> {
         let mut state = self.state();
+        let now = clock.now();
+        let is_over = self.ttl.is_some_and(|ttl| now.since(state.seen) >= ttl);
+        // A host that slept wakes late, and so does the task that ends the session. Its end is decided here.
+        if is_over {
+            state.end.get_or_insert("no beat came in time");
+            drop(state);
+            self.changed.send_replace(());
+            return Err(no_session());
+        }
         if state.end.is_some() {
             return Err(no_session());
         }
         if self.ttl.is_some() {
-            state.seen = clock.now();
+            state.seen = now;
         }
         Ok(())
+    }
+
+    /// The beat of an answer to a request which began then (HS2).
+    pub(crate) fn beat_after(&self, begun: Moment, clock: &Clock) {
+        let waited = clock.now().since(begun);
+        if self.ttl.is_some_and(|ttl| waited < ttl) {
+            // A session that has ended adopts no lease.
+            drop(self.beat(clock));
+        }
+    }
+
+    /// The ends of the leases that came after this one, which becomes the last of them.
+    fn watches_after(&self, last: &mut u64) -> Vec<BoxFuture<'static, u64>> {
+        let state = self.state();
+        let new = state.leases.range(*last + 1..);
+        let watches = new.flat_map(|(number, held)| {
+            let number = *number;
+            held.leases.iter().map(move |lease| {
+                let watch = lease.watch();
+                async move {
+                    drop(watch.ended().await);
+                    number
+                }
+                .boxed()
+            })
+        });
+        let watches = watches.collect();
+        *last = state.last;
+        watches
+    }
+
+    /// Takes a lease that is lost out of the session, and lets go what was taken with it (HS4).
+    fn let_go(&self, number: u64) {
+        let mut state = self.state();
+        let held = state.leases.get(&number);
+        let Some(lost) = held.and_then(|held| held.leases.loss()) else {
+            return;
+        };
+        let held = state.leases.remove(&number);
+        state.ends.push(number, LeaseEnd::Lost(lost.into()));
+        drop(state);
+        // The client releases what is dropped.
+        drop(held);
+        self.changed.send_replace(());
     }
 
     pub(crate) fn document(&self) -> SessionDocument {
@@ -452,13 +561,23 @@ impl Session {
         })
     }
 
+    /// The lease of this session on a lock.
+    pub(crate) fn lease_on(&self, lock: &str) -> Option<String> {
+        let state = self.state();
+        let mut leases = state.leases.iter();
+        let (number, _) = leases.find(|(_, held)| held.leases.get(lock).is_some())?;
+        Some(self.lease_id(*number).to_string())
+    }
+
     /// The document of a lease, or its loss.
     pub(crate) fn lease(&self, id: &LeaseId) -> Result<LeaseDocument, Refusal> {
         let state = self.state();
-        let lease = state.leases.get(&id.1).ok_or_else(no_lease)?;
-        match lease.leases.loss() {
+        let held = state.leases.get(&id.1).ok_or_else(|| state.ended(id))?;
+        let document = held.document(id);
+        // Asked at last: a lease that ended before was lost.
+        match held.leases.loss() {
             Some(lost) => Err(lost.into()),
-            None => Ok(lease.document(id)),
+            None => Ok(document),
         }
     }
 
@@ -468,15 +587,24 @@ impl Session {
         id: &LeaseId,
     ) -> Result<(HeldLease, Releasing), Refusal> {
         let mut state = self.state();
-        let lease = state.leases.remove(&id.1).ok_or_else(no_lease)?;
-        state.given_back.insert(id.1, GivenBack::Asked);
+        let held = state.leases.remove(&id.1);
+        let held = held.ok_or_else(|| state.ended(id))?;
+        state.releasing.insert(id.1);
         drop(state);
         let releasing = Releasing {
             session: self.clone(),
             number: id.1,
-            outcome: Some(GivenBack::Unconfirmed),
+            end: LeaseEnd::Released { confirmed: false },
         };
-        Ok((lease, releasing))
+        Ok((held, releasing))
+    }
+}
+
+impl SessionState {
+    /// What to say of a lease that is not there.
+    fn ended(&self, id: &LeaseId) -> Refusal {
+        let loss = self.ends.loss(id.1).cloned();
+        loss.map_or_else(no_lease, Refusal::from)
     }
 }
 
@@ -535,41 +663,29 @@ impl Drop for Asking {
 pub(crate) struct Releasing {
     session: Arc<Session>,
     number: u64,
-    /// `None` if it was confirmed.
-    outcome: Option<GivenBack>,
+    end: LeaseEnd,
 }
 
 impl Releasing {
     /// The outcome of the release. Returns whether it was confirmed.
     pub(crate) fn done(mut self, outcome: Option<Result<(), Error>>) -> Result<bool, Refusal> {
-        match outcome {
-            Some(Ok(())) => {
-                self.outcome = None;
-                Ok(true)
-            }
-            Some(Err(Error::Lost(lost))) => {
-                self.outcome = Some(GivenBack::Lost(lost.clone()));
-                Err(lost.into())
-            }
-            Some(Err(_)) | None => Ok(false),
+        let confirmed = matches!(outcome, Some(Ok(())));
+        self.end = LeaseEnd::Released { confirmed };
+        if let Some(Err(Error::Lost(lost))) = outcome {
+            self.end = LeaseEnd::Lost(lost.clone().into());
+            return Err(lost.into());
         }
+        Ok(confirmed)
     }
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
         let mut state = self.session.state();
-        state.given_back.remove(&self.number);
-        if let Some(outcome) = self.outcome.take()
-            && state.streams > 0
-        {
-            state.given_back.insert(self.number, outcome);
-            // A reader that is slow makes nothing pile up (HS3).
-            if state.given_back.len() > MOST_LEASES
-                && let Some((number, _)) = state.given_back.pop_first()
-            {
-                state.forgotten = number;
-            }
+        state.releasing.remove(&self.number);
+        // Only a stream asks for the end of a lease that was released.
+        if state.streams > 0 || matches!(self.end, LeaseEnd::Lost(_)) {
+            state.ends.push(self.number, self.end.clone());
         }
         drop(state);
         self.session.changed.send_replace(());
@@ -587,8 +703,8 @@ impl Drop for OpenStream {
         let mut state = self.session.state();
         state.streams -= 1;
         if state.streams == 0 {
-            let asked = |_: &u64, release: &mut GivenBack| matches!(release, GivenBack::Asked);
-            state.given_back.retain(asked);
+            let is_loss = |(_, end): &(u64, LeaseEnd)| matches!(end, LeaseEnd::Lost(_));
+            state.ends.last.retain(is_loss);
         }
         drop(state);
         if self.session.ttl.is_none() {
@@ -598,20 +714,13 @@ impl Drop for OpenStream {
     }
 }
 
-/// How a lease was when its events were last told.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Held,
-    Doubtful,
-    Lost,
-}
-
 /// Tells the changes between two states of a session (HS3).
 struct Teller {
-    told: BTreeMap<u64, Standing>,
+    /// The leases that were told, and whether they were doubtful.
+    told: BTreeMap<u64, bool>,
+    /// How many ends of leases were told.
+    ends: usize,
     untold: VecDeque<SessionEvent>,
-    /// The ends of the leases that were told.
-    ends: FuturesUnordered<BoxFuture<'static, ()>>,
     changed: watch::Receiver<()>,
     is_over: bool,
     open: OpenStream,
@@ -642,7 +751,6 @@ impl Teller {
             }
             tokio::select! {
                 changed = self.changed.changed() => drop(changed),
-                Some(()) = self.ends.next() => {}
                 () = tokio::time::sleep(LOOK), if !self.told.is_empty() => {}
             }
         }
@@ -653,64 +761,69 @@ impl Teller {
         let session = self.open.session.clone();
         let state = session.state();
         for (number, held) in &state.leases {
-            let (id, leases) = (session.lease_id(*number).to_string(), &held.leases);
-            let now = match (leases.loss(), leases.doubt()) {
-                (Some(_), _) => Standing::Lost,
-                (None, Some(_)) => Standing::Doubtful,
-                (None, None) => Standing::Held,
-            };
-            let told = self.told.insert(*number, now);
-            if told == Some(now) {
+            let (id, leases) = (session.lease_id(*number), &held.leases);
+            // Its end is told once it is let go.
+            if leases.is_lost() {
                 continue;
             }
+            let doubt = leases.doubt();
+            let told = self.told.insert(*number, doubt.is_some());
             if told.is_none() {
-                let ends = leases.iter().map(Lease::watch);
-                self.ends
-                    .extend(ends.map(|watch| async move { drop(watch.ended().await) }.boxed()));
-                let document = held.document(&session.lease_id(*number));
+                let document = held.document(&id);
                 self.untold.push_back(SessionEvent::Acquired(document));
             }
+            let lease = id.to_string();
             let valid_for_ms = millis(leases.valid_for());
-            match (now, leases.loss()) {
-                (Standing::Lost, Some(lost)) => {
-                    self.untold.push_back(SessionEvent::lost(id, &lost));
-                }
-                (Standing::Doubtful, _) => self.untold.push_back(SessionEvent::Doubtful {
-                    lease: id,
+            let event = match (told.unwrap_or_default(), doubt) {
+                (false, Some(doubt)) => SessionEvent::Doubtful {
+                    lease,
                     valid_for_ms,
-                    reason: without_advice(&leases.doubt().unwrap_or_default()),
-                }),
-                (Standing::Held, _) if told.is_some() => {
-                    let renewed = SessionEvent::Renewed {
-                        lease: id,
-                        valid_for_ms,
-                    };
-                    self.untold.push_back(renewed);
-                }
-                _ => {}
-            }
-        }
-        let asked = |number: &u64| matches!(state.given_back.get(number), Some(GivenBack::Asked));
-        let gone = |number: &u64| !state.leases.contains_key(number) && !asked(number);
-        let gone: Vec<u64> = self.told.keys().copied().filter(gone).collect();
-        for number in gone {
-            let was = self.told.remove(&number);
-            // A session that ends says so once, and a loss is the last event of its lease.
-            if state.end.is_none() && was != Some(Standing::Lost) {
-                let lease = session.lease_id(number).to_string();
-                self.untold.push_back(match state.given_back.get(&number) {
-                    Some(GivenBack::Lost(lost)) => SessionEvent::lost(lease, lost),
-                    release => SessionEvent::Released {
-                        lease,
-                        confirmed: release.is_none() && number > state.forgotten,
-                    },
-                });
-            }
+                    reason: without_advice(&doubt),
+                },
+                (true, None) => SessionEvent::Renewed {
+                    lease,
+                    valid_for_ms,
+                },
+                _ => continue,
+            };
+            self.untold.push_back(event);
         }
         if let Some(cause) = state.end {
+            // It says so once for all its leases.
             self.untold.push_back(SessionEvent::Ended { cause });
             self.is_over = true;
+            return;
         }
+        let released = |number, confirmed| SessionEvent::Released {
+            lease: session.lease_id(number).to_string(),
+            confirmed,
+        };
+        for (number, end) in state.ends.after(self.ends) {
+            let was_told = self.told.remove(number).is_some();
+            match end {
+                LeaseEnd::Lost(lost) => {
+                    let lease = session.lease_id(*number).to_string();
+                    self.untold.push_back(SessionEvent::lost(lease, lost));
+                }
+                LeaseEnd::Released { confirmed } if was_told => {
+                    self.untold.push_back(released(*number, *confirmed));
+                }
+                // It came and went between two looks.
+                LeaseEnd::Released { .. } => {}
+            }
+        }
+        self.ends = state.ends.count();
+        // Nobody knows any more whether the others were confirmed.
+        let is_there =
+            |number: &u64| state.leases.contains_key(number) || state.releasing.contains(number);
+        let untold = &mut self.untold;
+        self.told.retain(|number, _| {
+            let is_there = is_there(number);
+            if !is_there {
+                untold.push_back(released(*number, false));
+            }
+            is_there
+        });
     }
 }
 
@@ -811,6 +924,42 @@ mod tests {
         assert!(sessions.find(&opened.session).is_err());
     }
 
+    /// HS2: one answer after another reaches a client that may be dead.
+    #[tokio::test(start_paused = true)]
+    async fn answers_do_not_keep_a_session() {
+        let clock = Clock::virtual_time();
+        let sessions = Sessions::new(clock.clone());
+        let ttl = Duration::from_secs(60);
+        let opened = sessions.open(Some(ttl), String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let begun = clock.now();
+        clock.sleep(Duration::from_secs(59)).await;
+        session.beat_after(begun, &clock);
+        clock.sleep(Duration::from_secs(59)).await;
+        assert!(session.state().end.is_none());
+        session.beat_after(begun, &clock);
+        clock.sleep(Duration::from_secs(2)).await;
+        assert!(session.state().end.is_some());
+    }
+
+    /// HS2: the host slept, so no timer has fired.
+    #[tokio::test(start_paused = true)]
+    async fn a_beat_that_comes_too_late_ends_the_session() -> Result<(), Error> {
+        let clock = Clock::virtual_time();
+        let client = Client::builder().clock(clock.clone());
+        let client = client.embedded(&Memory::new(clock.clone()))?;
+        let sessions = Sessions::new(clock.clone());
+        let opened = sessions.open(Some(TTL), String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let mutex = client.mutex("x").ttl(Duration::from_secs(3_600));
+        take(&session, &client, &mutex, &clock).await?;
+        clock.suspend(TTL);
+        assert!(session.beat(&clock).is_err());
+        drop(mutex.acquire_within(Duration::from_secs(1)).await?);
+        assert!(sessions.find(&opened.session).is_err());
+        Ok(())
+    }
+
     /// HS3: between two looks, a lease came and went.
     #[tokio::test]
     async fn a_stream_tells_the_difference_between_two_states() -> Result<(), Error> {
@@ -840,6 +989,40 @@ mod tests {
         sessions.close();
         assert_eq!(events.next().await.unwrap().0, "ended");
         assert_eq!(events.next().await, None);
+        Ok(())
+    }
+
+    /// HS3: a stream that is late knows the last ends, also that of a lease which is older than all others.
+    #[tokio::test]
+    async fn a_stream_forgets_ends_but_confirms_none_of_them() -> Result<(), Error> {
+        let client = Client::embedded()?;
+        let clock = Clock::system();
+        let sessions = Sessions::new(clock.clone());
+        let opened = sessions.open(None, String::new()).unwrap();
+        let session = sessions.find(&opened.session).unwrap();
+        let mut events = Box::pin(sessions.events(session.clone()).unwrap());
+        let give_back = async |number| {
+            let (held, releasing) = session.give_back(&session.lease_id(number)).unwrap();
+            releasing.done(Some(held.leases.release().await)).unwrap()
+        };
+        for name in ["first", "second"] {
+            take(&session, &client, &client.mutex(name), &clock).await?;
+            assert_eq!(events.next().await.unwrap().0, "acquired");
+        }
+        assert!(give_back(1).await);
+        for number in 3..3 + MOST_ENDS as u64 {
+            take(&session, &client, &client.mutex("x"), &clock).await?;
+            assert!(give_back(number).await);
+        }
+        assert!(give_back(2).await);
+        assert_eq!(session.state().ends.last.len(), MOST_ENDS);
+        for (number, confirmed) in [(2, true), (1, false)] {
+            let (_, document) = events.next().await.unwrap();
+            let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+            let lease = session.lease_id(number).to_string();
+            assert_eq!(document["lease"], lease);
+            assert_eq!(document["confirmed"], confirmed);
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
+use socket2::SockRef;
 
 use crate::common::{LIMIT, Running, Store, Words, json as parsed};
 
@@ -262,6 +263,14 @@ impl Write for Connection {
 pub(crate) struct EventStream(BufReader<Connection>);
 
 impl EventStream {
+    /// Leaves what the server sends to the server's own buffers.
+    pub(crate) fn reads_little(&self) {
+        if let Connection::Tcp(stream) = self.0.get_ref() {
+            let socket = SockRef::from(stream);
+            socket.set_recv_buffer_size(4_096).expect("a buffer");
+        }
+    }
+
     /// The next line. `None` at the end.
     fn line(&mut self) -> Option<String> {
         let mut line = String::new();

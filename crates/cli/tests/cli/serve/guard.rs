@@ -233,6 +233,36 @@ fn requests_over_the_rate_are_refused_for_a_moment() {
     });
 }
 
+/// Who has no token takes nothing from those who have it.
+#[test]
+fn questions_of_browsers_have_a_rate_of_their_own() {
+    let store = Store::local();
+    let words = "--max-rate 1 --allow-origin https://admin.example";
+    let served = Served::start(&store, words);
+    let question = "OPTIONS /v1/locks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+        Origin: https://admin.example\r\nAccess-Control-Request-Method: GET\r\n\r\n";
+    eventually(LIMIT, "a refusal", || {
+        served.raw(question.as_bytes()).unwrap().status == 429
+    });
+    served.get("/none").refuses(404, "not_found");
+}
+
+#[test]
+fn names_that_no_request_has_are_refused() {
+    let store = Store::local();
+    for (word, name) in [
+        ("--allow-host", "locks.example:443"),
+        ("--allow-host", "https://locks.example"),
+        ("--allow-origin", "https://admin.example/"),
+        ("--allow-origin", "admin.example"),
+        ("--allow-origin", "https://Admin.example"),
+    ] {
+        store
+            .verb("serve", &format!("{word} {name}"))
+            .is(64, &[name]);
+    }
+}
+
 #[test]
 fn other_addresses_need_a_word_and_a_token_file() {
     let store = Store::local();

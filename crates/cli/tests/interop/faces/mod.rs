@@ -1,7 +1,8 @@
-//! One behaviour of a lock in all faces of Leasehold: the library, the command, and the packages for Python and Node. `stories.json` has it as
-//! data, and `README.md` the format. Each face has an actor, a program that takes locks as a story says.
+//! One behaviour of a lock in all faces of Leasehold: the library, the command, the packages for Python and Node, and HTTP. `stories.json` has it
+//! as data, and `README.md` the format. Each face has an actor, a program that takes locks as a story says.
 
 mod command;
+mod gateway;
 mod library;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use testkit::RedisServer;
 
+use self::gateway::Gateway;
 use crate::foreign::{here, works};
 use crate::peer::Peer;
 use crate::scene::{inspect, unconfigured};
@@ -27,7 +29,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A lease that does not end within a story, in milliseconds.
 const LONG: u64 = 3_600_000;
 
-const FACES: [&str; 4] = ["rust", "command", "python", "node"];
+const FACES: [&str; 5] = ["rust", "command", "python", "node", HTTP];
+
+/// The face whose actors each have a [`Gateway`], which outlives them.
+const HTTP: &str = "http";
 
 /// An actor that takes no lock.
 const CARELESS: &str = "careless";
@@ -37,6 +42,8 @@ const CARELESS: &str = "careless";
 struct Story {
     #[serde(rename = "story")]
     title: String,
+    /// The only face that it is about, if there is one.
+    only: Option<String>,
     /// The faces that cannot do a step of it, with the reason.
     #[serde(default)]
     except: BTreeMap<String, String>,
@@ -59,6 +66,8 @@ struct Step {
     slots: Option<u16>,
     ttl: Option<u64>,
     wait: Option<u64>,
+    beat: Option<u64>,
+    times: Option<u16>,
     is: Option<String>,
     slot: Option<u16>,
 }
@@ -68,8 +77,13 @@ struct Step {
 enum Operator {
     Kill,
     Leave,
+    Freeze,
+    Thaw,
     Break,
     Stop,
+    Start,
+    StopGateway,
+    StartGateway,
 }
 
 /// An answer of an actor.
@@ -93,7 +107,11 @@ enum Stop {
 pub(crate) fn jobs() -> Vec<Job> {
     let of = |face: &'static str| {
         let reason = Arc::new(OnceLock::new());
-        stories().into_iter().map(move |story| {
+        let stories = stories().into_iter().filter(move |story| {
+            let only = story.only.as_deref();
+            only.is_none_or(|only| only == face)
+        });
+        stories.map(move |story| {
             let reason = Arc::clone(&reason);
             let title = format!("{face} {}", story.title);
             Job {
@@ -129,6 +147,7 @@ fn missing(face: &str) -> Option<String> {
             works("python3", &["-c", IMPORT, &site()]),
             "LEASEHOLD_PYTHONPATH names no folder with the package leasehold_redis",
         ),
+        HTTP => (works("python3", &["--version"]), "python3 is not installed"),
         _ => return None,
     };
     (!works).then(|| says.to_owned())
@@ -166,6 +185,8 @@ struct Stage {
     limit: Duration,
     actors: BTreeMap<String, Actor>,
     killed: Vec<Actor>,
+    /// That of each actor over HTTP.
+    gateways: BTreeMap<String, Gateway>,
     server: RedisServer,
     /// The last fence of each lock.
     fences: BTreeMap<String, u64>,
@@ -185,6 +206,7 @@ impl Stage {
             limit,
             actors: BTreeMap::new(),
             killed: Vec::new(),
+            gateways: BTreeMap::new(),
             server: RedisServer::start(),
             fences: BTreeMap::new(),
         }
@@ -202,6 +224,9 @@ impl Stage {
         for actor in mem::take(&mut self.actors).into_values() {
             actor.peer.end();
         }
+        mem::take(&mut self.gateways)
+            .into_values()
+            .for_each(Gateway::end);
         Ok(())
     }
 
@@ -212,8 +237,12 @@ impl Stage {
         }
         let name = step.name.as_ref().or(step.lock.as_ref()).expect("`as`");
         let (face, server) = (self.face, &self.server);
+        let gateway = (face == HTTP).then(|| {
+            let gateway = self.gateways.entry(who.clone());
+            &*gateway.or_insert_with(|| Gateway::start(server))
+        });
         let actor = self.actors.entry(who);
-        let actor = actor.or_insert_with(|| Actor::start(face, server));
+        let actor = actor.or_insert_with(|| Actor::start(face, server, gateway));
         if step.verb.is_some() {
             actor.say(name, step);
         }
@@ -246,7 +275,19 @@ impl Stage {
                 self.killed.push(actor);
             }
             Operator::Leave => self.actors.remove(who).expect("an actor").peer.end(),
+            Operator::Freeze => self.actors[who].peer.stop(),
+            Operator::Thaw => self.actors[who].peer.resume(),
             Operator::Stop => self.server.kill(),
+            Operator::Start => self.server.restart(),
+            Operator::StopGateway => self
+                .gateways
+                .get_mut(who)
+                .into_iter()
+                .for_each(Gateway::kill),
+            Operator::StartGateway => {
+                let gateway = self.gateways.get_mut(who).into_iter();
+                gateway.for_each(|gateway| gateway.start_again(&self.server));
+            }
             Operator::Break => {
                 let url = self.server.url();
                 let fence = inspect(&url, "{}", lock)["fence"].to_string();
@@ -262,11 +303,11 @@ impl Stage {
 }
 
 impl Actor {
-    fn start(face: &str, server: &RedisServer) -> Self {
+    fn start(face: &str, server: &RedisServer, gateway: Option<&Gateway>) -> Self {
         let this = env::current_exe().unwrap();
         let mut command = unconfigured(match face {
             "node" => "node",
-            "python" => "python3",
+            "python" | HTTP => "python3",
             _ => this.to_str().unwrap(),
         });
         match face {
@@ -274,8 +315,12 @@ impl Actor {
             "python" => command
                 .arg("-Wignore")
                 .arg(here("../../python/tests/actor.py")),
+            HTTP => command.arg(here("tests/interop/faces/over_http.py")),
             _ => command.args([WORD, face]),
         };
+        gateway
+            .into_iter()
+            .for_each(|gateway| gateway.tell(&mut command));
         command.env("PYTHONPATH", site());
         command.env("LEASEHOLD_URL", server.url());
         command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
