@@ -177,7 +177,7 @@ struct Report<'a> {
     store: &'a str,
     server: Server,
     /// The servers of the store, as far as they are known.
-    nodes: Vec<Node>,
+    nodes: Vec<NodeReport>,
     #[serde(rename = "for")]
     purpose: Purpose,
     ttl_ms: u128,
@@ -241,7 +241,7 @@ impl Server {
 
 /// A server of the store.
 #[derive(Debug, Default, Serialize)]
-struct Node {
+struct NodeReport {
     /// Its address, without user and password.
     server: String,
     /// `master` or `slave`.
@@ -270,7 +270,7 @@ struct Replica {
     lag_ms: Option<u64>,
 }
 
-impl Node {
+impl NodeReport {
     fn all_of(examined: &Examined) -> Vec<Self> {
         let nodes = match &examined.facts {
             Facts::Server(facts) => return vec![Self::of(examined.store.clone(), facts)],
@@ -348,7 +348,7 @@ impl<'a> Report<'a> {
         Self {
             store: &examined.store,
             server: Server::of(&examined.facts),
-            nodes: Node::all_of(examined),
+            nodes: NodeReport::all_of(examined),
             purpose,
             ttl_ms: how.ttl.as_millis(),
             quick: how.quick,
