@@ -12,6 +12,8 @@ use crate::exit::{self, Exit, exit};
 use crate::messages::{self, ColorChoice};
 #[cfg(feature = "serve")]
 use crate::serve;
+#[cfg(feature = "serve")]
+use crate::ui;
 use crate::{
     break_lock, dev, doctor, hold, inspect, leader, pages, quorum, run, token, verbose, wait, watch,
 };
@@ -65,6 +67,8 @@ pub(crate) enum Verb {
     Leader(leader::Leader),
     Wait(wait::Wait),
     Watch(watch::Watch),
+    #[cfg(feature = "serve")]
+    Ui(ui::Ui),
     Break(break_lock::Break),
     #[cfg(feature = "cache")]
     Cache(cache::Cache),

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::doctor::{Examination, Examined, Facts};
+use leasehold::doctor::{Examination, Examined, Facts, NodeFacts, ServerFacts};
+use leasehold_serve::documents::millis;
 use serde::Serialize;
 
 use crate::config;
@@ -109,13 +110,32 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Exit> {
     }
     let mut findings = diagnose(&examined.facts, args.purpose);
     leave_out(&mut findings, &args.ignore);
-    let report = Report::new(&examined, findings, args, ttl);
+    let bad = if args.strict {
+        State::Warn
+    } else {
+        State::Fail
+    };
+    let report = Report::new(&examined, &how, findings, args.purpose, bad);
     let text = if args.json {
         output::json_for_people(&report)
     } else {
         report.text(args, ttl)
     };
     Ok(tell(&text, report.exit_code))
+}
+
+/// What the page of `leasehold ui` shows of a store: the document, without checks that write or take seconds.
+#[cfg(feature = "serve")]
+pub(crate) async fn quick_document(
+    target: &crate::session::Target,
+    ttl: Duration,
+) -> Result<String, leasehold::Error> {
+    let how = Examination::new(ttl).quick(true).read_only();
+    let examined = target.examine(&how).await?;
+    let purpose = Purpose::Efficiency;
+    let findings = diagnose(&examined.facts, purpose);
+    let report = Report::new(&examined, &how, findings, purpose, State::Fail);
+    Ok(output::json(&report))
 }
 
 /// A reader that stops early (`leasehold doctor | head -1`) has the exit code.
@@ -156,6 +176,8 @@ struct Report<'a> {
     /// The store's address, without user and password.
     store: &'a str,
     server: Server,
+    /// The servers of the store, as far as they are known.
+    nodes: Vec<NodeReport>,
     #[serde(rename = "for")]
     purpose: Purpose,
     ttl_ms: u128,
@@ -217,25 +239,119 @@ impl Server {
     }
 }
 
+/// A server of the store.
+#[derive(Debug, Default, Serialize)]
+struct NodeReport {
+    /// Its address, without user and password.
+    server: String,
+    /// `master` or `slave`.
+    role: Option<String>,
+    version: Option<String>,
+    uptime_ms: Option<u64>,
+    /// How many slots of a cluster it has.
+    slots: Option<u16>,
+    /// In a quorum: for how long it gives no vote.
+    votes_in_ms: Option<u64>,
+    /// The primary that it follows.
+    primary: Option<String>,
+    /// The replicas that follow it, as it knows them.
+    replicas: Vec<Replica>,
+    /// Why its state is not known.
+    error: Option<String>,
+}
+
+/// A replica, as its primary knows it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Replica {
+    server: String,
+    /// `online` if it is in step.
+    state: String,
+    /// The time since the primary last heard of it.
+    lag_ms: Option<u64>,
+}
+
+impl NodeReport {
+    fn all_of(examined: &Examined) -> Vec<Self> {
+        let nodes = match &examined.facts {
+            Facts::Server(facts) => return vec![Self::of(examined.store.clone(), facts)],
+            Facts::Quorum(facts) => &facts.nodes,
+            Facts::Cluster(facts) => &facts.nodes,
+            Facts::File(_) | Facts::Memory => return Vec::new(),
+        };
+        nodes.iter().map(Self::of_several).collect()
+    }
+
+    fn of_several(node: &NodeFacts) -> Self {
+        let server = node.server.clone();
+        // `q.marks` tells of a wrong mark.
+        let mark = node.mark.ok().flatten();
+        let facts = node.facts.as_ref();
+        let known = facts.map_or_else(|_| Self::default(), |facts| Self::of(String::new(), facts));
+        Self {
+            server,
+            slots: node.slots,
+            votes_in_ms: mark.map(|mark| millis(mark.votes_in)),
+            error: facts.err().map(ToString::to_string),
+            ..known
+        }
+    }
+
+    fn of(server: String, facts: &ServerFacts) -> Self {
+        let uptime = facts.info_number("uptime_in_seconds");
+        let primary = facts.info("master_host").zip(facts.info("master_port"));
+        let replicas = (0..).map_while(|at| facts.info(&format!("slave{at}")));
+        Self {
+            server,
+            role: facts.role().map(str::to_owned),
+            version: facts
+                .engine()
+                .map(|(name, version)| format!("{name} {version}")),
+            uptime_ms: uptime.map(|seconds| seconds.saturating_mul(1_000)),
+            primary: primary.map(|(host, port)| format!("{host}:{port}")),
+            replicas: replicas.filter_map(Replica::of).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Replica {
+    /// Reads a line of `INFO`: `ip=10.0.0.2,port=6379,state=online,offset=28,lag=1`.
+    fn of(line: &str) -> Option<Self> {
+        let fields: BTreeMap<_, _> = line
+            .split(',')
+            .filter_map(|field| field.split_once('='))
+            .collect();
+        let lag: Option<u64> = fields.get("lag").and_then(|lag| lag.parse().ok());
+        Some(Self {
+            server: format!("{}:{}", fields.get("ip")?, fields.get("port")?),
+            state: (*fields.get("state")?).to_owned(),
+            lag_ms: lag.map(|seconds| seconds.saturating_mul(1_000)),
+        })
+    }
+}
+
 impl<'a> Report<'a> {
-    fn new(examined: &'a Examined, findings: Vec<Finding>, args: &Doctor, ttl: Duration) -> Self {
+    /// A finding of the state `bad`, or a worse one, is a failure.
+    fn new(
+        examined: &'a Examined,
+        how: &Examination,
+        findings: Vec<Finding>,
+        purpose: Purpose,
+        bad: State,
+    ) -> Self {
         let count = |state: State| {
             let found = findings.iter().filter(|finding| finding.state == state);
             (state, found.count())
         };
         let counts = BTreeMap::from(State::ALL.map(count));
-        let bad = if args.strict {
-            State::Warn
-        } else {
-            State::Fail
-        };
         let is_bad = findings.iter().any(|finding| finding.state >= bad);
         Self {
             store: &examined.store,
             server: Server::of(&examined.facts),
-            purpose: args.purpose,
-            ttl_ms: ttl.as_millis(),
-            quick: args.quick,
+            nodes: NodeReport::all_of(examined),
+            purpose,
+            ttl_ms: how.ttl.as_millis(),
+            quick: how.quick,
             findings,
             counts,
             acl: acl(&examined.facts),

@@ -9,7 +9,7 @@
 //! nested call |
 //! | [`acquire_ui`] | waiting for a lock, and the progress shown meanwhile |
 //! | [`hold`] | `leasehold hold`: a lock for a program in any language, over pipes |
-//! | `serve` | `leasehold serve`: leases over HTTP |
+//! | `serve`, `ui` | `leasehold serve`: leases over HTTP; `leasehold ui`: the page about locks |
 //! | [`token`] | `leasehold acquire`, `renew`, `release`, `check`: a lock across the steps of a pipeline |
 //! | [`run`] | `leasehold run`: a command under a lock; `leasehold elect`: while it leads |
 //! | `cache` | `leasehold cache`: the output of a slow command, cached for all hosts |
@@ -55,6 +55,8 @@ mod store;
 mod sys;
 mod terminal;
 mod token;
+#[cfg(feature = "serve")]
+mod ui;
 mod verbose;
 mod view;
 mod wait;
@@ -98,6 +100,8 @@ fn verb() -> Result<Exit, Exit> {
         Verb::Hold(args) => hold::hold(&args),
         #[cfg(feature = "serve")]
         Verb::Serve(args) => serve::serve(&args),
+        #[cfg(feature = "serve")]
+        Verb::Ui(args) => ui::ui(&args),
         Verb::Acquire(args) => token::acquire(&args),
         Verb::Renew(args) => token::renew(&args),
         Verb::Release(args) => token::release(&args),

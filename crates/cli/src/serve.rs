@@ -70,7 +70,7 @@ pub(crate) struct Serve {
 /// The options of a server: where it listens, and what guards it.
 #[derive(Debug, Args)]
 pub(crate) struct ListenArgs {
-    /// The address to listen on, with a port; port 0 is a free one [default: 127.0.0.1:7787]
+    /// The address to listen on, with a port; port 0 is a free one [default: 127.0.0.1:7787; of ui, 7788]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "socket")]
     listen: Option<SocketAddr>,
 
@@ -209,10 +209,10 @@ fn raise_open_files(wanted: u64) -> nix::Result<u64> {
 /// The document of `--json`.
 #[derive(Serialize)]
 #[serde(tag = "schema", rename = "leasehold.serve/1")]
-struct ServeDocument<'a> {
-    url: &'a str,
-    store: &'a str,
-    token: Option<&'a str>,
+pub(crate) struct ServeDocument<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) store: &'a str,
+    pub(crate) token: Option<&'a str>,
 }
 
 /// Runs the verb.

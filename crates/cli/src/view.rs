@@ -1,8 +1,9 @@
 //! A lock as operators see it: text fragments. The value of a foreign lock may be a secret, so only a short prefix is shown.
 
 use leasehold::{ForeignFormat, HolderIdentity, HolderView, Mode, Snapshot};
+pub(crate) use leasehold_serve::changes::{holders, is_same_lease};
 pub(crate) use leasehold_serve::documents::{
-    HolderFields, HolderJson, LeaseFields, LockJson, id, is_cache_entry, millis, prefix, state,
+    HolderFields, HolderJson, LockJson, id, is_cache_entry, millis, prefix, state,
 };
 pub(crate) use leasehold_serve::look::{is_alive, is_free, never_expires};
 
@@ -50,21 +51,6 @@ pub(crate) fn lease_of(holder: &HolderView, endless: &str) -> String {
     left.unwrap_or_else(|| endless.to_owned())
 }
 
-/// True if both are the same lease: a token is never reused. Of a lock that several hold, another one of them may be shown: readers of
-/// one phase are the same, and so are permits.
-pub(crate) fn is_same_lease(one: &HolderView, other: &HolderView) -> bool {
-    match (one.mode, other.mode) {
-        (Mode::Slot(_), Mode::Slot(_)) => true,
-        (Mode::Shared, Mode::Shared) => one.fence == other.fence,
-        _ => one.who == other.who && one.fence == other.fence,
-    }
-}
-
-/// How many hold the lock.
-pub(crate) fn holders(snapshot: &Snapshot) -> usize {
-    snapshot.holders().count() + usize::try_from(snapshot.omitted).unwrap_or(usize::MAX)
-}
-
 /// `12 readers` or `3 of 4 slots`; `None` for a lock that one holds alone.
 pub(crate) fn several(snapshot: &Snapshot) -> Option<String> {
     let count = holders(snapshot);
@@ -92,14 +78,6 @@ pub(crate) fn phase(snapshot: &Snapshot) -> Option<String> {
         .iter()
         .all(|other| other.fence == first.fence);
     several(snapshot).filter(|_| is_shared && is_one && holders(snapshot) > 1)
-}
-
-/// Whether a reader holds in both, whichever of the readers is shown first.
-pub(crate) fn has_reader_of(before: &Snapshot, now: &Snapshot) -> bool {
-    let mut readers = before
-        .holders()
-        .filter(|holder| holder.mode == Mode::Shared);
-    readers.any(|reader| now.holders().any(|holder| holder.who == reader.who))
 }
 
 /// Describes a foreign lock: `hash, looks like Redisson's`, `string d2f1..., looks like redis-py's (...)`.

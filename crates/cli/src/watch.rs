@@ -1,26 +1,23 @@
 //! `leasehold watch`: polls locks and prints each change as a line. What compares, matches and formats is pure: the time is
 //! an argument.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::{Client, Clock, Error, HolderView, Mode, Snapshot};
+use leasehold::{Client, Clock, Error, HolderView, Mode};
 use leasehold_core::LockName;
-use leasehold_serve::look::{is_about_one, is_denied};
-use serde::Serialize;
+use leasehold_serve::changes::{
+    ChangeDocument, ChangeKind, LockChange, Picture, Snapshots, StoreDocument, compare,
+};
 
 use crate::config::at_least;
 use crate::exit::Exit;
 use crate::look::{PollTime, Polled, hidden_names, poll};
 use crate::messages::{quoted, say};
-use crate::output;
+use crate::output::{self, json};
 use crate::session::with_client;
 use crate::store::StoreArgs;
-use crate::view::{
-    HolderFields, LeaseFields, has_reader_of, held_of, holders, is_same_lease, never_expires,
-    several, who,
-};
+use crate::view::{held_of, several, who};
 
 /// The minimal interval: each poll requests every known lock.
 pub(crate) const LEAST: Duration = Duration::from_millis(50);
@@ -89,65 +86,41 @@ struct Watcher<'a> {
     args: &'a Watch,
     clock: Clock,
     /// The locks at the last poll, if there was one.
-    last: Option<Snapshots>,
+    last: Option<Picture>,
     /// The number of hidden names in the last message about them.
     told_hidden: usize,
 }
 
-impl Polled<(Snapshots, usize)> for Watcher<'_> {
-    /// Asks for the locks in the index, which contains hints only, and for those held before. Also returns the number
-    /// of locks that this user may not look at.
-    async fn ask(&self) -> Result<(Snapshots, usize), Error> {
-        let wanted = |name: &str| self.pattern.matches(name);
-        let mut found = match &self.pattern {
-            Pattern::Name(name) => [(name.clone(), self.client.inspect(name).await)].into(),
-            Pattern::Any(_) => self.client.inspect_all(wanted).await?,
-        };
-        let before = self.last.as_ref();
-        let others = before.into_iter().flat_map(Snapshots::keys);
-        let others: Vec<_> = others
-            .filter(|name| !found.contains_key(*name))
-            .cloned()
-            .collect();
-        let seen = self.client.inspect_many(&others).await;
-        found.extend(others.into_iter().zip(seen));
-        let (mut locks, mut hidden) = (Snapshots::new(), 0);
-        for (name, seen) in found {
-            match seen {
-                Ok(snapshot) if snapshot.holder.is_none() && snapshot.queue.is_empty() => {}
-                Ok(snapshot) => {
-                    locks.insert(name, snapshot);
-                }
-                // The only watched lock: continuing would report it as free.
-                Err(error) if matches!(self.pattern, Pattern::Name(_)) || !is_about_one(&error) => {
-                    return Err(error);
-                }
-                // Unknown: keep the previous state.
-                Err(error) => {
-                    hidden += usize::from(is_denied(&error));
-                    if let Some(snapshot) = before.and_then(|before| before.get(&name)) {
-                        locks.insert(name, snapshot.clone());
-                    }
-                }
+impl Polled<Picture> for Watcher<'_> {
+    async fn ask(&self) -> Result<Picture, Error> {
+        match &self.pattern {
+            // An error of the only watched lock ends the watch: continuing would report it as free.
+            Pattern::Name(name) => {
+                let snapshot = self.client.inspect(name).await?;
+                let is_seen = snapshot.holder.is_some() || !snapshot.queue.is_empty();
+                let locks = is_seen.then(|| (name.clone(), snapshot));
+                Ok(Picture {
+                    locks: locks.into_iter().collect(),
+                    ..Picture::default()
+                })
+            }
+            Pattern::Any(_) => {
+                let wanted = |name: &str| self.pattern.matches(name);
+                Picture::take(self.client, wanted, self.last.as_ref()).await
             }
         }
-        Ok((locks, hidden))
     }
 
-    fn hear(
-        &mut self,
-        (locks, hidden): (Snapshots, usize),
-        at: PollTime,
-    ) -> Result<Duration, Exit> {
-        if hidden > self.told_hidden {
-            say(&hidden_names(hidden));
-            self.told_hidden = hidden;
+    fn hear(&mut self, picture: Picture, at: PollTime) -> Result<Duration, Exit> {
+        if picture.hidden > self.told_hidden {
+            say(&hidden_names(picture.hidden));
+            self.told_hidden = picture.hidden;
         }
         if at.after_outage {
             self.write(&Line::Store(None))?;
         }
-        self.tell(&locks)?;
-        self.last = Some(locks);
+        self.tell(&picture.locks)?;
+        self.last = Some(picture);
         Ok(self.args.interval)
     }
 
@@ -160,7 +133,8 @@ impl Watcher<'_> {
     /// Prints the changes, or the initial state.
     fn tell(&self, now: &Snapshots) -> Result<(), Exit> {
         let (initial, none) = (self.last.is_none(), Snapshots::new());
-        for event in &compare(self.last.as_ref().unwrap_or(&none), now) {
+        let before = self.last.as_ref().map_or(&none, |last| &last.locks);
+        for event in &compare(before, now) {
             self.write(&Line::Lock { event, initial })?;
         }
         match &self.pattern {
@@ -169,8 +143,8 @@ impl Watcher<'_> {
                     name,
                     what: ChangeKind::Free,
                     holder: None,
-                    several: None,
                     before: None,
+                    seen: None,
                     queue: 0,
                 };
                 self.write(&Line::Lock { event, initial })
@@ -187,115 +161,6 @@ impl Watcher<'_> {
             line.text(&time)
         })
     }
-}
-
-/// The state of the locks by name. A missing lock is free.
-type Snapshots = BTreeMap<String, Snapshot>;
-
-/// The kind of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ChangeKind {
-    /// Was free, is held.
-    Acquired,
-    /// Was held, is free: released, expired, broken or deleted.
-    Released,
-    /// The holder or its fence changed, and no snapshot showed the lock free.
-    HandedOver,
-    /// Another number of readers or permits hold.
-    Holders,
-    /// The lease has no TTL.
-    Immortal,
-    /// Only the number of waiters changed.
-    Queue,
-    /// No change: a single watched lock is free at the first snapshot.
-    Free,
-}
-
-/// A change of one lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct LockChange<'a> {
-    name: &'a str,
-    what: ChangeKind,
-    /// The current holder.
-    holder: Option<&'a HolderView>,
-    /// How many hold it or held it, as text, if not one alone.
-    several: Option<String>,
-    /// The previous holder.
-    before: Option<&'a HolderView>,
-    /// The current number of waiters.
-    queue: usize,
-}
-
-/// The changes from `before` to `now`, ordered by name.
-fn compare<'a>(before: &'a Snapshots, now: &'a Snapshots) -> Vec<LockChange<'a>> {
-    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let change = |name: &'a String| of_one(name, before.get(name), now.get(name));
-    names.into_iter().flat_map(change).collect()
-}
-
-fn of_one<'a>(
-    name: &'a str,
-    before: Option<&'a Snapshot>,
-    now: Option<&'a Snapshot>,
-) -> Vec<LockChange<'a>> {
-    let holder = |seen: Option<&'a Snapshot>| seen.and_then(|seen| seen.holder.as_ref());
-    let waiting = |seen: Option<&'a Snapshot>| seen.map_or(0, |seen| seen.queue.len());
-    let (was, is, queue) = (holder(before), holder(now), waiting(now));
-
-    let seen = before.zip(now);
-    let has_same_reader = seen.is_some_and(|(before, now)| has_reader_of(before, now));
-    let mut happened = Vec::new();
-    match (was, is) {
-        (None, Some(_)) => happened.push(ChangeKind::Acquired),
-        (Some(_), None) => happened.push(ChangeKind::Released),
-        (Some(was), Some(is)) if !is_same_lease(was, is) && !has_same_reader => {
-            happened.push(ChangeKind::HandedOver);
-        }
-        _ => {}
-    }
-    let is_another = !happened.is_empty();
-    if is.is_some_and(never_expires) && (is_another || !was.is_some_and(never_expires)) {
-        happened.push(ChangeKind::Immortal);
-    }
-    let count = |seen: Option<&Snapshot>| seen.map_or(0, holders);
-    if happened.is_empty() && count(before) != count(now) {
-        happened.push(ChangeKind::Holders);
-    }
-    if happened.is_empty() && queue != waiting(before) {
-        happened.push(ChangeKind::Queue);
-    }
-    let event = |what| LockChange {
-        name,
-        what,
-        holder: is,
-        several: now.or(before).and_then(several),
-        before: was,
-        queue,
-    };
-    happened.into_iter().map(event).collect()
-}
-
-/// The fields of a line as JSON, after its schema and time.
-#[derive(Serialize)]
-#[serde(tag = "schema", rename = "leasehold.watch/1")]
-struct ChangeDocument<'a> {
-    time: &'a str,
-    event: &'static str,
-    initial: bool,
-    name: &'a str,
-    #[serde(flatten)]
-    lease: LeaseFields,
-    queue: usize,
-    /// The previous holder.
-    before: Option<HolderFields>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "schema", rename = "leasehold.watch/1")]
-struct StoreDocument<'a> {
-    time: &'a str,
-    event: &'static str,
-    error: Option<&'a str>,
 }
 
 /// An item that is written as one line.
@@ -323,12 +188,12 @@ impl Line<'_> {
         };
         let word = match (event.what, initial) {
             (ChangeKind::Acquired, true) => "held",
-            (what, _) => word(what),
+            (what, _) => what.word(),
         };
         let described = |before: &str, holder: Option<&HolderView>| {
             let described = holder.map(|holder| {
                 let one = holder.mode == Mode::Exclusive;
-                let several = event.several.clone().filter(|_| !one);
+                let several = event.seen.and_then(several).filter(|_| !one);
                 let described = several.unwrap_or_else(|| described(holder));
                 format!(", {before}{described}")
             });
@@ -353,36 +218,9 @@ impl Line<'_> {
     /// As JSON.
     fn json(&self, time: &str) -> String {
         match *self {
-            Self::Lock { event, initial } => output::json(&ChangeDocument {
-                time,
-                event: word(event.what),
-                initial,
-                name: event.name,
-                lease: LeaseFields::of(event.holder),
-                queue: event.queue,
-                before: event.before.map(|before| HolderFields::of(Some(before))),
-            }),
-            Self::Store(error) => {
-                let is_answer = error.is_none();
-                output::json(&StoreDocument {
-                    time,
-                    event: if is_answer { "answered" } else { "unanswered" },
-                    error,
-                })
-            }
+            Self::Lock { event, initial } => json(&ChangeDocument::of(event, initial, time)),
+            Self::Store(error) => json(&StoreDocument::of(error, time)),
         }
-    }
-}
-
-const fn word(what: ChangeKind) -> &'static str {
-    match what {
-        ChangeKind::Acquired => "acquired",
-        ChangeKind::Released => "released",
-        ChangeKind::HandedOver => "handed_over",
-        ChangeKind::Immortal => "immortal",
-        ChangeKind::Holders => "holders",
-        ChangeKind::Queue => "queue",
-        ChangeKind::Free => "free",
     }
 }
 
@@ -471,6 +309,8 @@ fn is_match(parts: &[Part], name: &[char]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::Snapshot;
+
     use crate::view::samples::{foreign, free, held, with_queue};
 
     use super::*;
@@ -567,8 +407,8 @@ mod tests {
             name: "a\nb",
             what,
             holder,
-            several: None,
             before,
+            seen: None,
             queue,
         };
         let (one, other) = (seen.holder.as_ref(), next.holder.as_ref());

@@ -35,6 +35,8 @@ pub struct Examination {
     pub quick: bool,
     /// Sends one `INFO` only, and writes nothing. All other facts are unknown then.
     pub glance: bool,
+    /// Writes nothing, not even a scratch lock, so what this user may do stays unknown.
+    pub read_only: bool,
     /// The names of the locks, as a pattern of the server's, for [`ServerFacts::acl`]; the client's namespace and template go around it.
     /// Default: `*`, all names, and so all keys where neither is set.
     pub keys: String,
@@ -47,6 +49,7 @@ impl Examination {
             ttl,
             quick: false,
             glance: false,
+            read_only: false,
             keys: "*".into(),
         }
     }
@@ -63,6 +66,15 @@ impl Examination {
         Self {
             quick: true,
             glance: true,
+            ..self
+        }
+    }
+
+    /// Sets that nothing is written, as for a user who only looks.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self {
+            read_only: true,
             ..self
         }
     }
@@ -329,6 +341,8 @@ pub struct Probe {
     pub heard: bool,
     /// No lock was used: a replica in a cluster has none, and neither has a node without slots.
     pub untried: bool,
+    /// Nothing was tried, neither a lock nor a command: the examination only reads.
+    pub left_out: bool,
 }
 
 impl Probe {

@@ -59,7 +59,7 @@ async fn look_at(client: &Client, name: &str) -> InspectedLock {
 }
 
 /// True if an error concerns a single lock only.
-pub fn is_about_one(error: &Error) -> bool {
+pub(crate) fn is_about_one(error: &Error) -> bool {
     match error {
         Error::Invalid(_) => true,
         Error::Store(store) => store.kind == StoreErrorKind::Protocol || is_denied(error),

@@ -62,7 +62,7 @@ pub(super) fn loading(facts: &ServerFacts) -> Judged {
         let text = "it is loading its data and takes no requests";
         return graded(FAIL, text, "wait until it has loaded");
     }
-    if facts.info.is_none() && !facts.probe.failed.is_empty() {
+    if facts.info.is_none() && (facts.probe.left_out || !facts.probe.failed.is_empty()) {
         return Err(NO_INFO);
     }
     ok("its data are loaded")
@@ -138,6 +138,9 @@ const SHARDED: [&str; 3] = ["spublish", "pubsub|shardnumsub", "ssubscribe"];
 
 /// A command of the scripts does not exist.
 pub(super) fn scripts(facts: &ServerFacts) -> Judged {
+    if facts.probe.left_out {
+        return Err(NotApplicable);
+    }
     let (missing, denied) = (&facts.probe.missing, &facts.probe.denied);
     let names: Vec<&str> = missing.iter().map(|part| part.name).collect();
     let names = names.join(", ").to_uppercase();
@@ -405,6 +408,7 @@ pub(super) fn too_few_replicas(facts: &ServerFacts) -> Judged {
     match facts.config_number("min-replicas-to-write") {
         Some(wanted) if good < wanted => refused(format!("{good} good replicas of {wanted}")),
         Some(wanted) => ok(format!("{good} good replicas, {wanted} are needed")),
+        None if facts.probe.left_out => Err(NotApplicable),
         None => ok(format!("{good} good replicas, and writes are taken")),
     }
 }
@@ -560,6 +564,9 @@ fn costs(facts: &ServerFacts) -> Vec<String> {
 /// This user or this server refuses what a lock needs.
 pub(super) fn scratch_lock(facts: &ServerFacts) -> Judged {
     let (probe, acl) = (&facts.probe, facts.acl.as_str());
+    if probe.left_out {
+        return Err(NotApplicable);
+    }
     let vital = lacks(facts, Without::NoLocks);
     if !vital.is_empty() {
         return graded(FAIL, format!("this user lacks {vital}: no locks"), acl);

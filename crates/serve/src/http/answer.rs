@@ -25,7 +25,12 @@ const AGAIN: HeaderValue = HeaderValue::from_static("1");
 
 /// A document with a status.
 pub(crate) fn answer(status: StatusCode, document: &impl Serialize) -> Response {
-    let mut response = (status, json(document)).into_response();
+    answer_text(status, json(document))
+}
+
+/// A document that is text already.
+pub(crate) fn answer_text(status: StatusCode, document: String) -> Response {
+    let mut response = (status, document).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     no_store(headers);

@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use leasehold::{Error, HolderIdentity};
+use leasehold::{Client, Error, HolderIdentity};
 use serde::Deserialize;
 
 use super::answer::{Named, Refusal, answer};
@@ -25,11 +25,11 @@ pub(crate) fn routes() -> Router<Arc<Gateway>> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ShowLocks {
+pub(crate) struct ShowLocks {
     limit: Option<usize>,
 }
 
-type Asked<T> = Result<Query<T>, QueryRejection>;
+pub(crate) type Asked<T> = Result<Query<T>, QueryRejection>;
 
 fn query<T>(asked: Asked<T>) -> Result<T, Refusal> {
     let Query(asked) = asked.map_err(|error| Refusal::invalid(error.body_text()))?;
@@ -37,11 +37,16 @@ fn query<T>(asked: Asked<T>) -> Result<T, Refusal> {
 }
 
 async fn all(State(api): Api, asked: Asked<ShowLocks>) -> Result<Response, Refusal> {
+    known(&api.client, asked).await
+}
+
+/// All locks of the index.
+pub(crate) async fn known(client: &Client, asked: Asked<ShowLocks>) -> Result<Response, Refusal> {
     let most = query(asked)?.limit.unwrap_or(usize::MAX);
-    let mut known = known_locks(&api.client).await?;
+    let mut known = known_locks(client).await?;
     let omitted = known.found.len().saturating_sub(most);
     known.found.truncate(most);
-    Ok(shown(&api, &known.found, omitted, known.hidden))
+    Ok(shown(client, &known.found, omitted, known.hidden))
 }
 
 async fn one(State(api): Api, Named(name): Named) -> Result<Response, Refusal> {
@@ -50,12 +55,12 @@ async fn one(State(api): Api, Named(name): Named) -> Result<Response, Refusal> {
     if let Some(Err(Error::Invalid(invalid))) = found.first().map(|found| &found.outcome) {
         return Err(invalid.clone().into());
     }
-    Ok(shown(&api, &found, 0, 0))
+    Ok(shown(&api.client, &found, 0, 0))
 }
 
-fn shown(api: &Gateway, found: &[InspectedLock], omitted: usize, hidden: usize) -> Response {
+fn shown(client: &Client, found: &[InspectedLock], omitted: usize, hidden: usize) -> Response {
     let report = InspectReport {
-        store: api.client.store(),
+        store: client.store(),
         locks: found.iter().map(InspectEntry::of).collect(),
         omitted,
         hidden,

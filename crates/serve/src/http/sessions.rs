@@ -436,7 +436,8 @@ impl Sessions {
     }
 }
 
-fn closing() -> Refusal {
+/// The answer of a server that ends.
+pub(crate) fn closing() -> Refusal {
     let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
     Refusal::new(status, "closing", "the server ends").may_retry()
 }

@@ -11,7 +11,7 @@ use crate::diagnosis::{
 };
 use leasehold::StoreErrorKind;
 use leasehold::doctor::{
-    Facts, Fields, FileFacts, IndexedKey, Part, ServerFacts, Transport, Without,
+    Facts, Fields, FileFacts, IndexedKey, Part, Probe, ServerFacts, Transport, Without,
 };
 
 /// A server on which all is well.
@@ -322,10 +322,36 @@ fn who_tells_nothing_is_never_failed() {
     let mut silent = ServerFacts::default();
     silent.ttl = Duration::from_secs(30);
     silent.probe.heard = true;
-    for finding in judge(&silent) {
-        let worst = finding.efficiency.max(finding.correctness);
-        assert!(worst <= Unknown, "{finding:?}");
+    for left_out in [false, true] {
+        silent.probe.left_out = left_out;
+        for finding in judge(&silent) {
+            let worst = finding.efficiency.max(finding.correctness);
+            assert!(worst <= Unknown, "{finding:?}");
+        }
     }
+}
+
+#[test]
+fn what_only_reads_says_nothing_of_writes() {
+    let mut facts = well();
+    let all = judge(&facts).len();
+    facts.probe = Probe::default();
+    facts.probe.left_out = true;
+    let ids: Vec<_> = judge(&facts).iter().map(|finding| finding.id).collect();
+    assert_eq!(ids.len(), all - 2, "{ids:?}");
+    assert!(
+        !ids.contains(&"cap.lua") && !ids.contains(&"acl.probe"),
+        "{ids:?}"
+    );
+    // Without the setting, only a write could tell.
+    facts.config = None;
+    assert!(
+        judge(&facts)
+            .iter()
+            .all(|finding| finding.id != "rep.short")
+    );
+    facts.info = None;
+    assert_eq!(states(&facts, "reach.loading"), "unknown/unknown");
 }
 
 #[test]

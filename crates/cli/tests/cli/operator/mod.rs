@@ -23,7 +23,7 @@ impl Store {
         waiter
     }
 
-    fn is_held(&self, name: &str) -> bool {
+    pub(crate) fn is_held(&self, name: &str) -> bool {
         self.json("inspect", &[name], 0)["locks"][0]["state"] == "held"
     }
 }

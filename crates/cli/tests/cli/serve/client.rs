@@ -49,12 +49,18 @@ impl Served {
     /// `leasehold serve --url URL words...` on a free port.
     #[track_caller]
     pub(crate) fn start(store: &Store, words: &(impl Words + ?Sized)) -> Self {
+        Self::by("serve", store, words)
+    }
+
+    /// Starts a server by this verb.
+    #[track_caller]
+    pub(crate) fn by(verb: &str, store: &Store, words: &(impl Words + ?Sized)) -> Self {
         let words = words.list();
         let listens = words
             .iter()
             .any(|word| ["--listen", "--socket"].contains(word));
         let free = if listens { "" } else { "--listen 127.0.0.1:0" };
-        let running = store.verb("serve", "--json").words(free).words(&words);
+        let running = store.verb(verb, "--json").words(free).words(&words);
         let running = running.start();
         running.until_it_writes("\n");
         let ready = parsed(&running.written());

@@ -10,6 +10,7 @@
 mod client;
 mod guard;
 mod page;
+mod ui;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -318,9 +318,9 @@ impl Actor {
             HTTP => command.arg(here("tests/interop/faces/over_http.py")),
             _ => command.args([WORD, face]),
         };
-        gateway
-            .into_iter()
-            .for_each(|gateway| gateway.tell(&mut command));
+        if let Some(gateway) = gateway {
+            gateway.tell(&mut command);
+        }
         command.env("PYTHONPATH", site());
         command.env("LEASEHOLD_URL", server.url());
         command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));

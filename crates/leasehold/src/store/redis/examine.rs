@@ -334,6 +334,7 @@ async fn ask(
         ..ServerFacts::default()
     };
     if how.glance {
+        facts.probe.left_out = true;
         return Ok(facts);
     }
     let role: Option<Vec<Value>> = talk.told(&cmd("ROLE")).await?;
@@ -361,7 +362,10 @@ async fn ask(
     }
     let clock = talk.dial.clock;
     let begun = clock.now();
-    facts.probe = probe::probe(talk, &how.keys, membership, messages).await?;
+    facts.probe.left_out = how.read_only;
+    if !how.read_only {
+        facts.probe = probe::probe(talk, &how.keys, membership, messages).await?;
+    }
     if !how.quick && facts.info.is_some() {
         clock.sleep_until(begun.after(BETWEEN)).await;
         facts.later = info(talk).await?;
