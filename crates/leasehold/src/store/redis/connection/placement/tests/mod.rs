@@ -123,35 +123,95 @@ fn block(runtime: &Handle) -> mpsc::Sender<()> {
     free
 }
 
-/// Its request wakes no other thread.
+/// A client thread without a caller's runtime, and the work that it has begun.
+struct Alone {
+    noted: Arc<Noted>,
+    client_thread: ThreadId,
+    _placement: Placement,
+    _open: oneshot::Sender<()>,
+}
+
+impl Alone {
+    fn begin(
+        make: impl Fn(&Arc<Noted>, ThreadId) -> BoxFuture<'static, ()> + Send + 'static,
+    ) -> Self {
+        let (tasks, open, client_thread) = client_thread();
+        let noted = Arc::<Noted>::default();
+        let (placement, same) = (Placement::new(true), noted.clone());
+        placement.run(&tasks, move || make(&same, client_thread));
+        // The client thread is asked twice at the begin.
+        eventually(PLENTY, "the work has begun", || {
+            let polls = noted.polls();
+            std::thread::sleep(Duration::from_millis(20));
+            polls > 0 && noted.polls() == polls
+        });
+        Self {
+            noted,
+            client_thread,
+            _placement: placement,
+            _open: open,
+        }
+    }
+
+    /// Requests a poll as a caller that blocks, for a moment.
+    fn asks(&self) {
+        let asks = poll_fn(|_| {
+            self.noted.waker.wake();
+            Poll::<()>::Pending
+        });
+        let now = Clock::system().now();
+        let polled = Blocked::here().poll_until(Some(now), std::pin::pin!(asks));
+        assert!(polled.is_pending());
+    }
+
+    /// The threads that have polled since there were so many polls.
+    fn since(&self, polls: usize) -> Vec<ThreadId> {
+        self.noted.threads.lock().unwrap()[polls..].to_vec()
+    }
+}
+
 #[test]
 fn a_blocked_caller_polls_for_itself_where_no_runtime_does() {
-    let (tasks, open, client_thread) = client_thread();
-    let noted = Arc::<Noted>::default();
-    let (placement, same) = (Placement::new(true), noted.clone());
-    placement.run(&tasks, move || same.work());
-    eventually(PLENTY, "the work has begun", || noted.polls() > 0);
-    let asks = poll_fn(|_| {
-        noted.waker.wake();
-        Poll::<()>::Pending
-    });
-    let now = Clock::system().now();
-    let blocked = Blocked::here();
-    assert!(
-        blocked
-            .poll_until(Some(now), std::pin::pin!(asks))
-            .is_pending()
-    );
-    assert_eq!(noted.threads.lock().unwrap()[1..], [current().id()]);
+    let alone = Alone::begin(|noted, _| noted.work());
+    alone.asks();
+    assert!(alone.since(0).contains(&current().id()));
     // A future that is ready waits for nothing.
-    let asks = poll_fn(|_| {
-        noted.waker.wake();
-        Poll::Ready(())
+    let before = alone.noted.polls();
+    crate::block_on(async { alone.noted.waker.wake() });
+    eventually(PLENTY, "a poll", || alone.noted.polls() > before);
+    assert!(alone.since(before).contains(&alone.client_thread));
+}
+
+/// A future may do a program's own work, such as that of a leader (N2).
+#[test]
+fn client_thread_polls_for_a_blocked_caller_that_does_not_come_to_it() {
+    let alone = Alone::begin(|noted, _| noted.work());
+    let before = alone.noted.polls();
+    crate::block_on(async {
+        alone.noted.waker.wake();
+        eventually(PLENTY, "a poll", || alone.noted.polls() > before);
     });
-    crate::block_on(asks);
-    eventually(PLENTY, "the client thread polls", || noted.polls() > 2);
-    assert_eq!(noted.threads.lock().unwrap()[2], client_thread);
-    drop(open);
+    assert!(alone.since(before).contains(&alone.client_thread));
+}
+
+/// The panic is not that of the caller.
+#[test]
+fn work_that_panics_on_a_blocked_caller_is_made_again() {
+    let made = Arc::new(AtomicU64::new(0));
+    let count = made.clone();
+    let alone = Alone::begin(move |noted, client_thread| {
+        let (noted, is_first) = (noted.clone(), count.fetch_add(1, SeqCst) == 0);
+        poll_fn(move |context| {
+            noted.waker.register(context.waker());
+            noted.threads.lock().unwrap().push(current().id());
+            assert!(!is_first || current().id() == client_thread, "on purpose");
+            Poll::<()>::Pending
+        })
+        .boxed()
+    });
+    alone.asks();
+    eventually(PLENTY, "it is made again", || made.load(SeqCst) == 2);
+    assert!(alone.since(0).contains(&current().id()));
 }
 
 #[test]
