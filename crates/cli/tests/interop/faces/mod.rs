@@ -82,6 +82,8 @@ enum Operator {
     Break,
     Stop,
     Start,
+    Pause,
+    Resume,
     StopGateway,
     StartGateway,
 }
@@ -279,6 +281,8 @@ impl Stage {
             Operator::Thaw => self.actors[who].peer.resume(),
             Operator::Stop => self.server.kill(),
             Operator::Start => self.server.restart(),
+            Operator::Pause => self.server.pause(),
+            Operator::Resume => self.server.resume(),
             Operator::StopGateway => self
                 .gateways
                 .get_mut(who)
