@@ -381,7 +381,7 @@ impl Malformed<'_> {
                 .to_owned();
         }
         if self.coin(2) {
-            body = self.body(body);
+            body = self.body(&body);
         }
         let mut request = self.framed(method, &path, &body);
         if self.coin(3) {
@@ -391,7 +391,7 @@ impl Malformed<'_> {
     }
 
     /// A body with another value in it, or none that is JSON.
-    fn body(&mut self, body: String) -> String {
+    fn body(&mut self, body: &str) -> String {
         let value = self.rng.pick(&VALUES);
         let colons: Vec<usize> = body.match_indices(':').map(|(at, _)| at).collect();
         if colons.is_empty() || self.coin(4) {

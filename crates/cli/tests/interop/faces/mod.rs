@@ -283,14 +283,16 @@ impl Stage {
             Operator::Start => self.server.restart(),
             Operator::Pause => self.server.pause(),
             Operator::Resume => self.server.resume(),
-            Operator::StopGateway => self
-                .gateways
-                .get_mut(who)
-                .into_iter()
-                .for_each(Gateway::kill),
+            // An actor that is no client of one has none.
+            Operator::StopGateway => {
+                if let Some(gateway) = self.gateways.get_mut(who) {
+                    gateway.kill();
+                }
+            }
             Operator::StartGateway => {
-                let gateway = self.gateways.get_mut(who).into_iter();
-                gateway.for_each(|gateway| gateway.start_again(&self.server));
+                if let Some(gateway) = self.gateways.get_mut(who) {
+                    gateway.start_again(&self.server);
+                }
             }
             Operator::Break => {
                 let url = self.server.url();
@@ -322,9 +324,9 @@ impl Actor {
             HTTP => command.arg(here("tests/interop/faces/over_http.py")),
             _ => command.args([WORD, face]),
         };
-        gateway
-            .into_iter()
-            .for_each(|gateway| gateway.tell(&mut command));
+        if let Some(gateway) = gateway {
+            gateway.tell(&mut command);
+        }
         command.env("PYTHONPATH", site());
         command.env("LEASEHOLD_URL", server.url());
         command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
