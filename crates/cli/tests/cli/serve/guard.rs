@@ -356,12 +356,14 @@ impl Malformed<'_> {
     fn request(&mut self) -> Vec<u8> {
         let at = self.rng.index(self.samples.len());
         let (mut method, mut path, mut body) = self.samples[at].clone();
-        if self.coin(8) {
+        if self.coin(12) {
             method = self.rng.pick(&[
                 "PATCH", "get", "", "CONNECT", "TRACE", "\0", "GET GET", "PRI",
             ]);
         }
-        if self.coin(6) {
+        if self.coin(4) {
+            method = self.rng.pick(&["GET", "POST", "DELETE"]);
+            body.clear();
             let long = format!("/v1/locks/{}", "x".repeat(70_000));
             path = self
                 .rng
@@ -372,6 +374,7 @@ impl Malformed<'_> {
                     "/v1/locks/%zz%00%ff",
                     "/v1/locks/../../etc",
                     "/v1/locks?limit=99999999999999999999",
+                    "/v1/leases/none.18446744073709551615",
                     "/v1/leases/none.18446744073709551616",
                     "/v1/leases/.",
                     "http://evil.example/v1/locks",
@@ -380,11 +383,11 @@ impl Malformed<'_> {
                 ])
                 .to_owned();
         }
-        if self.coin(2) {
+        if self.coin(2) && !body.is_empty() {
             body = self.body(&body);
         }
         let mut request = self.framed(method, &path, &body);
-        if self.coin(3) {
+        if self.coin(4) {
             self.damage(&mut request);
         }
         request
@@ -406,7 +409,7 @@ impl Malformed<'_> {
     fn framed(&mut self, method: &str, path: &str, body: &str) -> Vec<u8> {
         let head = self.served.head(method, path);
         let length = body.len();
-        let (more, body) = match self.rng.below(12) {
+        let (more, body) = match self.rng.below(16) {
             0 => {
                 let cut = self.rng.index(body.len() + 1);
                 let chunk = format!("{length:x}\r\n{}", &body[..cut]);
