@@ -368,6 +368,18 @@ async fn answers_have_the_form_of_the_page() {
     let refused = api.ask("POST /v1/tokens", &[], "", wanted, 503).await;
     assert_eq!(refused["error"], "closing");
     api.ask("POST /v1/sessions", &[], "", json!({}), 503).await;
+    for route in [
+        "GET /v1/sessions/{session}",
+        "DELETE /v1/sessions/{session}",
+        "POST /v1/sessions/{session}/beat",
+        "GET /v1/sessions/{session}/events",
+        "GET /v1/leases/{lease}",
+        "DELETE /v1/leases/{lease}",
+        "POST /v1/leases/{lease}/check",
+    ] {
+        let refused = api.ask(route, &["none.1"], "", none(), 503).await;
+        assert_eq!(refused["error"], "closing", "{route}");
+    }
     api.ask("GET /v1/locks/{name}", &["u"], "", none(), 200)
         .await;
     api.assert_all_seen(|name| name != "Event");

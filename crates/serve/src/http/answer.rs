@@ -291,6 +291,12 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Document<T> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<Document<T>, Refusal> {
+    // A list would be taken for the fields in their order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Refusal::invalid(
+            "the body must be a JSON object, such as {}",
+        ));
+    }
     let parsed = serde_json::from_slice(body).map(Document);
     parsed.map_err(|error| Refusal::invalid(format!("the body is not understood: {error}")))
 }

@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
@@ -44,6 +45,9 @@ const OPENED: Duration = Duration::from_secs(10);
 
 /// How late the end of a session may be noticed if the host slept.
 const SLEPT: Duration = Duration::from_secs(5);
+
+/// The cause of all ends at that of the server.
+const CLOSED: &str = "the server ends";
 
 /// The interval of looks for failed renewals, while a stream is open.
 const LOOK: Duration = Duration::from_secs(1);
@@ -333,13 +337,22 @@ impl Sessions {
 
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Session>, Refusal> {
         let found = self.table().get(&SessionId(id.to_owned())).cloned();
-        found.ok_or_else(no_session)
+        found.ok_or_else(|| self.gone(no_session))
     }
 
     /// The session of a lease.
     pub(crate) fn of_lease(&self, id: &LeaseId) -> Result<Arc<Session>, Refusal> {
         let found = self.table().get(&id.0).cloned();
-        found.ok_or_else(no_lease)
+        found.ok_or_else(|| self.gone(no_lease))
+    }
+
+    /// Why there is no such session or lease: it is unknown, or the server ends.
+    fn gone(&self, unknown: fn() -> Refusal) -> Refusal {
+        if *self.is_closed.borrow() {
+            ended(CLOSED)
+        } else {
+            unknown()
+        }
     }
 
     /// Ends a session after its client's last sign of life (HS2), and its leases at their loss (HS4).
@@ -383,7 +396,7 @@ impl Sessions {
         let open: Vec<_> = table.values().cloned().collect();
         drop(table);
         for session in open {
-            self.end(&session, "the server ends");
+            self.end(&session, CLOSED);
         }
     }
 
@@ -410,10 +423,10 @@ impl Sessions {
         let mut state = session.state();
         if state.streams > 0 && session.ttl.is_none() {
             let why = "the session has a stream of events already, and ends with it";
-            return Err(Refusal::new(axum::http::StatusCode::CONFLICT, "open", why));
+            return Err(Refusal::new(StatusCode::CONFLICT, "open", why));
         }
-        if state.end.is_some() {
-            return Err(no_session());
+        if let Some(cause) = state.end {
+            return Err(ended(cause));
         }
         state.streams += 1;
         let ends = state.ends.forgotten;
@@ -436,10 +449,18 @@ impl Sessions {
     }
 }
 
+/// Refuses what needs a session that has ended.
+fn ended(cause: &str) -> Refusal {
+    if cause != CLOSED {
+        return no_session();
+    }
+    let why = "the server ends, and releases the leases of all sessions: open a new session when it runs again";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "closing", why)
+}
+
 /// The answer of a server that ends.
 pub(crate) fn closing() -> Refusal {
-    let status = axum::http::StatusCode::SERVICE_UNAVAILABLE;
-    Refusal::new(status, "closing", "the server ends").may_retry()
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "closing", CLOSED).may_retry()
 }
 
 impl Session {
@@ -474,8 +495,8 @@ impl Session {
             self.changed.send_replace(());
             return Err(no_session());
         }
-        if state.end.is_some() {
-            return Err(no_session());
+        if let Some(cause) = state.end {
+            return Err(ended(cause));
         }
         if self.ttl.is_some() {
             state.seen = now;
@@ -548,8 +569,8 @@ impl Session {
     pub(crate) fn ask(self: &Arc<Self>, clock: &Clock) -> Result<Asking, Refusal> {
         self.beat(clock)?;
         let mut state = self.state();
-        if state.end.is_some() {
-            return Err(no_session());
+        if let Some(cause) = state.end {
+            return Err(ended(cause));
         }
         if state.leases.len() + state.requests >= MOST_LEASES {
             let why = format!("the session has {MOST_LEASES} leases and requests already");
@@ -603,8 +624,11 @@ impl Session {
 impl SessionState {
     /// What to say of a lease that is not there.
     fn ended(&self, id: &LeaseId) -> Refusal {
-        let loss = self.ends.loss(id.1).cloned();
-        loss.map_or_else(no_lease, Refusal::from)
+        match (self.ends.loss(id.1), self.end) {
+            (Some(lost), _) => lost.clone().into(),
+            (None, Some(cause)) => ended(cause),
+            (None, None) => no_lease(),
+        }
     }
 }
 
@@ -627,21 +651,23 @@ impl Asking {
     /// Waits until the session has ended.
     pub(crate) async fn ended(&self) -> Refusal {
         let mut changed = self.session.changed.subscribe();
-        while self.session.state().end.is_none() {
+        loop {
+            if let Some(cause) = self.session.state().end {
+                return ended(cause);
+            }
             // The sender is in the session.
             let _changed = changed.changed().await;
         }
-        no_session()
     }
 
     /// The session has this lease from now on, unless it has ended (HS1).
     pub(crate) fn adopt(&self, lease: HeldLease) -> Result<LeaseDocument, Refusal> {
         let mut state = self.session.state();
-        if state.end.is_some() {
+        if let Some(cause) = state.end {
             drop(state);
             // The client releases what is dropped.
             drop(lease);
-            return Err(no_session());
+            return Err(ended(cause));
         }
         state.last += 1;
         let number = state.last;

@@ -472,7 +472,9 @@ fn a_server_that_ends_releases_and_says_so() {
     served.running.signal(Signal::SIGTERM);
     assert_eq!(stream.tells("ended")["cause"], "the server ends");
     assert_eq!(stream.next(), None);
-    end(waiter).refuses(404, "not_found");
+    // The session is gone, whoever runs the server again.
+    let closing = end(waiter).refuses(503, "closing");
+    assert_eq!(closing["may_retry"], false);
     served.running.ends(143, &[]);
     store.run("-n y true").is(0, &[]);
 }

@@ -82,6 +82,8 @@ enum Operator {
     Break,
     Stop,
     Start,
+    Pause,
+    Resume,
     StopGateway,
     StartGateway,
 }
@@ -279,14 +281,18 @@ impl Stage {
             Operator::Thaw => self.actors[who].peer.resume(),
             Operator::Stop => self.server.kill(),
             Operator::Start => self.server.restart(),
-            Operator::StopGateway => self
-                .gateways
-                .get_mut(who)
-                .into_iter()
-                .for_each(Gateway::kill),
+            Operator::Pause => self.server.pause(),
+            Operator::Resume => self.server.resume(),
+            // An actor that is no client of one has none.
+            Operator::StopGateway => {
+                if let Some(gateway) = self.gateways.get_mut(who) {
+                    gateway.kill();
+                }
+            }
             Operator::StartGateway => {
-                let gateway = self.gateways.get_mut(who).into_iter();
-                gateway.for_each(|gateway| gateway.start_again(&self.server));
+                if let Some(gateway) = self.gateways.get_mut(who) {
+                    gateway.start_again(&self.server);
+                }
             }
             Operator::Break => {
                 let url = self.server.url();

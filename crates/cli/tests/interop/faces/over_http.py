@@ -15,6 +15,7 @@ import threading
 import time
 
 LONGEST_WAIT = 3_600_000
+ANSWERS = threading.Lock()
 KINDS = {"invalid": "refused", "store": "unavailable", "not_found": "lost"}
 
 
@@ -50,7 +51,10 @@ def kind(document):
 
 
 def answer(name, result, **more):
-    print(json.dumps({"as": name, "is": result, **more}), flush=True)
+    # Threads answer beside each other. `print` would write the end of the line by itself.
+    with ANSWERS:
+        sys.stdout.write(json.dumps({"as": name, "is": result, **more}) + "\n")
+        sys.stdout.flush()
 
 
 class Session:
@@ -60,6 +64,8 @@ class Session:
         self.lock = threading.Lock()
         # Leases by their names, and those that were told to be lost.
         self.leases, self.lost, self.is_over = {}, set(), False
+        # The names whose renewals are told.
+        self.watched = set()
         status, document = ask("POST", "/v1/sessions", {"ttl_ms": beat} if beat else {})
         assert status == 201, document
         self.id = document["session"]
@@ -78,6 +84,8 @@ class Session:
                     event = json.loads(line[6:])
                     if event["event"] == "lost":
                         self.loses(event["lease"])
+                    elif event["event"] in ("doubtful", "renewed"):
+                        self.tells(event["lease"], event["event"])
         except (OSError, http.client.HTTPException):
             pass
         self.ends()
@@ -95,6 +103,12 @@ class Session:
             leases = list(self.leases.values())
         for lease in leases:
             self.loses(lease)
+
+    def tells(self, lease, what):
+        with self.lock:
+            names = [name for name in self.watched if self.leases.get(name) == lease]
+        for name in names:
+            answer(name, what)
 
     def loses(self, lease):
         with self.lock:
@@ -126,6 +140,9 @@ class Actor:
         elif verb == "check":
             status, document = ask("POST", f"/v1/leases/{self.session.leases[name]}/check", {})
             answer(name, kind(document) if status != 200 else "valid")
+        elif verb == "watch":
+            with self.session.lock:
+                self.session.watched.add(name)
         elif verb == "crowd":
             self.take_many(name, **order)
         else:
